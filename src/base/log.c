@@ -4,6 +4,7 @@
 #include "base/undisturbed.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,6 +14,20 @@
 
 static atomic_uint lines_written;
 
+enum { LONGEST_MS = 1000 };
+
+/* The other side of a pipe may have made it non-blocking.  A reader that takes nothing for so long
+ * is not waited for. */
+static bool takes_more(int fd)
+{
+    struct pollfd one = {fd, POLLOUT, 0};
+    int ready;
+
+    while ((ready = poll(&one, 1, LONGEST_MS)) < 0 && errno == EINTR)
+        continue;
+    return ready > 0 && !(one.revents & (POLLERR | POLLHUP));
+}
+
 static int write_all(int fd, const void *bytes, size_t length_bytes)
 {
     const char *at = bytes;
@@ -20,9 +35,10 @@ static int write_all(int fd, const void *bytes, size_t length_bytes)
     while (length_bytes > 0) {
         ssize_t written = write(fd, at, length_bytes);
         if (written < 0) {
-            if (errno == EINTR)
+            int failed = errno;
+            if (failed == EINTR || (failed == EAGAIN && takes_more(fd)))
                 continue;
-            return -errno;
+            return -failed;
         }
         at += written;
         length_bytes -= (size_t)written;

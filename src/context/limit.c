@@ -8,6 +8,7 @@
 #include "base/process.h"
 #include "config/mode.h"
 #include "driver/driver.h"
+#include "shared/job.h"
 #include "shared/job_limit.h"
 #include "shared/published.h"
 
@@ -115,7 +116,10 @@ static const char *why_not(int error)
 {
     switch (-error) {
     case ESTALE:
-        return "the `rmmshim run` that holds the job is gone, or in another PID namespace";
+        return "the `rmmshim run` that holds the job is gone, or in another PID or network "
+               "namespace";
+    case ETIMEDOUT:
+        return "the `rmmshim run` that holds the job does not answer";
     case EPROTO:
         return "the job's file is of another version of rmmshim";
     case EACCES:
@@ -139,14 +143,15 @@ static const char *why_not(int error)
 
 bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
 {
-    const char *where = rs_environment_get(RS_JOB_LIMIT_VARIABLE), *path = rs_config.job_path;
-    const char *at, *reason;
+    const char *at, *reason, *path = rs_config.job_path;
     char expanded[PATH_MAX];
-    int result;
+    int result = 0, file = -1;
 
     if (!rs_config.limit_job)
         return true;
-    if (!path && (!where || !*where)) {
+    if (!path)
+        result = rs_run_ask(RS_JOB_GIVE_LIMIT, -1, &file);
+    if (result == -ENOENT || result == -EACCES) {
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
                     "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file");
         return false;
@@ -155,7 +160,8 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
         rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
         return false;
     }
-    result = rs_job_limit_open(path ? NULL : where, expanded, &job, &member);
+    if (result == 0)
+        result = rs_job_limit_open(file, expanded, &job, &member);
     rs_limit_has_job = result == 0;
     if (result == 0)
         return true;

@@ -28,15 +28,17 @@ void rs_publish_begin(void)
 {
     struct rs_publication *head;
 
-    if (rs_published_begin(sizeof(*head)) != 0)
+    if (rs_published_begin(sizeof(*head)) != 0) {
+        (void)rs_run_ask(RS_JOB_HOLD_PAGE, -1, NULL);
         return; /* no memory files here: the process is served all the same, but not published */
+    }
     head = publication();
     head->process = (int32_t)getpid();
     snprintf(head->program, sizeof(head->program), "%s", program_invocation_short_name);
     snprintf(head->rank, sizeof(head->rank), "%s", rs_process_rank());
     head->began_seconds = rs_process_start_seconds();
     snprintf(head->layout, sizeof(head->layout), "%s", RS_PUBLICATION_LAYOUT);
-    is_held = rs_job_offer(rs_published_file());
+    is_held = rs_run_ask(RS_JOB_HOLD_PAGE, rs_published_file()->fd, NULL) == 0;
 }
 
 /* ---- the directory ---- */
@@ -190,8 +192,11 @@ void rs_publish_report_file(enum rs_statistics_format format, const struct rs_ou
         return;
     head->format = (int32_t)format;
     snprintf(head->path, sizeof(head->path), "%s", output ? output->path : "");
-    if (output && fstat(output->file.fd, &status) == 0)
+    if (output && fstat(output->file.fd, &status) == 0) {
+        head->file_device = status.st_dev;
+        head->file_inode = status.st_ino;
         head->changed = status.st_mtim;
+    }
     atomic_store(&head->has_report, 1);
 }
 

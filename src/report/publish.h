@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 3"
+#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 4"
 
 enum {
     RS_PUBLISHED_PROGRAM_BYTES = 256,
@@ -41,10 +41,11 @@ struct rs_published_refusal {
 struct rs_publication {
     char layout[32];
     int32_t process;
-    int32_t format;              /* enum rs_statistics_format */
-    _Atomic uint32_t report;     /* enum rs_report_step */
-    _Atomic uint32_t has_report; /* the fields below are filled in */
-    char path[PATH_MAX];         /* the report's file; empty: stderr */
+    int32_t format;                   /* enum rs_statistics_format */
+    _Atomic uint32_t report;          /* enum rs_report_step */
+    _Atomic uint32_t has_report;      /* the fields below are filled in */
+    char path[PATH_MAX];              /* the report's file; empty: stderr */
+    uint64_t file_device, file_inode; /* which it is, where the process sees it */
     struct timespec changed; /* the file's time of change before it was claimed for the report */
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char rank[RS_PUBLISHED_RANK_BYTES]; /* the process's rank in its job; empty: unknown */

@@ -3,7 +3,7 @@
 
 #include "base/descriptor.h"
 #include "base/file.h"
-#include "shared/job.h"
+#include "shared/futex.h"
 #include "shared/other_file.h"
 
 #include <fcntl.h>
@@ -85,7 +85,7 @@ void rs_commands_answer(const struct rs_commands *command)
     commands->held_bytes = command->held_bytes;
     memcpy(commands->text, command->text, sizeof(commands->text));
     atomic_store(&commands->step, RS_COMMAND_ANSWERED);
-    rs_job_wake(&commands->step);
+    rs_futex_wake(&commands->step);
 }
 
 void rs_commands_wait(void)
@@ -93,7 +93,7 @@ void rs_commands_wait(void)
     uint32_t step = atomic_load(&commands->step);
 
     if (step != RS_COMMAND_ASKED && !(atomic_load(&commands->attention) & RS_ATTENTION_JOB))
-        rs_job_wait(&commands->step, step, WAIT_NS);
+        rs_futex_wait(&commands->step, step, WAIT_NS);
 }
 
 /* ---- another process's file ---- */
@@ -133,7 +133,7 @@ void rs_commands_raise(int process, int fd, uint64_t inode)
     if (strncmp(other->layout, RS_COMMANDS_LAYOUT, sizeof(other->layout)) == 0 &&
         other->process == process) {
         atomic_fetch_or(&other->attention, RS_ATTENTION_JOB);
-        rs_job_wake(&other->step);
+        rs_futex_wake(&other->step);
     }
     munmap(other, RS_COMMANDS_BYTES);
 }

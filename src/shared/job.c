@@ -2,136 +2,199 @@
 #include "shared/job.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/file.h"
-#include "base/lock.h"
 #include "base/process.h"
 #include "base/undisturbed.h"
 #include "shared/other_file.h"
 
 #include <errno.h>
-#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-/* A busy machine may not let `run` look at an offer for long. */
-static const uint64_t longest_wait_ns = 10ull * 1000 * 1000 * 1000;
+/* ---- messages ---- */
 
-enum {
-    LOOK_NS = 100 * 1000 * 1000, /* between two looks whether `run` is there */
-    NAP_NS = 1000 * 1000,        /* between two looks for a free slot */
+/* Room for one descriptor. */
+union control {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-void rs_job_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns)
+int rs_job_send(int socket, const void *message, size_t bytes, int fd)
 {
-    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+    struct iovec part = {(void *)(uintptr_t)message, bytes};
+    union control control = {.header = {.cmsg_len = CMSG_LEN(sizeof(fd)),
+                                        .cmsg_level = SOL_SOCKET,
+                                        .cmsg_type = SCM_RIGHTS}};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    ssize_t sent;
 
-    if (syscall(SYS_futex, word, FUTEX_WAIT, seen, &wait, NULL, 0) != 0 && errno == ETIMEDOUT)
-        rs_clock_note_slept(wait_ns);
+    if (fd >= 0) {
+        header.msg_control = &control;
+        header.msg_controllen = sizeof(control.bytes);
+        memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+    }
+    while ((sent = sendmsg(socket, &header, MSG_NOSIGNAL)) < 0 && errno == EINTR)
+        continue;
+    return sent == (ssize_t)bytes ? 0 : sent < 0 ? -errno : -EPROTO;
 }
 
-void rs_job_wake(_Atomic uint32_t *word)
+int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
 {
-    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    struct iovec part = {message, bytes};
+    union control control = {.header = {.cmsg_len = 0}};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof(control.bytes)};
+    const struct cmsghdr *with;
+    ssize_t received;
+
+    *fd = -1;
+    while ((received = recvmsg(socket, &header, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
+        continue;
+    if (received < 0)
+        return -errno;
+    with = CMSG_FIRSTHDR(&header);
+    if (with && with->cmsg_level == SOL_SOCKET && with->cmsg_type == SCM_RIGHTS &&
+        with->cmsg_len == CMSG_LEN(sizeof(*fd)))
+        memcpy(fd, CMSG_DATA(with), sizeof(*fd));
+    if (received == (ssize_t)bytes && !(header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+        return 0;
+    if (*fd >= 0)
+        rs_file_close(*fd);
+    *fd = -1;
+    return received == 0 ? -ECONNRESET : -EPROTO;
 }
 
-static bool is_there(const char *where)
-{
-    int fd = rs_other_file_open_named(where);
+/* ---- a process ---- */
 
-    if (fd >= 0)
-        rs_file_close(fd);
-    return fd >= 0;
+/* What RMMSHIM_JOB says. */
+struct job {
+    char name[RS_JOB_WORD_BYTES], token[RS_JOB_WORD_BYTES];
+    const char *file; /* where its memory file is, for rs_other_file_open_named */
+};
+
+static bool read_variable(struct job *job)
+{
+    const char *text = rs_environment_get(RS_JOB_VARIABLE);
+    int length = 0;
+
+    if (!text || sscanf(text, "%32[0-9a-f]:%32[0-9a-f]:%n", job->name, job->token, &length) != 2 ||
+        length == 0 || strlen(job->name) + strlen(job->token) != 2 * (RS_JOB_WORD_BYTES - 1))
+        return false;
+    job->file = text + length;
+    return true;
 }
 
-static struct rs_job *map_job(const char *where)
+/* A descriptor that the program would take for its stdin, stdout or stderr moves away. */
+static int open_socket(void)
+{
+    static const struct timeval longest = {RS_JOB_ANSWER_MS / 1000, RS_JOB_ANSWER_MS % 1000 * 1000};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), moved;
+
+    if (fd < 0)
+        return -errno;
+    moved = rs_descriptor_duplicate(fd);
+    rs_file_close(fd);
+    if (moved < 0)
+        return moved;
+    (void)setsockopt(moved, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof(longest));
+    return moved;
+}
+
+/* Waits while others that begin at the same time are in front. */
+static int connect_to(int socket, const char *name, uint64_t until_ns)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(name);
+    int failed;
+
+    memcpy(address.sun_path + 1, name, length); /* an abstract name begins with a zero */
+    while ((failed = connect(socket, (const struct sockaddr *)&address,
+                             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length))) !=
+               0 &&
+           errno == EINTR && rs_clock_ns() < until_ns)
+        continue;
+    return failed ? -errno : 0;
+}
+
+/* The program may have a timer that interrupts every call. */
+static bool comes_by(int socket, uint64_t until_ns)
+{
+    struct pollfd one = {socket, POLLIN, 0};
+    uint64_t now_ns = rs_clock_ns();
+
+    while (now_ns < until_ns && poll(&one, 1, (int)((until_ns - now_ns) / 1000000) + 1) < 0 &&
+           errno == EINTR)
+        now_ns = rs_clock_ns();
+    return one.revents != 0;
+}
+
+static int ask(int socket, const struct job *job, enum rs_job_wish wish, int fd, int *received)
+{
+    struct rs_job_request request = {.layout = RS_JOB_LAYOUT, .wish = wish};
+    struct rs_job_grant answer;
+    uint64_t until_ns = rs_clock_ns() + RS_JOB_ANSWER_MS * 1000000ull;
+    int result = connect_to(socket, job->name, until_ns), other = -1;
+
+    if (result != 0)
+        return -ESTALE;
+    memcpy(request.token, job->token, sizeof(request.token));
+    result = rs_job_send(socket, &request, sizeof(request), fd);
+    if (result == 0 && !comes_by(socket, until_ns))
+        result = -ETIMEDOUT;
+    if (result == 0)
+        result = rs_job_receive(socket, &answer, sizeof(answer), &other);
+    if (result == 0 && !answer.is_granted)
+        result = -EACCES;
+    if (result == 0 && received)
+        *received = other;
+    else if (other >= 0)
+        rs_file_close(other);
+    return result;
+}
+
+static void say_unheld(const char *where)
 {
     int fd = rs_other_file_open_named(where);
     struct stat status;
-    void *job = MAP_FAILED;
+    struct rs_job_file *file = MAP_FAILED;
 
     if (fd < 0)
-        return NULL;
-    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof(struct rs_job))
-        job = mmap(NULL, sizeof(struct rs_job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        return;
+    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof(*file) &&
+        rs_file_cannot_shrink(fd))
+        file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     rs_file_close(fd);
-    return job == MAP_FAILED ? NULL : job;
+    if (file == MAP_FAILED)
+        return;
+    atomic_fetch_add(&file->unheld, 1);
+    munmap(file, sizeof(*file));
 }
 
-static struct rs_job_slot *take_free_slot(struct rs_job *job)
+int rs_run_ask(enum rs_job_wish wish, int fd, int *received)
 {
-    for (int i = 0; i < RS_JOB_SLOTS; i++) {
-        uint32_t free_state = 0;
-        if (atomic_compare_exchange_strong(&job->slots[i].state, &free_state,
-                                           rs_job_state(getpid(), RS_JOB_TAKEN)))
-            return &job->slots[i];
-    }
-    return NULL;
-}
-
-/* More processes may begin at the same time than there are slots. */
-static struct rs_job_slot *take_slot(struct rs_job *job, const char *where, uint64_t until_ns)
-{
-    struct rs_job_slot *slot;
-
-    while (!(slot = take_free_slot(job)) && rs_clock_ns() < until_ns && is_there(where))
-        rs_nap(NAP_NS);
-    return slot;
-}
-
-/* Frees the slot, and returns whether the offer in it was accepted.  A slot whose offer was refused
- * may be another process's by now, and stays. */
-static bool gives_back_held(struct rs_job_slot *slot, uint32_t offered)
-{
-    uint32_t held = rs_job_state(getpid(), RS_JOB_HELD);
-
-    return !atomic_compare_exchange_strong(&slot->state, &offered, 0) &&
-           atomic_compare_exchange_strong(&slot->state, &held, 0);
-}
-
-static bool is_held_in_time(struct rs_job_slot *slot, const char *where, uint64_t until_ns)
-{
-    uint32_t offered = rs_job_state(getpid(), RS_JOB_OFFERED);
-
-    while (atomic_load(&slot->state) == offered && rs_clock_ns() < until_ns && is_there(where))
-        rs_job_wait(&slot->state, offered, LOOK_NS);
-    return gives_back_held(slot, offered);
-}
-
-static bool offer(struct rs_job *job, const char *where, const struct rs_kept_descriptor *file)
-{
-    uint64_t until_ns = rs_clock_ns() + longest_wait_ns;
-    struct rs_job_slot *slot = take_slot(job, where, until_ns);
-    uint32_t taken = rs_job_state(getpid(), RS_JOB_TAKEN);
-
-    if (!slot)
-        return false;
-    slot->fd = file->fd;
-    slot->inode = file->inode;
-    if (!atomic_compare_exchange_strong(&slot->state, &taken,
-                                        rs_job_state(getpid(), RS_JOB_OFFERED)))
-        return false; /* every process of the job may write here */
-    atomic_fetch_add(&job->offers, 1);
-    rs_job_wake(&job->offers);
-    return is_held_in_time(slot, where, until_ns);
-}
-
-bool rs_job_offer(const struct rs_kept_descriptor *file)
-{
-    const char *where = rs_environment_get(RS_JOB_VARIABLE);
     struct rs_uncancelled uncancelled;
-    struct rs_job *job;
-    bool is_held = false;
+    struct job job;
+    int socket, result;
 
-    if (!where)
-        return false;
+    if (!read_variable(&job))
+        return -ENOENT;
     rs_uncancelled_begin(&uncancelled);
-    job = map_job(where);
-    if (job) {
-        is_held = offer(job, where, file);
-        munmap(job, sizeof(*job));
-    }
+    socket = open_socket();
+    result = socket < 0 ? -ESTALE : ask(socket, &job, wish, fd, received);
+    if (socket >= 0)
+        rs_file_close(socket);
+    if (result == -ESTALE && wish == RS_JOB_HOLD_PAGE)
+        say_unheld(job.file);
     rs_uncancelled_end(&uncancelled);
-    return is_held;
+    return result;
 }

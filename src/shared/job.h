@@ -1,59 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a process hands its published memory (shared/published.h) to the `rmmshim run` above it.
- * `rmmshim run` has a memory file with a slot for each process that hands over.  RMMSHIM_JOB
- * names it ("PID:DESCRIPTOR:INODE"), and processes open it through /proc.  A process in another
- * PID namespace does not find it there, and hands over nothing. */
+/* How a process reaches the `rmmshim run` above it: by a socket with an abstract name, which all
+ * processes of a network namespace reach, whatever their user, root directory, and other
+ * namespaces.  The name is public, so each request begins with a token that only RMMSHIM_JOB tells.
+ * One request and its answer are one message each on a connection of their own; either may carry a
+ * descriptor.  What was sent waits in the socket, also when its sender is gone.
+ *
+ * Who cannot reach the socket says so in a memory file of the `run`'s, if /proc leads there. */
 #pragma once
 
-#include "base/descriptor.h"
-
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define RS_JOB_VARIABLE "RMMSHIM_JOB"
+#define RS_JOB_VARIABLE "RMMSHIM_JOB"   /* "NAME:TOKEN:PID:DESCRIPTOR:INODE" */
+#define RS_JOB_LAYOUT   "rmmshim job 3" /* of requests and answers */
+#define RS_JOB_FILE     "rmmshim-job"   /* the memory file's name */
 
-enum { RS_JOB_SLOTS = 64 };
-
-/* What a slot's state says. */
-enum rs_job_step {
-    RS_JOB_FREE,    /* no process uses the slot */
-    RS_JOB_OFFERED, /* the process has filled fd and inode, and waits */
-    RS_JOB_HELD,    /* `run` has opened the file */
-    RS_JOB_TAKEN    /* the process is filling fd and inode */
+enum {
+    RS_JOB_LAYOUT_BYTES = 16,
+    RS_JOB_WORD_BYTES = 33,  /* a name or a token: 128 bits in hexadecimal */
+    RS_JOB_ANSWER_MS = 2000, /* as long as a process waits for its answer */
 };
 
-struct rs_job_slot {
-    _Atomic uint32_t state; /* rs_job_state of the process that uses the slot; a futex */
-    int32_t fd;             /* the published file in that process; valid from RS_JOB_OFFERED on */
-    uint64_t inode;         /* of the published file */
+enum rs_job_wish {
+    RS_JOB_HOLD_PAGE = 1, /* the descriptor is the process's page (shared/published.h); without one
+                             the process has none, and is not counted */
+    RS_JOB_GIVE_LIMIT,    /* the answer's descriptor is to be the file of the job's limit */
 };
 
-struct rs_job {
-    _Atomic uint32_t offers; /* number of offers so far; a futex that `run` waits on */
-    struct rs_job_slot slots[RS_JOB_SLOTS];
+struct rs_job_request {
+    char layout[RS_JOB_LAYOUT_BYTES];
+    char token[RS_JOB_WORD_BYTES];
+    uint32_t wish;
 };
 
-static inline uint32_t rs_job_state(int process, enum rs_job_step step)
-{
-    return (uint32_t)process << 2 | (uint32_t)step;
-}
+struct rs_job_grant {
+    uint32_t is_granted;
+};
 
-static inline int rs_job_process(uint32_t state)
-{
-    return (int)(state >> 2);
-}
+/* The memory file. */
+struct rs_job_file {
+    _Atomic uint32_t unheld; /* pages that did not come by the socket */
+};
 
-static inline enum rs_job_step rs_job_step(uint32_t state)
-{
-    return (enum rs_job_step)(state & 3);
-}
+/* Sends the request to the `run` above and waits for the answer, RS_JOB_ANSWER_MS at most and only
+ * while it lives.  `fd` goes with it (-1: none); the descriptor that came back is *received, if
+ * that is wanted.  Returns 0 when the wish was granted, -ENOENT without a `run` above, -ESTALE when
+ * it cannot be reached, another -errno when it did not answer or refused.  Raises no signal and is
+ * no cancellation point.  Thread safe. */
+int rs_run_ask(enum rs_job_wish wish, int fd, int *received);
 
-/* Offers this process's file in the job's memory file, and waits until `run` holds it; so a process
- * that ends right away loses nothing.  The wait ends when `run` is gone, and after 10 s: it may be
- * stopped.  Returns true when it is held. */
-bool rs_job_offer(const struct rs_kept_descriptor *file);
-
-/* Futex calls that work across processes.  rs_job_wait returns when the word is not `seen`, after
- * a wake, or after wait_ns at most; rs_job_wake wakes all waiters. */
-void rs_job_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns);
-void rs_job_wake(_Atomic uint32_t *word);
+/* One message with at most one descriptor, for both sides.  0 or -errno; a message of another
+ * length is -EPROTO. */
+int rs_job_send(int socket, const void *message, size_t bytes, int fd);
+int rs_job_receive(int socket, void *message, size_t bytes, int *fd);

@@ -8,8 +8,7 @@
 #include "base/lock.h"
 #include "base/path.h"
 #include "shared/commands.h"
-#include "shared/job.h"
-#include "shared/other_file.h"
+#include "shared/futex.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -371,10 +370,10 @@ static void reap_some(struct rs_job_limit *job)
 }
 
 /* The lock ends by name too: a process that another thread forks meanwhile has the descriptor. */
-int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job,
+int rs_job_limit_open(int of_run, const char *path, struct rs_job_limit **job,
                       struct rs_job_member **member)
 {
-    int fd = where ? rs_other_file_open_named(where) : open_path(path), result;
+    int fd = of_run >= 0 ? of_run : open_path(path), result;
     struct rs_job_limit *mapped = NULL;
 
     if (fd < 0)
@@ -383,11 +382,11 @@ int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit *
     if (result == 0)
         result = lock_file(fd, mapped);
     if (result == 0)
-        result = check(mapped, !where);
+        result = check(mapped, of_run < 0);
     if (result == 0)
         atomic_fetch_add(&mapped->turns, 1);
     if (result == 0 && member)
-        result = enter(mapped, where != NULL, member);
+        result = enter(mapped, of_run >= 0, member);
     (void)flock(fd, LOCK_UN);
     rs_file_close(fd);
     if (result != 0) {
@@ -590,7 +589,7 @@ bool rs_job_share_is_asked(struct rs_job_share *share)
 void rs_job_share_answer(struct rs_job_share *share)
 {
     atomic_fetch_add(&device_of(share)->releases, 1);
-    rs_job_wake(&device_of(share)->releases);
+    rs_futex_wake(&device_of(share)->releases);
 }
 
 uint32_t rs_job_share_releases(const struct rs_job_share *share)
@@ -600,5 +599,5 @@ uint32_t rs_job_share_releases(const struct rs_job_share *share)
 
 void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns)
 {
-    rs_job_wait(&device_of(share)->releases, seen, wait_ns);
+    rs_futex_wait(&device_of(share)->releases, seen, wait_ns);
 }

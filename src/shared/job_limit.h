@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes that all processes of a job have taken of each device, in a memory file that they
- * share: `rmmshim run --limit-job` holds it and RMMSHIM_LIMIT_JOB names it
- * ("PID:DESCRIPTOR:INODE"), or RMM_JOB names a file of the user's.
+ * share: `rmmshim run --limit-job` holds it and gives it to who asks (shared/job.h),
+ * or RMM_JOB names a file of the user's.
  *
  * A process first announces a request in `pending`, then adds up all members: a member's pending
  * bytes before its taken ones.  Both of two requests that do not fit together cannot pass: the
@@ -29,9 +29,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RS_JOB_LIMIT_LAYOUT   "rmmshim job limit 2"
-#define RS_JOB_LIMIT_VARIABLE "RMMSHIM_LIMIT_JOB"
-#define RS_JOB_LIMIT_NAME     "rmmshim-limit" /* of the memory file */
+#define RS_JOB_LIMIT_LAYOUT "rmmshim job limit 2"
+#define RS_JOB_LIMIT_NAME   "rmmshim-limit" /* of the memory file */
 
 enum {
     RS_JOB_MEMBERS = 4096, /* processes at a time */
@@ -73,14 +72,13 @@ struct rs_job_limit {
  * namespace. */
 void rs_job_limit_init(struct rs_job_limit *job);
 
-/* Opens and maps the file: `where` as RMMSHIM_LIMIT_JOB has it, or NULL, and then `path` (made
- * where there is none, readable by this user alone).  With `member` it also takes a member's place
- * for the calling process.  0 and *job, or -errno: -ESTALE when `where` names something else by now
- * or is of another PID namespace, -EPROTO for another version's file, -EACCES for one that others
- * may write, -EXDEV when members of another PID namespace may live, -ESRCH when /proc does not tell
- * who this process is, -EBUSY when one process has the file's lock for RS_JOB_LIMIT_SETTLE_MS,
- * -EUSERS when all places are taken. */
-int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job,
+/* Maps the file: the one of a `run` on the descriptor `of_run`, which is closed, or, where that is
+ * -1, the one at `path` (made where there is none, readable by this user alone).  With `member` it
+ * also takes a member's place for the calling process.  0 and *job, or -errno: -EPROTO for another
+ * version's file, -EACCES for one that others may write, -EXDEV when members of another PID
+ * namespace may live, -ESRCH when /proc does not tell who this process is, -EBUSY when one process
+ * has the file's lock for RS_JOB_LIMIT_SETTLE_MS, -EUSERS when all places are taken. */
+int rs_job_limit_open(int of_run, const char *path, struct rs_job_limit **job,
                       struct rs_job_member **member);
 
 /* Takes a member's place for the calling process, in a job of its own PID namespace.  NULL when all

@@ -3,6 +3,7 @@
  * says at the end what happened (tool/run/end.h).  Settings are checked by the library's own parser
  * before anything starts. */
 #include "config/config.h"
+#include "config/variables.h"
 #include "tool/library.h"
 #include "tool/profile.h"
 #include "tool/run/end.h"
@@ -13,18 +14,28 @@
 #include "tool/run/parent.h"
 #include "tool/tool.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static bool has_nvtx_phases;
 
-static bool settings_are_good(void)
+/* What is asked about the program's memory needs it to be served: by the driver's own calls, as RMM
+ * does by default. */
+static bool observe(const struct run_options *options)
+{
+    if (!options->fails_on_leak && !options->has_fail_over && !options->json)
+        return false;
+    return setenv(rs_variables[RS_VARIABLE_RESOURCE].option.name, "cuda", 1) == 0;
+}
+
+static bool settings_are_good(const struct run_options *options)
 {
     struct rs_diagnostics diagnostics = profile_diagnostics();
     struct rs_config config;
     unsigned bad = rs_config_parse(environ, &diagnostics, &config);
 
-    run_end_note_settings(config.anything_set);
+    run_end_note_settings(config.anything_set || observe(options));
     has_nvtx_phases = config.nvtx_phases;
     rs_config_free(&config);
     return bad == 0;
@@ -37,8 +48,7 @@ static int stay(char **program, const struct run_options *options)
 
     if (!run_end_begin(options))
         return TOOL_RUN_FAILED;
-    if (!job_begin())
-        return parent_become(program);
+    job_begin();
     if (options->finds_min)
         return find_min(program, options);
     if (!parent_run(program, PARENT_STREAMS_OWN, &outcome.result))
@@ -56,7 +66,7 @@ static int start(char **program, const struct run_options *options)
     int failed;
 
     if ((options->profile && !profile_enter(options->profile)) || !run_options_agree(options) ||
-        !settings_are_good() || !limit_job_begin(options->becomes) || !library_find(library))
+        !settings_are_good(options) || !limit_job_begin(options->becomes) || !library_find(library))
         return TOOL_RUN_FAILED;
     failed = library_check_program(library, program[0]);
     if (failed)

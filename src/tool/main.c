@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/arithmetic.h"
+#include "base/log.h"
 #include "tool/man/manual.h"
 #include "tool/tool.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { TOOL_LINE_BYTES = 8 << 10 };
 
 static const struct tool_command *const commands[] = {
 #define COMMAND(name) &tool_##name,
@@ -24,16 +30,38 @@ struct rs_diagnostics tool_diagnostics(void)
     return (struct rs_diagnostics){.write = print_line};
 }
 
+static bool is_added[STDERR_FILENO + 1];
+
+void tool_add_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            is_added[fd] = open("/dev/null", O_RDWR) == fd; /* the lowest number is given */
+}
+
+void tool_close_added_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (is_added[fd])
+            close(fd);
+}
+
 void tool_say(const char *format, ...)
 {
+    static const char prefix[] = "rmmshim: ";
+    char line[TOOL_LINE_BYTES];
+    size_t begin = sizeof(prefix) - 1, room = sizeof(line) - begin - 1, length;
     va_list arguments;
+    int body;
 
     (void)fflush(stdout);
-    fputs("rmmshim: ", stderr);
+    memcpy(line, prefix, begin);
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    body = vsnprintf(line + begin, room, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    length = begin + (body < 0 ? 0 : rs_min((size_t)body, room - 1));
+    line[length] = '\n';
+    (void)rs_write_all(STDERR_FILENO, line, length + 1);
 }
 
 void tool_say_unknown(const char *kind, const char *word, const char *const *words)
@@ -155,7 +183,10 @@ static int dispatch(char **arguments)
 
 int main(int argc, char **argv)
 {
-    int code = dispatch(argc > 0 ? argv + 1 : argv);
+    int code;
+
+    tool_add_streams();
+    code = dispatch(argc > 0 ? argv + 1 : argv);
 
     /* A listing that could not be written is no success. */
     if (fflush(stdout) != 0 || ferror(stdout)) {

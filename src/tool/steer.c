@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "config/variables.h"
 #include "report/plain.h"
-#include "shared/job.h"
+#include "shared/futex.h"
 #include "tool/publication.h"
 #include "tool/tool.h"
 
@@ -121,7 +121,7 @@ static bool step_ends(const struct process *process, struct rs_commands *file, u
             return false;
         if (until_ns - now_ns < wait_ns)
             wait_ns = until_ns - now_ns;
-        rs_job_wait(&file->step, step, wait_ns);
+        rs_futex_wait(&file->step, step, wait_ns);
     }
     return true;
 }
@@ -146,7 +146,7 @@ static void ask(struct rs_commands *file, const struct rs_commands *command)
     file->bytes = command->bytes;
     atomic_store(&file->step, RS_COMMAND_ASKED);
     atomic_fetch_or(&file->attention, RS_ATTENTION_ASKED);
-    rs_job_wake(&file->step);
+    rs_futex_wake(&file->step);
 }
 
 static enum steer_answer wait_for(const struct process *process, struct rs_commands *file,

@@ -32,7 +32,12 @@ struct tool_command {
 TOOL_COMMANDS(TOOL_COMMAND)
 #undef TOOL_COMMAND
 
-/* One line on stderr, after "rmmshim: ". */
+/* Opens those of stdin, stdout and stderr that are closed, so that no file gets their numbers; and
+ * closes them again, for a program that is to inherit what this process did. */
+void tool_add_streams(void);
+void tool_close_added_streams(void);
+
+/* One line on stderr, after "rmmshim: ", by one write. */
 void tool_say(const char *format, ...) RS_PRINTF(1, 2);
 
 /* Diagnostics go to stderr the same way. */

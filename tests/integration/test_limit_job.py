@@ -254,7 +254,7 @@ class LimitJob(support.Test):
         # Nor is a process of another one a member of a `run`'s job.
         result = run([TOOL, "run", "--quiet", "--limit-job", "256MiB"] + unshare + [STEPS, "device", "1"], preload=[])
         self.assertEqual(result.status, 78, result)
-        self.assertIn("is gone, or in another PID namespace", result.stderr)
+        self.assertIn("is gone, or in another PID or network namespace", result.stderr)
 
     def test_a_limit_of_its_own_holds_too(self):
         process = Steered(self, self.settings(RMM_LIMIT="64MiB"))
@@ -291,16 +291,16 @@ class LimitJob(support.Test):
 
     def test_nobody_can_take_the_memory_of_run_s_files(self):
         """Its members would end by SIGBUS at their next store."""
-        code = ("import os\n"
-                "for name in 'RMMSHIM_JOB', 'RMMSHIM_LIMIT_JOB':\n"
-                "    process, number, _ = os.environ[name].split(':')\n"
-                "    file = os.open('/proc/%s/fd/%s' % (process, number), os.O_RDWR)\n"
+        code = ("import os, sys; sys.path.insert(0, %r); import run_socket\n"
+                "variable = os.environ['RMMSHIM_JOB']\n"
+                "_, (limit,) = run_socket.ask(variable, run_socket.GIVE_LIMIT)\n"
+                "for name, file in ('file', run_socket.file_of(variable)), ('limit', limit):\n"
                 "    for size in 0, os.fstat(file).st_size + 1:\n"
                 "        try:\n"
                 "            os.ftruncate(file, size)\n"
                 "            print(name, 'has another size')\n"
                 "        except PermissionError:\n"
-                "            pass\n")
+                "            pass\n") % os.path.dirname(os.path.abspath(__file__))
         result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", "python3", "-c", code], preload=[])
         self.assertEqual((result.status, result.stdout), (0, ""), result)
 
@@ -319,7 +319,7 @@ class LimitJob(support.Test):
                          r"of the job's 64\.0 MiB, where others have 0 B, [^\n]*\n$")
 
     def test_what_makes_no_job(self):
-        stale = "1:3:17"
+        stale = "%s:%s:1:3:17" % ("1" * 32, "2" * 32)
         foreign = self.path("foreign")
         with open(foreign, "wb") as file:
             file.write(b"something else")
@@ -329,8 +329,8 @@ class LimitJob(support.Test):
             os.chmod(shared, 0o666)
         for settings, said in (
                 ({}, "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file"),
-                ({"RMMSHIM_LIMIT_JOB": stale}, "the `rmmshim run` that holds the job is gone, or in another PID "
-                                               "namespace"),
+                ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that holds the job is gone, or in another PID or network "
+                                         "namespace"),
                 ({"RMM_JOB": foreign}, "the job's file is of another version of rmmshim"),
                 ({"RMM_JOB": shared}, "others may write to the job's file, so it limits nothing"),
                 ({"RMM_JOB": self.folder}, "Is a directory"),

@@ -20,7 +20,7 @@ TOOL = os.environ["TOOL"]
 SCENES = test_output_files.SCENES
 OFFER = os.path.join(served.FOLDER, "offer_scene.py")
 PYTHON = [sys.executable]
-MANY = 80  # more than RS_JOB_SLOTS
+MANY = 80
 
 # What cannot be told of a process that is gone: it takes a walk of its memory, or of the driver's.
 COMPUTED = {("pool", "largest_free"), ("virtual", "reserved"), ("virtual", "free"), ("virtual", "largest_free"),
@@ -148,9 +148,9 @@ class Reports(Run):
                 self.assertEqual(self.under(PYTHON + [OFFER, real.pid, kind]).stdout, answer + "\n")
 
     def test_the_job_is_gone(self):
-        """A process that outlives its `run`, or is in another PID namespace, is served as without one."""
+        """A process that outlives its `run`, or is in another network namespace, is served as without one."""
         result = run(PYTHON + [SCENES, "use:5"], {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "1",
-                                                  "RMMSHIM_JOB": "999999:3:17"})
+                                                  "RMMSHIM_JOB": "%s:%s:999999:3:17" % ("1" * 32, "2" * 32)})
         self.assertEqual(result.status, 0)
         self.assertIn("allocations 5\n", result.stderr)
 
@@ -243,6 +243,102 @@ class Parent(Run):
         """By `kill -TSTP %1`, which goes to `run` and the program."""
         self.as_job("background", "import os, signal, sys; os.killpg(0, signal.SIGTSTP); sys.exit(5)", [("stopped", b"")])
 
+    def test_a_terminal_that_hangs_up(self):
+        """The kernel tells the leader of the session alone, which `run` is here; it and the program end."""
+        leader, terminal = pty.fork()
+        if leader == 0:
+            os.execve(TOOL, [TOOL, "run", "--quiet"] + PYTHON + ["-c", self.WAIT % "print(os.getpid(), flush=True)"],
+                      support.environment(preload=[]))
+        seen = ""
+        while "ready" not in seen:
+            seen += os.read(terminal, 1000).decode()
+        program = int(seen.split()[0])
+        watched = os.pidfd_open(program)
+        os.close(terminal)
+        self.assertTrue(select.select([watched], [], [], ENOUGH_SECONDS)[0], "the end of the program")
+        os.close(watched)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1]), -signal.SIGHUP)
+
+    def test_what_the_kernel_sends_to_it_alone(self):
+        """A timer that was set before `run` began, as `perl -e 'alarm 1; exec @ARGV'` does."""
+        for timer, number in ((signal.ITIMER_REAL, signal.SIGALRM), (signal.ITIMER_VIRTUAL, signal.SIGVTALRM)):
+            with self.subTest(number):
+                # Of processor time `run` itself needs a little.
+                process = self.start(PYTHON + ["-c", "import time; time.sleep(%d)" % ENOUGH_SECONDS],
+                                     preexec_fn=lambda timer=timer: signal.setitimer(timer, 0.3 if timer == signal.ITIMER_REAL
+                                                                                     else 0.002))
+                process.communicate(timeout=ENOUGH_SECONDS)
+                self.assertEqual(process.returncode, -number)
+
+    def test_the_first_process_of_a_namespace(self):
+        """It waits for orphans, and for the program alone."""
+        script = ("for i in 1 2 3 4 5 6 7 8; do (true &); done; "
+                  "while ps -e -o stat= | grep -q Z; do sleep 0.01; done; echo none left; exit 5")
+        result = run(["unshare", "-pf", "--mount-proc", TOOL, "run", "--quiet", "timeout", str(ENOUGH_SECONDS), "sh", "-c",
+                      script], preload=[])
+        if "unshare:" in result.stderr:
+            self.skipTest(result.stderr)
+        self.assertEqual(result.outcome, (5, "none left\n"), result)
+        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+            result = run(["unshare", "-pf", "--mount-proc", TOOL, "run", "--quiet", "sh", "-c", "kill -%d $$" % number],
+                         preload=[])
+            self.assertEqual(result.status, 128 + number, result)
+
+    def test_streams_that_are_closed(self):
+        """The program finds them closed, and no file of the command's has their numbers."""
+        for streams in ((0,), (2,), (0, 1, 2)):
+            with self.subTest(streams):
+                show = ["sh", "-c", "for i in 0 1 2; do [ -e /proc/$$/fd/$i ] && echo $i >>'%s'; done; cd /proc/$PPID/fd; "
+                        "readlink 0 1 2 >>'%s'" % (self.path("own"), self.path("parent"))]
+                subprocess.run([TOOL, "run", "--quiet", "--limit-job", "1GiB", "--pool-size", "0"] + show, check=False,
+                               env=support.environment(preload=[]),
+                               preexec_fn=lambda streams=streams: [os.close(stream) for stream in streams])
+                self.assertEqual(support.read_or_empty(self.path("own")).split(),
+                                 [str(stream) for stream in range(3) if stream not in streams])
+                parent = support.read_or_empty(self.path("parent")).splitlines()
+                self.assertEqual([parent[stream] for stream in streams], ["/dev/null"] * len(streams))
+                for name in ("own", "parent"):
+                    if os.path.exists(self.path(name)):
+                        os.unlink(self.path(name))
+
+    def test_a_reader_that_is_gone(self):
+        """Neither the program nor the report ends by it."""
+        for settings in (["--statistics", "1"], ["--statistics", "json:" + self.path("report")]):
+            with self.subTest(settings):
+                read, write = os.pipe()
+                os.close(read)
+                code = "import os, subprocess, sys; subprocess.run([sys.executable, %r, 'use:1', 'again:use:2', " \
+                       "'end:SIGKILL']); open(%r, 'w')" % (SCENES, self.path("done"))
+                process = subprocess.run([TOOL, "run", "--pool-size", "0"] + settings + PYTHON + ["-c", code], stderr=write, check=False,
+                                         env=support.environment(preload=[]))
+                os.close(write)
+                self.assertEqual(process.returncode, 0)
+                self.assertTrue(os.path.exists(self.path("done")))
+                os.unlink(self.path("done"))
+
+    def test_a_reader_that_is_slow(self):
+        """Its side made the pipe non-blocking, and the pipe is full: what is to be said comes after."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        filled = 0
+        try:
+            while True:
+                filled += os.write(write, b"x" * 4096)
+        except BlockingIOError:
+            pass
+        process = subprocess.Popen([TOOL, "run", "--pool-size", "0", "--statistics", "1"] + PYTHON +
+                                   [SCENES, "use:5", "end:SIGKILL"], stderr=write, env=support.environment(preload=[]))
+        os.close(write)
+        until(lambda: "poll" in support.read_or_empty("/proc/%d/wchan" % process.pid) or process.poll() is not None,
+              "the wait for the reader")
+        text = b""
+        while part := os.read(read, 65536):
+            text += part
+        os.close(read)
+        process.wait()
+        self.assertIn(b"allocations 5\n", text[filled:])
+        self.assertIn(b"1 process used CUDA", text[filled:])
+
     def is_pending(self, number, process):
         with open("/proc/%d/status" % process, encoding="ascii") as file:
             pending = int(re.search(r"\nShdPnd:\s*([0-9a-f]+)", file.read()).group(1), 16)
@@ -291,7 +387,7 @@ class Parent(Run):
         self.assertEqual(result.outcome, (0, "all calls came back; cancelled\ndone\n"), result)
 
     def test_many_processes_at_once(self):
-        """More than there are slots, and each is held.  They begin when the last of them is there."""
+        """Each is held.  They begin when the last of them is there."""
         script = ("import os, sys; sys.path.insert(0, %r); import output_scenes\n"
                   "begin, go = os.pipe()\n"
                   "for _ in range(%d):\n"

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `rmmshim run` says when its program has ended, and the checks that decide its exit status.  TOOL is the
 command."""
-import mmap
 import os
 import pty
 import re
 import select
 import signal
-import struct
 import subprocess
 import sys
 
 import json_schema
+import run_socket
 import support
 from support import ENOUGH_SECONDS, run, until
 
@@ -19,7 +18,11 @@ TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
 MIB = 1 << 20
 NONE = "; seen without it: none"
-LAST_SLOT_AT, ANY_OFFER = 8 + 63 * 16, 1  # of src/shared/job.h
+
+
+def child_of(process):
+    with open("/proc/%d/task/%d/children" % (process, process), encoding="ascii") as file:
+        return int(file.read().split()[0])
 
 
 class Run(support.Test):
@@ -37,27 +40,46 @@ class Run(support.Test):
         return result, json_schema.read(path, "run.json")
 
     def wait_for_look(self, process):
-        """Until the thread that looks at all processes has done so after now.  Before each look that is due it answers
-        offers, also one that makes no sense; and nothing else has it read much."""
-        fds = "/proc/%d/fd/" % process
-        job = next(fds + fd for fd in os.listdir(fds) if os.readlink(fds + fd).startswith("/memfd:rmmshim-job "))
-        thread, = until(lambda: [thread for thread in os.listdir("/proc/%d/task" % process) if int(thread) != process],
-                        "the thread that looks")
+        """Until it has looked at all processes after now: nothing else has it read much, and it answers between looks."""
+        variable = run_socket.variable_of(child_of(process))
         much = len(list(filter(str.isdigit, os.listdir("/proc")))) // 2
 
-        def answer():
-            struct.pack_into("I", memory, LAST_SLOT_AT, os.getpid() << 2 | ANY_OFFER)
-            until(lambda: struct.unpack_from("I", memory, LAST_SLOT_AT) == (0,), "an answer to an offer")
-
         def reads():
-            with open("/proc/%d/task/%s/io" % (process, thread), encoding="ascii") as file:
+            with open("/proc/%d/io" % process, encoding="ascii") as file:
                 return int(re.search(r"\nsyscr: (\d+)", file.read()).group(1))
 
-        with open(job, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-            answer()  # a look that goes on has ended
-            begin = reads()
-            until(lambda: answer() or reads() - begin > much, "a look")
-            answer()
+        run_socket.ask(variable, run_socket.NONSENSE)
+        begin = reads()
+        until(lambda: reads() - begin > much, "a look")
+        run_socket.ask(variable, run_socket.NONSENSE)
+
+
+class NotSeen(Run):
+    """A check is passed only by what was seen."""
+
+    def test_nothing_was_observed(self):
+        for check in (["--fail-on-leak"], ["--fail-over", "1GiB"]):
+            with self.subTest(check):
+                result = self.under("--limit", "1GiB", *check, "true")
+                self.assertEqual(result.status, 1, result)
+                self.assertIn("not checked: no process used CUDA through rmmshim", self.said(result))
+
+    def test_a_check_alone_observes(self):
+        """Without a setting that gives a stack or a limit."""
+        result = self.under("--fail-on-leak", STEPS, "device", 1)
+        self.assertEqual(result.status, 1, result)
+        self.assertIn("--fail-on-leak: memory_steps [PID] ended with 1 block not freed on device 0, 1.00 MiB",
+                      self.said(result))
+        self.assertEqual(self.under("--fail-on-leak", STEPS, "device", 1, "free").status, 0)
+        result, end = self.report(STEPS, "device", 1)
+        self.assertEqual((result.status, len(end["processes"]), end["incomplete"]), (0, 1, False))
+
+    def test_a_process_that_is_not_reached(self):
+        """Its page came to no one."""
+        lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
+        result, end = self.report("--limit", "1GiB", "--fail-over", "1GiB", "sh", "-c", '"$0" device 1; ' + lost, STEPS)
+        self.assertEqual((result.status, len(end["processes"]), end["incomplete"]), (1, 1, True), result)
+        self.assertIn("not checked: 1 process that was served did not reach this command", self.said(result))
 
 
 class Lines(Run):

@@ -1,167 +1,189 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The offer to a `run`: what becomes of the slot, which other processes write too. */
+/* What a process asks of the `run` above it, which is a thread here. */
 #include "unit.h"
 
-#include "flying_clock.h"
 #include "shared/job.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-enum { ANOTHER = 4711 }; /* a process */
+#define TOKEN "fedcba98765432100123456789abcdef"
 
-static struct rs_job *job;
-static int fd;
+/* What the thread does with a request, and what it saw. */
+struct run {
+    int listener;
+    enum { GRANTS, REFUSES, GOES, IS_SILENT } how;
+    int gives; /* a descriptor, or -1 */
+    int connection;
+    struct rs_job_request request;
+    uint64_t inode; /* of the file that came; 0: none did */
+};
+
+static char name[RS_JOB_WORD_BYTES];
+static struct rs_job_file *file;
+static int file_fd;
+
+static void *serve(void *data)
+{
+    struct run *run = data;
+    struct rs_job_grant answer = {.is_granted = run->how == GRANTS};
+    struct stat status;
+    int fd;
+
+    run->connection = accept(run->listener, NULL, NULL);
+    if (rs_job_receive(run->connection, &run->request, sizeof(run->request), &fd) == 0 && fd >= 0) {
+        run->inode = fstat(fd, &status) == 0 ? status.st_ino : 0;
+        close(fd);
+    }
+    if (run->how == GRANTS || run->how == REFUSES)
+        (void)rs_job_send(run->connection, &answer, sizeof(answer), run->gives);
+    if (run->how != IS_SILENT)
+        close(run->connection);
+    return NULL;
+}
+
+static int listen_at(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    memcpy(address.sun_path + 1, name, strlen(name));
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))),
+                     0);
+    assert_int_equal(listen(fd, 1), 0);
+    return fd;
+}
 
 static int set_up(void **state)
 {
     struct stat status;
-    char where[64];
+    char text[256];
 
     (void)state;
-    fd = memfd_create("job", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, sizeof(*job)) != 0 || fstat(fd, &status) != 0)
+    snprintf(name, sizeof(name), "%024x%08x", 4711, (unsigned)getpid());
+    file_fd = memfd_create("job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file_fd < 0 || ftruncate(file_fd, sizeof(*file)) != 0 || fstat(file_fd, &status) != 0 ||
+        fcntl(file_fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)
         return -1;
-    job = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
+    file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, file_fd, 0);
+    snprintf(text, sizeof(text), "%s:" TOKEN ":%d:%d:%llu", name, (int)getpid(), file_fd,
              (unsigned long long)status.st_ino);
-    return job == MAP_FAILED ? -1 : setenv(RS_JOB_VARIABLE, where, 1);
+    return file == MAP_FAILED ? -1 : setenv(RS_JOB_VARIABLE, text, 1);
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    munmap(job, sizeof(*job));
-    return fd < 0 ? 0 : close(fd);
+    munmap(file, sizeof(*file));
+    return close(file_fd);
 }
 
 FIXTURE(set_up, tear_down);
 
-/* Writes the state *data into the first slot as soon as it is offered. */
-static void *answer(void *data)
+/* Asks a thread that is such a run. */
+static int ask(struct run *run, enum rs_job_wish wish, int fd, int *received)
 {
-    struct rs_job_slot *slot = &job->slots[0];
-    const uint32_t *state = data;
-
-    while (atomic_load(&slot->state) != rs_job_state(getpid(), RS_JOB_OFFERED))
-        sched_yield();
-    atomic_store(&slot->state, *state);
-    rs_job_wake(&slot->state);
-    return NULL;
-}
-
-/* Offers a file and returns whether it is held, when the slot is answered so. */
-static bool offered(uint32_t state)
-{
-    const struct rs_kept_descriptor file = {.fd = 500, .inode = 12};
     pthread_t thread;
-    bool is_held;
+    int result;
 
-    atomic_store(&clock_stands, true); /* the answer comes in time, however late that is */
-    assert_int_equal(pthread_create(&thread, NULL, answer, &state), 0);
-    is_held = rs_job_offer(&file);
-    atomic_store(&clock_stands, false);
+    run->listener = listen_at();
+    assert_int_equal(pthread_create(&thread, NULL, serve, run), 0);
+    result = rs_run_ask(wish, fd, received);
     pthread_join(thread, NULL);
-    assert_int_equal(atomic_load(&job->offers), 1);
-    assert_int_equal(job->slots[0].fd, 500);
-    assert_int_equal(job->slots[0].inode, 12);
-    return is_held;
+    close(run->listener);
+    if (run->how == IS_SILENT)
+        close(run->connection);
+    return result;
 }
 
-TEST(a_held_file_s_slot_is_free_again)
+static uint64_t inode_of(int fd)
 {
-    assert_true(offered(rs_job_state(getpid(), RS_JOB_HELD)));
-    assert_int_equal(atomic_load(&job->slots[0].state), 0);
+    struct stat status;
+
+    assert_int_equal(fstat(fd, &status), 0);
+    return status.st_ino;
 }
 
-TEST(a_refused_file_s_slot_may_be_another_process_s)
+TEST(a_page_is_handed_over)
 {
-    uint32_t taken = rs_job_state(ANOTHER, RS_JOB_TAKEN);
+    struct run run = {.how = GRANTS, .gives = -1};
 
-    assert_false(offered(taken));
-    assert_int_equal(atomic_load(&job->slots[0].state), taken);
+    assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, file_fd, NULL), 0);
+    assert_int_equal(run.request.wish, RS_JOB_HOLD_PAGE);
+    assert_string_equal(run.request.token, TOKEN);
+    assert_string_equal(run.request.layout, RS_JOB_LAYOUT);
+    assert_true(run.inode == inode_of(file_fd));
+    assert_int_equal(atomic_load(&file->unheld), 0);
 }
 
-/* How often the job's file is mapped here. */
-static int mappings(void)
+TEST(a_process_without_a_page_says_so)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
-    char line[512];
-    int count = 0;
+    struct run run = {.how = REFUSES, .gives = -1};
 
-    assert_non_null(maps);
-    while (fgets(line, sizeof(line), maps))
-        count += strstr(line, "/memfd:job ") != NULL;
-    (void)fclose(maps);
-    return count;
+    assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, -1, NULL), -EACCES);
+    assert_true(run.inode == 0);
 }
 
-/* Closes the job's file, as the end of `run` does, when another thread is about to offer. */
-static void *end_run(void *data)
+TEST(the_file_of_the_limit_comes_back)
 {
-    while (mappings() < 2)
-        sched_yield();
-    close(fd);
-    fd = -1;
-    return data;
+    struct run run = {.how = GRANTS, .gives = file_fd};
+    int received = -1;
+
+    assert_int_equal(ask(&run, RS_JOB_GIVE_LIMIT, -1, &received), 0);
+    assert_true(received >= 0 && received != file_fd);
+    assert_true(inode_of(received) == inode_of(file_fd));
+    assert_int_equal(fcntl(received, F_GETFD), FD_CLOEXEC);
+    close(received);
 }
 
-/* Offers a file to a `run` that never looks, and then is gone. */
-static void offer_in_vain(void)
+TEST(a_descriptor_that_is_not_wanted_is_closed)
 {
-    const struct rs_kept_descriptor file = {.fd = 500, .inode = 12};
-    pthread_t thread;
+    struct run run = {.how = GRANTS, .gives = file_fd};
+    int before = dup(file_fd), after;
 
-    assert_int_equal(pthread_create(&thread, NULL, end_run, NULL), 0);
-    assert_false(rs_job_offer(&file));
-    pthread_join(thread, NULL);
+    close(before);
+    assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, file_fd, NULL), 0);
+    after = dup(file_fd);
+    assert_int_equal(after, before);
+    close(after);
 }
 
-TEST(an_offer_that_nobody_answers_is_withdrawn)
+TEST(a_run_that_goes_before_it_answers)
 {
-    offer_in_vain();
-    assert_int_equal(atomic_load(&job->offers), 1);
-    assert_int_equal(atomic_load(&job->slots[0].state), 0);
+    struct run run = {.how = GOES, .gives = -1};
+
+    assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, file_fd, NULL), -ECONNRESET);
 }
 
-TEST(without_a_free_slot_nothing_is_offered)
+TEST(a_run_that_is_stopped)
 {
-    for (int i = 0; i < RS_JOB_SLOTS; i++)
-        atomic_store(&job->slots[i].state, rs_job_state(ANOTHER, RS_JOB_OFFERED));
-    offer_in_vain();
-    assert_int_equal(atomic_load(&job->offers), 0);
+    struct run run = {.how = IS_SILENT, .gives = -1};
+
+    assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, file_fd, NULL), -ETIMEDOUT);
 }
 
-/* Frees the last slot when another thread is about to offer, and answers the offer there. */
-static void *free_a_slot(void *data)
+TEST(who_does_not_reach_the_socket_says_so_in_the_file)
 {
-    struct rs_job_slot *slot = &job->slots[RS_JOB_SLOTS - 1];
-
-    while (mappings() < 2)
-        sched_yield();
-    atomic_store(&slot->state, 0);
-    while (atomic_load(&slot->state) != rs_job_state(getpid(), RS_JOB_OFFERED))
-        sched_yield();
-    atomic_store(&slot->state, rs_job_state(getpid(), RS_JOB_HELD));
-    rs_job_wake(&slot->state);
-    return data;
+    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, file_fd, NULL), -ESTALE);
+    assert_int_equal(atomic_load(&file->unheld), 1);
+    assert_int_equal(rs_run_ask(RS_JOB_GIVE_LIMIT, -1, NULL), -ESTALE);
+    assert_int_equal(atomic_load(&file->unheld), 1);
 }
 
-TEST(who_finds_no_free_slot_waits_for_one)
+TEST(without_a_run_nothing_is_asked)
 {
-    const struct rs_kept_descriptor file = {.fd = 500, .inode = 12};
-    pthread_t thread;
-
-    for (int i = 0; i < RS_JOB_SLOTS; i++)
-        atomic_store(&job->slots[i].state, rs_job_state(ANOTHER, RS_JOB_OFFERED));
-    assert_int_equal(pthread_create(&thread, NULL, free_a_slot, NULL), 0);
-    assert_true(rs_job_offer(&file));
-    pthread_join(thread, NULL);
-    assert_int_equal(atomic_load(&job->slots[RS_JOB_SLOTS - 1].state), 0);
+    unsetenv(RS_JOB_VARIABLE);
+    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, file_fd, NULL), -ENOENT);
+    setenv(RS_JOB_VARIABLE, "999999:3:17", 1); /* of a release before */
+    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, file_fd, NULL), -ENOENT);
 }

@@ -418,9 +418,9 @@ TEST_WITH(stop_clock, start_clock, what_a_program_had_before_it_became_another_i
 
     if (!knows_itself())
         return;
-    assert_int_equal(rs_job_limit_open(NULL, "became", &job, &before), 0);
+    assert_int_equal(rs_job_limit_open(-1, "became", &job, &before), 0);
     before->taken_bytes[0] = 700;
-    assert_int_equal(rs_job_limit_open(NULL, "became", &again, &own.member), 0);
+    assert_int_equal(rs_job_limit_open(-1, "became", &again, &own.member), 0);
     own.job = again;
     assert_int_equal(rs_job_share_others(&own), 700); /* the device may not have closed yet */
     assert_true(rs_job_limit_reap(job));
@@ -561,17 +561,17 @@ TEST(a_file_of_another_namespace_is_refused_while_it_has_members)
     struct rs_job_member *member, *other;
     uint64_t home = rs_process_namespace();
 
-    assert_int_equal(rs_job_limit_open(NULL, "homes", &job, &member), 0);
+    assert_int_equal(rs_job_limit_open(-1, "homes", &job, &member), 0);
     assert_int_equal(job->home, home);
     job->home = home + 1;
-    assert_int_equal(rs_job_limit_open(NULL, "homes", &again, &other), -EXDEV);
+    assert_int_equal(rs_job_limit_open(-1, "homes", &again, &other), -EXDEV);
     assert_int_equal(job->home, home + 1);
     member->taken_bytes[0] = 300;
     member->owner = (uint64_t)INT32_MAX << 32 | 1; /* who is not here, and may be there */
     assert_false(rs_job_limit_reap(job));
     assert_int_equal(member->taken_bytes[0], 300);
     member->owner = 0;
-    assert_int_equal(rs_job_limit_open(NULL, "homes", &again, &other), 0);
+    assert_int_equal(rs_job_limit_open(-1, "homes", &again, &other), 0);
     assert_int_equal(again->home, home);
     assert_int_equal(again->members[0].taken_bytes[0], 0);
 }
@@ -583,15 +583,15 @@ TEST(another_name_of_the_boot_takes_nothing_from_members_of_another_namespace)
     struct rs_job_member *member, *other;
     uint64_t home = rs_process_namespace();
 
-    assert_int_equal(rs_job_limit_open(NULL, "kernels", &job, &member), 0);
+    assert_int_equal(rs_job_limit_open(-1, "kernels", &job, &member), 0);
     member->taken_bytes[0] = 300;
     job->home = home + 1;
     job->boot[0] ^= 1;
-    assert_int_equal(rs_job_limit_open(NULL, "kernels", &again, &other), -EXDEV);
+    assert_int_equal(rs_job_limit_open(-1, "kernels", &again, &other), -EXDEV);
     assert_int_equal(job->home, home + 1);
     assert_int_equal(member->taken_bytes[0], 300);
     member->owner = 0;
-    assert_int_equal(rs_job_limit_open(NULL, "kernels", &again, &other), 0);
+    assert_int_equal(rs_job_limit_open(-1, "kernels", &again, &other), 0);
     assert_int_equal(again->home, home);
 }
 
@@ -600,11 +600,11 @@ TEST(members_of_an_earlier_boot_are_forgotten)
     struct rs_job_limit *job, *again;
     struct rs_job_member *member, *other;
 
-    assert_int_equal(rs_job_limit_open(NULL, "boots", &job, &member), 0);
+    assert_int_equal(rs_job_limit_open(-1, "boots", &job, &member), 0);
     member->taken_bytes[0] = 300;
     job->boot[0] ^= 1;
     member->owner = (uint64_t)INT32_MAX << 32 | 1; /* no process has this number */
-    assert_int_equal(rs_job_limit_open(NULL, "boots", &again, &other), 0);
+    assert_int_equal(rs_job_limit_open(-1, "boots", &again, &other), 0);
     assert_int_equal(other->taken_bytes[0], 0);
     assert_int_equal(again->members_used, 1);
 }
@@ -616,10 +616,10 @@ TEST(members_that_live_are_of_this_boot)
 
     if (!knows_itself())
         return;
-    assert_int_equal(rs_job_limit_open(NULL, "living", &job, &member), 0);
+    assert_int_equal(rs_job_limit_open(-1, "living", &job, &member), 0);
     member->taken_bytes[0] = 300;
     job->boot[0] ^= 1;
-    assert_int_equal(rs_job_limit_open(NULL, "living", &again, &other), 0);
+    assert_int_equal(rs_job_limit_open(-1, "living", &again, &other), 0);
     assert_int_equal(again->members[0].taken_bytes[0], 300);
     assert_ptr_equal(other, &again->members[1]);
 }
@@ -628,21 +628,13 @@ TEST(the_job_of_a_run_is_of_the_namespace_of_the_run)
 {
     struct rs_job_limit *job, *again;
     struct rs_job_member *member;
-    struct stat status;
-    char where[64];
-    int fd;
 
-    assert_int_equal(rs_job_limit_open(NULL, "run", &job, NULL), 0);
+    assert_int_equal(rs_job_limit_open(-1, "run", &job, NULL), 0);
     rs_job_limit_init(job);
-    fd = open("run", O_RDWR);
-    assert_int_equal(fstat(fd, &status), 0);
-    snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
-             (unsigned long long)status.st_ino);
     job->home++;
-    assert_int_equal(rs_job_limit_open(where, NULL, &again, &member), -ESTALE);
+    assert_int_equal(rs_job_limit_open(open("run", O_RDWR), NULL, &again, &member), -ESTALE);
     job->home--;
-    assert_int_equal(rs_job_limit_open(where, NULL, &again, &member), 0);
-    close(fd);
+    assert_int_equal(rs_job_limit_open(open("run", O_RDWR), NULL, &again, &member), 0);
 }
 
 /* Who joins has the file alone, and is waited for only so long. */
@@ -651,14 +643,14 @@ TEST(a_process_that_never_ends_to_join_is_not_waited_for)
     struct rs_job_limit *job;
     int fd;
 
-    assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), 0);
+    assert_int_equal(rs_job_limit_open(-1, "locked", &job, NULL), 0);
     fd = open("locked", O_RDWR);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     atomic_store(&clock_step_ns, RS_JOB_LIMIT_SETTLE_MS * 100000ull);
-    assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), -EBUSY);
+    assert_int_equal(rs_job_limit_open(-1, "locked", &job, NULL), -EBUSY);
     atomic_store(&clock_step_ns, 0);
     close(fd);
-    assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), 0);
+    assert_int_equal(rs_job_limit_open(-1, "locked", &job, NULL), 0);
 }
 
 /* Each waits while others have their turns, and no turn lasts long: the clock of each stands. */
@@ -673,13 +665,13 @@ TEST_WITH(stop_clock, start_clock, all_that_join_at_once_have_places)
 
     if (!knows_itself()) /* the members would take each other for gone */
         return;
-    assert_int_equal(rs_job_limit_open(NULL, "crowd", &job, NULL), 0);
+    assert_int_equal(rs_job_limit_open(-1, "crowd", &job, NULL), 0);
     assert_true(pipe(begin) == 0 && pipe(joined) == 0);
     for (int i = 0; i < CROWD; i++)
         if ((children[i] = fork_bound()) == 0) {
             close(begin[1]);
             (void)!read(begin[0], &byte, 1);
-            byte = (char)rs_job_limit_open(NULL, "crowd", &job, &member);
+            byte = (char)rs_job_limit_open(-1, "crowd", &job, &member);
             (void)!write(joined[1], &byte, 1);
             for (;;)
                 pause();
@@ -715,12 +707,12 @@ TEST(a_file_without_room_is_refused)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     small = (struct rlimit){.rlim_cur = 1 << 20, .rlim_max = limit.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    assert_int_equal(rs_job_limit_open(NULL, "roomless", &job, NULL), -EFBIG);
+    assert_int_equal(rs_job_limit_open(-1, "roomless", &job, NULL), -EFBIG);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     fallocate_error = ENOSPC;
-    assert_int_equal(rs_job_limit_open(NULL, "roomless", &job, NULL), -ENOSPC);
+    assert_int_equal(rs_job_limit_open(-1, "roomless", &job, NULL), -ENOSPC);
     fallocate_error = 0;
-    assert_int_equal(rs_job_limit_open(NULL, "roomless", &job, NULL), 0);
+    assert_int_equal(rs_job_limit_open(-1, "roomless", &job, NULL), 0);
     assert_int_equal(stat("roomless", &status), 0);
     assert_true((size_t)status.st_blocks * 512 >= sizeof(*job));
 }
@@ -728,34 +720,24 @@ TEST(a_file_without_room_is_refused)
 TEST(files_that_are_no_jobs_are_refused)
 {
     const char *path = "job";
-    char where[64];
     struct rs_job_limit *job, *again;
     struct stat status;
-    int fd;
 
-    assert_int_equal(rs_job_limit_open(NULL, path, &job, NULL), 0);
+    assert_int_equal(rs_job_limit_open(-1, path, &job, NULL), 0);
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
-    assert_int_equal(rs_job_limit_open(NULL, path, &again, NULL), 0);
+    assert_int_equal(rs_job_limit_open(-1, path, &again, NULL), 0);
     job->members[3].taken_bytes[1] = 7;
     assert_int_equal(again->members[3].taken_bytes[1], 7);
 
-    fd = open(path, O_RDWR);
-    snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
-             (unsigned long long)status.st_ino);
-    assert_int_equal(rs_job_limit_open(where, NULL, &again, NULL), 0);
-    snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
-             (unsigned long long)status.st_ino + 1);
-    assert_int_equal(rs_job_limit_open(where, NULL, &again, NULL), -ESTALE);
-    assert_int_equal(rs_job_limit_open("nonsense", NULL, &again, NULL), -EINVAL);
-    close(fd);
+    assert_int_equal(rs_job_limit_open(open(path, O_RDWR), NULL, &again, NULL), 0);
 
     job->layout[0] = 'R';
-    assert_int_equal(rs_job_limit_open(NULL, path, &again, NULL), -EPROTO);
+    assert_int_equal(rs_job_limit_open(-1, path, &again, NULL), -EPROTO);
     job->layout[0] = 'r';
     assert_int_equal(chmod(path, 0660), 0);
-    assert_int_equal(rs_job_limit_open(NULL, path, &again, NULL), -EACCES);
+    assert_int_equal(rs_job_limit_open(-1, path, &again, NULL), -EACCES);
     assert_int_equal(chmod(path, 0600), 0);
     assert_int_equal(truncate(path, 5), 0);
-    assert_int_equal(rs_job_limit_open(NULL, path, &again, NULL), -EPROTO);
+    assert_int_equal(rs_job_limit_open(-1, path, &again, NULL), -EPROTO);
 }

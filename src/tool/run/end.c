@@ -9,7 +9,6 @@
 #include "tool/run/summary.h"
 #include "tool/tool.h"
 
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,7 +154,12 @@ static void say_escaped(const struct summary *summary)
                  unserved_reason_text(all[i].reason));
     if (count > SAID_MAX)
         add_text(line, sizeof(line), " and %zu more", count - SAID_MAX);
-    tool_say("%s%s", line, summary->is_short ? "; not all processes could be counted" : "");
+    if (summary->missed)
+        add_text(line, sizeof(line), "; not all could be counted: %zu did not reach this command",
+                 summary->missed);
+    else if (summary->is_short)
+        add_text(line, sizeof(line), "; not all could be counted");
+    tool_say("%s", line);
 }
 
 /* ---- as JSON ---- */
@@ -238,11 +242,18 @@ static void write_json(const char *path, const char *program, const struct run_o
         put_process(&page, &summary->processes[i]);
     }
     put_unserved(&page, summary);
-    rs_page_put(&page, "}\n");
+    rs_page_put(&page, ",\"incomplete\":%s}\n", summary_is_incomplete(summary) ? "true" : "false");
     rs_page_end(&page);
 }
 
 /* ---- checks ---- */
+
+static size_t findings; /* of the checks */
+
+static bool is_to_be_said(void)
+{
+    return ++findings <= SAID_MAX;
+}
 
 static bool took_more(const struct run_options *options, const struct summary_process *process,
                       const struct summary_device *device)
@@ -260,9 +271,10 @@ static bool took_more(const struct run_options *options, const struct summary_pr
     }
     if (device->peak_bytes <= most)
         return false;
-    tool_say("--fail-over %s: %s [%d] took %s of device %d", options->over_text,
-             printable(process->program, name), process->number,
-             rs_size_format_short(device->peak_bytes, took), device->device);
+    if (is_to_be_said())
+        tool_say("--fail-over %s: %s [%d] took %s of device %d", options->over_text,
+                 printable(process->program, name), process->number,
+                 rs_size_format_short(device->peak_bytes, took), device->device);
     return true;
 }
 
@@ -273,10 +285,30 @@ static bool leaked(const struct run_options *options, const struct summary_proce
 
     if (!options->fails_on_leak || !process->has_ended || !device->live_blocks)
         return false;
-    tool_say("--fail-on-leak: %s [%d] ended with %llu %s not freed on device %d, %s",
-             printable(process->program, name), process->number,
-             (unsigned long long)device->live_blocks, device->live_blocks == 1 ? "block" : "blocks",
-             device->device, rs_size_format_short(device->live_bytes, bytes));
+    if (is_to_be_said())
+        tool_say("--fail-on-leak: %s [%d] ended with %llu %s not freed on device %d, %s",
+                 printable(process->program, name), process->number,
+                 (unsigned long long)device->live_blocks,
+                 device->live_blocks == 1 ? "block" : "blocks", device->device,
+                 rs_size_format_short(device->live_bytes, bytes));
+    return true;
+}
+
+/* Why the checks are not passed though nothing was found: not seen is not well. */
+static bool has_not_seen_all(const struct summary *summary)
+{
+    if (summary->missed)
+        tool_say("not checked: %zu %s served did not reach this command", summary->missed,
+                 summary->missed == 1 ? "process that was" : "processes that were");
+    else if (summary->unserved_count)
+        tool_say("not checked: %zu %s used CUDA without rmmshim", summary->unserved_count,
+                 summary->unserved_count == 1 ? "process" : "processes");
+    else if (summary->is_short)
+        tool_say("not checked: not all processes could be held");
+    else if (!summary->count)
+        tool_say("not checked: no process used CUDA through rmmshim");
+    else
+        return false;
     return true;
 }
 
@@ -284,17 +316,17 @@ static bool checks_failed(const struct run_options *options, const struct summar
 {
     bool failed = false;
 
+    if (!options->has_fail_over && !options->fails_on_leak)
+        return false;
     for (size_t i = 0; i < summary->count; i++)
         for (size_t j = 0; j < summary->processes[i].device_count; j++) {
             const struct summary_process *process = &summary->processes[i];
             failed |= took_more(options, process, &process->devices[j]);
             failed |= leaked(options, process, &process->devices[j]);
         }
-    if (summary->is_short && (options->has_fail_over || options->fails_on_leak)) {
-        tool_say("out of memory: not all processes could be checked");
-        failed = true;
-    }
-    return failed;
+    if (findings > SAID_MAX)
+        tool_say("and %zu more", findings - SAID_MAX);
+    return has_not_seen_all(summary) || failed;
 }
 
 int run_end(const struct run_options *options, char *const *words,
@@ -302,7 +334,6 @@ int run_end(const struct run_options *options, char *const *words,
 {
     int code = parent_exit_code(&outcome->result);
 
-    signal(SIGPIPE, SIG_IGN); /* who reads the lines may be gone; the exit status counts */
     if (code != 0)
         gone_print_refusals();
     if (!options->is_quiet && !outcome->runs) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/gone.h"
 
+#include "base/log.h"
 #include "context/block_counts.h"
 #include "report/format.h"
 #include "report/plain.h"
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- the report ---- */
 
@@ -23,24 +25,34 @@ static const char *expression_of(const struct rs_reported_stack *stack)
     return publication_stack(being_written, stack)->expression;
 }
 
-/* Somebody who came later has written there. */
-static bool is_anothers(const struct rs_output *output, const struct rs_publication *head)
+/* The process may have had another root directory, or other mounts. */
+static bool is_elsewhere(const struct rs_publication *head, const struct stat *status)
 {
-    struct stat status;
+    return status->st_dev != (dev_t)head->file_device || status->st_ino != (ino_t)head->file_inode;
+}
 
-    return output->is_regular && atomic_load(&head->report) == RS_REPORT_NOT_BEGUN &&
-           fstat(output->file.fd, &status) == 0 && status.st_size > 0 &&
-           (status.st_mtim.tv_sec != head->changed.tv_sec ||
-            status.st_mtim.tv_nsec != head->changed.tv_nsec);
+/* Somebody who came later has written there, or it never was the process's. */
+static bool is_anothers(const struct rs_publication *head, const struct stat *status)
+{
+    return atomic_load(&head->report) == RS_REPORT_NOT_BEGUN && status->st_size > 0 &&
+           (is_elsewhere(head, status) || status->st_mtim.tv_sec != head->changed.tv_sec ||
+            status->st_mtim.tv_nsec != head->changed.tv_nsec);
 }
 
 static bool claim(struct rs_output *output, const struct rs_publication *head)
 {
     char own[PATH_MAX];
     int result = rs_output_try(output, head->path, 0);
+    struct stat status;
+    bool is_file = result == 0 && output->is_regular && fstat(output->file.fd, &status) == 0;
 
-    if (result == 0 && !is_anothers(output, head))
+    if (result == 0 && !(is_file && is_anothers(head, &status))) {
+        if (is_file && is_elsewhere(head, &status))
+            tool_say("RMM_STATISTICS: the report of process %d is in %s here; the process had "
+                     "another file there",
+                     (int)head->process, output->path);
         return true;
+    }
     if (result == 0)
         rs_output_release(output);
     if (result != 0 && result != -EBUSY) {
@@ -182,7 +194,7 @@ void gone_keep_refusal(const void *file)
 void gone_print_refusals(void)
 {
     for (unsigned i = 0; i < kept_count; i++)
-        fputs(kept[i], stderr);
+        (void)rs_write_all(STDERR_FILENO, kept[i], strlen(kept[i]));
     if (left_out)
         tool_say("%u more processes were out of memory", left_out);
 }

@@ -2,10 +2,10 @@
 #include "tool/run/job.h"
 
 #include "base/arithmetic.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "shared/job.h"
 #include "shared/published.h"
-#include "tool/process.h"
 #include "tool/publication.h"
 #include "tool/run/gone.h"
 #include "tool/run/limit_job.h"
@@ -14,135 +14,137 @@
 #include "tool/tool.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-enum { LOOK_NS = 1000 * 1000 * 1000 }; /* how often it is looked who is gone, at least */
-
-/* A process whose file is held. */
-struct held {
-    struct held *next;
-    int process;
-    int directory; /* of the process in /proc: never that of another one of its number */
-    void *file;
+enum {
+    LOOK_MS = 1000, /* how often it is looked who is gone, at least */
+    NS_PER_MS = 1000 * 1000,
+    NAP_MS = 10,  /* while no more descriptors are to be had */
+    AT_ONCE = 64, /* events that are taken in one go */
+    WORD_LENGTH = RS_JOB_WORD_BYTES - 1,
+    RANDOM_BYTES = WORD_LENGTH / 2,
 };
 
-static struct rs_job *job;
-static struct held *all_held; /* of the thread, and when it has ended of job_end */
-static pthread_t thread;
-static bool is_watching;
-static struct summary summary; /* as all_held */
-static _Atomic bool is_over;
+/* What is waited for.  The first member of what it belongs to. */
+struct watched {
+    enum { OF_PROGRAM, OF_LISTENER, OF_CONNECTION, OF_PROCESS } kind;
+    int fd; /* -1: there is none */
+};
 
-/* ---- processes ---- */
+/* Of a process that has not sent its request yet. */
+struct connection {
+    struct watched watched;
+    struct connection *next;
+    uint64_t since_ns;
+};
 
-static int open_process(int process)
+/* A process whose page is held.  One that went on as another program has several. */
+struct held {
+    struct watched watched; /* a pidfd, where the kernel has them */
+    struct held *next;
+    pid_t process; /* 0: of a PID namespace that is not seen from here */
+    bool has_ended;
+    void *page;
+    uint64_t inode; /* of the page */
+};
+
+static struct watched listener = {OF_LISTENER, -1}, program = {OF_PROGRAM, -1};
+static int events = -1; /* of epoll */
+static char token[RS_JOB_WORD_BYTES];
+static struct rs_job_file *file;
+static struct connection *connections;
+static struct held *all_held;
+static struct summary summary;
+
+static bool watch(struct watched *watched)
 {
-    char path[64];
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
 
-    snprintf(path, sizeof(path), "/proc/%d", process);
-    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return watched->fd >= 0 && epoll_ctl(events, EPOLL_CTL_ADD, watched->fd, &event) == 0;
 }
 
-/* ---- holding ---- */
+static void unwatch(const struct watched *watched)
+{
+    (void)epoll_ctl(events, EPOLL_CTL_DEL, watched->fd, NULL);
+}
 
-static bool is_ours(int fd, uint64_t inode)
+static bool can_be_read(int fd)
+{
+    struct pollfd one = {fd, POLLIN, 0};
+
+    return poll(&one, 1, 0) == 1;
+}
+
+/* ---- pages ---- */
+
+static void *map_page(int fd, uint64_t *inode)
 {
     struct stat status;
+    void *page;
 
-    return fstat(fd, &status) == 0 && (uint64_t)status.st_ino == inode &&
-           status.st_size == RS_PUBLISHED_BYTES && rs_file_cannot_shrink(fd);
-}
-
-static void *map_offered(int directory, const struct rs_job_slot *slot)
-{
-    char path[32];
-    void *file = MAP_FAILED;
-    int fd;
-
-    snprintf(path, sizeof(path), "fd/%d", (int)slot->fd);
-    fd = openat(directory, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
+    if (fd < 0 || fstat(fd, &status) != 0 || status.st_size != RS_PUBLISHED_BYTES ||
+        !rs_file_cannot_shrink(fd))
         return NULL;
-    if (is_ours(fd, slot->inode))
-        file = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    close(fd);
-    if (file != MAP_FAILED && publication_can_read(file))
-        return file;
-    if (file != MAP_FAILED)
-        munmap(file, RS_PUBLISHED_BYTES);
+    page = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    *inode = status.st_ino;
+    if (publication_can_read(page))
+        return page;
+    munmap(page, RS_PUBLISHED_BYTES);
     return NULL;
 }
 
 static void let_go(struct held *held)
 {
-    if (held->file)
-        munmap(held->file, RS_PUBLISHED_BYTES);
-    if (held->directory >= 0)
-        close(held->directory);
+    if (held->page)
+        munmap(held->page, RS_PUBLISHED_BYTES);
+    if (held->watched.fd >= 0)
+        close(held->watched.fd);
     free(held);
 }
 
-static struct held *hold(int process, const struct rs_job_slot *slot)
+/* A process that has ended since is held all the same. */
+static bool hold(pid_t process, int fd)
 {
     struct held *held = calloc(1, sizeof(*held));
 
     if (!held)
-        return NULL;
-    held->process = process;
-    held->directory = open_process(process);
-    if (held->directory >= 0)
-        held->file = map_offered(held->directory, slot);
-    if (held->file)
-        return held;
-    let_go(held);
-    return NULL;
-}
-
-/* The process may have given up meanwhile, and then the slot may be another's. */
-static void take_offer(struct rs_job_slot *slot, uint32_t state)
-{
-    int process = rs_job_process(state);
-    struct held *held = hold(process, slot);
-    uint32_t answer = held ? rs_job_state(process, RS_JOB_HELD) : 0;
-
-    if (atomic_compare_exchange_strong(&slot->state, &state, answer) && held) {
-        held->next = all_held;
-        all_held = held;
-        unserved_forget(process);
-    } else if (held) {
+        return false;
+    *held = (struct held){.watched = {OF_PROCESS, -1}, .process = process};
+    held->page = map_page(fd, &held->inode);
+    if (!held->page) {
         let_go(held);
+        return false;
     }
-    rs_job_wake(&slot->state);
+    if (process)
+        held->watched.fd = (int)syscall(SYS_pidfd_open, process, 0);
+    held->has_ended = process && held->watched.fd < 0 && errno == ESRCH;
+    (void)watch(&held->watched);
+    held->next = all_held;
+    all_held = held;
+    unserved_forget(process);
+    return true;
 }
 
-/* Of a process that ended between taking the slot and giving it back. */
-static void free_left_slot(struct rs_job_slot *slot, uint32_t state)
+static void look_whether_ended(struct held *held)
 {
-    int directory = open_process(rs_job_process(state));
-
-    if (directory < 0 || process_directory_has_ended(directory))
-        atomic_compare_exchange_strong(&slot->state, &state, 0);
-    if (directory >= 0)
-        close(directory);
-}
-
-static void look_at_slots(void)
-{
-    for (int i = 0; i < RS_JOB_SLOTS; i++) {
-        struct rs_job_slot *slot = &job->slots[i];
-        uint32_t state = atomic_load(&slot->state);
-        if (rs_job_step(state) == RS_JOB_OFFERED)
-            take_offer(slot, state);
-        else if (state)
-            free_left_slot(slot, state);
-    }
+    if (held->watched.fd >= 0)
+        held->has_ended |= can_be_read(held->watched.fd);
+    else if (held->process)
+        held->has_ended |= kill(held->process, 0) != 0 && errno == ESRCH;
 }
 
 static void report_gone(void)
@@ -151,52 +153,230 @@ static void report_gone(void)
 
     while (*at) {
         struct held *held = *at;
-        if (!process_directory_has_ended(held->directory)) {
+        look_whether_ended(held);
+        if (!held->has_ended) {
             at = &held->next;
             continue;
         }
         *at = held->next;
-        gone_report(held->file);
-        summary_add(&summary, held->process, true, held->file);
-        gone_keep_refusal(held->file);
+        gone_report(held->page);
+        summary_add(&summary, held->process, true, held->page);
+        gone_keep_refusal(held->page);
         let_go(held);
     }
 }
 
-static bool is_held(int process)
+static bool is_held(int number, uint64_t page_inode)
 {
     const struct held *held = all_held;
 
-    while (held && held->process != process)
+    while (held && held->process != number && held->inode != page_inode)
         held = held->next;
     return held;
 }
 
-static void *watch(void *data)
-{
-    uint64_t wait_ns;
+/* ---- requests ---- */
 
-    (void)data;
-    while (!atomic_load(&is_over)) {
-        uint32_t seen = atomic_load(&job->offers);
-        look_at_slots();
-        report_gone();
-        limit_job_look();
-        wait_ns = rs_min(unserved_look(is_held), (size_t)LOOK_NS);
-        if (!atomic_load(&is_over))
-            rs_job_wait(&job->offers, seen, wait_ns);
+static pid_t sender_of(int connection)
+{
+    struct ucred sender;
+    socklen_t bytes = sizeof(sender);
+
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &sender, &bytes) == 0 ? sender.pid : 0;
+}
+
+static void answer(int connection, const struct rs_job_request *request, int fd)
+{
+    struct rs_job_grant answer = {.is_granted = 0};
+    int given = -1;
+
+    if (request->wish == RS_JOB_HOLD_PAGE) {
+        answer.is_granted = hold(sender_of(connection), fd);
+        summary.missed += !answer.is_granted;
+    } else if (request->wish == RS_JOB_GIVE_LIMIT) {
+        given = limit_job_open();
+        answer.is_granted = given >= 0;
     }
-    return NULL;
+    (void)rs_job_send(connection, &answer, sizeof(answer), given);
+    if (given >= 0)
+        close(given);
+}
+
+/* Anybody may connect: the token tells who is of this job. */
+static void take_request(int connection)
+{
+    struct rs_job_request request;
+    int fd;
+
+    if (rs_job_receive(connection, &request, sizeof(request), &fd) != 0)
+        return;
+    if (memcmp(request.token, token, sizeof(token)) == 0 &&
+        strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
+        answer(connection, &request, fd);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void end_connection(struct connection *ended)
+{
+    struct connection **at = &connections;
+
+    while (*at != ended)
+        at = &(*at)->next;
+    *at = ended->next;
+    close(ended->watched.fd);
+    free(ended);
+}
+
+/* True when there was one. */
+static bool accept_one(void)
+{
+    int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct connection *connection;
+
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+        (void)poll(NULL, 0, NAP_MS); /* it waits on, and so does its process */
+        return false;
+    }
+    if (fd < 0)
+        return false;
+    connection = calloc(1, sizeof(*connection));
+    if (!connection) {
+        summary.missed++;
+        close(fd);
+        return true;
+    }
+    *connection = (struct connection){{OF_CONNECTION, fd}, connections, rs_clock_ns()};
+    connections = connection;
+    (void)watch(&connection->watched);
+    return true;
+}
+
+/* A process sends its request at once.  Others may have connected to keep descriptors busy. */
+static void end_silent_connections(void)
+{
+    uint64_t now_ns = rs_clock_ns();
+
+    for (struct connection *one = connections, *next; one; one = next) {
+        next = one->next;
+        if (now_ns - one->since_ns > (uint64_t)RS_JOB_ANSWER_MS * NS_PER_MS &&
+            !can_be_read(one->watched.fd))
+            end_connection(one);
+    }
+}
+
+/* ---- the loop ---- */
+
+static int wait_ms(void)
+{
+    uint64_t ms = unserved_look(is_held) / NS_PER_MS + 1;
+
+    return (int)rs_min(ms, (uint64_t)LOOK_MS);
+}
+
+/* False when the program's descriptor can be read. */
+static bool serve_some(int timeout_ms)
+{
+    struct epoll_event some[AT_ONCE];
+    int count = epoll_wait(events, some, AT_ONCE, timeout_ms);
+    bool goes_on = true, is_one_gone = count == 0;
+
+    for (int i = 0; i < count; i++) {
+        struct watched *watched = some[i].data.ptr;
+        switch (watched->kind) {
+        case OF_PROGRAM:
+            goes_on = false;
+            break;
+        case OF_LISTENER:
+            while (accept_one())
+                continue;
+            break;
+        case OF_CONNECTION:
+            take_request(watched->fd);
+            end_connection((struct connection *)watched);
+            break;
+        case OF_PROCESS:
+            is_one_gone = true;
+            break;
+        }
+    }
+    if (is_one_gone)
+        report_gone();
+    return goes_on;
+}
+
+static void look_now_and_then(void)
+{
+    static uint64_t due_ns;
+    uint64_t now_ns = rs_clock_ns();
+
+    if (now_ns < due_ns)
+        return;
+    due_ns = now_ns + (uint64_t)LOOK_MS * NS_PER_MS;
+    end_silent_connections();
+    report_gone();
+    limit_job_look();
+}
+
+void job_serve_until(int readable)
+{
+    program.fd = readable;
+    (void)watch(&program); /* or it is watched already */
+    while (serve_some(wait_ms()))
+        look_now_and_then();
 }
 
 /* ---- the job ---- */
 
-bool job_begin(void)
+static bool make_word(char word[RS_JOB_WORD_BYTES])
 {
-    job = shared_file_make("rmmshim-job", sizeof(*job), RS_JOB_VARIABLE);
-    if (!job)
-        tool_say("reports are lost of processes that do not end by exit(): %s", strerror(errno));
-    return job != NULL;
+    unsigned char bytes[RANDOM_BYTES];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return false;
+    for (int i = 0; i < RANDOM_BYTES; i++)
+        snprintf(word + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
+static bool listen_at(const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    memcpy(address.sun_path + 1, name, WORD_LENGTH);
+    listener.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return listener.fd >= 0 &&
+           bind(listener.fd, (const struct sockaddr *)&address,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + WORD_LENGTH)) == 0 &&
+           listen(listener.fd, SOMAXCONN) == 0;
+}
+
+/* Without the memory file the job is the same, but for processes that do not reach the socket. */
+static bool put_into_environment(const char *name)
+{
+    int fd;
+    struct stat status = {.st_ino = 0};
+    char text[2 * RS_JOB_WORD_BYTES + 64];
+
+    file = shared_file_make(RS_JOB_FILE, sizeof(*file), &fd);
+    if (file)
+        (void)fstat(fd, &status);
+    snprintf(text, sizeof(text), "%s:%s:%d:%d:%llu", name, token, (int)getpid(), fd,
+             (unsigned long long)status.st_ino);
+    return setenv(RS_JOB_VARIABLE, text, 1) == 0;
+}
+
+void job_begin(void)
+{
+    char name[RS_JOB_WORD_BYTES];
+
+    events = epoll_create1(EPOLL_CLOEXEC);
+    if (events >= 0 && make_word(name) && make_word(token) && listen_at(name) &&
+        put_into_environment(name))
+        return;
+    tool_say("what its processes do cannot be seen: %s", strerror(errno));
+    unsetenv(RS_JOB_VARIABLE); /* of a `run` above */
+    listener.fd = -1;
 }
 
 void job_watch(void)
@@ -204,29 +384,30 @@ void job_watch(void)
     summary_clear(&summary);
     gone_forget_refusals();
     unserved_begin();
-    atomic_store(&is_over, false);
-    is_watching = job && pthread_create(&thread, NULL, watch, NULL) == 0;
-    summary.is_short = !is_watching;
+    if (file)
+        atomic_store(&file->unheld, 0);
+    (void)watch(&listener);
 }
 
+/* Requests that have been sent are still taken, from processes that are gone too. */
 void job_end(void)
 {
-    if (!is_watching)
-        return;
-    atomic_store(&is_over, true);
-    atomic_fetch_add(&job->offers, 1);
-    rs_job_wake(&job->offers);
-    pthread_join(thread, NULL);
-    look_at_slots();
+    unwatch(&program);
+    while (accept_one())
+        continue;
+    unwatch(&listener);
+    for (; connections; end_silent_connections())
+        (void)serve_some(NAP_MS);
     report_gone();
     for (const struct held *held = all_held; held; held = held->next)
-        summary_add(&summary, held->process, false, held->file);
+        summary_add(&summary, held->process, false, held->page);
 }
 
 void job_take_summary(struct summary *taken)
 {
     *taken = summary;
     taken->unserved = unserved_take(&taken->unserved_count);
-    taken->is_short |= !taken->unserved;
+    taken->missed += file ? atomic_load(&file->unheld) : 0;
+    taken->is_short |= !taken->unserved || listener.fd < 0;
     summary = (struct summary){.count = 0};
 }

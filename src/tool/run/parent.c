@@ -11,18 +11,22 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 /* What the program finds as if `run` were not there. */
 struct inherited {
     sigset_t mask;
     struct sigaction child_action; /* of SIGCHLD: who ignores it has no children to wait for */
+    struct sigaction pipe_action;  /* of SIGPIPE: this process goes on when its reader is gone */
+    struct rlimit files;
 };
 
 int parent_become(char **program)
 {
     int failed;
 
+    tool_close_added_streams();
     (void)execvp(program[0], program);
     failed = errno;
     tool_say("%s: %s", program[0], strerror(failed));
@@ -43,7 +47,8 @@ static void signals_to_pass(sigset_t *signals)
 static void begin_to_catch(struct inherited *inherited)
 {
     static bool catches;
-    struct sigaction usual = {.sa_handler = SIG_DFL};
+    struct sigaction usual = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
+    struct rlimit files;
     sigset_t signals;
 
     if (catches)
@@ -52,6 +57,19 @@ static void begin_to_catch(struct inherited *inherited)
     signals_to_pass(&signals);
     sigprocmask(SIG_BLOCK, &signals, &inherited->mask);
     sigaction(SIGCHLD, &usual, &inherited->child_action);
+    sigaction(SIGPIPE, &ignored, &inherited->pipe_action);
+    (void)getrlimit(RLIMIT_NOFILE, &inherited->files);
+    files = inherited->files;
+    files.rlim_cur = files.rlim_max; /* each process of the job takes one */
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static int open_signals(void)
+{
+    sigset_t signals;
+
+    signals_to_pass(&signals);
+    return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 static void redirect(enum parent_streams streams)
@@ -73,6 +91,8 @@ static int be_program(char **program, const struct inherited *inherited, pid_t p
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         raise(SIGKILL);
+    (void)setrlimit(RLIMIT_NOFILE, &inherited->files);
+    sigaction(SIGPIPE, &inherited->pipe_action, NULL);
     sigaction(SIGCHLD, &inherited->child_action, NULL);
     sigprocmask(SIG_SETMASK, &inherited->mask, NULL);
     redirect(streams);
@@ -83,18 +103,34 @@ static int be_program(char **program, const struct inherited *inherited, pid_t p
 
 enum { DEPTH_MAX = 64 }; /* of processes between the program and one below it */
 
-/* The terminal sends to all of its foreground processes, and so to the program by itself. */
-static bool is_of_terminal(const siginfo_t *info)
+/* The terminal sends these to all of its foreground processes, and so to the program by itself; a
+ * hangup it tells the leader of the session alone.  Whatever else the kernel sends (a timer that
+ * was set before this process became `run`, a limit on processor time) is for this process alone,
+ * and would have come to the program. */
+static bool has_reached_the_program(const struct signalfd_siginfo *info)
 {
-    return info->si_code == SI_KERNEL;
+    switch (info->ssi_signo) {
+    case SIGINT:
+    case SIGQUIT:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:
+    case SIGWINCH:
+        return info->ssi_code == SI_KERNEL;
+    case SIGHUP:
+    case SIGCONT:
+        return info->ssi_code == SI_KERNEL && getsid(0) != getpid();
+    default:
+        return false;
+    }
 }
 
 /* True when the program, or a process below it, sent the signal, and sender and program are of this
  * process's group: the signal is taken as sent to the group, so the program has it.  A sender that
  * is gone is not known. */
-static bool is_of_program(pid_t program, const siginfo_t *info)
+static bool is_of_program(pid_t program, const struct signalfd_siginfo *info)
 {
-    pid_t sender = info->si_code == SI_USER ? info->si_pid : 0, group = getpgrp();
+    pid_t sender = info->ssi_code == SI_USER ? (pid_t)info->ssi_pid : 0, group = getpgrp();
 
     if (sender <= 0 || getpgid(sender) != group || getpgid(program) != group)
         return false;
@@ -103,12 +139,14 @@ static bool is_of_program(pid_t program, const siginfo_t *info)
     return sender == program;
 }
 
-static void pass_on(pid_t program, const siginfo_t *info)
+static void pass_on(pid_t program, const struct signalfd_siginfo *info)
 {
-    if (info->si_code == SI_QUEUE)
-        (void)sigqueue(program, info->si_signo, info->si_value);
+    union sigval value = {.sival_ptr = (void *)(uintptr_t)info->ssi_ptr};
+
+    if (info->ssi_code == SI_QUEUE)
+        (void)sigqueue(program, (int)info->ssi_signo, value);
     else
-        (void)kill(program, info->si_signo);
+        (void)kill(program, (int)info->ssi_signo);
 }
 
 /* The stops that job control sends.  Anything else is a SIGSTOP. */
@@ -141,17 +179,24 @@ static void stop_too(pid_t program, int stop)
     (void)kill(program, SIGCONT);
 }
 
-/* True when the program has ended, with its status. */
+/* True when the program has ended, with its status.  Orphans below a subreaper or the first process
+ * of a PID namespace are this process's children too. */
 static bool has_ended(pid_t program, int *status)
 {
+    bool ended = false;
     pid_t changed;
+    int how;
 
-    while ((changed = waitpid(program, status, WNOHANG | WUNTRACED)) == program) {
-        if (!WIFSTOPPED(*status))
-            return true;
-        stop_too(program, WSTOPSIG(*status));
+    while ((changed = waitpid(-1, &how, WNOHANG | WUNTRACED)) > 0) {
+        if (changed != program)
+            continue;
+        *status = how;
+        if (WIFSTOPPED(how))
+            stop_too(program, WSTOPSIG(how));
+        else
+            ended = true;
     }
-    return changed < 0 && errno == ECHILD;
+    return ended || (changed < 0 && errno == ECHILD);
 }
 
 static bool ends_a_job(int number)
@@ -167,20 +212,25 @@ static bool is_ignored(int number)
     return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-static void wait_for(struct parent_result *result)
+static void take_signal(struct parent_result *result, const struct signalfd_siginfo *info)
 {
-    sigset_t signals;
-    siginfo_t info;
+    int number = (int)info->ssi_signo;
 
-    signals_to_pass(&signals);
+    if (number == SIGCHLD || is_of_program(result->program, info))
+        return;
+    result->is_interrupted |= ends_a_job(number) && !is_ignored(number);
+    if (!has_reached_the_program(info))
+        pass_on(result->program, info);
+}
+
+static void wait_for(struct parent_result *result, int signals)
+{
+    struct signalfd_siginfo info;
+
     while (!has_ended(result->program, &result->status)) {
-        if (sigwaitinfo(&signals, &info) < 0)
-            continue; /* stopped and continued */
-        if (info.si_signo == SIGCHLD || is_of_program(result->program, &info))
-            continue;
-        result->is_interrupted |= ends_a_job(info.si_signo) && !is_ignored(info.si_signo);
-        if (!is_of_terminal(&info))
-            pass_on(result->program, &info);
+        job_serve_until(signals);
+        while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+            take_signal(result, &info);
     }
 }
 
@@ -217,11 +267,15 @@ int parent_exit_code(const struct parent_result *result)
 bool parent_run(char **program, enum parent_streams streams, struct parent_result *result)
 {
     static struct inherited inherited;
+    static int signals = -1;
     pid_t parent = getpid();
 
     *result = (struct parent_result){.program = -1};
     begin_to_catch(&inherited);
-    result->program = fork();
+    if (signals < 0)
+        signals = open_signals();
+    if (signals >= 0)
+        result->program = fork();
     if (result->program == 0)
         _exit(be_program(program, &inherited, parent, streams));
     if (result->program < 0) {
@@ -229,7 +283,7 @@ bool parent_run(char **program, enum parent_streams streams, struct parent_resul
         return false;
     }
     job_watch();
-    wait_for(result);
+    wait_for(result, signals);
     job_end();
     return true;
 }

@@ -99,6 +99,11 @@ void summary_add(struct summary *summary, int number, bool has_ended, const void
     free(page);
 }
 
+bool summary_is_incomplete(const struct summary *summary)
+{
+    return summary->is_short || summary->missed || summary->unserved_count;
+}
+
 void summary_clear(struct summary *summary)
 {
     for (size_t i = 0; i < summary->count; i++)

@@ -35,11 +35,15 @@ struct summary {
     size_t count, capacity;
     struct unserved *unserved; /* seen without the library */
     size_t unserved_count;
-    bool is_short; /* there was no memory for all */
+    size_t missed; /* processes that were served and whose page is not held */
+    bool is_short; /* there was no memory for all, or nothing could be held */
 };
 
 /* Adds a process by its mapped page. */
 void summary_add(struct summary *summary, int number, bool has_ended, const void *file);
+
+/* True when a process that used CUDA, or may have, is not among `processes`. */
+bool summary_is_incomplete(const struct summary *summary);
 
 /* Empties it and frees its memory. */
 void summary_clear(struct summary *summary);

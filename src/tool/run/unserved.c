@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -194,10 +195,12 @@ static bool accept_any(int fd, void *data)
     return true;
 }
 
-/* Of its own, or inherited by fork: CUDA does not work in that child. */
-static bool has_page(int number)
+/* The inode of its page, or 0.  One inherited by fork is its parent's: CUDA does not work in that
+ * child. */
+static uint64_t page_of(int number)
 {
     struct process process = {.number = number};
+    struct stat status = {.st_ino = 0};
     enum process_answer answer;
     char path[64];
     int fd;
@@ -205,12 +208,14 @@ static bool has_page(int number)
     snprintf(path, sizeof(path), "/proc/%d", number);
     process.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (process.directory < 0)
-        return false;
+        return 0;
     fd = process_open_file(&process, "rmmshim", O_RDONLY, accept_any, NULL, &answer);
-    if (fd >= 0)
+    if (fd >= 0) {
+        (void)fstat(fd, &status);
         close(fd);
+    }
     close(process.directory);
-    return fd >= 0;
+    return status.st_ino;
 }
 
 /* True where RMM_ONLY has the library serve a process of that name; this process gave it to all. */
@@ -229,10 +234,12 @@ static bool is_chosen(int number)
 
 /* A program that is linked with libcuda need not call it: with the library in it the device must be
  * open, too. */
-static bool is_unserved(int number, enum unserved_reason *reason)
+static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
+                        enum unserved_reason *reason)
 {
     struct mapped mapped = read_maps(number);
     bool has_device;
+    uint64_t page;
 
     if (!mapped.can_read || (mapped.has_library && !mapped.has_libcuda))
         return false;
@@ -242,7 +249,12 @@ static bool is_unserved(int number, enum unserved_reason *reason)
     *reason = mapped.has_library  ? UNSERVED_NO_CALL
               : mapped.has_linker ? UNSERVED_NO_PRELOAD
                                   : UNSERVED_STATIC;
-    return is_chosen(number) && !has_page(number);
+    if (!is_chosen(number))
+        return false;
+    page = page_of(number);
+    if (page)
+        *reason = UNSERVED_NOT_HELD;
+    return !page || !is_held(number, page);
 }
 
 /* ---- the list ---- */
@@ -270,20 +282,20 @@ static void note_by_name(const struct row *row, enum unserved_reason reason)
     note(read_row(row->number, &now) && now.started == row->started ? &now : row, reason);
 }
 
-static void look(bool (*is_held)(int number))
+static void look(bool (*is_held)(int number, uint64_t page_inode))
 {
     enum unserved_reason reason;
     size_t count;
     struct row *rows = read_rows(&count);
 
     for (size_t i = 0; rows && i < count; i++)
-        if (!is_held(rows[i].number) && is_of_job(rows, count, &rows[i]) &&
-            is_unserved(rows[i].number, &reason))
+        if (!is_held(rows[i].number, 0) && is_of_job(rows, count, &rows[i]) &&
+            is_unserved(rows[i].number, is_held, &reason))
             note_by_name(&rows[i], reason);
     free(rows);
 }
 
-uint64_t unserved_look(bool (*is_held)(int number))
+uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode))
 {
     static uint64_t due, pause = FIRST_NS;
     uint64_t now = rs_clock_ns(), took;
@@ -300,7 +312,7 @@ uint64_t unserved_look(bool (*is_held)(int number))
 void unserved_forget(int number)
 {
     for (size_t i = 0; i < seen_count; i++)
-        if (seen[i].number == number && seen[i].reason == UNSERVED_NO_CALL) {
+        if (seen[i].number == number && seen[i].reason >= UNSERVED_NO_CALL) {
             seen[i] = seen[--seen_count];
             return;
         }
@@ -317,7 +329,7 @@ struct unserved *unserved_take(size_t *count)
 
     *count = 0;
     for (size_t i = 0; sure && i < seen_count; i++)
-        if (seen[i].reason != UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
+        if (seen[i].reason < UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
             sure[(*count)++] = seen[i];
     return sure;
 }
@@ -331,6 +343,8 @@ const char *unserved_reason_text(enum unserved_reason reason)
         return "it was started without LD_PRELOAD";
     case UNSERVED_NO_CALL:
         return "no allocation of its came to rmmshim";
+    case UNSERVED_NOT_HELD:
+        return "it is served, and what it did did not come to this command";
     }
     return "";
 }

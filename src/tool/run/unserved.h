@@ -13,6 +13,7 @@ enum unserved_reason {
     UNSERVED_STATIC,     /* no dynamic linker is mapped */
     UNSERVED_NO_PRELOAD, /* the library is not mapped */
     UNSERVED_NO_CALL,    /* the library is mapped, and no allocation has come to it */
+    UNSERVED_NOT_HELD,   /* it has a page of its own, which did not come here */
 };
 
 struct unserved {
@@ -26,8 +27,9 @@ struct unserved {
 void unserved_begin(void);
 
 /* Looks when it is time, and returns the nanoseconds until the next time.  `is_held` is true for
- * processes whose page is held.  One thread at a time, as all functions here. */
-uint64_t unserved_look(bool (*is_held)(int number));
+ * the numbers of processes and the inodes of pages that are held.  One thread at a time, as all
+ * functions here. */
+uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode));
 
 /* The process has a page now: that no allocation came to the library is true no longer. */
 void unserved_forget(int number);
