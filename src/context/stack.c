@@ -6,6 +6,7 @@
 #include "base/host_memory.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/sanitizers.h"
 #include "config/mode.h"
 #include "config/stack_check.h"
 #include "context/exclusion.h"
@@ -66,7 +67,9 @@ bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expressio
     say_stack(stack, expression);
     /* Before a pool takes all free memory. */
     rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle);
+    rs_unseen_begin();
     result = rs_expression_build(expression, &stack->environment, diagnostics, &mr);
+    rs_unseen_end();
     if (result == -EINVAL)
         return false;
     if (result != 0)

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
+#include "base/sanitizers.h"
 #include "base/undisturbed.h"
 
 #include <errno.h>
@@ -62,8 +63,12 @@ static bool back_step(void)
     rs_uncancelled_begin(&uncancelled); /* fallocate is a cancellation point */
     failed = fallocate(published.file.fd, 0, (off_t)published.backed_bytes, STEP_BYTES);
     rs_uncancelled_end(&uncancelled);
-    published.backed_bytes += failed ? 0 : STEP_BYTES;
-    return !failed;
+    if (failed)
+        return false;
+    if (published.memory)
+        rs_leak_roots_add(published.memory + published.backed_bytes, STEP_BYTES);
+    published.backed_bytes += STEP_BYTES;
+    return true;
 }
 
 static bool back(size_t bytes)
@@ -101,17 +106,23 @@ int rs_published_begin(size_t head_bytes)
         return -ENOMEM;
     }
     /* The mapping is not inherited: two processes must never count in one file.  A child that
-     * forks has no copy, and only forwards. */
-    (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTFORK);
+     * forks has no copy, and only forwards.  Only with LeakSanitizer it has one, which is not
+     * written: what the pointers in it lead to would be leaks in the child. */
+    if (!rs_leak_roots_matter())
+        (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTFORK);
     (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTDUMP);
     seal();
     published.freed = NULL;
     published.memory = memory;
+    for (size_t at = 0; at < published.backed_bytes; at += STEP_BYTES)
+        rs_leak_roots_add(published.memory + at, STEP_BYTES);
     return 0;
 }
 
 void rs_published_end(void)
 {
+    for (size_t at = 0; at < published.backed_bytes; at += STEP_BYTES)
+        rs_leak_roots_remove(published.memory + at, STEP_BYTES);
     munmap(published.memory, RS_PUBLISHED_BYTES);
     published.memory = NULL;
     rs_descriptor_close(&published.file);
@@ -121,6 +132,8 @@ void rs_published_forget(void)
 {
     if (published.memory)
         rs_descriptor_close(&published.file);
+    if (published.memory && rs_leak_roots_matter())
+        (void)mprotect(published.memory, RS_PUBLISHED_BYTES, PROT_READ);
     published.memory = NULL;
     rs_mutex_init(&published.lock,
                   RS_RANK_TABLE); /* another thread of the parent may have held it */

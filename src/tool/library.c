@@ -132,6 +132,29 @@ bool library_inject_nvtx(const char *path)
 
 /* ---- the program ---- */
 
+/* The library says the same to the runtime (hook/sanitizer.c), which does not ask it where the
+ * program has options of its own.  The last option given counts. */
+static bool let_asan_start(void)
+{
+    static const char any_order[] = "verify_asan_link_order";
+    const char *before = getenv("ASAN_OPTIONS");
+    char *joined;
+    bool done;
+
+    if (before && strstr(before, any_order))
+        return true;
+    if (asprintf(&joined, "%s%s%s=0", before ? before : "", before && *before ? ":" : "",
+                 any_order) < 0) {
+        tool_say("out of memory");
+        return false;
+    }
+    done = setenv("ASAN_OPTIONS", joined, 1) == 0;
+    if (!done)
+        tool_say("ASAN_OPTIONS: %s", strerror(errno));
+    free(joined);
+    return done;
+}
+
 int library_check_program(const char *library, const char *program)
 {
     struct program_refusal refusal;
@@ -143,7 +166,7 @@ int library_check_program(const char *library, const char *program)
         return failed == ENOENT ? TOOL_RUN_NOT_FOUND : TOOL_RUN_NOT_EXECUTABLE;
     }
     if (program_loads(library, path, &refusal))
-        return 0;
+        return program_needs_asan(path) && !let_asan_start() ? TOOL_RUN_FAILED : 0;
     tool_say("%s", refusal.why);
     return TOOL_RUN_FAILED;
 }

@@ -24,8 +24,9 @@ bool library_preload(const char *path);
 /* Has NVTX hand its calls to the library, unless another tool has them; a line says that. */
 bool library_inject_nvtx(const char *path);
 
-/* Checks a program, which is searched for as execvp does.  Returns 0, or the exit code after
+/* Prepares for a program, which is searched for as execvp does.  Returns 0, or the exit code after
  * printing what is wrong: it is not found or not executable; the dynamic linker would start it
  * without the library (setuid, static, another architecture); or it, or the interpreter of a
- * script, is linked with another libc and would end at the library. */
+ * script, is linked with another libc and would end at the library.  A shared runtime of
+ * AddressSanitizer is told that the library may come before it. */
 int library_check_program(const char *library, const char *program);

@@ -56,7 +56,7 @@ static bool find_in_preload(const struct patient *patient, char ours[PATH_MAX])
         }
         if (is_sanitizer(name))
             doctor_note(patient->doctor, "preload", NULL,
-                        "%s, a sanitizer's runtime, comes before the library, as it must", name);
+                        "%s, a sanitizer's runtime, comes before the library, as it may", name);
         else
             doctor_note(patient->doctor, "preload",
                         "put librmmshim.so first in LD_PRELOAD if calls are missed",

@@ -120,6 +120,21 @@ bool program_find_runner(const char *path, char runner[PATH_MAX])
     return scripts > 0 && access(runner, X_OK) == 0;
 }
 
+bool program_needs_asan(const char *path)
+{
+    char runner[PATH_MAX], name[ELF_NAME_BYTES];
+    struct elf_file elf;
+    bool needs = false;
+
+    if (!elf_open(program_find_runner(path, runner) ? runner : path, &elf))
+        return false;
+    for (size_t at = 0; elf.is_elf && !needs && elf_next_needed(&elf, &at, name);)
+        needs = strncmp(name, "libasan.", strlen("libasan.")) == 0 ||
+                strncmp(name, "libclang_rt.asan", strlen("libclang_rt.asan")) == 0;
+    elf_close(&elf);
+    return needs;
+}
+
 /* ---- its names ---- */
 
 static void append_word(char *words, size_t *bytes, const char *word)
