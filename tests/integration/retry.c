@@ -12,6 +12,7 @@
 #include "driver/cuda.h"
 #include "hostcuda.h"
 
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,9 @@ static char page[4096] __attribute__((aligned(4096)));
     }
 
 #define NOTHING (void)0
+
+/* The library does not export it (src/hook/unexported.map). */
+#define LOOKED_UP(symbol) ((__typeof__(&(symbol)))dlsym(RTLD_DEFAULT, #symbol))
 
 static CUmodule made_module;
 static CUlibrary made_library;
@@ -124,7 +128,7 @@ ROW(cuLibraryGetModule, cuLibraryGetModule(&made_module, library), NOTHING)
 ROW(cuLibraryGetGlobal, cuLibraryGetGlobal(&address, &bytes, library, "variable"), NOTHING)
 ROW(cuLibraryGetManaged, cuLibraryGetManaged(&address, &bytes, library, "variable"), NOTHING)
 ROW(cuKernelGetFunction, cuKernelGetFunction(&function, kernel), NOTHING)
-ROW(cuGraphInstantiate, cuGraphInstantiate(&made_exec, graph, NULL, NULL, 0),
+ROW(cuGraphInstantiate, LOOKED_UP(cuGraphInstantiate)(&made_exec, graph, NULL, NULL, 0),
     MUST(cuGraphExecDestroy(made_exec)))
 ROW(cuGraphInstantiate_v2, cuGraphInstantiate_v2(&made_exec, graph, NULL, NULL, 0),
     MUST(cuGraphExecDestroy(made_exec)))
@@ -146,7 +150,7 @@ ROW(cuStreamCreateWithPriority, cuStreamCreateWithPriority(&made_stream, 0, 0),
 ROW(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate(&made_stream, green, CU_STREAM_NON_BLOCKING, 0),
     MUST(cuStreamDestroy_v2(made_stream)))
 ROW(cuEventCreate, cuEventCreate(&made_event, 0), MUST(cuEventDestroy_v2(made_event)))
-ROW(cuCtxCreate, cuCtxCreate(&made_context, 0, 0), MUST(cuCtxDestroy_v2(made_context)))
+ROW(cuCtxCreate, LOOKED_UP(cuCtxCreate)(&made_context, 0, 0), MUST(cuCtxDestroy_v2(made_context)))
 ROW(cuCtxCreate_v2, cuCtxCreate_v2(&made_context, 0, 0), MUST(cuCtxDestroy_v2(made_context)))
 ROW(cuCtxCreate_v3, cuCtxCreate_v3(&made_context, NULL, 0, 0, 0),
     MUST(cuCtxDestroy_v2(made_context)))
@@ -156,7 +160,8 @@ ROW(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain(&made_context, 0),
 ROW(cuGreenCtxCreate, cuGreenCtxCreate(&made_green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM),
     MUST(cuGreenCtxDestroy(made_green)))
 ROW(cuCtxSetLimit, cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096), NOTHING)
-ROW(cuMemHostRegister, cuMemHostRegister(page, sizeof(page), 0), MUST(cuMemHostUnregister(page)))
+ROW(cuMemHostRegister, LOOKED_UP(cuMemHostRegister)(page, sizeof(page), 0),
+    MUST(cuMemHostUnregister(page)))
 ROW(cuMemHostRegister_v2, cuMemHostRegister_v2(page, sizeof(page), 0),
     MUST(cuMemHostUnregister(page)))
 ROW(cuMemSetAccess, set_access(), NOTHING)
