@@ -86,6 +86,22 @@ bool rs_caller_comes_before_us(const void *caller)
     return object && comes_before_us(object);
 }
 
+static bool is_libcuda(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return strncmp(slash ? slash + 1 : path, "libcuda.so", strlen("libcuda.so")) == 0;
+}
+
+const char *rs_caller_driver_before_us(void)
+{
+    const struct link_map *before = our_object();
+
+    while (before && !is_libcuda(before->l_name))
+        before = before->l_prev;
+    return before ? before->l_name : NULL;
+}
+
 /* ---- who asks for memory ---- */
 
 /* A forked child takes no lock, as another thread may have held it. */

@@ -48,3 +48,6 @@ void rs_caller_forward_end(unsigned before);
 
 /* True when the caller's object precedes the library in the global scope. */
 bool rs_caller_comes_before_us(const void *caller);
+
+/* The path of a libcuda that precedes the library in the global scope, NULL: none. */
+const char *rs_caller_driver_before_us(void);

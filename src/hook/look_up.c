@@ -254,6 +254,26 @@ static struct rs_answer look_up_default(const struct rs_hook *hook, const void *
     return answer(real ? hook->replacement : NULL); /* dlerror() is the real look-up's */
 }
 
+/* A driver that was preloaded in front of the library gets all calls that programs bind to it
+ * directly.  Then this look-up may be the only call that comes here, so the settings are read in
+ * it, as otherwise nothing would be said of a limit that does not hold.  Other libraries in front
+ * may pass on to the library what they are called for. */
+static void say_driver_first(void)
+{
+    static bool looked;
+    const char *driver;
+
+    if (RS_LIKELY(__atomic_load_n(&looked, __ATOMIC_RELAXED)) || !rs_log_once(&looked))
+        return;
+    driver = rs_caller_driver_before_us();
+    if (!driver || rs_mode_now() != RS_MODE_SERVE)
+        return;
+    rs_log("%s comes before librmmshim.so in this process: calls that are bound to it directly are "
+           "not served%s; name librmmshim.so first in LD_PRELOAD",
+           driver,
+           rs_config.any_limit || rs_config.limit_job ? ", and no limit holds for them" : "");
+}
+
 RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbol,
                                                  const void *caller)
 {
@@ -263,6 +283,7 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
     /* Two bytes tell most of a process's look-ups from look-ups of CUDA. */
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u')
         return forward();
+    say_driver_first();
     hook = hook_named(symbol);
     if (!hook) {
         note_unknown_capture(symbol);

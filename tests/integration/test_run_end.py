@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import unittest
 
 import json_schema
 import run_socket
@@ -151,6 +152,23 @@ class Lines(Run):
         result = self.under("--limit", "1GiB", program)
         self.assertEqual(result.status, 125, result)
         self.assertIn("is linked statically: no library can be loaded into it", result.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root makes a /dev of its own, as here for a device that is open")
+    def test_the_driver_before_the_library(self):
+        device = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && : >/dev/nvidia-uvm && exec \"$@\""
+        if run(["unshare", "-m", "sh", "-c", device, "sh", "true"], preload=[]).status:
+            self.skipTest("no namespace for mounts here")
+        for first, reason in ((["libcuda.so.1", support.SHIM], "its LD_PRELOAD names the driver before rmmshim"),
+                              ([support.SHIM, "libcuda.so.1"], "no allocation of its came to rmmshim")):
+            process = subprocess.Popen(["unshare", "-m", "sh", "-c", device, "sh", TOOL, "run", "--limit", "1GiB", "env",
+                                        "LD_PRELOAD=" + ":".join(first), "sh", "-c", "exec 3</dev/nvidia-uvm; echo ready; read x"],
+                                       env=support.environment(preload=[]), stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            self.wait_for_look(process.pid)
+            self.wait_for_look(process.pid)
+            stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
+            self.assertIn("sh [PID] (%s)" % reason, self.said(support.Result(process.returncode, stdout, stderr))[-1])
 
     def test_seen_without_it(self):
         """A child whose environment is empty, and one that has lost its parent."""

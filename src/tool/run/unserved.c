@@ -104,22 +104,33 @@ static bool is_below(const struct row *rows, size_t count, const struct row *row
     return false;
 }
 
-/* One whose parents are gone still has the job's variable. */
-static bool has_variable(int number, const char *job)
+/* The variables with which the process was started, each ended by a zero.  Valid until the next
+ * call. */
+static const char *read_environment(int number, size_t *length)
 {
-    static char text[ENVIRONMENT_BYTES];
+    static char text[ENVIRONMENT_BYTES + 1];
     char path[64];
-    size_t length = 0;
     ssize_t got;
     int fd;
 
+    *length = 0;
     snprintf(path, sizeof(path), "/proc/%d/environ", number);
     fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    while (length < sizeof(text) && (got = read(fd, text + length, sizeof(text) - length)) > 0)
-        length += (size_t)got;
-    close(fd);
+    while (fd >= 0 && *length < ENVIRONMENT_BYTES &&
+           (got = read(fd, text + *length, ENVIRONMENT_BYTES - *length)) > 0)
+        *length += (size_t)got;
+    if (fd >= 0)
+        close(fd);
+    text[*length] = '\0';
+    return text;
+}
+
+/* One whose parents are gone still has the job's variable. */
+static bool has_variable(int number, const char *job)
+{
+    size_t length;
+    const char *text = read_environment(number, &length);
+
     return memmem(text, length, job, strlen(job) + 1) != NULL;
 }
 
@@ -232,6 +243,24 @@ static bool is_chosen(int number)
     return rs_only_serves(patterns, &process);
 }
 
+/* True where the process was started with the driver named before the library. */
+static bool is_behind_driver(int number)
+{
+    static const char name[] = "LD_PRELOAD=";
+    const char *driver, *library, *text;
+    size_t length;
+
+    text = read_environment(number, &length);
+    for (const char *end = text + length; text < end; text += strlen(text) + 1) {
+        if (strncmp(text, name, strlen(name)) != 0)
+            continue;
+        driver = strstr(text, "libcuda.so");
+        library = strstr(text, "librmmshim");
+        return driver && library && driver < library;
+    }
+    return false;
+}
+
 /* A program that is linked with libcuda need not call it: with the library in it the device must be
  * open, too. */
 static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
@@ -246,7 +275,7 @@ static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_in
     has_device = has_device_open(number);
     if (!has_device && (mapped.has_library || !mapped.has_libcuda))
         return false;
-    *reason = mapped.has_library  ? UNSERVED_NO_CALL
+    *reason = mapped.has_library  ? (is_behind_driver(number) ? UNSERVED_BEHIND : UNSERVED_NO_CALL)
               : mapped.has_linker ? UNSERVED_NO_PRELOAD
                                   : UNSERVED_STATIC;
     if (!is_chosen(number))
@@ -343,6 +372,8 @@ const char *unserved_reason_text(enum unserved_reason reason)
         return "it was started without LD_PRELOAD";
     case UNSERVED_NO_CALL:
         return "no allocation of its came to rmmshim";
+    case UNSERVED_BEHIND:
+        return "its LD_PRELOAD names the driver before rmmshim";
     case UNSERVED_NOT_HELD:
         return "it is served, and what it did did not come to this command";
     }

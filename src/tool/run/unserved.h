@@ -13,6 +13,7 @@ enum unserved_reason {
     UNSERVED_STATIC,     /* no dynamic linker is mapped */
     UNSERVED_NO_PRELOAD, /* the library is not mapped */
     UNSERVED_NO_CALL,    /* the library is mapped, and no allocation has come to it */
+    UNSERVED_BEHIND,     /* the same, as LD_PRELOAD names the driver before it */
     UNSERVED_NOT_HELD,   /* it has a page of its own, which did not come here */
 };
 
