@@ -73,6 +73,7 @@ static int start(char **program, const struct run_options *options)
         return failed;
     if (!library_preload(library) || (has_nvtx_phases && !library_inject_nvtx(library)))
         return TOOL_RUN_FAILED;
+    library_make_way(library, program[0]);
     return options->becomes ? parent_become(program) : stay(program, options);
 }
 

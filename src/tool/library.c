@@ -2,6 +2,7 @@
 #include "tool/library.h"
 
 #include "base/check.h"
+#include "tool/program/namesake.h"
 #include "tool/program/program.h"
 #include "tool/tool.h"
 
@@ -169,4 +170,46 @@ int library_check_program(const char *library, const char *program)
         return program_needs_asan(path) && !let_asan_start() ? TOOL_RUN_FAILED : 0;
     tool_say("%s", refusal.why);
     return TOOL_RUN_FAILED;
+}
+
+/* Puts the object in front of LD_PRELOAD.  False, and nothing is changed, where a program that does
+ * not need the object could not load it: it may be a child of this one. */
+static bool preload_first(const char *path)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    char *before = strdup(preloaded ? preloaded : ""), own[PATH_MAX];
+    struct load_order order;
+    bool done;
+
+    done = before && realpath("/proc/self/exe", own) && !strpbrk(path, ": ") &&
+           library_preload(path) && load_order_read(own, environ, &order);
+    if (done) {
+        done = order.missing == 0;
+        load_order_free(&order);
+    }
+    if (!done && before)
+        (void)set_preload(before);
+    free(before);
+    return done;
+}
+
+static void make_way(void *data, const char *path, const struct namesake *found)
+{
+    (void)data;
+    tool_say("%s has %u variable%s with names of the driver's functions (%s): %s", path,
+             found->count, found->count == 1 ? "" : "s", found->names,
+             preload_first(path) ? "it is loaded before librmmshim.so, in child processes too"
+                                 : "librmmshim.so takes their place, and the program will crash");
+}
+
+void library_make_way(const char *library, const char *program)
+{
+    char path[PATH_MAX], runner[PATH_MAX];
+    struct load_order order;
+
+    if (program_find(program, path) != 0)
+        return;
+    if (load_order_read(program_find_runner(path, runner) ? runner : path, environ, &order))
+        namesake_find(library, &order, make_way, NULL);
+    load_order_free(&order);
 }

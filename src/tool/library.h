@@ -30,3 +30,7 @@ bool library_inject_nvtx(const char *path);
  * script, is linked with another libc and would end at the library.  A shared runtime of
  * AddressSanitizer is told that the library may come before it. */
 int library_check_program(const char *library, const char *program);
+
+/* Puts objects of the program that have variables with names that the library exports before it in
+ * LD_PRELOAD (tool/program/namesake.h), each with a line. */
+void library_make_way(const char *library, const char *program);

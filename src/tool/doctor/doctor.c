@@ -118,6 +118,17 @@ bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_on
     return false;
 }
 
+/* ---- the driver in the wrong place ---- */
+
+void doctor_driver_first(struct doctor *doctor, const char *path)
+{
+    doctor_problem(doctor, "preload",
+                   "name librmmshim.so first in LD_PRELOAD, or use `rmmshim run`",
+                   "%s comes before the library: calls that the program binds to it directly are "
+                   "neither served nor limited",
+                   path);
+}
+
 /* ---- output ---- */
 
 static const struct doctor_finding *first_problem(const struct doctor *doctor)

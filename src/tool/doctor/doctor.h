@@ -56,6 +56,9 @@ bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks
 bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
                  bool is_running);
 
+/* Tells that the driver comes before the library. */
+void doctor_driver_first(struct doctor *doctor, const char *path);
+
 /* Look at the machine, at a program (a path, or a name in PATH), at a process. */
 void doctor_machine(struct doctor *doctor);
 void doctor_program(struct doctor *doctor, const char *name);

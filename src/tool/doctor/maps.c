@@ -52,6 +52,14 @@ static const char *path_of(char *line)
     return at > 0 && line[at] == '/' ? line + at : NULL;
 }
 
+/* "ADDRESS-ADDRESS r-xp ..." */
+static bool has_code(const char *line)
+{
+    const char *access = strchr(line, ' ');
+
+    return access && strlen(access) > 3 && access[3] == 'x';
+}
+
 void doctor_maps_read(struct doctor_maps *maps, char *text, struct doctor *doctor)
 {
     const char *last = "", *path;
@@ -62,5 +70,7 @@ void doctor_maps_read(struct doctor_maps *maps, char *text, struct doctor *docto
         path = path_of(line);
         if (path && strcmp(path, last) != 0)
             note(maps, last = path, doctor);
+        if (path && has_code(line))
+            load_order_add(&maps->files, path);
     }
 }

@@ -135,6 +135,7 @@ void patient_begin(struct patient *patient)
 
 void patient_end(struct patient *patient)
 {
+    load_order_free(&patient->maps.files);
     free(patient->environment);
     free(patient->environment_text);
 }

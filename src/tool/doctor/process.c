@@ -6,6 +6,7 @@
 #include "tool/doctor/doctor.h"
 #include "tool/doctor/patient.h"
 #include "tool/library.h"
+#include "tool/program/namesake.h"
 #include "tool/program/program.h"
 #include "tool/publication.h"
 
@@ -94,6 +95,61 @@ static void explain_not_loaded(const struct patient *patient)
         doctor_problem(doctor, "preload",
                        "LD_DEBUG=libs before the command shows what the dynamic linker does",
                        "LD_PRELOAD names %s, but the library is not loaded", ours);
+}
+
+/* ---- what is in the wrong place ---- */
+
+/* True when one of the first `count` is that file, perhaps by a link. */
+static bool is_of(const struct load_order *order, size_t count, const char *path)
+{
+    char real[PATH_MAX];
+
+    for (size_t i = 0; i < count && i < order->count; i++)
+        if (realpath(order->paths[i], real) && strcmp(real, path) == 0)
+            return true;
+    return false;
+}
+
+/* The objects in the order of its start; false where its files are not these, as in a container. */
+static bool read_order(const struct patient *patient, struct load_order *order)
+{
+    char path[PATH_MAX];
+    struct stat its, ours;
+
+    *order = (struct load_order){.count = 0};
+    return patient->environment && patient_executable(patient->directory, path) &&
+           fstatat(patient->directory, "exe", &its, 0) == 0 && stat(path, &ours) == 0 &&
+           its.st_dev == ours.st_dev && its.st_ino == ours.st_ino &&
+           load_order_read(path, patient->environment, order);
+}
+
+/* Objects that it loaded later are behind the library, as those of its start are which stand there.
+ * Variables of the program itself come first. */
+static void look_at_objects(const struct patient *patient)
+{
+    const struct load_order *files = &patient->maps.files;
+    size_t library = load_order_find(files, "librmmshim"), ours, driver;
+    char executable[PATH_MAX];
+    struct load_order order;
+    struct namesake found;
+
+    if (library == files->count || !read_order(patient, &order))
+        return;
+    ours = load_order_find(&order, "librmmshim");
+    driver = load_order_find(&order, "libcuda.so");
+    if (driver < ours && driver < order.count && ours < order.count)
+        doctor_driver_first(patient->doctor, order.paths[driver]);
+    (void)patient_executable(patient->directory, executable);
+    for (size_t i = 0; i < files->count; i++)
+        if (i != library && strcmp(files->paths[i], executable) != 0 &&
+            !is_of(&order, ours, files->paths[i]) &&
+            namesake_look(files->paths[library], files->paths[i], &found))
+            doctor_problem(patient->doctor, "names",
+                           "start it by `rmmshim run`, or LD_PRELOAD=THAT-OBJECT:librmmshim.so",
+                           "%s has %u variable%s with names of the driver's functions (%s): the "
+                           "library's functions take their place, and the program crashes",
+                           files->paths[i], found.count, found.count == 1 ? "" : "s", found.names);
+    load_order_free(&order);
 }
 
 /* ---- why a loaded library does not serve ---- */
@@ -274,6 +330,7 @@ static void examine(struct patient *patient, enum process_answer answer,
     char ours[PATH_MAX];
 
     patient_begin(patient);
+    look_at_objects(patient);
     if (answer == PROCESS_SERVED) {
         patient->doctor->is_served = true;
         (void)find_in_preload(patient, ours);

@@ -4,6 +4,7 @@
 #include "tool/doctor/doctor.h"
 #include "tool/library.h"
 #include "tool/program/elf_file.h"
+#include "tool/program/namesake.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -64,6 +65,48 @@ static void add_way(struct doctor *doctor, const char *path)
                     path);
 }
 
+/* Variables of a program come first by themselves. */
+static bool is_library(const char *path)
+{
+    struct elf_file elf;
+
+    if (!elf_open(path, &elf))
+        return false;
+    elf_close(&elf);
+    return elf.is_elf && !elf.has_interpreter;
+}
+
+static void add_namesake(void *doctor, const char *path, const struct namesake *found)
+{
+    doctor_note(
+        doctor, "names",
+        "`rmmshim run`, or LD_PRELOAD=THAT-OBJECT:librmmshim.so, loads that object first",
+        "%s has %u variable%s with names of the driver's functions (%s): where "
+        "librmmshim.so comes first, its functions take their place, and the program crashes",
+        path, found->count, found->count == 1 ? "" : "s", found->names);
+}
+
+/* As `run` would start it, or as it is started where LD_PRELOAD names the library already. */
+static void look_at_objects(struct doctor *doctor, const char *library, const char *path)
+{
+    const char *preload = getenv("LD_PRELOAD");
+    struct load_order order;
+    struct namesake found;
+    size_t driver;
+
+    if (!(preload && strstr(preload, "librmmshim")) && !library_preload(library))
+        return;
+    if (load_order_read(path, environ, &order)) {
+        driver = load_order_find(&order, "libcuda.so");
+        if (driver < load_order_find(&order, "librmmshim") && driver < order.count)
+            doctor_driver_first(doctor, order.paths[driver]);
+        namesake_find(library, &order, add_namesake, doctor);
+    }
+    if (is_library(path) && namesake_look(library, path, &found))
+        add_namesake(doctor, path, &found);
+    load_order_free(&order);
+}
+
 /* False where the library cannot be loaded into the program. */
 static bool look_at_file(struct doctor *doctor, const char *path)
 {
@@ -86,6 +129,7 @@ static bool look_at_file(struct doctor *doctor, const char *path)
         doctor_note(doctor, "program", NULL, "%s may be executed but not read", path);
     else
         add_way(doctor, path);
+    look_at_objects(doctor, library, path);
     return true;
 }
 

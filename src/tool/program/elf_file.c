@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/program/elf_file.h"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +135,85 @@ bool elf_next_needed(const struct elf_file *elf, size_t *at, char name[ELF_NAME_
         if (entry.d_tag == DT_NEEDED)
             return read_text(elf, name, ELF_NAME_BYTES, texts + entry.d_un.d_val);
     return false;
+}
+
+/* ---- its symbols ---- */
+
+enum { SECTION_BYTES_MAX = 1 << 28 };
+
+static bool read_section(const struct elf_file *elf, uint64_t index, Elf64_Shdr *section)
+{
+    Elf64_Ehdr header;
+
+    return read_at(elf, &header, sizeof(header), 0) && index < header.e_shnum &&
+           header.e_shentsize == sizeof(*section) && header.e_shoff <= INT64_MAX &&
+           read_at(elf, section, sizeof(*section), header.e_shoff + index * sizeof(*section));
+}
+
+/* The section's bytes and a zero.  NULL where they cannot be read; free() is due. */
+static void *read_content(const struct elf_file *elf, const Elf64_Shdr *section)
+{
+    char *content = section->sh_size <= SECTION_BYTES_MAX ? malloc(section->sh_size + 1) : NULL;
+
+    if (content && read_at(elf, content, section->sh_size, section->sh_offset)) {
+        content[section->sh_size] = '\0';
+        return content;
+    }
+    free(content);
+    return NULL;
+}
+
+bool elf_refers_to(const struct elf_file *elf, const struct elf_symbols *symbols, size_t index)
+{
+    Elf64_Shdr section;
+    bool refers = false;
+
+    for (uint64_t i = 0; !refers && read_section(elf, i, &section); i++) {
+        Elf64_Rela *entries = NULL;
+        if (section.sh_type == SHT_RELA && section.sh_link == symbols->section)
+            entries = read_content(elf, &section);
+        for (size_t j = 0; entries && !refers && j < section.sh_size / sizeof(*entries); j++)
+            refers = ELF64_R_SYM(entries[j].r_info) == index;
+        free(entries);
+    }
+    return refers;
+}
+
+bool elf_read_symbols(const struct elf_file *elf, struct elf_symbols *symbols)
+{
+    Elf64_Shdr table, names;
+    uint64_t i = 0;
+
+    *symbols = (struct elf_symbols){.count = 0};
+    if (!elf->is_elf || elf->class != ELFCLASS64)
+        return false;
+    while (read_section(elf, i, &table) && table.sh_type != SHT_DYNSYM)
+        i++;
+    if (!read_section(elf, i, &table) || !read_section(elf, table.sh_link, &names))
+        return false;
+    symbols->count = table.sh_size / sizeof(*symbols->symbols);
+    symbols->name_bytes = names.sh_size;
+    symbols->symbols = read_content(elf, &table);
+    symbols->names = read_content(elf, &names);
+    symbols->section = i;
+    if (symbols->symbols && symbols->names)
+        return true;
+    elf_free_symbols(symbols);
+    return false;
+}
+
+void elf_free_symbols(struct elf_symbols *symbols)
+{
+    free(symbols->symbols);
+    free(symbols->names);
+    *symbols = (struct elf_symbols){.count = 0};
+}
+
+const char *elf_symbol_name(const struct elf_symbols *symbols, size_t index)
+{
+    size_t at = symbols->symbols[index].st_name;
+
+    return at < symbols->name_bytes ? symbols->names + at : "";
 }
 
 /* ---- its bytes ---- */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the headers of an ELF file say to the dynamic linker: for whom the file is, whether it is
- * linked dynamically, and which libraries it needs.  The file may be anything: each offset is read
- * with pread, which answers beyond the end instead of raising a signal. */
+ * linked dynamically, which libraries it needs, and its symbols.  The file may be anything: each
+ * offset is read with pread, which answers beyond the end instead of raising a signal. */
 #pragma once
 
+#include <elf.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +36,22 @@ bool elf_is_static(const struct elf_file *elf);
 /* Gives the next library that the file needs (DT_NEEDED); *at is 0 at first.  False after the
  * last. */
 bool elf_next_needed(const struct elf_file *elf, size_t *at, char name[ELF_NAME_BYTES]);
+
+/* The symbols that the file shows to the dynamic linker, or wants from it. */
+struct elf_symbols {
+    Elf64_Sym *symbols;
+    char *names;
+    size_t count, name_bytes;
+    uint64_t section; /* of the symbols, in the file */
+};
+
+/* False where there are none, or they cannot be read.  elf_free_symbols is due after true. */
+bool elf_read_symbols(const struct elf_file *elf, struct elf_symbols *symbols);
+void elf_free_symbols(struct elf_symbols *symbols);
+const char *elf_symbol_name(const struct elf_symbols *symbols, size_t index);
+
+/* True when the file's code or data refer to the symbol by its name. */
+bool elf_refers_to(const struct elf_file *elf, const struct elf_symbols *symbols, size_t index);
 
 /* True when the file has the text somewhere.  At most 64 bytes of text. */
 bool elf_contains(const struct elf_file *elf, const char *text);
