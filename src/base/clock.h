@@ -22,5 +22,5 @@ uint64_t rs_clock_own_ns(uint64_t time_ns);
  * kernel's own clock, but no more than four times what was asked for. */
 void rs_clock_sleep(uint64_t ns);
 
-/* Yields the processor, in a loop that asks the driver or the kernel and is bounded by time. */
+/* sched_yield, for rs_poll_pause (base/lock.h), in a loop that may be bounded by time. */
 void rs_clock_yield(void);

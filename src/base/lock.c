@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/lock.h"
 
+#include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/undisturbed.h"
 
@@ -66,20 +67,31 @@ void rs_nap(uint64_t ns)
     rs_uncancelled_end(&uncancelled);
 }
 
+/* Who is waited for may have a lower real-time priority, and then gets this processor only while
+ * the thread sleeps: yielding leaves it to threads of the same or a higher one. */
+enum { PAUSES = 128, YIELDS = 16, POLLS = 256, NAP_NS = 50 * 1000, NAPS_ALIKE = 8, DOUBLINGS = 4 };
+
 void rs_pause(unsigned turn)
 {
-    if (turn < 128) {
+    if (turn < PAUSES) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #elif defined(__aarch64__)
         __asm__ volatile("isb");
 #endif
-    } else if (turn < 1024) {
+    } else if (turn < PAUSES + YIELDS) {
         sched_yield();
     } else {
-        /* The holder may have a lower real-time priority and get no processor while we yield. */
-        rs_nap(50 * 1000ull);
+        rs_nap((uint64_t)NAP_NS << rs_min((turn - PAUSES - YIELDS) / NAPS_ALIKE, DOUBLINGS));
     }
+}
+
+void rs_poll_pause(unsigned turn)
+{
+    if (turn < POLLS)
+        rs_clock_yield();
+    else
+        rs_nap(NAP_NS);
 }
 
 void rs_spinlock_lock_slow(struct rs_spinlock *lock)

@@ -224,9 +224,14 @@ static inline void rs_lock_reset(const struct rs_lock_to_reset *one)
     one->reset(one->lock);
 }
 
-/* Back-off of a spin loop, for its turn number `turn` (from 0): a pause instruction below turn
- * 128, sched_yield below 1024, then a sleep of 50 us. */
+/* Back-off of a loop that waits for another thread, for its turn number `turn` (from 0): a pause
+ * instruction, after 128 turns sched_yield, and after 16 more naps of 50 us to 0.8 ms.  No
+ * cancellation point. */
 __attribute__((cold)) void rs_pause(unsigned turn);
+
+/* The same for a loop that asks the driver for work: it yields, and naps 50 us after 256 turns,
+ * some 0.4 ms, as much as most of these loops may take. */
+void rs_poll_pause(unsigned turn);
 
 /* A spinlock for short, rarely contended sections (some ten instructions).  Lock and unlock take
  * one locked instruction together; a mutex takes two and two calls.  All zero is unlocked. */

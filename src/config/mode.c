@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/mode.h"
 
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/path.h"
 #include "base/process.h"
@@ -13,7 +14,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,7 +181,7 @@ static void read_settings(void)
 
 enum rs_mode rs_mode_slow(void)
 {
-    for (;;) {
+    for (unsigned turn = 0;;) {
         int mode = atomic_load_explicit(&rs_mode_current, memory_order_acquire);
         int unborn = RS_MODE_UNBORN;
 
@@ -196,7 +196,7 @@ enum rs_mode rs_mode_slow(void)
             if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))
                 read_settings();
         } else {
-            sched_yield(); /* another thread is reading the settings */
+            rs_pause(turn++); /* another thread is reading the settings */
         }
     }
 }

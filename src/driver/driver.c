@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/driver.h"
 
+#include "base/lock.h"
 #include "driver/loader.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,8 +49,9 @@ bool rs_driver_ready_slowly(bool load)
         return true;
     }
     dlclose(libcuda);
-    while (!atomic_load_explicit(&rs_driver_is_ready, memory_order_acquire))
-        sched_yield(); /* the other thread is copying the table */
+    for (unsigned turn = 0; !atomic_load_explicit(&rs_driver_is_ready, memory_order_acquire);
+         turn++)
+        rs_pause(turn); /* the other thread is copying the table */
     return true;
 }
 

@@ -2,10 +2,9 @@
 #include "driver/own_stream.h"
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "driver/context.h"
 #include "driver/driver.h"
-
-#include <sched.h>
 
 CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context)
 {
@@ -43,10 +42,11 @@ CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns)
     uint64_t begin_ns = rs_clock_ns();
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
+    unsigned turn = 0;
 
     while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
            rs_clock_ns() - begin_ns < bound_ns)
-        rs_clock_yield();
+        rs_poll_pause(turn++);
     rs_capture_restore(mode);
     return result;
 }

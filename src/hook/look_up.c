@@ -2,6 +2,7 @@
 #include "hook/look_up.h"
 
 #include "base/check.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "config/mode.h"
 #include "driver/capture.h"
@@ -12,7 +13,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -89,8 +89,8 @@ static bool slots_ready(void)
         fill_slots();
         atomic_store_explicit(&slots_state, 2, memory_order_release);
     }
-    while (atomic_load_explicit(&slots_state, memory_order_acquire) != 2)
-        sched_yield();
+    for (unsigned turn = 0; atomic_load_explicit(&slots_state, memory_order_acquire) != 2; turn++)
+        rs_pause(turn);
     return true;
 }
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks that are waited for within bounds. */
+/* Locks: what waits for them, and within which bounds. */
 #include "unit.h"
 
 #include "base/clock.h"
 #include "base/lock.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SHORT_NS = 1000 * 1000 };
@@ -192,4 +194,74 @@ TEST(those_of_others_are_waited_for)
     take_from_other();
     rs_lock_bound_end();
     assert_int_equal(rs_locks_missed()->times, 0);
+}
+
+/* ---- how a thread waits ---- */
+
+/* A real-time thread leaves its processor to an ordinary one only while it sleeps. */
+enum { YIELDS_MAX = 16, NAPS = 40, LONGEST_NAP_NS = 1000 * 1000 };
+
+static __thread bool is_counting;
+static unsigned yields, naps;
+static long last_nap_ns, shortest_step_ns;
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __real_sched_yield(void);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_sched_yield(void);
+
+/* The spinlock's holder is done at the last nap. */
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    if (!is_counting)
+        return __real_nanosleep(time, left);
+    assert_int_equal(time->tv_sec, 0);
+    if (time->tv_nsec - last_nap_ns < shortest_step_ns)
+        shortest_step_ns = time->tv_nsec - last_nap_ns;
+    last_nap_ns = time->tv_nsec;
+    if (++naps == NAPS)
+        atomic_store(&spinlock.taken, 0);
+    return 0;
+}
+
+int __wrap_sched_yield(void)
+{
+    yields += is_counting;
+    return __real_sched_yield();
+}
+
+static int stop_counting(void **state)
+{
+    (void)state;
+    is_counting = false;
+    return 0;
+}
+
+static void count_naps(void)
+{
+    yields = naps = 0;
+    last_nap_ns = shortest_step_ns = 0;
+    is_counting = true;
+}
+
+TEST_WITH(NULL, stop_counting, who_waits_for_a_spinlock_naps_after_a_few_turns)
+{
+    atomic_store(&spinlock.taken, 1);
+    count_naps();
+    rs_spinlock_lock(&spinlock);
+    is_counting = false;
+    assert_int_equal(naps, NAPS);
+    assert_in_range(yields, 1, YIELDS_MAX);
+    assert_int_equal(shortest_step_ns, 0); /* none is shorter than the one before */
+    assert_in_range(last_nap_ns, 1, LONGEST_NAP_NS);
+    rs_spinlock_unlock(&spinlock);
+}
+
+/* The device needs no processor, so that more looks do no harm; without end they would. */
+TEST_WITH(NULL, stop_counting, who_waits_for_the_device_naps_too)
+{
+    count_naps();
+    for (unsigned turn = 0; naps == 0; turn++)
+        rs_poll_pause(turn);
+    assert_in_range(yields, YIELDS_MAX, 1000);
 }
