@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -59,6 +60,63 @@ static void *find_in_object(const struct link_map *object, const char *symbol)
     return found && object_of(found) != our_object() ? found : NULL;
 }
 
+/* ---- the runtime that was loaded first ---- */
+
+struct nth {
+    unsigned left;
+    const void *inside; /* an address in the object */
+};
+
+static int see_nth(struct dl_phdr_info *info, size_t bytes, void *data)
+{
+    struct nth *nth = data;
+
+    (void)bytes;
+    if (nth->left-- > 0)
+        return 0;
+    for (unsigned i = 0; i < info->dlpi_phnum && !nth->inside; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD)
+            nth->inside = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    return 1;
+}
+
+/* One more reference to the object with the first definition of the symbol in the order of loading,
+ * whatever its scope; NULL without one.  The loader is asked for one object after the other, as no
+ * look-up may be made while it goes through its list. */
+static RS_COLD void *open_first(const char *symbol)
+{
+    struct nth nth = {0, NULL};
+    void *found = NULL;
+
+    for (unsigned i = 0; !found && (nth = (struct nth){i, NULL}, dl_iterate_phdr(see_nth, &nth));
+         i++) {
+        const struct link_map *object = object_of(nth.inside);
+        if (object && *object->l_name) /* not the program, whose scope is the global one */
+            found = find_in_object(object, symbol);
+    }
+    return found ? open_again(object_of(found)) : NULL;
+}
+
+/* For a caller that belongs to no runtime: code that the program generated, or a library that was
+ * handed the function.  The reference is never given back, so that all its calls go to one runtime.
+ */
+static RS_COLD void *find_in_first(const char *symbol)
+{
+    static _Atomic(void *) first;
+    void *handle = atomic_load(&first), *none = NULL;
+
+    if (!handle) {
+        handle = open_first(symbol);
+        if (!handle)
+            return NULL;
+        if (!atomic_compare_exchange_strong(&first, &none, handle)) {
+            dlclose(handle); /* another thread has found it too */
+            handle = none;
+        }
+    }
+    return rs_real_dlsym()(handle, symbol);
+}
+
 void *rs_caller_find(const void *caller, const char *symbol)
 {
     const struct link_map *object = object_of(caller);
@@ -66,7 +124,9 @@ void *rs_caller_find(const void *caller, const char *symbol)
 
     if (object && !comes_before_us(object))
         found = find_in_object(object, symbol);
-    return found ? found : rs_caller_next(symbol);
+    if (!found)
+        found = rs_caller_next(symbol);
+    return found ? found : find_in_first(symbol);
 }
 
 void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep)

@@ -14,6 +14,9 @@
 #else
 #define door_open_runtime() ((void)0)
 #endif
+#ifdef DOOR_POINTERS
+#include "door_pointers.h"
+#endif
 
 enum { PAIRS = 200 };
 

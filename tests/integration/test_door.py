@@ -63,6 +63,14 @@ class Door(support.Test):
                         self.assert_same([support.program("door_host"), way] + [library(name) for name in names],
                                          settings)
 
+    def test_same_answers_elsewhere(self):
+        """From code that a library generates, and from a library without a runtime: by the runtime that was loaded first."""
+        for settings in SETTINGS:
+            for way in ("use", "errors", "reload", "cross", "keep"):
+                for name in ("door_generated", "door_handed"):
+                    with self.subTest("%s %s under %s" % (way, name, settings)):
+                        self.assert_same([support.program("door_host"), way, library(name)], settings)
+
     def test_two_devices(self):
         """By each runtime, and by several in one process: the counting one knows one device only."""
         names = ["door_shared", "door_static", "door_second"]
