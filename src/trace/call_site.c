@@ -7,7 +7,6 @@
 #include "trace/python_frames.h"
 #include "trace/unwind.h"
 
-#include <execinfo.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,7 +14,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-enum { BUCKETS = 4096, OWN_FRAMES_MAX = 32 };
+enum { BUCKETS = 4096 };
 
 typedef _Atomic(const struct rs_call_site *) bucket;
 
@@ -29,30 +28,36 @@ RS_RESET_IN_CHILD(trace_call_site, table_lock);
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
 
-static bool is_in_our_object(const void *address)
+static bool is_in(struct rs_unwind_skipped code, const void *address)
 {
-    return (uintptr_t)address >= (uintptr_t)__ehdr_start && (uintptr_t)address < (uintptr_t)_end;
+    return (uintptr_t)address - code.begin < code.bytes;
 }
 
 /* In unit tests this code is linked into the program, whose frames are wanted, so nothing counts as
  * ours there. */
-bool rs_call_site_is_ours(const void *address)
+static struct rs_unwind_skipped ours(void)
 {
     static _Atomic int linked_into_program; /* 1: no, 2: yes */
     int answer = atomic_load_explicit(&linked_into_program, memory_order_relaxed);
+    struct rs_unwind_skipped code = {(uintptr_t)__ehdr_start,
+                                     (uintptr_t)_end - (uintptr_t)__ehdr_start};
 
     if (RS_UNLIKELY(!answer)) {
-        answer = is_in_our_object((const void *)getauxval(AT_PHDR)) ? 2 : 1;
+        answer = is_in(code, (const void *)getauxval(AT_PHDR)) ? 2 : 1;
         atomic_store_explicit(&linked_into_program, answer, memory_order_relaxed);
     }
-    return answer == 1 && is_in_our_object(address);
+    return answer == 1 ? code : (struct rs_unwind_skipped){0, 0};
+}
+
+bool rs_call_site_is_ours(const void *address)
+{
+    return is_in(ours(), address);
 }
 
 /* ---- the table ---- */
 
 struct capture {
-    void *addresses[OWN_FRAMES_MAX + RS_CALL_SITE_FRAMES_MAX];
-    void **frames; /* within the addresses */
+    void *frames[RS_CALL_SITE_FRAMES_MAX];
     unsigned frame_count, line_count;
     const struct rs_line *lines[RS_PYTHON_FRAMES_MAX];
     uint64_t hash;
@@ -151,57 +156,18 @@ static const struct rs_call_site *enter(bucket *head, const struct capture *capt
 
 /* ---- capture ---- */
 
-/* By the system's unwinder.  Above the caller of rs_call_site_here, where a walk begins, are that
- * function, this one and, as a sanitizer intercepts backtrace, perhaps a frame of it. */
-static void unwind(struct capture *capture, const void *caller)
-{
-    enum { ABOVE_MAX = 4 };
-    int count = backtrace(capture->addresses, (int)RS_ARRAY_LENGTH(capture->addresses));
-    int own = 0;
-
-    while (own < count && own < ABOVE_MAX && capture->addresses[own] != caller)
-        own++;
-    while (own < count && rs_call_site_is_ours(capture->addresses[own]))
-        own++;
-    capture->frames = capture->addresses + own;
-    capture->frame_count =
-        (unsigned)rs_min(count > own ? (size_t)(count - own) : 0, RS_CALL_SITE_FRAMES_MAX);
-}
-
-#ifdef RS_SLOW_ASSERTS
-static bool is_as_unwound(const struct rs_call_site *site, const void *caller)
-{
-    struct capture capture;
-
-    unwind(&capture, caller);
-    return capture.frame_count == site->frame_count &&
-           are_same(capture.frames, site->frames, site->frame_count);
-}
-#endif
-
-/* A site enters the table only with the frames that the system's unwinder finds, so that a site
- * which is found by kept rules is one that the unwinder found too. */
 __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
 {
     struct rs_unwind_start start = RS_UNWIND_START();
     struct capture capture;
-    const struct rs_call_site *site = NULL;
+    const struct rs_call_site *site;
+    enum rs_unwind_end end;
 
-    capture.line_count = rs_python_lines(capture.lines);
-    capture.frames = capture.addresses;
-    capture.frame_count =
-        rs_unwind(start, rs_call_site_is_ours, capture.addresses, RS_CALL_SITE_FRAMES_MAX);
-    capture.hash = hash_of(&capture);
-    if (capture.frame_count > 0)
-        site = find(head_of(&capture), &capture);
-    if (RS_LIKELY(site)) {
-        RS_ASSERT_SLOW(is_as_unwound(site, (const void *)start.return_address));
-        return site;
-    }
-    unwind(&capture, (const void *)start.return_address);
-    if (capture.frame_count == 0 && capture.line_count == 0)
+    capture.frame_count = rs_unwind(start, ours(), capture.frames, RS_CALL_SITE_FRAMES_MAX, &end);
+    capture.line_count = rs_python_lines(end, capture.lines);
+    if (RS_UNLIKELY(capture.frame_count == 0 && capture.line_count == 0))
         return NULL;
     capture.hash = hash_of(&capture);
     site = find(head_of(&capture), &capture);
-    return site ? site : enter(head_of(&capture), &capture);
+    return RS_LIKELY(site) ? site : enter(head_of(&capture), &capture);
 }

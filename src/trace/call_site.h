@@ -20,7 +20,7 @@ struct rs_call_site {
                                            "FILE:LINE in FUNCTION"; none without Python */
 };
 
-/* Returns the site of the calling thread.  NULL: there is no unwinder (libgcc_s.so.1 is
+/* Returns the site of the calling thread.  NULL: the caller is not known (libgcc_s.so.1 is
  * missing), host memory is short, or the table is full.  Holds no lock while it unwinds or asks
  * Python, since the first use in a process loads a library.  Thread safe, but not for signal
  * handlers. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -25,8 +26,9 @@
  * lines, alive.
  *
  * The structures differ by version, and a program may have an interpreter of its own making.  So
- * the first chains are read by system calls, which fail where there is no memory, and the type of
- * each object is compared.  Only after AGREEMENTS whole chains is memory read directly. */
+ * the first chains are read by system calls, or after them, which fail where there is no memory,
+ * and the type of each object is compared.  Only after AGREEMENTS whole chains is memory read
+ * directly. */
 
 /* ---- the interpreter ---- */
 
@@ -145,13 +147,20 @@ static bool is_present(void)
     return now == PRESENT;
 }
 
-/* A handler runs with its own signal blocked.  (With SA_NODEFER it does not: such a handler is not
- * noticed.) */
-static bool may_be_in_signal_handler(void)
+/* Where the walk of the stack has not seen all of it, a handler is known by its own signal, which
+ * is blocked, or by the stack that sigaltstack was given.  (One with SA_NODEFER that is neither
+ * near nor there is not noticed.) */
+static bool may_be_in_signal_handler(enum rs_unwind_end end)
 {
     struct sigaction action;
     sigset_t blocked;
+    stack_t other;
 
+    if (end == RS_UNWIND_OUTERMOST || end == RS_UNWIND_HANDLER)
+        return end == RS_UNWIND_HANDLER;
+    if (end == RS_UNWIND_ELSEWHERE &&
+        (sigaltstack(NULL, &other) != 0 || other.ss_flags & SS_ONSTACK))
+        return true;
     if (pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0)
         return true;
     for (int number = 1; number < NSIG; number++)
@@ -168,7 +177,7 @@ static bool may_be_in_signal_handler(void)
  * holds it, unless a signal has interrupted the interpreter itself: that leaves frames half made.
  * A thread that has entered another interpreter has two states, and the one that is found here is
  * the wrong one, perhaps, unless it runs. */
-static const void *state_of_this_thread(void)
+static const void *state_of_this_thread(enum rs_unwind_end end)
 {
     const void *state = NULL;
     bool is_sure;
@@ -178,7 +187,7 @@ static const void *state_of_this_thread(void)
     if (!state)
         return NULL;
     if (python.current_state() == state) /* it holds the lock */
-        is_sure = !may_be_in_signal_handler();
+        is_sure = !may_be_in_signal_handler(end);
     else
         is_sure = python.PyInterpreterState_Head() == python.PyInterpreterState_Main();
     return is_sure ? state : NULL;
@@ -192,13 +201,28 @@ struct reader {
     bool is_unstored; /* a line is too long, or memory for lines is used up */
 };
 
+/* Asks the kernel to block no signal in no way: it reads the word before it sees that, and has
+ * EFAULT where there is no memory. */
+static RS_COLD bool has_word(uintptr_t address)
+{
+    uintptr_t word = address / sizeof(uint64_t) * sizeof(uint64_t);
+
+    return syscall(SYS_rt_sigprocmask, -1, word, NULL, sizeof(uint64_t)) != 0 && errno == EINVAL;
+}
+
+/* Containers may forbid the first way, with whatever error. */
 static RS_COLD void read_carefully(struct reader *reader, uintptr_t from, void *into, size_t bytes)
 {
     struct iovec here = {into, bytes}, there = {(void *)from, bytes};
 
-    reader->is_strange |= process_vm_readv(getpid(), &here, 1, &there, 1, 0) != (ssize_t)bytes;
+    RS_ASSERT(bytes > 0 && bytes <= sizeof(uint64_t));
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)bytes)
+        return;
+    reader->is_strange |= errno == EFAULT || !has_word(from) || !has_word(from + bytes - 1);
     if (reader->is_strange)
         memset(into, 0, bytes);
+    else
+        memcpy(into, (const void *)from, bytes);
 }
 
 RS_HOT_INLINE void read_bytes(struct reader *reader, uintptr_t from, void *into, size_t bytes)
@@ -543,14 +567,14 @@ static unsigned lines_of(const void *state, const struct rs_line **lines)
     return read_chain(&reader, state, lines);
 }
 
-unsigned rs_python_lines(const struct rs_line *lines[RS_PYTHON_FRAMES_MAX])
+unsigned rs_python_lines(enum rs_unwind_end end, const struct rs_line *lines[RS_PYTHON_FRAMES_MAX])
 {
     int kept_errno = errno;
     const void *state = NULL;
     unsigned count;
 
     if (is_present() && python.layout)
-        state = state_of_this_thread();
+        state = state_of_this_thread(end);
     count = state ? lines_of(state, lines) : 0;
     errno = kept_errno;
     return count;

@@ -2,31 +2,37 @@
 #include "trace/unwind.h"
 
 #include "base/check.h"
+#include "base/undisturbed.h"
 #include "driver/loader.h"
 #include "trace/unwind_rule.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 
 /* ---- the system's search for a function's description ---- */
 
-/* It is in libgcc_s.so.1, which the first backtrace() of a process loads; not linked with, since it
- * would then be loaded into every program.  NULL before that. */
+/* It is in libgcc_s.so.1, as backtrace() is; not linked with, since it would then be loaded into
+ * every program.  NULL without it. */
 static rs_unwind_find *find_function(void)
 {
     static _Atomic(rs_unwind_find *) found;
+    static atomic_bool is_missing;
     rs_unwind_find *find = atomic_load_explicit(&found, memory_order_acquire);
     void *library, *symbol;
 
-    if (RS_LIKELY(find) || rs_loader_is_stuck())
+    if (RS_LIKELY(find) || rs_loader_is_stuck() || atomic_load(&is_missing))
         return find;
-    library = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (!library)
+    library = dlopen("libgcc_s.so.1", RTLD_LAZY);
+    symbol = library ? rs_real_dlsym()(library, "_Unwind_Find_FDE") : NULL;
+    if (!symbol) {
+        atomic_store(&is_missing, true);
         return NULL;
-    symbol = rs_real_dlsym()(library, "_Unwind_Find_FDE"); /* the library stays loaded */
+    }
     memcpy(&find, &symbol, sizeof(find));
     atomic_store_explicit(&found, find, memory_order_release);
     return find;
@@ -37,7 +43,9 @@ static rs_unwind_find *find_function(void)
 struct look {
     uintptr_t address;
     uint64_t unloaded; /* how many objects the process has unloaded so far */
-    bool is_in_object;
+    bool is_code;      /* of an object */
+    bool is_readable;  /* RS_UNWIND_SIGNAL_BYTES from there on */
+    bool is_copier;    /* see copies_stacks */
 };
 
 static int see_count(struct dl_phdr_info *info, size_t bytes, void *data)
@@ -48,25 +56,30 @@ static int see_count(struct dl_phdr_info *info, size_t bytes, void *data)
     return 1;
 }
 
+/* Greenlets have their frames copied onto one stack, each time they run.  Above those of the
+ * library that copies them are another greenlet's, or what is left of them. */
+static bool copies_stacks(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return strncmp(slash ? slash + 1 : path, "_greenlet.", 10) == 0;
+}
+
 static int see_object(struct dl_phdr_info *info, size_t bytes, void *data)
 {
     struct look *look = data;
 
     (void)bytes;
-    for (unsigned i = 0; i < info->dlpi_phnum && !look->is_in_object; i++) {
+    for (unsigned i = 0; i < info->dlpi_phnum && !look->is_code; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        look->is_in_object = part->p_type == PT_LOAD &&
-                             look->address - (info->dlpi_addr + part->p_vaddr) < part->p_memsz;
+        uintptr_t into = look->address - (info->dlpi_addr + part->p_vaddr);
+        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X) || into >= part->p_memsz)
+            continue;
+        look->is_code = true;
+        look->is_readable = part->p_flags & PF_R && part->p_memsz - into > RS_UNWIND_SIGNAL_BYTES;
+        look->is_copier = copies_stacks(info->dlpi_name);
     }
-    return look->is_in_object;
-}
-
-static bool is_in_object(uintptr_t address)
-{
-    struct look look = {.address = address};
-
-    (void)dl_iterate_phdr(see_object, &look);
-    return look.is_in_object;
+    return look->is_code;
 }
 
 static uint64_t unloaded_count(void)
@@ -128,17 +141,21 @@ static void keep(uint64_t key, struct rs_unwind_rule rule)
 }
 
 /* Code that no object has (a program's own compiler makes it) may be replaced unseen, so that its
- * rules are not kept. */
+ * rules are not kept.  What has no tables there may be no code, and is not read: a word of a stack
+ * that was copied or is no stack. */
 static RS_COLD struct rs_unwind_rule make_rule(uintptr_t return_address, uint64_t key)
 {
     rs_unwind_find *find = find_function();
     struct rs_unwind_rule rule = {.kind = RS_UNWIND_UNKNOWN};
+    struct look look = {.address = return_address - 1};
 
-    if (!find)
-        return rule;
-    rule = rs_unwind_rule_of(return_address, find);
-    if (is_in_object(return_address - 1))
+    (void)dl_iterate_phdr(see_object, &look);
+    if (find && !look.is_copier)
+        rule = rs_unwind_rule_of(return_address, find, look.is_readable);
+    if (look.is_code && find)
         keep(key, rule);
+    else if (!look.is_code && rule.kind == RS_UNWIND_UNKNOWN)
+        rule.kind = RS_UNWIND_NOWHERE;
     return rule;
 }
 
@@ -156,22 +173,69 @@ static inline struct rs_unwind_rule rule_of(uintptr_t return_address, uint64_t u
     return make_rule(return_address, key);
 }
 
+/* ---- the thread's own stack ---- */
+
+/* It is there as long as the thread runs.  A coroutine's, or what sigaltstack was given, may be
+ * beside memory that comes and goes.  The addresses of its first word and its last; zero: not asked
+ * for yet. */
+static __thread struct {
+    uintptr_t first, last;
+} own_stack;
+
+static const uintptr_t nowhere = UINTPTR_MAX;
+
+/* Of the first thread by /proc.  This allocates, and who stands in for malloc may ask for memory of
+ * the device and so come here again: then there is no stack yet. */
+static RS_COLD void find_own_stack(void)
+{
+    struct rs_uncancelled uncancelled;
+    pthread_attr_t attributes;
+    void *begin = NULL;
+    size_t bytes = 0;
+    int kept_errno = errno;
+
+    own_stack.first = own_stack.last = nowhere;
+    rs_uncancelled_begin(&uncancelled);
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        if (pthread_attr_getstack(&attributes, &begin, &bytes) != 0)
+            bytes = 0;
+        pthread_attr_destroy(&attributes);
+    }
+    rs_uncancelled_end(&uncancelled);
+    if (bytes >= sizeof(uintptr_t)) {
+        own_stack.first = (uintptr_t)begin;
+        own_stack.last = (uintptr_t)begin + bytes - sizeof(uintptr_t);
+    } else {
+        own_stack.last = 0; /* the next call asks again */
+    }
+    errno = kept_errno;
+}
+
+static inline bool is_on_own_stack(uintptr_t sp)
+{
+    if (RS_UNLIKELY(!own_stack.last))
+        find_own_stack();
+    return sp - own_stack.first <= own_stack.last - own_stack.first;
+}
+
 /* ---- the walk ---- */
 
 struct walk {
     uintptr_t return_address, sp, fp;
+    uintptr_t last; /* the address of the last word that may be read */
     uint64_t unloaded;
 };
 
-enum step { STEPPED, ENDED, FAILED };
-
-static uintptr_t word_at(uintptr_t address)
+/* A word of a frame that is none may lie at any address, and where a sanitizer wants no access. */
+RS_BEFORE_SANITIZERS static inline uintptr_t word_at(uintptr_t address)
 {
-    return *(const uintptr_t *)address;
+    typedef uintptr_t loose_word __attribute__((aligned(1), may_alias));
+
+    return *(const loose_word *)address;
 }
 
 /* Takes the signature of a signed return address away; an address without one stays as it is. */
-static uintptr_t stripped(uintptr_t return_address)
+static inline uintptr_t stripped(uintptr_t return_address)
 {
 #ifdef __aarch64__
     register uintptr_t x30 __asm__("x30") = return_address;
@@ -183,59 +247,104 @@ static uintptr_t stripped(uintptr_t return_address)
 #endif
 }
 
-/* No frame is larger: else the frame pointer was none. */
-static const uintptr_t frame_words_max = (uintptr_t)1 << 27;
-
-/* True when the stack pointer of the caller lies above that of the frame, as stacks grow downwards,
- * and not by a part of a word, whose bits come to the top. */
-static inline bool is_above(uintptr_t cfa, uintptr_t sp)
+static inline bool is_readable(const struct walk *walk, uintptr_t address)
 {
-    uintptr_t distance = cfa - sp - sizeof(uintptr_t);
-
-    return (distance >> 3 | distance << (8 * sizeof(distance) - 3)) < frame_words_max;
+    return address - walk->sp <= walk->last - walk->sp;
 }
 
-_Static_assert(sizeof(uintptr_t) == 1 << 3, "is_above turns by the bits of a part of a word");
-
-static inline uintptr_t word_from(uintptr_t address, int words)
+static inline uintptr_t words_from(uintptr_t address, int words)
 {
-    return word_at(address + (uintptr_t)(intptr_t)words * sizeof(uintptr_t));
+    return address + (uintptr_t)(intptr_t)words * sizeof(uintptr_t);
 }
 
-static inline enum step step(struct walk *walk)
+/* Goes to the caller.  False where the frame is none: what it would read is not on the stack above
+ * it, or its caller's is not above its own, as stacks grow downwards.  `trusts`: it is one, as the
+ * thread is in it. */
+RS_HOT_INLINE bool step(struct walk *walk, struct rs_unwind_rule rule, bool trusts)
 {
-    struct rs_unwind_rule rule = rule_of(walk->return_address, walk->unloaded);
     uintptr_t cfa =
         (rule.kind == RS_UNWIND_BY_SP ? walk->sp : walk->fp) + (uintptr_t)rs_unwind_cfa_bytes(rule);
+    int return_words = rs_unwind_return_words(rule);
+    uintptr_t fp_at;
 
-    if (RS_UNLIKELY(rule.kind >= RS_UNWIND_BY_SAVED)) {
-        if (rule.kind != RS_UNWIND_BY_SAVED || !is_above(cfa, walk->sp - sizeof(uintptr_t)))
-            return rule.kind == RS_UNWIND_END ? ENDED : FAILED;
+    if (RS_UNLIKELY(rule.kind == RS_UNWIND_BY_SAVED)) {
+        if (!trusts && !is_readable(walk, cfa))
+            return false;
         cfa = word_at(cfa);
     }
-    if (RS_UNLIKELY(!is_above(cfa, walk->sp)))
-        return FAILED;
-    if (rule.fp != RS_UNWIND_FP_SAME)
-        walk->fp = word_from(rule.fp == RS_UNWIND_FP_AT_CFA ? cfa : walk->fp, rule.fp_words);
-    walk->return_address = stripped(word_from(cfa, rs_unwind_return_words(rule)));
+    if (RS_UNLIKELY(!trusts && cfa - walk->sp - 1 >= walk->last - walk->sp))
+        return false;
+    /* The word below CFA lies above sp, or over it. */
+    if (RS_UNLIKELY(!trusts && return_words != -1 &&
+                    !is_readable(walk, words_from(cfa, return_words))))
+        return false;
+    if (rule.fp != RS_UNWIND_FP_SAME) {
+        fp_at = words_from(rule.fp == RS_UNWIND_FP_AT_FP ? walk->fp : cfa, rule.fp_words);
+        if (RS_UNLIKELY(!trusts && !is_readable(walk, fp_at)))
+            return false;
+        walk->fp = word_at(fp_at);
+    }
+    walk->return_address = stripped(word_at(words_from(cfa, return_words)));
     walk->sp = cfa;
-    return RS_LIKELY(walk->return_address) ? STEPPED : ENDED;
+    return true;
 }
 
-unsigned rs_unwind(struct rs_unwind_start start, bool (*is_skipped)(const void *address),
-                   void **frames, unsigned max)
+static inline bool goes_on(struct rs_unwind_rule rule)
 {
-    struct walk walk = {stripped(start.return_address), start.sp, start.fp, unloaded_count()};
-    enum step last = STEPPED;
+    return rule.kind <= RS_UNWIND_BY_SAVED;
+}
+
+static enum rs_unwind_end end_of(struct rs_unwind_rule rule)
+{
+    if (rule.kind == RS_UNWIND_SIGNAL)
+        return RS_UNWIND_HANDLER;
+    return rule.kind == RS_UNWIND_END ? RS_UNWIND_OUTERMOST : RS_UNWIND_CUT;
+}
+
+/* From the caller on.  Returns how many frames there are. */
+static unsigned walk_own_stack(struct walk *walk, void **frames, unsigned max,
+                               enum rs_unwind_end *end)
+{
     unsigned count = 0;
 
-    while (last == STEPPED && is_skipped((const void *)walk.return_address))
-        last = step(&walk);
-    while (last == STEPPED && count < max) {
-        frames[count++] = (void *)walk.return_address;
-        if (count < max)
-            last = step(&walk);
+    *end = RS_UNWIND_CUT;
+    for (;;) {
+        struct rs_unwind_rule rule = rule_of(walk->return_address, walk->unloaded);
+        if (RS_LIKELY(rule.kind != RS_UNWIND_NOWHERE) || count == 0)
+            frames[count++] = (void *)walk->return_address;
+        if (RS_UNLIKELY(!goes_on(rule))) {
+            *end = end_of(rule);
+            return count;
+        }
+        if (count == max || !step(walk, rule, false))
+            return count;
+        if (RS_UNLIKELY(!walk->return_address)) {
+            *end = RS_UNWIND_OUTERMOST;
+            return count;
+        }
     }
+}
+
+unsigned rs_unwind(struct rs_unwind_start start, struct rs_unwind_skipped skipped, void **frames,
+                   unsigned max, enum rs_unwind_end *end)
+{
+    struct walk walk = {stripped(start.return_address), start.sp, start.fp, 0, unloaded_count()};
+    unsigned count;
+
+    RS_ASSERT(max > 0);
+    *end = RS_UNWIND_CUT;
+    while (walk.return_address - skipped.begin < skipped.bytes) {
+        struct rs_unwind_rule rule = rule_of(walk.return_address, walk.unloaded);
+        if (!goes_on(rule) || !step(&walk, rule, true))
+            return 0;
+    }
+    if (RS_UNLIKELY(!is_on_own_stack(walk.sp))) {
+        *end = RS_UNWIND_ELSEWHERE;
+        frames[0] = (void *)walk.return_address;
+        return 1;
+    }
+    walk.last = own_stack.last;
+    count = walk_own_stack(&walk, frames, max, end);
     RS_ASSERT(count <= max);
-    return last == FAILED ? 0 : count;
+    return count;
 }

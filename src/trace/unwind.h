@@ -18,8 +18,22 @@ struct rs_unwind_start {
                               (uintptr_t)__builtin_dwarf_cfa(),                                    \
                               *(uintptr_t *)__builtin_frame_address(0)})
 
-/* Writes the return addresses, innermost first, without the first ones that are in `skipped`'s
- * object.  Returns how many: at most `max`, 0 when the system's unwinder has to be asked.  Thread
- * safe; takes no lock but the loader's, as that unwinder does. */
-unsigned rs_unwind(struct rs_unwind_start start, bool (*is_skipped)(const void *address),
-                   void **frames, unsigned max);
+enum rs_unwind_end {
+    RS_UNWIND_OUTERMOST, /* these are all frames of the thread */
+    RS_UNWIND_HANDLER,   /* of a signal: what it interrupted is left out */
+    RS_UNWIND_CUT,       /* there may be more */
+    RS_UNWIND_ELSEWHERE, /* the same, and the thread is on a stack that is not its own */
+};
+
+/* Code of which the first frames are left out. */
+struct rs_unwind_skipped {
+    uintptr_t begin, bytes;
+};
+
+/* Writes the return addresses, innermost first, without the first ones that are skipped.
+ * Returns how many, at most `max`, and at *end why there are no more.  0: it cannot be told who
+ * called.  Reads the thread's own stack alone, on another one (a coroutine's) no frame but those
+ * that are skipped: there it knows the caller alone.  A word that is no return address ends the
+ * walk.  Thread safe; takes no lock but the loader's, as the system's unwinder does. */
+unsigned rs_unwind(struct rs_unwind_start start, struct rs_unwind_skipped skipped, void **frames,
+                   unsigned max, enum rs_unwind_end *end);

@@ -447,6 +447,7 @@ static void carry_out(struct machine *machine, struct reader reader, uintptr_t u
 /* ---- the rule ---- */
 
 static const struct rs_unwind_rule unknown = {.kind = RS_UNWIND_UNKNOWN},
+                                   of_signal = {.kind = RS_UNWIND_SIGNAL},
                                    end = {.kind = RS_UNWIND_END};
 
 #ifdef __x86_64__
@@ -501,9 +502,7 @@ static struct rs_unwind_rule rule_of_row(const struct row *row)
     return rule;
 }
 
-/* True for code that returns from a signal's handler: with or without tables, the registers lie in
- * what the kernel pushed.  Reads one byte after the other, as code that a program made may end with
- * its mapping a byte after the address. */
+/* True for code that returns from a signal's handler. */
 static bool is_signal_return(uintptr_t address)
 {
 #ifdef __x86_64__
@@ -511,15 +510,12 @@ static bool is_signal_return(uintptr_t address)
 #else
     static const unsigned char code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
 #endif
-    const volatile unsigned char *at = (const volatile unsigned char *)address;
-    size_t equal = 0;
-
-    while (equal < sizeof(code) && at[equal] == code[equal])
-        equal++;
-    return equal == sizeof(code);
+    _Static_assert(sizeof(code) <= RS_UNWIND_SIGNAL_BYTES, "so much may be read");
+    return memcmp((const void *)address, code, sizeof(code)) == 0;
 }
 
-struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find)
+struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find,
+                                        bool is_readable)
 {
     struct rs_unwind_bases bases = {NULL, NULL, NULL};
     /* The call's address: the return address may be another function's. */
@@ -529,9 +525,12 @@ struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find
     struct common common;
 
     if (!entry)
-        return is_signal_return(return_address) ? unknown : end;
-    if (!read_function(entry, &common, &instructions) || common.is_signal ||
-        common.return_column != RETURN)
+        return is_readable && is_signal_return(return_address) ? of_signal : unknown;
+    if (!read_function(entry, &common, &instructions))
+        return unknown;
+    if (common.is_signal)
+        return of_signal;
+    if (common.return_column != RETURN)
         return unknown;
     machine.common = &common;
     carry_out(&machine, common.instructions, UINTPTR_MAX);

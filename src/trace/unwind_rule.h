@@ -12,8 +12,11 @@ enum rs_unwind_kind {
     RS_UNWIND_BY_FP, /* it is the frame pointer plus the offset */
     /* It lies in memory at the frame pointer plus the offset: a function that aligns its frame. */
     RS_UNWIND_BY_SAVED,
-    RS_UNWIND_END,     /* the outermost frame, or code without tables */
-    RS_UNWIND_UNKNOWN, /* the frame needs the system's unwinder: a signal's, or a rare expression */
+    /* With the others no step goes on. */
+    RS_UNWIND_END,     /* the outermost frame */
+    RS_UNWIND_SIGNAL,  /* the kernel's, around a signal's handler */
+    RS_UNWIND_UNKNOWN, /* code without tables, or with a rare expression in them */
+    RS_UNWIND_NOWHERE, /* no code: not a return address */
 };
 
 enum rs_unwind_fp {
@@ -67,5 +70,9 @@ struct rs_unwind_bases {
 };
 typedef const void *rs_unwind_find(void *address, struct rs_unwind_bases *bases);
 
-/* Returns the rule for a frame that goes on at this return address. */
-struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find);
+enum { RS_UNWIND_SIGNAL_BYTES = 9 }; /* of the code that returns from a handler, at most */
+
+/* Returns the rule for a frame that goes on at this return address.  is_readable: so many bytes of
+ * code may be read there. */
+struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find,
+                                        bool is_readable);

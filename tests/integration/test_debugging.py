@@ -168,7 +168,59 @@ keep(700)
 json.dump(callers, sys.stdout)
 """
 
-# A handler may have interrupted the interpreter, but not where the thread has let go of Python's lock.
+# Containers may forbid process_vm_readv: load the number, compare it, EPERM, all others are allowed.
+PYTHON_FORBIDDEN = """\
+import ctypes, platform, struct, sys
+number = {"x86_64": 310, "aarch64": 270}[platform.machine()]
+filter = b"".join(struct.pack("<HBBI", *row) for row in
+                  ((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)))
+kept = ctypes.create_string_buffer(filter)
+program = ctypes.create_string_buffer(struct.pack("<H6xQ", 4, ctypes.addressof(kept)))
+libc = ctypes.CDLL(None)
+if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, program, 0, 0) != 0:
+    sys.exit(77)
+""" + PYTHON_KEEP + """
+for i in range(20):
+    keep(100 + i)
+json.dump(callers, sys.stdout)
+"""
+
+# Greenlets run by turns on one stack, to which their frames are copied, and each has Python frames of its own.
+PYTHON_GREENLETS = PYTHON_KEEP + """
+import threading
+from greenlet import getcurrent, greenlet
+
+def deep(levels, function):
+    return deep(levels - 1, function) if levels else function()
+
+def work(number, rounds):
+    for i in range(rounds):
+        deep((number + i) % 17, lambda: keep(number * 1000 + 2 * i))
+        home.switch()
+        keep(number * 1000 + 2 * i + 1)
+        home.switch()
+
+def turns(first):
+    global home
+    home = getcurrent()
+    greenlets = [greenlet(work) for _ in range(20)]
+    for i, one in enumerate(greenlets):
+        one.switch(first + i, 40)
+    while any(not one.dead for one in greenlets):
+        for i, one in enumerate(greenlets):
+            if not one.dead:
+                deep(i % 5, one.switch)
+    keep(first * 1000 + 100)
+
+turns(1)
+thread = threading.Thread(target=turns, args=(101,))
+thread.start()
+thread.join()
+json.dump(callers, sys.stdout)
+"""
+
+# A handler may have interrupted the interpreter, but not where the thread has let go of Python's lock.  One of
+# sysv_signal runs with its signal not blocked.
 PYTHON_HANDLER = PYTHON_KEEP + """
 import signal
 libc = ctypes.PyDLL(None)
@@ -177,8 +229,10 @@ for i in range(10):
     keep(100 + i)
 libc.signal(signal.SIGUSR1, handler)
 libc.kill(libc.getpid(), signal.SIGUSR1)
+libc.sysv_signal(signal.SIGHUP, handler)
+libc.kill(libc.getpid(), signal.SIGHUP)
 if sys.argv[1] == "PyDLL":
-    callers[200 + signal.SIGUSR1] = []
+    callers[200 + signal.SIGUSR1] = callers[200 + signal.SIGHUP] = []
 keep(300)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
 keep(301)
@@ -200,6 +254,16 @@ for character in "f", "\xe9", "\u540d", "\U00020000":
         exec(compile("keep(100)", length * character, "exec"))
 print("done")
 """
+
+
+def with_greenlets():
+    """An interpreter that has them, in the tree's own environment (scripts/setup) if not this one; or None."""
+    tree = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    for path in sys.executable, os.path.join(tree, ".venv", "bin", "python3"):
+        if os.path.exists(path) and subprocess.run([path, "-c", "import greenlet"], stderr=subprocess.DEVNULL,
+                                                   check=False).returncode == 0:
+            return path
+    return None
 
 
 def interpreters():
@@ -391,6 +455,17 @@ class Python(support.Test):
 
     def test_in_a_signal_handler(self):
         self.each(self.assert_callers, PYTHON_HANDLER)
+
+    def test_where_reading_by_the_kernel_is_forbidden(self):
+        self.each(self.assert_callers, PYTHON_FORBIDDEN)
+
+    def test_in_greenlets(self):
+        interpreter = with_greenlets()
+        if not interpreter:
+            self.skipTest("no interpreter has greenlets")
+        for binding in "PyDLL", "CDLL":
+            with self.subTest(binding):
+                self.assert_callers(interpreter, binding, PYTHON_GREENLETS)
 
     @unittest.skipIf(platform.machine() != "x86_64", "it makes a function return something else")
     def test_an_interpreter_of_another_kind_names_nobody(self):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk by kept rules finds what the system's unwinder finds. */
+/* The walk by kept rules finds what the system's unwinder finds, and no more than there is. */
 #include "unit.h"
 
 #include "trace/call_site.h"
@@ -15,18 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 enum { FRAMES_MAX = 128, SHAPES_MAX = 64, CHAIN_MAX = 12 };
 
-static bool is_never_skipped(const void *address)
-{
-    (void)address;
-    return false;
-}
+static const struct rs_unwind_skipped none_skipped = {0, 0};
 
 struct stacks {
     void *walked[FRAMES_MAX], *unwound[FRAMES_MAX];
     unsigned walked_count, unwound_count;
+    enum rs_unwind_end end; /* of the walked one */
 };
 
 /* Both stacks from the caller on. */
@@ -35,7 +33,8 @@ static __attribute__((noinline)) void take_stacks(struct stacks *stacks)
     struct rs_unwind_start start = RS_UNWIND_START();
     int count = backtrace(stacks->unwound, FRAMES_MAX), above = 0;
 
-    stacks->walked_count = rs_unwind(start, is_never_skipped, stacks->walked, FRAMES_MAX / 2);
+    stacks->walked_count =
+        rs_unwind(start, none_skipped, stacks->walked, FRAMES_MAX / 2, &stacks->end);
     while (above < count && stacks->unwound[above] != (void *)start.return_address)
         above++;
     assert_in_range(above, 1, 3);
@@ -44,12 +43,18 @@ static __attribute__((noinline)) void take_stacks(struct stacks *stacks)
     stacks->unwound_count = (unsigned)(count - above);
 }
 
-static void assert_stacks_are_equal(const struct stacks *stacks)
+static void assert_walked_are_unwound(const struct stacks *stacks)
 {
     for (unsigned i = 0; i < stacks->walked_count && i < stacks->unwound_count; i++)
         if (stacks->walked[i] != stacks->unwound[i])
             fail_msg("frame %u: %p, not %p", i, stacks->walked[i], stacks->unwound[i]);
+}
+
+static void assert_stacks_are_equal(const struct stacks *stacks)
+{
+    assert_walked_are_unwound(stacks);
     assert_int_equal(stacks->walked_count, stacks->unwound_count);
+    assert_int_equal(stacks->end, RS_UNWIND_OUTERMOST);
 }
 
 static void compare_here(void *data)
@@ -200,8 +205,11 @@ TEST(a_thread_is_walked_to_its_beginning)
 static __attribute__((noinline)) unsigned walk_at_most(unsigned max, void **frames)
 {
     struct rs_unwind_start start = RS_UNWIND_START();
+    enum rs_unwind_end end;
+    unsigned count = rs_unwind(start, none_skipped, frames, max, &end);
 
-    return rs_unwind(start, is_never_skipped, frames, max);
+    assert_int_equal(end, RS_UNWIND_CUT);
+    return count;
 }
 
 TEST(a_walk_writes_no_more_frames_than_asked_for)
@@ -212,7 +220,7 @@ TEST(a_walk_writes_no_more_frames_than_asked_for)
     assert_ptr_equal(frames[3], frames);
 }
 
-/* ---- what the walk leaves to the system's unwinder ---- */
+/* ---- where the walk ends ---- */
 
 /* ThreadSanitizer reports that a handler calls malloc.  Here the handler interrupts raise() alone.
  */
@@ -230,9 +238,14 @@ static __attribute__((noinline)) void look_in_handler(void)
     const struct rs_call_site *site = rs_call_site_here();
 
     take_stacks(&stacks);
-    assert_int_equal(stacks.walked_count, 0);
+    assert_walked_are_unwound(&stacks);
+    /* This function, its caller, and the kernel's code; under ThreadSanitizer, which calls the
+     * handler later, more. */
+    assert_in_range(stacks.walked_count, 3, RS_CALL_SITE_FRAMES_MAX - 1);
+    if (stacks.walked_count == 3)
+        assert_int_equal(stacks.end, RS_UNWIND_HANDLER);
     assert_non_null(site);
-    assert_true(site->frame_count > 3);
+    assert_int_equal(site->frame_count, stacks.walked_count);
     /* The first one is in this function, at another place. */
     assert_memory_equal(site->frames + 1, stacks.unwound + 1,
                         (site->frame_count - 1) * sizeof(void *));
@@ -262,12 +275,15 @@ TEST(a_return_from_a_handler_is_known_without_tables)
 #else
     unsigned char code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
 #endif
-    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing).kind, RS_UNWIND_UNKNOWN);
+    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing, true).kind, RS_UNWIND_SIGNAL);
+    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing, false).kind,
+                     RS_UNWIND_UNKNOWN);
     code[0]++;
-    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing).kind, RS_UNWIND_END);
+    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing, true).kind,
+                     RS_UNWIND_UNKNOWN);
 }
 
-TEST(a_stack_with_a_signal_in_it_is_the_unwinders)
+TEST(a_signals_handler_ends_a_stack)
 {
     struct sigaction action = {.sa_handler = handle}, before;
 
@@ -328,6 +344,18 @@ TEST(a_rule_ends_with_the_object_of_its_code)
 static const unsigned char made_code[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8,
                                           0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3};
 
+/* The system's unwinder names the made code too: it cannot be told from a word that is none. */
+static void look_below_made_code(void *data)
+{
+    struct stacks stacks;
+
+    take_stacks(&stacks);
+    assert_walked_are_unwound(&stacks);
+    assert_int_equal(stacks.unwound_count, 2);
+    assert_int_equal(stacks.end, RS_UNWIND_CUT);
+    *(unsigned *)data = stacks.walked_count;
+}
+
 /* Up to the end of memory that may be read: what comes after a return address may be no code. */
 TEST(code_without_tables_ends_a_stack)
 {
@@ -343,8 +371,142 @@ TEST(code_without_tables_ends_a_stack)
     assert_int_equal(mprotect(pages, page_bytes, PROT_READ | PROT_EXEC), 0);
     assert_int_equal(mprotect(pages + page_bytes, page_bytes, PROT_NONE), 0);
     memcpy(&made, &code, sizeof(made));
-    made(compare_here, &frames);
-    assert_int_equal(frames, 2); /* compare_here and the made code */
+    made(look_below_made_code, &frames);
+    assert_int_equal(frames, 1);
     munmap(pages, 2 * page_bytes);
 }
 #endif
+
+/* ---- stacks that are not the thread's, or not as it left them ---- */
+
+/* As a greenlet is: what was above it when it was made has been copied away, and what is there now
+ * is anything. */
+enum { GARBAGE_WORDS = 512, HOSTILE_WORDS = 8 };
+
+struct garbage {
+    uintptr_t words[HOSTILE_WORDS + SHAPES_MAX];
+    unsigned count, seed, frames;
+};
+
+/* No stack memory of others' is a sanitizer's to judge here. */
+__attribute__((noinline, no_sanitize("address", "thread", "undefined"))) static void
+fill(volatile uintptr_t *at, const struct garbage *garbage)
+{
+    unsigned seed = garbage->seed;
+
+    for (unsigned i = 0; i < GARBAGE_WORDS; i++)
+        at[i] = garbage->words[next_random(&seed) % garbage->count];
+}
+
+__attribute__((noinline, no_sanitize("address", "thread", "undefined"))) static void
+copy(volatile uintptr_t *to, const volatile uintptr_t *from)
+{
+    for (unsigned i = 0; i < GARBAGE_WORDS; i++)
+        to[i] = from[i];
+}
+
+static __attribute__((noinline)) void look_among_garbage(void *data)
+{
+    static uintptr_t kept[GARBAGE_WORDS];
+    struct garbage *garbage = data;
+    volatile uintptr_t *above = __builtin_frame_address(0);
+    const struct rs_call_site *site;
+
+    /* From the return address of this function on: its own frame is as it was. */
+    copy(kept, above + 1);
+    fill(above + 1, garbage);
+    site = rs_call_site_here();
+    copy(above + 1, kept);
+    assert_non_null(site);
+    assert_in_range(site->frame_count, 1, RS_CALL_SITE_FRAMES_MAX);
+    garbage->frames = site->frame_count;
+}
+
+/* Deep enough that the garbage lies on this stack and spoils no data in use. */
+static __attribute__((noinline)) void look_below(struct garbage *garbage)
+{
+    char room[2 * GARBAGE_WORDS * sizeof(uintptr_t)];
+
+    __asm__ volatile("" : : "r"(room) : "memory");
+    look_among_garbage(garbage);
+    __asm__ volatile("" : : "r"(room) : "memory");
+}
+
+static void note_return(void *data)
+{
+    struct garbage *garbage = data;
+    struct stacks stacks;
+
+    take_stacks(&stacks);
+    garbage->words[garbage->count++] = (uintptr_t)stacks.walked[1]; /* in the shape */
+}
+
+TEST(what_was_copied_over_a_stack_is_not_followed_off_it)
+{
+    static struct garbage garbage; /* not where it is written to */
+    void *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
+    const uintptr_t words[HOSTILE_WORDS] = {
+        0xf77726a1,                             /* half of an address */
+        (uintptr_t)page + 16,                   /* no memory that can be read */
+        0x8080808080808080,                     /* no address at all */
+        (uintptr_t)&handled,                    /* an object's data */
+        (uintptr_t)strlen,                      /* code, but no place after a call */
+        stack - 64,                             /* the stack, which goes the wrong way */
+        (uintptr_t)__builtin_return_address(0), /* another frame's return address */
+        UINTPTR_MAX - 7,                        /* the end of all memory */
+    };
+
+    memcpy(garbage.words, words, sizeof(words));
+    /* And what does go on, by a frame pointer or a stack pointer that is one of the others. */
+    garbage.count = HOSTILE_WORDS;
+    for (size_t i = 0; i < shape_count; i++)
+        shapes[i](note_return, &garbage);
+    for (; garbage.seed < 3000; garbage.seed++)
+        look_below(&garbage);
+    munmap(page, 4096);
+}
+
+/* Coroutines: the memory above a small stack belongs to somebody else, or to nobody. */
+static ucontext_t thread_context, coroutine_context;
+static unsigned coroutine_frames;
+static enum rs_unwind_end coroutine_end;
+static const void *coroutine_caller;
+
+static __attribute__((noinline)) void look_in_coroutine(void)
+{
+    const struct rs_call_site *site = rs_call_site_here();
+    struct stacks stacks;
+
+    take_stacks(&stacks);
+    assert_non_null(site);
+    coroutine_frames = site->frame_count;
+    coroutine_end = stacks.end;
+    coroutine_caller = site->frames[0];
+}
+
+static void run_coroutine(void)
+{
+    look_in_coroutine();
+    __asm__ volatile("" : : : "memory");
+}
+
+TEST(on_another_stack_the_caller_alone_is_known)
+{
+    static const size_t bytes = 256 << 10; /* a sanitizer needs much */
+    char *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    Dl_info here, there;
+
+    assert_ptr_not_equal(stack, MAP_FAILED);
+    assert_int_equal(getcontext(&coroutine_context), 0);
+    coroutine_context.uc_stack = (stack_t){.ss_sp = stack, .ss_size = bytes};
+    coroutine_context.uc_link = &thread_context;
+    makecontext(&coroutine_context, run_coroutine, 0);
+    assert_int_equal(swapcontext(&thread_context, &coroutine_context), 0);
+    assert_int_equal(coroutine_frames, 1);
+    assert_int_equal(coroutine_end, RS_UNWIND_ELSEWHERE);
+    assert_true(dladdr(coroutine_caller, &there) &&
+                dladdr((void *)(uintptr_t)run_coroutine, &here));
+    assert_ptr_equal(there.dli_fbase, here.dli_fbase);
+    munmap(stack, bytes);
+}
