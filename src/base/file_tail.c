@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/undisturbed.h"
 
 #include <errno.h>
@@ -93,10 +94,12 @@ static int make(struct rs_file_tail *tail, const char *part)
 int rs_file_tail_make(struct rs_file_tail *tail, const char *path)
 {
     struct rs_uncancelled uncancelled;
-    char part[PATH_MAX];
+    RS_PATH_BUFFER(part);
     int result;
 
     *tail = (struct rs_file_tail){.text = NULL};
+    if (!part)
+        return -ENOMEM;
     if (!put_path(part, path))
         return -ENAMETOOLONG;
     rs_uncancelled_begin(&uncancelled);
@@ -155,10 +158,10 @@ void rs_file_tail_leave(struct rs_file_tail *tail)
 
 void rs_file_tail_remove(struct rs_file_tail *tail, const char *path)
 {
-    char part[PATH_MAX];
+    RS_PATH_BUFFER(part);
     struct stat status;
 
-    if (tail->text && put_path(part, path) && lstat(part, &status) == 0 &&
+    if (tail->text && part && put_path(part, path) && lstat(part, &status) == 0 &&
         status.st_dev == tail->device && status.st_ino == tail->inode)
         (void)unlink(part);
     rs_file_tail_leave(tail);

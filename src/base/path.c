@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/descriptor.h"
 #include "base/file.h"
+#include "base/map_zeroed.h"
 #include "base/process.h"
 #include "base/undisturbed.h"
 
@@ -12,10 +13,22 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { TEXT_BYTES = 256 };
+
+char *rs_path_buffer_take(void)
+{
+    return rs_map_zeroed(PATH_MAX);
+}
+
+void rs_path_buffer_give(char *const *buffer)
+{
+    if (*buffer)
+        munmap(*buffer, PATH_MAX);
+}
 
 struct output {
     char *bytes;

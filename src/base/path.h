@@ -7,6 +7,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* A buffer of PATH_MAX bytes until the end of the block: NULL when memory is short.  Not on the
+ * stack, of which a thread or a coroutine of 16 KiB has too little for it: the functions that the
+ * path is for need some 4 KiB. */
+#define RS_PATH_BUFFER(name)                                                                       \
+    char *const name __attribute__((cleanup(rs_path_buffer_give))) = rs_path_buffer_take()
+
+char *rs_path_buffer_take(void);
+void rs_path_buffer_give(char *const *buffer);
+
 /* From now on rs_path_expand makes relative paths absolute, from the present working directory,
  * wherever the program changes to later.  Before this call they stay relative.  Not thread safe. */
 void rs_path_keep_directory(void);

@@ -76,7 +76,7 @@ bool rs_only_serves(const char *patterns, const struct rs_only_process *process)
 
 void rs_only_read(struct rs_only_process *process, const char *directory)
 {
-    char path[PATH_MAX];
+    char path[64];
     ssize_t length, bytes = 0;
     int fd;
 
@@ -98,7 +98,7 @@ void rs_only_read(struct rs_only_process *process, const char *directory)
 
 bool rs_only_serves_this_process(const char *patterns)
 {
-    struct rs_only_process process;
+    static struct rs_only_process process; /* one thread reads the settings */
 
     if (!patterns || !*patterns)
         return true;

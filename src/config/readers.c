@@ -17,10 +17,11 @@ static const char *const hook_words[] = {"device", "pinned", "managed", "runtime
 static bool check_path(const struct rs_source *source, const char *path,
                        struct rs_diagnostics *diagnostics)
 {
-    char expanded[PATH_MAX];
+    RS_PATH_BUFFER(expanded);
     const char *at, *reason;
 
-    if (*path && rs_path_expand(path, expanded, sizeof(expanded), &at, &reason))
+    /* Without memory it is seen later. */
+    if (*path && (!expanded || rs_path_expand(path, expanded, PATH_MAX, &at, &reason)))
         return true;
     if (*path)
         rs_diagnose(diagnostics, source, at, "%s", reason);

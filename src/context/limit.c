@@ -144,7 +144,7 @@ static const char *why_not(int error)
 bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
 {
     const char *at, *reason, *path = rs_config.job_path;
-    char expanded[PATH_MAX];
+    RS_PATH_BUFFER(expanded);
     int result = 0, file = -1;
 
     if (!rs_config.limit_job)
@@ -156,7 +156,11 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
                     "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file");
         return false;
     }
-    if (path && !rs_path_expand(path, expanded, sizeof(expanded), &at, &reason)) {
+    if (!expanded) {
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not(-ENOMEM));
+        return false;
+    }
+    if (path && !rs_path_expand(path, expanded, PATH_MAX, &at, &reason)) {
         rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
         return false;
     }

@@ -32,8 +32,9 @@ static bool waits_for_want_of_fences(const struct rs_expression *expression)
 
 static void say_stack(const struct rs_stack *stack, const struct rs_expression *expression)
 {
-    char text[RS_EXPRESSION_TEXT_BYTES];
+    static char text[RS_EXPRESSION_TEXT_BYTES]; /* under the contexts' lock; large for a stack */
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     if (rs_config.verbose)
         rs_log_asked("device %d%s: %s%s", (int)stack->environment.device,
                      rs_kind_texts[stack->kind],

@@ -14,15 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-void rs_page_claim(struct rs_page_file *file, const char *path)
+static void claim(struct rs_page_file *file, const char *path)
 {
-    char expanded[PATH_MAX];
-    const char *at, *reason = "";
-    int result = -EINVAL;
+    RS_PATH_BUFFER(expanded);
+    const char *at, *reason = "there is no memory";
+    int result = expanded ? -EINVAL : -ENOMEM;
 
-    if (!path || file->state != RS_PAGE_FILE_UNKNOWN)
-        return;
-    if (rs_path_expand(path, expanded, sizeof(expanded), &at, &reason)) {
+    if (expanded && rs_path_expand(path, expanded, PATH_MAX, &at, &reason)) {
         result = rs_output_claim(&file->output, expanded);
         reason = strerror(-result);
     }
@@ -33,6 +31,12 @@ void rs_page_claim(struct rs_page_file *file, const char *path)
     else if (strcmp(expanded, file->output.path) != 0)
         rs_log("%s: %s: another process writes there; this one writes %s", file->variable, expanded,
                file->output.path);
+}
+
+void rs_page_claim(struct rs_page_file *file, const char *path)
+{
+    if (path && file->state == RS_PAGE_FILE_UNKNOWN)
+        claim(file, path);
 }
 
 void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *path)

@@ -78,7 +78,8 @@ static void write_report(enum rs_statistics_format format, struct rs_page_file *
 int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 {
     const struct rs_source source = {"rmmshim_report", where ? where : "text"};
-    struct rs_page_file to = {.variable = source.name};
+    static struct rs_page_file to; /* under the lock; it holds a path */
+    int error;
     unsigned before = diagnostics->count;
     const char *path = NULL;
     enum rs_statistics_format format = rs_config_report(&source, true, &path, diagnostics);
@@ -88,9 +89,11 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
     if (diagnostics->count > before)
         return -EINVAL;
     rs_mutex_lock(&writing);
+    to = (struct rs_page_file){.variable = source.name};
     write_report(format, &to, path);
+    error = to.error;
     rs_mutex_unlock(&writing);
-    return to.error;
+    return error;
 }
 
 static void write_at_exit(void)

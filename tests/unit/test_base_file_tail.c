@@ -85,13 +85,15 @@ void *__wrap_mmap64(void *at, size_t length, int protection, int flags, int fd, 
 void *__wrap_mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
 {
     errno = ENODEV;
-    return no_mapping ? MAP_FAILED : __real_mmap(at, length, protection, flags, fd, offset);
+    return no_mapping && fd >= 0 ? MAP_FAILED
+                                 : __real_mmap(at, length, protection, flags, fd, offset);
 }
 
 void *__wrap_mmap64(void *at, size_t length, int protection, int flags, int fd, off_t offset)
 {
     errno = ENODEV;
-    return no_mapping ? MAP_FAILED : __real_mmap64(at, length, protection, flags, fd, offset);
+    return no_mapping && fd >= 0 ? MAP_FAILED
+                                 : __real_mmap64(at, length, protection, flags, fd, offset);
 }
 
 /* ---- files ---- */

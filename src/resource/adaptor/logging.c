@@ -364,13 +364,15 @@ void rs_logging_end(void)
 
 static int open_marks(struct sink *sink)
 {
-    char path[PATH_MAX];
+    RS_PATH_BUFFER(path);
     int length, result;
 
+    if (!path)
+        return -ENOMEM;
     if (!sink->output.is_regular || strncmp(sink->path, "/dev/", 5) == 0)
         return -ENOTSUP; /* a log to a device file has no place for marks beside it */
-    length = snprintf(path, sizeof(path), "%s.marks", sink->output.path);
-    if (length >= (int)sizeof(path))
+    length = snprintf(path, PATH_MAX, "%s.marks", sink->output.path);
+    if (length >= PATH_MAX)
         return -ENAMETOOLONG;
     sink->marks_fd = rs_path_open_output(path);
     if (sink->marks_fd < 0) {
@@ -478,14 +480,15 @@ static int logging_create(const struct rs_environment *environment, const void *
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct logging_config *settings = config;
-    struct logging *logging = calloc(1, sizeof(*logging));
-    char path[PATH_MAX];
+    struct logging *logging;
+    RS_PATH_BUFFER(path);
     const char *at, *reason;
 
+    logging = path ? calloc(1, sizeof(*logging)) : NULL;
     if (!logging)
         return -ENOMEM;
     /* the path names the device, as RMM's rows have no column for it */
-    if (!rs_path_expand_for_device(settings->path, environment->device, path, sizeof(path), &at,
+    if (!rs_path_expand_for_device(settings->path, environment->device, path, PATH_MAX, &at,
                                    &reason)) {
         /* The path was validated: a variable in it has gone since. */
         rs_log("logging: %s: %s", settings->path, reason);
@@ -507,15 +510,16 @@ static bool logging_validate(const void *config, const struct rs_environment *en
                              const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct logging_config *settings = config;
-    char path[PATH_MAX];
+    RS_PATH_BUFFER(path);
     const char *at, *reason;
 
     if (!settings->path || !*settings->path) {
         rs_diagnose(diagnostics, source, NULL, "logging needs a path, as in path=log.%%p.csv");
         return false;
     }
-    if (!rs_path_expand_for_device(settings->path, environment ? environment->device : 0, path,
-                                   sizeof(path), &at, &reason)) {
+    /* Without memory, creation fails for want of it. */
+    if (path && !rs_path_expand_for_device(settings->path, environment ? environment->device : 0,
+                                           path, PATH_MAX, &at, &reason)) {
         rs_diagnose(diagnostics, source, NULL, "path '%s': %s", settings->path, reason);
         return false;
     }
