@@ -126,12 +126,19 @@ void *rs_caller_find(const void *caller, const char *symbol)
         found = find_in_object(object, symbol);
     if (!found)
         found = rs_caller_next(symbol);
+    return found;
+}
+
+void *rs_caller_find_runtime(const void *caller, const char *symbol)
+{
+    void *found = rs_caller_find(caller, symbol);
+
     return found ? found : find_in_first(symbol);
 }
 
 void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep)
 {
-    void *found = rs_caller_find(caller, symbol);
+    void *found = rs_caller_find_runtime(caller, symbol);
     const struct link_map *object = found ? object_of(found) : NULL;
 
     /* The reference is never given back. */

@@ -10,11 +10,15 @@
 #include <stdint.h>
 
 /* The definition of `symbol` that the object of the code address `caller` finds in itself and in
- * its dependencies, or else rs_caller_next, or else, as for code that the program generated, that
- * of the object that was loaded first of those that have one.  For an object that precedes the
- * library in the global scope (the main program, or a library that was preloaded before it) never
- * its own. Never the library's own definition; NULL when there is none. */
+ * its dependencies, or else rs_caller_next.  For an object that precedes the library in the global
+ * scope (the main program, or a library that was preloaded before it) always rs_caller_next.  Never
+ * the library's own definition; NULL when there is none. */
 void *rs_caller_find(const void *caller, const char *symbol);
+
+/* The same for a call of a runtime's function, whose caller has it somehow: where nothing is found,
+ * as for code that the program generated, that of the object that was loaded first of those that
+ * have one. */
+void *rs_caller_find_runtime(const void *caller, const char *symbol);
 
 /* The same for an address that is to be kept: the object of the definition stays loaded from now
  * on. *keep is false when it is the caller's own object, which must be free to be unloaded: then

@@ -127,8 +127,8 @@ static bool decide(struct site *site)
     int served = atomic_load_explicit(&site->served, memory_order_relaxed);
 
     if (served == SERVED_UNKNOWN) {
-        served = rs_runtime_layer_is_open() &&
-                         rs_runtime_is_eager(rs_caller_find(site->caller, "cudaRuntimeGetVersion"))
+        served = rs_runtime_layer_is_open() && rs_runtime_is_eager(rs_caller_find_runtime(
+                                                   site->caller, "cudaRuntimeGetVersion"))
                      ? SERVED_AT_ONCE
                      : SERVED_NOT;
         atomic_store_explicit(&site->served, served, memory_order_relaxed);
@@ -176,7 +176,7 @@ static void *forward_target(const void *caller, enum function which)
     void *target = site->function[which];
 
     if (!target || site->identity != rs_object_identity(caller))
-        target = rs_caller_find(caller, names[which]);
+        target = rs_caller_find_runtime(caller, names[which]);
     /* The function that this thread forwards to calls the library again: it is another interposer,
      * between the program and its runtime. */
     return target == rs_thread.forwarding_to ? rs_caller_next(names[which]) : target;
