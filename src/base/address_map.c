@@ -353,68 +353,73 @@ static void note_size(struct rs_address_map *map, uint64_t size_bytes)
             return;
 }
 
-/* Sets *replaced to the owner of the range that started there; it stays as it is when none did. */
-static bool insert_locked(struct shard *shard, struct rs_start_region *region,
-                          const struct rs_range *range, void **replaced)
+/* Gives the range that starts there another owner and size, and returns the owner before. */
+RS_COLD static void *replace_locked(struct shard *shard, const struct rs_range *range)
 {
     struct view view = view_locked(shard);
-    size_t i = slot_locked(&view, range->start);
-    struct slot *slot = &view.slots[i], *old = outgrown_slot(shard, range->start);
-    bool is_new = slot_key(slot) == 0 && !old;
+    struct slot *slot = outgrown_slot(shard, range->start);
+    void *before;
 
-    if (is_new) {
-        if (!table_reserve(shard))
-            return false;
-        atomic_store_explicit(&shard->count,
-                              atomic_load_explicit(&shard->count, memory_order_relaxed) + 1,
-                              memory_order_relaxed);
-    }
-    write_begin(shard);
-    if (RS_UNLIKELY(outgrown_locked(shard)))
-        move_some(shard, outgrown_locked(shard), MOVE_SLOTS);
-    if (is_new || old) { /* the table may have grown, and slots have moved into it */
-        view = view_locked(shard);
+    if (!slot)
         slot = &view.slots[slot_locked(&view, range->start)];
-        if ((old = outgrown_slot(shard, range->start)))
-            slot = old;
-    }
-    if (RS_UNLIKELY(!is_new))
-        *replaced = atomic_load_explicit(&slot->owner, memory_order_relaxed);
+    before = atomic_load_explicit(&slot->owner, memory_order_relaxed);
+    write_begin(shard);
     slot_write(slot, range);
     write_end(shard);
-    if (is_new)
-        rs_start_bitmap_set(region, range->start);
-    return true;
+    return before;
+}
+
+/* As rs_address_map_replace. */
+static void *insert_locked(struct shard *shard, struct rs_start_region *region,
+                           const struct rs_range *range)
+{
+    struct view view = view_locked(shard);
+    struct slot *slot = &view.slots[slot_locked(&view, range->start)];
+
+    if (RS_UNLIKELY(slot_key(slot) != 0 || outgrown_slot(shard, range->start)))
+        return replace_locked(shard, range);
+    if (!table_reserve(shard))
+        return NULL;
+    atomic_store_explicit(&shard->count,
+                          atomic_load_explicit(&shard->count, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    write_begin(shard);
+    if (RS_UNLIKELY(outgrown_locked(shard))) { /* the table may have grown just now */
+        move_some(shard, outgrown_locked(shard), MOVE_SLOTS);
+        view = view_locked(shard);
+        slot = &view.slots[slot_locked(&view, range->start)];
+    }
+    slot_write(slot, range);
+    write_end(shard);
+    rs_start_bitmap_set(region, range->start);
+    return range->owner;
 }
 
 bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
                            void *owner)
 {
-    void *replaced;
-
-    return rs_address_map_replace(map, start, size_bytes, owner, &replaced);
+    return rs_address_map_replace(map, start, size_bytes, owner);
 }
 
-bool rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
-                            void *owner, void **replaced)
+void *rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
+                             void *owner)
 {
     struct rs_range range = {start, size_bytes, owner};
     struct shard *shard = shard_of(map, start);
     struct rs_start_region *region;
-    bool done;
+    void *before;
 
-    *replaced = NULL;
     RS_ASSERT(start % (1u << RS_START_UNIT_BITS) == 0 && size_bytes > 0);
     if (RS_UNLIKELY(start >> RS_START_ADDRESS_BITS))
-        return false; /* no device has such an address */
+        return NULL; /* no device has such an address */
     region = rs_start_bitmap_region(&map->starts, start);
     if (RS_UNLIKELY(!region))
-        return false;
+        return NULL;
     note_size(map, size_bytes);
     rs_spinlock_lock(&shard->lock);
-    done = insert_locked(shard, region, &range, replaced);
+    before = insert_locked(shard, region, &range);
     rs_spinlock_unlock(&shard->lock);
-    return done;
+    return before;
 }
 
 bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *owner)

@@ -30,9 +30,10 @@ void rs_address_map_destroy(struct rs_address_map *map);
 bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
                            void *owner);
 
-/* As rs_address_map_insert, and tells whose range was replaced: NULL when none was. */
-bool rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
-                            void *owner, void **replaced);
+/* As rs_address_map_insert.  Returns whose range started there before: `owner` where none did, and
+ * NULL where the insertion failed. */
+void *rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
+                             void *owner);
 
 /* Removes the range that starts at `start` if `owner` owns it (NULL: whoever owns it).  Returns
  * false when there is no such range.  Thread safe. */

@@ -81,8 +81,7 @@ bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allo
                         unsigned object)
 {
     struct rs_address_map *map = block_map();
-    struct rs_block_record *block = map ? take_record() : NULL;
-    void *replaced;
+    struct rs_block_record *block = map ? take_record() : NULL, *before;
 
     RS_ASSERT_SLOW(allocation->size_bytes > 0 && allocation->address % RS_BLOCK_ALIGNMENT == 0);
     RS_ASSERT_SLOW(!allocation->holder); /* that one is in the map already */
@@ -92,17 +91,18 @@ bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allo
     atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
     atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
-    if (rs_address_map_replace(map, allocation->address, allocation->size_bytes, block,
-                               &replaced)) {
-        if (RS_UNLIKELY(replaced)) /* of a context that has ended, or is ending */
-            lose(replaced, atomic_load_explicit(&((struct rs_block_record *)replaced)->size_bytes,
-                                                memory_order_relaxed));
-        rs_block_show(block, stack, allocation, object);
-        return true;
+    before = rs_address_map_replace(map, allocation->address, allocation->size_bytes, block);
+    if (RS_UNLIKELY(before != block)) {
+        if (!before) {
+            atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
+            give_record(block);
+            return false;
+        }
+        /* of a context that has ended, or is ending */
+        lose(before, atomic_load_explicit(&before->size_bytes, memory_order_relaxed));
     }
-    atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
-    give_record(block);
-    return false;
+    rs_block_show(block, stack, allocation, object);
+    return true;
 }
 
 bool rs_block_enter_again(struct rs_stack *stack, const struct rs_allocation *allocation)
