@@ -211,6 +211,11 @@ struct rs_sentinel;
 /* The device and context of a stack, and the services it uses.  Outlives the stack. */
 struct rs_environment {
     CUdevice device;
+    unsigned char host_flags; /* CU_MEMHOSTALLOC_... for pinned memory: device-mapped where pinned
+                                 memory stands in for device memory */
+    bool first_on_device; /* the one context of the device that takes an initial pool at creation */
+    bool frees_are_ready; /* `reuse` is above every leaf: no work uses a block that a leaf gets back
+                           */
     CUcontext context;
     struct rs_sentinel *sentinel; /* waits for all work of the context, as cudaFree does */
     /* The stream of our own stream-ordered calls (driver/own_stream.h). */
@@ -230,11 +235,6 @@ struct rs_environment {
     size_t free_bytes;                        /* free device memory when the stack was made */
     size_t host_total_bytes, host_free_bytes; /* the host's memory in total, and free when the stack
                                                  was made; 0 where all leaves are device memory */
-    unsigned host_flags; /* CU_MEMHOSTALLOC_... for pinned memory: device-mapped where pinned memory
-                            stands in for device memory */
-    bool first_on_device; /* the one context of the device that takes an initial pool at creation */
-    bool frees_are_ready; /* `reuse` is above every leaf: no work uses a block that a leaf gets back
-                           */
     /* Tells a holder that its record of a block is no longer kept, as the block goes upstream or to
      * another holder.  NULL where no holder keeps records. */
     void (*forget_holder)(const struct rs_environment *environment, void *holder);
