@@ -287,28 +287,37 @@ static CUresult fail_free(struct rs_reuse *reuse, struct rs_freed *record)
     return rs_is_fault(result) && rs_reuse_take_back(reuse, record) ? result : CUDA_SUCCESS;
 }
 
-/* Seals the open blocks.  Where no fence can be had, a free may wait, as cudaFree does, which an
- * allocation may not.  An error of the wait is the context's, and the program's next call returns
- * it.  A free in the order of a stream waits only where fences are refused for good, as its blocks
- * would pile up there. */
+/* What a free does after the seal.  Where no fence can be had, it may wait, as cudaFree does, which
+ * an allocation may not.  An error of the wait is the context's, and the program's next call
+ * returns it.  A free in the order of a stream waits only where fences are refused for good, as its
+ * blocks would pile up there. */
+RS_COLD static CUresult after_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal,
+                                   struct rs_freed *record, CUstream stream)
+{
+    if (rs_request_is_under_way())
+        return CUDA_SUCCESS;
+    if (refusal == RS_FENCE_FAULTY && !stream)
+        return fail_free(reuse, record);
+    if ((!stream || refusal == RS_FENCE_REFUSED) && is_time_to_wait(reuse, refusal))
+        (void)rs_reuse_wait_for_all(reuse);
+    end_starvation(reuse);
+    return CUDA_SUCCESS;
+}
+
+/* Seals the open blocks. */
 __attribute__((noinline)) static CUresult
 seal_after_free(struct rs_reuse *reuse, struct rs_freed *record, size_t size_bytes, CUstream stream)
 {
     enum rs_fence_refusal refusal;
-    bool may_wait = !rs_request_is_under_way();
 
     if (!has_own_open(reuse))
         return CUDA_SUCCESS;
     refusal = rs_reuse_seal_and_retire_in_passing(
         reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
     count_seal(reuse, refusal);
-    if (refusal == RS_FENCE_FAULTY && may_wait && !stream)
-        return fail_free(reuse, record);
-    if (may_wait && (!stream || refusal == RS_FENCE_REFUSED) && is_time_to_wait(reuse, refusal))
-        (void)rs_reuse_wait_for_all(reuse);
-    if (may_wait)
-        end_starvation(reuse);
-    return CUDA_SUCCESS;
+    return RS_LIKELY(refusal == RS_FENCE_GRANTED && !is_starved(reuse))
+               ? CUDA_SUCCESS
+               : after_seal(reuse, refusal, record, stream);
 }
 
 __attribute__((noinline)) static CUresult

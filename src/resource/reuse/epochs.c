@@ -224,11 +224,11 @@ static bool seal_locked(struct rs_reuse *reuse)
             rs_reuse_put_back(reuse, &epoch->blocks);
             open_ordered(reuse, epoch);
             spare_epoch(reuse, epoch);
+            if (refusal == RS_FENCE_FAULTY)
+                note_fault(reuse);
         }
     }
     note_crowd(reuse);
-    if (refusal == RS_FENCE_FAULTY)
-        note_fault(reuse);
     atomic_store_explicit(&reuse->refusal, refusal, memory_order_relaxed);
     return fenced;
 }
