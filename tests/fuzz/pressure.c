@@ -538,6 +538,8 @@ static void begin_capture(struct worker *worker)
 
     if (worker->capture_steps || worker->is_waiting)
         return;
+    if (drains_first) /* a free cannot drain it until the capture has ended */
+        drain(worker, lane);
     worker->doing = "cuStreamBeginCapture";
     OK(cuStreamBeginCapture_v2(lane->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     lane->captures = true;
