@@ -368,13 +368,16 @@ enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns)
 static void synchronise(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     (void)stack;
-    if (mr->has_threshold)
+    if (mr->has_threshold || *(const enum rs_synchronise *)data == RS_SYNCHRONISE_CAPTURE)
         rs_mr_synchronise(mr, *(const enum rs_synchronise *)data);
 }
 
 void rs_context_synchronise_slowly(enum rs_synchronise when)
 {
-    struct device_visit visit = {.device = ALL_DEVICES, .visit = synchronise, .data = &when};
+    struct device_visit visit = {.device = ALL_DEVICES,
+                                 .all_kinds = when == RS_SYNCHRONISE_CAPTURE,
+                                 .visit = synchronise,
+                                 .data = &when};
     CUstreamCaptureMode mode;
 
     if (!rs_mode_serving())

@@ -61,7 +61,7 @@ size_t rs_context_idle_bytes_of(int device, unsigned memories);
 
 /* Called around the program's waits for its work: calls rs_mr_synchronise for all stacks that have
  * a release threshold.  Skips pinned memory.  Without a threshold in the process it costs one load.
- */
+ * With RS_SYNCHRONISE_CAPTURE, for all stacks. */
 void rs_context_synchronise_slowly(enum rs_synchronise when);
 
 static inline void rs_context_synchronise(enum rs_synchronise when)

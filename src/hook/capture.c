@@ -3,18 +3,20 @@
 #include "driver/capture.h"
 
 #include "base/check.h"
+#include "context/visit.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
 
 #define HOOK_capture RS_HOOK_DECLARE
 #include "hook/groups.h"
 
-/* Around the driver's begin, the gate is held: nothing is recorded between a look at the captures
- * and the begin of another one. */
+/* What was freed before gets its fence.  Around the driver's begin, the gate is held: nothing is
+ * recorded between a look at the captures and the begin of another one. */
 static struct rs_capture_stream enter_begin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_origin(stream, per_thread_default);
 
+    rs_context_synchronise_slowly(RS_SYNCHRONISE_CAPTURE);
     rs_capture_begin_enter();
     return origin;
 }

@@ -33,9 +33,11 @@ enum rs_readiness {
     RS_READY_SOME,    /* at least one block became ready or went back upstream */
 };
 
-/* When `synchronise` is called: before or after a driver call with which the program waits. */
+/* When `synchronise` is called: before or after a driver call with which the program waits, or
+ * before one after which no fence can be had for a while. */
 enum rs_synchronise {
     RS_SYNCHRONISE_BEGIN,
+    RS_SYNCHRONISE_CAPTURE,  /* before a stream begins to capture */
     RS_SYNCHRONISE_END_SOME, /* after a wait for one stream or one event */
     RS_SYNCHRONISE_END_ALL   /* after a wait for all work of a context */
 };

@@ -323,6 +323,23 @@ static void growth(void)
     fences("after the capture");
 }
 
+/* What was freed before a capture gets its fence before it. */
+static void freed_before(void)
+{
+    CUdeviceptr block = allocate(BYTES);
+    unsigned long long before = 0;
+    CUgraph graph;
+
+    MUST(cuMemFree(block));
+    if (hostcuda_call_count)
+        before = hostcuda_call_count("cuCtxRecordEvent");
+    MUST(cuStreamBeginCapture(stream, mode));
+    if (hostcuda_call_count && hostcuda_call_count("cuCtxRecordEvent") == before)
+        puts("no fence");
+    MUST(cuStreamEndCapture(stream, &graph));
+    MUST(cuGraphDestroy(graph));
+}
+
 static CUcontext context_new(void)
 {
     CUcontext made;
@@ -500,6 +517,8 @@ int main(int argc, char **argv)
         nodes_by_hand();
     else if (!strcmp(scene, "growth"))
         growth();
+    else if (!strcmp(scene, "freed_before"))
+        freed_before();
     else if (!strcmp(scene, "contexts"))
         contexts();
     else if (!strcmp(scene, "primary"))

@@ -65,6 +65,11 @@ class Captures(support.Test):
             for mode in MODES:
                 self.scene("growth", settings, mode)
 
+    def test_what_was_freed_before(self):
+        for settings in GROWING:
+            for mode in MODES:
+                self.scene("freed_before", settings, mode)
+
     def test_captures_that_go_with_their_context(self):
         for mode in MODES:
             for scene in ("contexts", "primary", "green_contexts", "last_green_context"):

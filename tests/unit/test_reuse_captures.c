@@ -208,6 +208,96 @@ TEST(in_a_capture_frees_wait_early_where_upstream_is_full)
     end(&stack);
 }
 
+/* On a device of 256 MiB. */
+static struct stack start_small(void)
+{
+    static struct rs_environment small;
+
+    start_device(true);
+    small = environment;
+    small.total_bytes = 256 * MIB;
+    return stack_at(&small, &rs_mr_descriptor_pool, small.total_bytes, OPTIONS("initial_size=0"),
+                    "free=deferred");
+}
+
+/* The program may ask for its peak again, and an allocation does not wait. */
+TEST(in_a_capture_frees_wait_where_the_device_has_little_left)
+{
+    struct stack stack = start_small();
+    struct rs_allocation a = take(&stack, 48 * MIB), b = take(&stack, 128 * MIB), c, d;
+
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 1);
+    c = take(&stack, 80 * MIB);
+    d = take(&stack, 48 * MIB);
+    assert_int_equal(device.waits, 1);
+    rs_capture_ended(capturing);
+    give(&stack, &b);
+    give(&stack, &c);
+    give(&stack, &d);
+    end(&stack);
+}
+
+/* The same blocks on a device with plenty. */
+TEST(in_a_capture_frees_do_not_wait_where_the_device_has_enough)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 48 * MIB), b = take(&stack, 128 * MIB);
+
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 0);
+    rs_capture_ended(capturing);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static enum rs_readiness readiness;
+
+/* Another free comes while this one waits. */
+static void free_and_look(void)
+{
+    free_late();
+    readiness = rs_mr_make_ready(late.stack->mr, 0);
+}
+
+TEST(what_another_free_waits_for_is_on_its_way)
+{
+    struct fake_stream stream = {.id = 7}; /* a free in its order does not wait */
+    struct stack stack = start_small();
+    struct rs_allocation a = take(&stack, 200 * MIB), b = take(&stack, 512);
+
+    begin_capture();
+    late = (typeof(late)){.stack = &stack, .allocation = b, .stream = handle_of(&stream)};
+    device.in_free = free_and_look;
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(readiness, RS_READY_PENDING);
+    assert_int_equal(rs_mr_make_ready(stack.mr, 0), RS_READY_NOTHING); /* `b` is open */
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+/* In the capture no allocation could wait for it. */
+TEST(what_was_freed_before_a_capture_gets_its_fence_before)
+{
+    struct stack stack = start(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 15 * MIB), b;
+
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.records, 0);
+    rs_mr_synchronise(stack.mr, RS_SYNCHRONISE_CAPTURE);
+    assert_int_equal(device.records, 1);
+    begin_capture();
+    complete_all();
+    b = take(&stack, 15 * MIB);
+    assert_int_equal(device.waits, 0);
+    give(&stack, &b);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
 TEST(a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture)
 {
     struct fake_stream stream = {.id = 7}, other = {.id = 8};

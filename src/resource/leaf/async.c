@@ -396,7 +396,7 @@ static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
     struct async *async = async_of(rs_detached_leaf_of(mr));
 
-    if (when == RS_SYNCHRONISE_BEGIN || async_excess_bytes(mr) == 0 ||
+    if (when < RS_SYNCHRONISE_END_SOME || async_excess_bytes(mr) == 0 ||
         !rs_detached_leaf_enter(&async->leaf))
         return;
     (void)give_back(async, 0, async->threshold_bytes);

@@ -40,29 +40,72 @@ static bool is_scarce(struct rs_reuse *reuse)
            rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_DIVISOR;
 }
 
-/* True when upstream can give little more than the bytes that may be open.  Where no fence can be
- * had, no allocation can wait for open blocks, and it would be refused memory that the driver alone
- * would have served; so each free that looks waits then.  Of the device's memory no more can be
- * had than it has in all; other processes' share of it is not asked for. */
-static bool has_little_left(struct rs_reuse *reuse)
+/* True when less than `bytes` can be had of upstream.  Of the device's memory no more can be had
+ * than it has in all; other processes' share of it is not asked for. */
+static bool has_less_left(struct rs_reuse *reuse, size_t bytes)
 {
     const struct rs_environment *environment = reuse->environment;
+    const struct rs_account *account = environment->account;
     struct rs_mr *upstream = reuse->base.upstream[0];
-    size_t few_bytes = 2 * rs_reuse_seal_bytes(reuse), held_bytes = rs_reuse_held_bytes(reuse);
-    size_t growable_bytes = rs_mr_growable_bytes_best(upstream);
+    size_t growable_bytes = rs_mr_growable_bytes_best(upstream), held_bytes;
 
     if (!reuse->is_eager)
-        growable_bytes = rs_min(growable_bytes, rs_account_room(environment->account));
-    if (upstream->memories & 1u << RS_MEMORY_DEVICE)
+        growable_bytes = rs_min(growable_bytes, rs_account_room(account));
+    if (upstream->memories & 1u << RS_MEMORY_DEVICE) {
+        held_bytes = rs_account_held_bytes_of(account->device ? account->device : account,
+                                              1u << RS_MEMORY_DEVICE);
         growable_bytes = rs_min(growable_bytes, environment->total_bytes -
                                                     rs_min(held_bytes, environment->total_bytes));
-    return growable_bytes < few_bytes &&
-           rs_mr_idle_bytes_best(upstream) < few_bytes - growable_bytes;
+    }
+    return growable_bytes < bytes && rs_mr_idle_bytes_best(upstream) < bytes - growable_bytes;
+}
+
+/* True when upstream can give little more than the bytes that may be open.  Where no fence can be
+ * had, no allocation can wait for open blocks, and it would be refused memory that the driver alone
+ * would have served; so each free that looks waits then. */
+static bool has_little_left(struct rs_reuse *reuse)
+{
+    return has_less_left(reuse, 2 * rs_reuse_seal_bytes(reuse));
+}
+
+static size_t live_bytes(struct rs_reuse *reuse)
+{
+    ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        rs_spinlock_lock(&reuse->shards[i].lock);
+        live += reuse->shards[i].live_bytes;
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
+    return live > 0 ? (size_t)live : 0;
+}
+
+static size_t peak_bytes(const struct rs_reuse *reuse)
+{
+    return atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed);
+}
+
+/* What the program needs from now on to come to its peak, or to `at_least`. */
+static size_t spare_bytes(struct rs_reuse *reuse, size_t at_least)
+{
+    size_t most_bytes = rs_max(peak_bytes(reuse), at_least);
+
+    return most_bytes - rs_min(live_bytes(reuse), most_bytes);
+}
+
+/* As has_little_left, while a stream captures: true when there may not be enough for the program's
+ * next allocations: up to its peak, and a little more. */
+static bool may_lack(struct rs_reuse *reuse)
+{
+    return has_less_left(reuse, spare_bytes(reuse, 0) +
+                                    rs_min(peak_bytes(reuse), 2 * rs_reuse_seal_bytes(reuse)));
 }
 
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
                                                       size_t opened)
 {
+    int refusal = atomic_load_explicit(&reuse->refusal, memory_order_relaxed);
+
     if (rs_reuse_has_backlog(reuse))
         rs_reuse_give_backlog(reuse);
     if (opened >= SEAL_COUNT ||
@@ -70,8 +113,12 @@ __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, si
         return true;
     if (is_short(reuse) && (opened >= LOOK_EVERY || open_bytes >= rs_reuse_eager_bytes(reuse)))
         return true;
-    if (!rs_reuse_may_have_fence(reuse))
-        return has_little_left(reuse);
+    if (RS_UNLIKELY(refusal != RS_FENCE_GRANTED)) {
+        if (refusal == RS_FENCE_REFUSED)
+            return has_little_left(reuse);
+        if (refusal == RS_FENCE_CAPTURES && may_lack(reuse))
+            return true;
+    }
     return opened % LOOK_EVERY == 1 && !(opened == 1 && rs_reuse_is_crowded(reuse)) &&
            is_scarce(reuse);
 }
@@ -217,7 +264,7 @@ static bool has_own_open(struct rs_reuse *reuse)
     rs_spinlock_lock(&shard->lock);
     found = shard->open.first || shard->open_rest.first;
     rs_spinlock_unlock(&shard->lock);
-    return found || rs_ordered_has_open(&reuse->ordered);
+    return found || rs_ordered_open_count(&reuse->ordered);
 }
 
 /* Counts a seal, and ends the shortage after the last one.  Threads that count at the same time may
@@ -229,18 +276,6 @@ static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
         (refusal == RS_FENCE_REFUSED ||
          atomic_fetch_sub_explicit(&reuse->short_seals, 1, memory_order_relaxed) <= 1))
         atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
-}
-
-static size_t live_bytes(struct rs_reuse *reuse)
-{
-    ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
-
-    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
-        rs_spinlock_lock(&reuse->shards[i].lock);
-        live += reuse->shards[i].live_bytes;
-        rs_spinlock_unlock(&reuse->shards[i].lock);
-    }
-    return live > 0 ? (size_t)live : 0;
 }
 
 /* True when upstream can hardly grow (an arena has all its memory from the start), so that
@@ -257,15 +292,11 @@ static bool is_capped(const struct rs_reuse *reuse)
  * only those, and do not wait. */
 static bool is_much_unfenced(struct rs_reuse *reuse)
 {
-    size_t held_bytes = rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
-                               reuse->initial_bytes);
-    size_t live = live_bytes(reuse);
-    size_t spare_bytes = held_bytes > live ? held_bytes - live : 0;
     size_t bytes = rs_reuse_quarantined(reuse).bytes;
 
     return is_capped(reuse)
                ? bytes >= rs_min(UNFENCED_BYTES, rs_mr_idle_bytes_best(reuse->base.upstream[0]))
-               : bytes >= rs_max(UNFENCED_BYTES, spare_bytes);
+               : bytes >= rs_max(UNFENCED_BYTES, spare_bytes(reuse, reuse->initial_bytes));
 }
 
 /* True when a free waits because its seal was refused.  Host memory seals at each free, and must
@@ -275,7 +306,8 @@ static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusa
     if (refusal == RS_FENCE_REFUSED)
         return !reuse->is_eager || has_little_left(reuse) ||
                rs_reuse_quarantined(reuse).bytes >= rs_reuse_seal_bytes(reuse);
-    return refusal == RS_FENCE_CAPTURES && (is_starved(reuse) || is_much_unfenced(reuse));
+    return refusal == RS_FENCE_CAPTURES &&
+           (is_starved(reuse) || may_lack(reuse) || is_much_unfenced(reuse));
 }
 
 /* The driver has said to the seal of this free that work of the context has failed: so the free

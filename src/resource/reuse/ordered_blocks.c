@@ -176,14 +176,14 @@ void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_freed_list *f
     rs_mutex_unlock(&ordered->lock);
 }
 
-bool rs_ordered_has_open(struct rs_ordered_blocks *ordered)
+size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered)
 {
-    bool found;
+    size_t count;
 
     rs_mutex_lock(&ordered->lock);
-    found = ordered->open.first;
+    count = ordered->open.count;
     rs_mutex_unlock(&ordered->lock);
-    return found;
+    return count;
 }
 
 ptrdiff_t rs_ordered_live_bytes(struct rs_ordered_blocks *ordered)

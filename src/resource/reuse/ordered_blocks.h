@@ -54,8 +54,8 @@ bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_freed_list *fr
 void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_freed_list *from,
                       struct rs_freed_list *to);
 
-/* True when an ordered block is open. */
-bool rs_ordered_has_open(struct rs_ordered_blocks *ordered);
+/* The number of open ordered blocks. */
+size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered);
 
 /* Bytes taken back minus bytes freed; may be negative. */
 ptrdiff_t rs_ordered_live_bytes(struct rs_ordered_blocks *ordered);

@@ -148,14 +148,14 @@ bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_freed *record)
     return size_bytes > 0;
 }
 
-bool rs_reuse_has_open(struct rs_reuse *reuse)
+size_t rs_reuse_open_count(struct rs_reuse *reuse)
 {
-    bool found = rs_ordered_has_open(&reuse->ordered);
+    size_t count = rs_ordered_open_count(&reuse->ordered);
 
-    for (unsigned i = 0; i < rs_reuse_shards_used(reuse) && !found; i++) {
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
-        found = reuse->shards[i].open.first || reuse->shards[i].open_rest.first;
+        count += reuse->shards[i].open.count + reuse->shards[i].open_rest.count;
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
-    return found;
+    return count;
 }

@@ -102,11 +102,11 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
     (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
-    if (!rs_reuse_retire(reuse) || rs_reuse_has_open(reuse))
+    if (!rs_reuse_retire(reuse) || rs_reuse_open_count(reuse))
         (void)rs_reuse_seal(reuse);
     retire_at_once(reuse, !trim->is_reclaim);
     /* Without fences the open blocks are waited for, but not inside a request. */
-    if (!rs_fence_supported() && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
+    if (!rs_fence_supported() && rs_reuse_open_count(reuse) && !rs_request_is_under_way())
         (void)rs_reuse_wait_for_all(reuse);
     rs_reuse_end_slow_path(reuse);
     RS_ASSERT_SLOW(reuse_check(mr));
@@ -140,17 +140,27 @@ static void give_excess(struct rs_reuse *reuse, bool all)
     rs_reuse_end_slow_path(reuse);
 }
 
+/* Until a seal says otherwise, frees take it that a stream captures. */
+static void expect_captures(struct rs_reuse *reuse)
+{
+    int granted = RS_FENCE_GRANTED;
+
+    (void)atomic_compare_exchange_strong(&reuse->refusal, &granted, RS_FENCE_CAPTURES);
+}
+
 /* Seals before the program waits: after the wait the epoch is done, unless other streams are busy.
- */
+ * Seals also before a capture: until its end no allocation could wait for open blocks. */
 static void reuse_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
-    if (reuse->base.has_threshold && holds_excess(reuse)) {
-        if (when != RS_SYNCHRONISE_BEGIN)
+    if (when == RS_SYNCHRONISE_CAPTURE || (reuse->base.has_threshold && holds_excess(reuse))) {
+        if (when >= RS_SYNCHRONISE_END_SOME)
             give_excess(reuse, when == RS_SYNCHRONISE_END_ALL);
-        else if (rs_reuse_has_open(reuse))
+        else if (rs_reuse_open_count(reuse))
             (void)rs_reuse_seal(reuse);
+        if (when == RS_SYNCHRONISE_CAPTURE)
+            expect_captures(reuse);
     }
     rs_mr_synchronise(mr->upstream[0], when);
 }
@@ -217,7 +227,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
         (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
         (void)rs_reuse_wait_for_all(reuse);
     }
-    RS_ASSERT(memory_is_gone || !rs_reuse_has_open(reuse) || rs_reuse_has_quarantine(reuse));
+    RS_ASSERT(memory_is_gone || !rs_reuse_open_count(reuse) || rs_reuse_has_quarantine(reuse));
     rs_reuse_destroy_epochs(reuse, memory_is_gone);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
         rs_record_slab_destroy(&reuse->shards[i].records);

@@ -260,8 +260,8 @@ size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 /* Moves a batch's blocks back to the open lists. */
 void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
-/* True when any block is open. */
-bool rs_reuse_has_open(struct rs_reuse *reuse);
+/* The number of open blocks. */
+size_t rs_reuse_open_count(struct rs_reuse *reuse);
 
 /* ---- epochs ---- */
 

@@ -76,12 +76,15 @@ static bool have_left(const struct rs_reuse *reuse, size_t count)
 
 /* ---- out of memory, perhaps ---- */
 
-/* True when open blocks can get no fence now.  With a granted fence, blocks that are open were
+/* True when all blocks in quarantine are open and can get no fence now.  Others are on their way,
+ * or another thread's free waits for their work.  With a granted fence, blocks that are open were
  * freed by another thread since the seal. */
-static bool is_open_for_good(struct rs_reuse *reuse)
+static bool are_open_for_good(struct rs_reuse *reuse)
 {
+    size_t blocks = rs_reuse_quarantined(reuse).blocks, open = rs_reuse_open_count(reuse);
+
     return atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_GRANTED &&
-           rs_reuse_has_open(reuse);
+           open > 0 && blocks <= open;
 }
 
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
@@ -101,7 +104,7 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
         return RS_READY_SOME;
     if (!in_vain && rs_reuse_has_sealed(reuse, false))
         return RS_READY_PENDING;
-    if (in_vain || is_open_for_good(reuse) ||
+    if (in_vain || are_open_for_good(reuse) ||
         (!rs_reuse_has_quarantine(reuse) && atomic_load(&reuse->giving_bytes) == 0))
         return rs_mr_make_ready(reuse->base.upstream[0], wait_ns);
     if (wait_ns > 0)
@@ -254,7 +257,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
         result = allocate_at_last(reuse, &refusal, moves, out);
     if (result == CUDA_SUCCESS)
         (void)peak_with(reuse, size_bytes, true);
-    else if (!reuse->is_eager && rs_reuse_has_open(reuse))
+    else if (!reuse->is_eager && rs_reuse_open_count(reuse))
         atomic_store_explicit(&reuse->eager_bytes, RS_REUSE_STARVED, memory_order_relaxed);
     return result;
 }
