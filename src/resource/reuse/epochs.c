@@ -28,6 +28,8 @@ enum {
     ASK_DIVISOR = 64,
     ASK_LARGE_EPOCHS = 4,
 
+    LOCK_TURNS = 1100, /* of rs_pause: the last of them sleep */
+
     CROWD = 16, /* epochs behind a stuck GPU from which on frees seal larger portions */
 
     /* Below 8 epochs each fence is queried; with more, a query skips 1/8 of the rest. */
@@ -437,13 +439,28 @@ static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_r
 }
 
 /* try_lock, as the holder may be this very thread, when a tool's callback from one of our driver
- * calls frees memory.  Without fences no driver call is made under the lock. */
+ * calls frees memory.  While streams capture, a free that misses the lock would not wait where it
+ * should, and nothing else makes its block ready: so it tries for some milliseconds. */
+static bool lock_in_passing(struct rs_reuse *reuse)
+{
+    bool locked = rs_mutex_try_lock(&reuse->lock);
+
+    for (unsigned turn = 0; RS_UNLIKELY(!locked) && turn < LOCK_TURNS &&
+                            atomic_load(&reuse->refusal) == RS_FENCE_CAPTURES;
+         turn++) {
+        rs_pause(turn);
+        locked = rs_mutex_try_lock(&reuse->lock);
+    }
+    return locked;
+}
+
+/* Without fences no driver call is made under the lock. */
 enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
     enum rs_fence_refusal refusal = RS_FENCE_GRANTED;
 
-    if (!rs_mutex_try_lock(&reuse->lock))
+    if (!lock_in_passing(reuse))
         return rs_fence_supported() ? refusal : RS_FENCE_REFUSED;
     /* Before the seal, whose fence cannot be done yet. */
     retire_in_passing(reuse, is_large, &ready);
