@@ -2,6 +2,7 @@
 /* reuse: while a stream captures no fence can be recorded.  Frees wait for the device instead when
  * too much is quarantined, and allocations never do. */
 #include "driver/capture.h"
+#include "driver/driver.h"
 #include "reuse_stack.h"
 #include "until.h"
 
@@ -248,6 +249,27 @@ TEST(in_a_capture_frees_do_not_wait_where_the_device_has_enough)
     begin_capture();
     (void)give_busy(&stack, &a);
     assert_int_equal(device.waits, 0);
+    rs_capture_ended(capturing);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static CUresult tell_little(size_t *free_bytes, size_t *total_bytes)
+{
+    *free_bytes = 64 * MIB;
+    *total_bytes = environment.total_bytes;
+    return CUDA_SUCCESS;
+}
+
+TEST(in_a_capture_frees_wait_where_others_fill_the_device)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 48 * MIB), b = take(&stack, 128 * MIB);
+
+    rs_driver.cuMemGetInfo_v2 = tell_little;
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 1);
     rs_capture_ended(capturing);
     give(&stack, &b);
     end(&stack);

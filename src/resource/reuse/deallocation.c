@@ -5,6 +5,9 @@
 
 #include "base/clock.h"
 #include "base/request.h"
+#include "driver/capture.h"
+#include "driver/context.h"
+#include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/stream_order.h"
 
@@ -40,23 +43,39 @@ static bool is_scarce(struct rs_reuse *reuse)
            rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_DIVISOR;
 }
 
-/* True when less than `bytes` can be had of upstream.  Of the device's memory no more can be had
- * than it has in all; other processes' share of it is not asked for. */
-static bool has_less_left(struct rs_reuse *reuse, size_t bytes)
+/* What the device may have left.  Without `asks`, which costs 4 us, others' share of it is not
+ * known, nor what the program takes from the driver itself.  Never waits. */
+static size_t device_left_bytes(const struct rs_reuse *reuse, bool asks)
 {
     const struct rs_environment *environment = reuse->environment;
-    const struct rs_account *account = environment->account;
+    size_t held_bytes = rs_reuse_held_bytes(reuse), free_bytes = SIZE_MAX, total_bytes;
+    CUstreamCaptureMode mode;
+    CUresult result;
+    bool entered;
+
+    if (asks && rs_driver.cuMemGetInfo_v2) {
+        mode = rs_capture_relax();
+        entered = rs_driver_context_enter(environment->context, &result);
+        if (result == CUDA_SUCCESS &&
+            rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS)
+            free_bytes = SIZE_MAX;
+        rs_driver_context_leave(entered);
+        rs_capture_restore(mode);
+    }
+    return rs_min(free_bytes,
+                  environment->total_bytes - rs_min(held_bytes, environment->total_bytes));
+}
+
+/* True when less than `bytes` can be had of upstream. */
+static bool has_less_left(struct rs_reuse *reuse, size_t bytes, bool asks)
+{
     struct rs_mr *upstream = reuse->base.upstream[0];
-    size_t growable_bytes = rs_mr_growable_bytes_best(upstream), held_bytes;
+    size_t growable_bytes = rs_mr_growable_bytes_best(upstream);
 
     if (!reuse->is_eager)
-        growable_bytes = rs_min(growable_bytes, rs_account_room(account));
-    if (upstream->memories & 1u << RS_MEMORY_DEVICE) {
-        held_bytes = rs_account_held_bytes_of(account->device ? account->device : account,
-                                              1u << RS_MEMORY_DEVICE);
-        growable_bytes = rs_min(growable_bytes, environment->total_bytes -
-                                                    rs_min(held_bytes, environment->total_bytes));
-    }
+        growable_bytes = rs_min(growable_bytes, rs_account_room(reuse->environment->account));
+    if (upstream->memories & 1u << RS_MEMORY_DEVICE)
+        growable_bytes = rs_min(growable_bytes, device_left_bytes(reuse, asks));
     return growable_bytes < bytes && rs_mr_idle_bytes_best(upstream) < bytes - growable_bytes;
 }
 
@@ -65,7 +84,7 @@ static bool has_less_left(struct rs_reuse *reuse, size_t bytes)
  * would have served; so each free that looks waits then. */
 static bool has_little_left(struct rs_reuse *reuse)
 {
-    return has_less_left(reuse, 2 * rs_reuse_seal_bytes(reuse));
+    return has_less_left(reuse, 2 * rs_reuse_seal_bytes(reuse), false);
 }
 
 static size_t live_bytes(struct rs_reuse *reuse)
@@ -97,8 +116,9 @@ static size_t spare_bytes(struct rs_reuse *reuse, size_t at_least)
  * next allocations: up to its peak, and a little more. */
 static bool may_lack(struct rs_reuse *reuse)
 {
-    return has_less_left(reuse, spare_bytes(reuse, 0) +
-                                    rs_min(peak_bytes(reuse), 2 * rs_reuse_seal_bytes(reuse)));
+    return has_less_left(
+        reuse, spare_bytes(reuse, 0) + rs_min(peak_bytes(reuse), 2 * rs_reuse_seal_bytes(reuse)),
+        true);
 }
 
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
