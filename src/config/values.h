@@ -29,9 +29,9 @@ void rs_config_values_free(struct rs_config_values *values);
 bool rs_config_read_entry(struct rs_config_values *values, const char *entry,
                           struct rs_diagnostics *diagnostics);
 
-/* Writes a diagnostic if the name of the entry may be meant as one of ours; unless `is_error`, it
- * is a line that does not count. */
-void rs_config_doubt(const char *entry, bool is_error, struct rs_diagnostics *diagnostics);
+/* Writes a diagnostic if the name of an entry (its text) may be meant as one of ours; unless
+ * `is_error`, it is a line that does not count. */
+void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *diagnostics);
 
 /* Logs each entry that begins with RMM_ and is none of ours (RMM_VERBOSE). */
 void rs_config_say_ignored(char *const *environment);

@@ -88,7 +88,7 @@ static bool read_variable(struct job *job)
     int length = 0;
 
     if (!text || sscanf(text, "%32[0-9a-f]:%32[0-9a-f]:%n", job->name, job->token, &length) != 2 ||
-        length == 0 || strlen(job->name) + strlen(job->token) != 2 * (RS_JOB_WORD_BYTES - 1))
+        length == 0 || strlen(job->name) + strlen(job->token) != 2ul * (RS_JOB_WORD_BYTES - 1))
         return false;
     job->file = text + length;
     return true;
@@ -97,7 +97,8 @@ static bool read_variable(struct job *job)
 /* A descriptor that the program would take for its stdin, stdout or stderr moves away. */
 static int open_socket(void)
 {
-    static const struct timeval longest = {RS_JOB_ANSWER_MS / 1000, RS_JOB_ANSWER_MS % 1000 * 1000};
+    static const struct timeval longest = {RS_JOB_ANSWER_MS / 1000,
+                                           RS_JOB_ANSWER_MS % 1000 * 1000l};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), moved;
 
     if (fd < 0)

@@ -247,6 +247,7 @@ class Parent(Run):
         """The kernel tells the leader of the session alone, which `run` is here; it and the program end."""
         leader, terminal = pty.fork()
         if leader == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
             os.execve(TOOL, [TOOL, "run", "--quiet"] + PYTHON + ["-c", self.WAIT % "print(os.getpid(), flush=True)"],
                       support.environment(preload=[]))
         seen = ""

@@ -334,7 +334,7 @@ static bool make_word(char word[RS_JOB_WORD_BYTES])
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         return false;
-    for (int i = 0; i < RANDOM_BYTES; i++)
+    for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(word + 2 * i, 3, "%02x", bytes[i]);
     return true;
 }
