@@ -143,9 +143,11 @@ static void say_escaped(const struct summary *summary)
         add_text(line, sizeof(line), "1 process used CUDA through rmmshim");
     else if (summary->count)
         add_text(line, sizeof(line), "%zu processes used CUDA through rmmshim", summary->count);
+    else if (summary->missed)
+        add_text(line, sizeof(line), "no process that used CUDA through rmmshim could be counted");
     else
         add_text(line, sizeof(line), "no process used CUDA through rmmshim");
-    if (!summary->count)
+    if (!summary->count && !summary->missed)
         add_why_none(summary, line, sizeof(line));
     add_text(line, sizeof(line), "; seen without it:%s", count ? "" : " none");
     for (size_t i = 0; i < count && i < SAID_MAX; i++)
