@@ -2,33 +2,26 @@
 """Ranks of one job on one GPU, under a limit over the job: each takes and gives back tensors of random sizes without
 PyTorch's cache, catches out-of-memory, and meets the others by gloo.
 
-    PYTORCH_NO_CUDA_MEMORY_CACHING=1 rmmshim run --limit-job 4GiB torchrun --nproc-per-node 4 tests/gpu/job_ranks.py
+    RMMSHIM=rmmshim PYTORCH_NO_CUDA_MEMORY_CACHING=1 \\
+        rmmshim run --limit-job 4GiB torchrun --nproc-per-node 4 tests/gpu/job_ranks.py
 
-Rank 0 prints how many requests were served and refused, the largest sum that the job's file showed when all ranks stood
+Rank 0 prints how many requests were served and refused, the most that `rmmshim ls` said the ranks hold when all stood
 still, and the device memory in use beside that sum (NVML's figure).  Without `rmmshim run` the ranks take one tensor
 each, and rank 0 prints the device memory in use."""
-import mmap
+import json
 import os
 import random
-import struct
 import subprocess
 
 import torch
 import torch.distributed as dist
 
 MIB = 1 << 20
-DEVICES = 32  # src/shared/job_limit.h
-MEMBERS_AT = (36 + DEVICES * 28 + 7) // 8 * 8 + 48
-MEMBER_BYTES = 8 * (4 + 4 * DEVICES)
 
 
 def job_bytes():
-    process, number, _ = os.environ["RMMSHIM_LIMIT_JOB"].split(":")
-    with open("/proc/%s/fd/%s" % (process, number), "rb") as file:
-        job = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    used = struct.unpack_from("I", job, 32)[0]
-    return sum(struct.unpack_from("Q", job, MEMBERS_AT + member * MEMBER_BYTES + 32 + 8 * DEVICES)[0]
-               for member in range(used))
+    text = subprocess.run([os.environ["RMMSHIM"], "ls", "--json"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    return sum(entry["held"] for entry in json.loads(text) if entry["kind"] == "device")
 
 
 def device_bytes():
@@ -44,7 +37,7 @@ def main():
     torch.empty(1, device="cuda").add_(1)  # context and module
     torch.cuda.synchronize()
     dist.barrier()
-    if "RMMSHIM_LIMIT_JOB" not in os.environ:  # for comparison
+    if "RMMSHIM_JOB" not in os.environ:  # for comparison
         if rank == 0:
             print("contexts and modules without a limit take %.0f MiB" % (device_bytes() / MIB), flush=True)
         dist.barrier()

@@ -2,8 +2,8 @@
 """Several processes with a device each, started by torchrun and, where it is installed, by mpirun: each
 writes its own statistics report and event log, named by its rank.
 
-RMMSHIM_LIBRARY is the library.  Exit status: 1 when a file is missing or says something else; 77 where there
-are not two devices."""
+RMMSHIM_LIBRARY is the library and RMMSHIM the command.  Exit status: 1 when a file is missing or says
+something else; 77 where there are not two devices."""
 import csv
 import ctypes
 import glob
@@ -20,6 +20,7 @@ SCRIPT = os.path.join(gpu_common.HERE, "rank_scenes.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", SCRIPT]
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, SCRIPT]
 RANKS = 2
+TOOL = os.environ.get("RMMSHIM", "rmmshim")
 
 
 def device_count():
@@ -53,6 +54,18 @@ def wrong_files(folder):
         yield "the folder has %s" % names
 
 
+def run_in_job(wrong):
+    """NCCL under a limit over both ranks, and the processes seen by `run`."""
+    command = TORCHRUN + ["training"]
+    base = gpu_common.run(command, None, 120)
+    result = gpu_common.run([TOOL, "run", "--quiet", "--limit-job", "8GiB", "--pool-size", "0", "--"] + command, None, 120)
+    found = []
+    if base.status != 0 or result.status != 0 or not result.same_as(base):
+        found = ["another result:"] + gpu_common.compare.differences(base, result) + gpu_common.tail(result)
+    wrong += ["torchrun under --limit-job: " + line for line in found]
+    print("torchrun, training, under --limit-job: %s, %.1f s" % ("WRONG" if found else "ok", result.seconds))
+
+
 def run(title, command, wrong):
     with tempfile.TemporaryDirectory(prefix="rmmshim-ranks-") as folder:
         setting = {"RMM_POOL_SIZE": "256MiB", "RMM_STATISTICS": "json:" + os.path.join(folder, "statistics.%r.json"),
@@ -78,6 +91,7 @@ def main():
     wrong = []
     for scene in ("alone", "training"):
         run("torchrun, " + scene, TORCHRUN + [scene], wrong)
+    run_in_job(wrong)
     if shutil.which("mpirun"):
         run("mpirun, alone", MPIRUN + ["alone"], wrong)
     else:
