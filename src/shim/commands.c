@@ -69,8 +69,9 @@ static void set_limit(struct rs_commands *command)
     command->after_bytes = rs_limit_get(command->device);
     note_left(command, 0, is_left);
     if (command->result == 0)
-        rs_log("the limit of device %d is now %s, by `rmmshim limit`", (int)command->device,
-               command->after_bytes ? rs_size_format_short(command->after_bytes, text) : "none");
+        rs_log_asked("the limit of device %d is now %s, by `rmmshim limit`", (int)command->device,
+                     command->after_bytes ? rs_size_format_short(command->after_bytes, text)
+                                          : "none");
 }
 
 static void trim(struct rs_commands *command)

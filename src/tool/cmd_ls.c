@@ -115,7 +115,7 @@ static void help(void)
          "its UUID\n"
          "where numbers do not tell devices apart.\n\n"
          "--json    an array of objects, bytes as integers, `limit` 0 where there is none\n\n"
-         "Only processes of the same user can be seen.");
+         "Shows your own processes; root sees everyone's.");
 }
 
 const struct tool_command tool_ls = {

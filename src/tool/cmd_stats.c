@@ -46,7 +46,7 @@ static int show(const char *whose, enum rs_statistics_format format)
     bool is_good = is_of_all;
 
     if (!is_of_all && !number) {
-        tool_say("'%s' is neither a process number nor `all`", whose);
+        tool_say("'%s' is not a process ID, nor 'all'; 'rmmshim ls' lists them", whose);
         return TOOL_USAGE;
     }
     if (is_of_all)
@@ -90,14 +90,14 @@ static int stats(char **arguments)
             if (!take_format(*arguments, &format))
                 return TOOL_USAGE;
         } else if (whose) {
-            tool_say("one process number, or `all`");
+            tool_say("one process ID, or 'all'");
             return TOOL_USAGE;
         } else {
             whose = *arguments;
         }
     }
     if (!whose) {
-        tool_say("no process number; `rmmshim stats --help` says how");
+        tool_say("no process ID; 'rmmshim ls' lists them, and 'all' means all");
         return TOOL_USAGE;
     }
     return show(whose, format);

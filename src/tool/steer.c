@@ -309,7 +309,7 @@ bool steer_open(const char *number, int device, struct steer_target *target, int
     *target = (struct steer_target){.device_count = 0};
     *code = parsed ? TOOL_FINDING : TOOL_USAGE;
     if (!parsed) {
-        tool_say("'%s' is no process number", number);
+        tool_say("'%s' is not a process ID; 'rmmshim ls' lists them", number);
         return false;
     }
     answer = process_open(parsed, &target->process);
@@ -390,7 +390,7 @@ bool steer_parse(char **arguments, const char *value_option, struct steer_words 
         }
     }
     if (!words->number)
-        tool_say("no process; its number (PID) is what `rmmshim ls` shows");
+        tool_say("no process ID; 'rmmshim ls' lists them");
     return words->number != NULL;
 }
 

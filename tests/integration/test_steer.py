@@ -220,6 +220,16 @@ class Steer(support.Test):
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
         self.assertEqual(tool("trim", steered.pid, *WAIT).status, 0)
 
+    def test_commands_leave_the_library_its_lines(self):
+        """It writes 40 lines unasked (base/log.h); who gives a command has asked."""
+        steered = Steered(self, {"RMM_CONTROL": "thread"})
+        steered.step("device", 1)
+        for i in range(41):
+            self.assertEqual(tool("limit", steered.pid, "%dMiB" % (64 + i), *WAIT).status, 0)
+        _, said = steered.process.communicate()
+        self.assertEqual(said.count("by `rmmshim limit`"), 41, said)
+        self.assertNotIn("suppressed", said)
+
     def test_a_thread_answers_where_nothing_is_served(self):
         """A setting that is bad on the device: the process goes on without the library."""
         steered = Steered(self, {"RMM_CONTROL": "thread", "RMM_ON_ERROR": "passthrough", "RMM_POOL_SIZE": "64GiB"})
@@ -253,12 +263,12 @@ class Steer(support.Test):
         for words, status, said in (
                 (["limit", here, "1GiB"], 1, "process %d is not served by rmmshim" % here),
                 (["limit", 2 ** 22 + 1, "1GiB"], 1, "process %d does not exist" % (2 ** 22 + 1)),
-                (["limit", "python3", "1GiB"], 2, "'python3' is no process number"),
+                (["limit", "python3", "1GiB"], 2, "'python3' is not a process ID; 'rmmshim ls' lists them"),
                 (["limit", "-1", "1GiB"], 2, "unknown option '-1'"),
                 (["limit", here], 2, "no limit; a size as in 6GiB or 50%, or none"),
                 (["limit", here, ""], 2, "limit=^: a size is missing"),
                 (["trim", here, "--keep", ""], 2, "--keep needs a value"),
-                (["limit"], 2, "no process; its number (PID) is what `rmmshim ls` shows"),
+                (["limit"], 2, "no process ID; 'rmmshim ls' lists them"),
                 (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; known are"),
                 (["limit", here, "50%free"], 2, "limit=50%free: a share of what is free has no meaning here"),
                 (["limit", here, "1GiB", "--device", "x"], 2, "--device x: not the number of a device"),
