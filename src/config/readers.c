@@ -33,6 +33,16 @@ static bool check_path(const struct rs_source *source, const char *path,
 static const char *const format_words[] = {"0",  "no",   "off",  "false", "1",    "yes",
                                            "on", "true", "text", "json",  "prom", NULL};
 
+bool rs_config_is_report(const char *text)
+{
+    size_t length = strcspn(text, ":");
+
+    for (size_t i = 0; format_words[i]; i++)
+        if (strlen(format_words[i]) == length && strncasecmp(format_words[i], text, length) == 0)
+            return true;
+    return strcasecmp(text, "none") == 0;
+}
+
 /* False when the text begins with none of the words. */
 static bool read_format(const struct rs_source *source, bool prometheus,
                         enum rs_statistics_format *format, const char **path,

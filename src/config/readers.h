@@ -5,6 +5,9 @@
 
 #include "config/settings.h"
 
+/* True for a text that names a report, or none: 0, 1, json:PATH ... */
+bool rs_config_is_report(const char *text);
+
 /* What report a text asks for ("json:PATH"), as RMM_STATISTICS's or (without Prometheus's format)
  * RMM_TRACKING's does; *path is left alone where it is stderr.  RS_STATISTICS_NONE where none is,
  * or after reporting it. */

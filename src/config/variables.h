@@ -50,6 +50,7 @@ struct rs_variable {
     bool fills_a_field;      /* .option.offset is that of the field of struct rs_config */
     rs_variable_read *read;  /* fills the fields itself; NULL: no such function */
     struct rs_guide_word guide_words[RS_GUIDE_WORDS_MAX];
+    bool is_report;     /* an option of `rmmshim run` may stand without a value, as a switch may */
     bool per_device;    /* _<N> may follow */
     bool builds_a_part; /* of the kind's stack, so it contradicts the kind's expression */
     enum rs_kind kind;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int examine(const char *subject, bool as_json)
+static int examine(const char *subject, char *const *arguments, bool as_json)
 {
     struct doctor *doctor = calloc(1, sizeof(*doctor));
     int code;
@@ -26,7 +26,7 @@ static int examine(const char *subject, bool as_json)
         doctor_process(doctor, process_parse(subject));
     } else {
         doctor->kind = "program";
-        doctor_program(doctor, subject);
+        doctor_program(doctor, subject, arguments);
     }
     code = doctor_print(doctor, as_json);
     doctor_release(doctor);
@@ -34,32 +34,52 @@ static int examine(const char *subject, bool as_json)
     return code;
 }
 
-static int run(char **arguments)
+/* Takes what stands before the process or program. */
+static bool take_options(char ***arguments, bool *as_json)
 {
     static const char *const options[] = {"--json", "--help", NULL};
-    const char *subject = NULL;
-    bool as_json = false, is_over = false;
 
-    for (; *arguments; arguments++) {
-        if (!is_over && strcmp(*arguments, "--") == 0) {
-            is_over = true;
-        } else if (!is_over && strcmp(*arguments, "--json") == 0) {
-            as_json = true;
-        } else if (!is_over && **arguments == '-') {
-            tool_say_unknown("option", *arguments, options);
-            return TOOL_USAGE;
-        } else if (subject) {
-            tool_say("'%s' is one word too many", *arguments);
-            return TOOL_USAGE;
-        } else {
-            subject = *arguments;
+    for (; **arguments && ***arguments == '-'; ++*arguments) {
+        if (strcmp(**arguments, "--") == 0) {
+            ++*arguments;
+            break;
         }
+        if (strcmp(**arguments, "--json") != 0) {
+            tool_say_unknown("option", **arguments, options);
+            return false;
+        }
+        *as_json = true;
     }
-    if (subject && !*subject) {
+    return true;
+}
+
+/* `--json` may stand last, too; other words behind a program are its own. */
+static int run(char **arguments)
+{
+    const char *subject;
+    bool as_json = false;
+    size_t count = 0;
+
+    if (!take_options(&arguments, &as_json))
+        return TOOL_USAGE;
+    subject = *arguments;
+    if (!subject)
+        return examine(NULL, NULL, as_json);
+    if (!*subject) {
         tool_say("the program's name is empty");
         return TOOL_USAGE;
     }
-    return examine(subject, as_json);
+    for (arguments++; arguments[count]; count++)
+        ;
+    if (count > 0 && strcmp(arguments[count - 1], "--json") == 0) {
+        as_json = true;
+        arguments[--count] = NULL;
+    }
+    if (count > 0 && process_parse(subject)) {
+        tool_say("'%s' is one word too many", *arguments);
+        return TOOL_USAGE;
+    }
+    return examine(subject, arguments, as_json);
 }
 
 static void help(void)
@@ -71,17 +91,21 @@ static void help(void)
         "that\n"
         "would change it.\n\n"
         "  PID      a process that runs: what it has loaded, and which memory no stack serves\n"
-        "  PROGRAM  a program before it is run: whether the library can be loaded into it\n"
+        "  PROGRAM  a program before it is run, as it would be started, with arguments or "
+        "without:\n"
+        "           whether the library can be loaded into it\n"
         "  nothing  this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
-        "  --json   the same as JSON\n\n"
-        "A program whose name is a number is given with a slash: ./4711.\n\n"
+        "  --json   the same as JSON; it stands before the program, or last\n\n"
+        "A program whose name is a number is given with a slash: ./4711.  A script that is called "
+        "python, as\n"
+        "pyenv's is, is asked which interpreter it starts.\n\n"
         "exit codes: 0 served, or would be; 1 not, or not wholly; 2 wrong usage\n\n"
-        "example: rmmshim doctor python3");
+        "example: rmmshim doctor python3 train.py");
 }
 
 const struct tool_command tool_doctor = {
     .name = "doctor",
-    .arguments = "[PID|PROGRAM] [--json]",
+    .arguments = "[--json] [PID|PROGRAM] [ARGUMENTS...]",
     .summary = "Says whether a process, a program or this machine is served, and why not",
     .run = run,
     .help = help,

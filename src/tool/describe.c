@@ -133,5 +133,5 @@ const char *describe_run_option(const struct rs_variable *variable, char text[DE
 
 bool describe_is_switch(const struct rs_variable *variable)
 {
-    return variable->option.type == RS_OPTION_BOOLEAN;
+    return variable->option.type == RS_OPTION_BOOLEAN || variable->is_report;
 }

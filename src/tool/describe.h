@@ -30,5 +30,6 @@ const char *describe_value(const struct rs_option *row, const struct rs_option_v
 const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES]);
 const char *describe_run_option(const struct rs_variable *variable, char text[DESCRIBE_BYTES]);
 
-/* True for an option that may stand without a value: --managed means --managed=1. */
+/* True for an option that may stand without a value: --managed means --managed=1, and --statistics
+ * means --statistics=1. */
 bool describe_is_switch(const struct rs_variable *variable);

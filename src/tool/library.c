@@ -159,11 +159,15 @@ static bool let_asan_start(void)
 int library_check_program(const char *library, const char *program)
 {
     struct program_refusal refusal;
-    char path[PATH_MAX];
+    char path[PATH_MAX], meant[PATH_MAX];
     int failed = program_find(program, path);
 
     if (failed) {
-        tool_say("%s: %s", program, failed == ENOENT ? "not found" : strerror(failed));
+        const char *why = failed == ENOENT ? "not found" : strerror(failed);
+        if (program_meant(program, meant))
+            tool_say("%s: %s; did you mean 'rmmshim run %s'?", program, why, meant);
+        else
+            tool_say("%s: %s", program, why);
         return failed == ENOENT ? TOOL_RUN_NOT_FOUND : TOOL_RUN_NOT_EXECUTABLE;
     }
     if (program_loads(library, path, &refusal))

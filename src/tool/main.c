@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/arithmetic.h"
 #include "base/log.h"
+#include "report/plain.h"
 #include "tool/man/manual.h"
+#include "tool/program/program.h"
+#include "tool/run/options.h"
 #include "tool/tool.h"
 
 #include <fcntl.h>
@@ -111,8 +114,24 @@ static const struct tool_command *find_command(const char *name)
     return NULL;
 }
 
-static int unknown_command(const char *name)
+/* What was typed without `run` before it, as a person reads it: words are not quoted. */
+static int say_run_was_meant(char *const *words)
 {
+    char line[TOOL_LINE_BYTES / 2] = "";
+    size_t length = 0;
+
+    for (size_t i = 0; words[i] && length < sizeof(line); i++)
+        length += (size_t)snprintf(line + length, sizeof(line) - length, " %s", words[i]);
+    rs_plain_make(line);
+    tool_say("unknown %s '%s'; did you mean 'rmmshim run%s'?",
+             words[0][0] == '-' ? "option" : "command", words[0], line);
+    return TOOL_USAGE;
+}
+
+/* `typed` is the command line from that name on; NULL: it is not where a command stands. */
+static int unknown_command(const char *name, char *const *typed)
+{
+    char path[PATH_MAX];
     enum { OTHERS = 3, TOPICS_MAX = 8, END = 1 };
     const char *words[OTHERS + RS_ARRAY_LENGTH(commands) + TOPICS_MAX + END] = {"help", "--help",
                                                                                 "--version"};
@@ -123,10 +142,15 @@ static int unknown_command(const char *name)
                  name);
         return TOOL_USAGE;
     }
+    if (typed && run_options_has(name))
+        return say_run_was_meant(typed);
     for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
         words[count++] = commands[i]->name;
     for (size_t i = 0; manual_topics[i] && i < TOPICS_MAX; i++)
         words[count++] = manual_topics[i];
+    if (typed && !rs_nearest_word(name, name + strlen(name), words) &&
+        program_find(name, path) == 0)
+        return say_run_was_meant(typed);
     tool_say_unknown(name[0] == '-' ? "option" : "command", name, words);
     return TOOL_USAGE;
 }
@@ -143,7 +167,7 @@ static int print_help_of(const char *name)
     else if ((shown = manual_show(name)) >= 0)
         return shown;
     else
-        return unknown_command(name);
+        return unknown_command(name, NULL);
     return TOOL_OK;
 }
 
@@ -173,7 +197,7 @@ static int dispatch(char **arguments)
         return print_help_of(arguments[1]);
     command = find_command(arguments[0]);
     if (!command)
-        return unknown_command(arguments[0]);
+        return unknown_command(arguments[0], arguments);
     if (asks_help(command, arguments + 1)) {
         tool_print_help(command);
         return TOOL_OK;

@@ -130,7 +130,30 @@ class Program(Doctor):
                     "- driver: %s needs libcuda" % STEPS)
         self.expect(doctor("memory_steps", settings=path), 0, "would.*", "- driver: %s needs libcuda" % STEPS)
         self.expect(doctor("no-such-program"), 1, "not served: no-such-program: not found")
+        shell = self.file("shell", "#!/bin/sh\nexec memory_steps\n")
+        self.expect(doctor(shell), 0, "would.*", "- program: %s is a script of a shell: what it starts in turn is not "
+                                                 "looked at -> `rmmshim doctor` with the program" % shell)
         self.expect(doctor(self.folder), 1, "not served: .*: Permission denied")
+
+    def test_a_script_that_stands_for_an_interpreter(self):
+        """As pyenv's does: which one it starts depends on its tool's files, and only the script itself knows."""
+        shim = self.file("python3", "#!/usr/bin/env bash\nset -e\nprogram=${0##*/}\nexec %s \"$@\"\n" % sys.executable)
+        path = {"PATH": self.folder + ":/usr/bin:/bin"}
+        for words in (["python3"], ["python3", "train.py", "--epochs", "3"], ["python3", "-m", "module"]):
+            self.expect(doctor(*words, settings=path), 0, "would.*", "- program: %s starts %s$" % (shim, sys.executable),
+                        "- driver: %s names neither libcuda" % sys.executable)
+        broken = self.file("python3.1", "#!/bin/sh\necho not here; exit 1\n")
+        self.expect(doctor(broken), 0, "would.*", "- program: %s is run by /bin/sh" % broken)
+
+    def test_what_was_meant(self):
+        self.file("train.py", "import torch\n", mode=0o644)
+        self.file("app", "#!/bin/sh\n")
+        for name, why, meant in (("train.py", "not found", "python3 train.py"), ("app", "not found", "./app"),
+                                 ("./train.py", "Permission denied", "python3 ./train.py")):
+            with self.subTest(name):
+                self.expect(doctor(name, cwd=self.folder), 1, "not served: %s: %s; did you mean 'rmmshim doctor %s'\\?" % (name, why, meant))
+                refused = support.run([TOOL, "run", name], preload=[], driver=False, cwd=self.folder)
+                self.assertEqual(refused.stderr, "rmmshim: %s: %s; did you mean 'rmmshim run %s'?\n" % (name, why, meant))
 
     def test_settings(self):
         self.assertNotIn("settings", doctor(STEPS, settings={ONE_ASKED: "1GiB"}).stdout)
@@ -170,6 +193,9 @@ class Program(Doctor):
                                                               "matches: .*", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "would.*")
+        self.expect(doctor(sys.executable, "-u", "train.py", settings=only), 0, "would.*")
+        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "not served: RMM_ONLY=train.py leaves it out: its "
+                                                                          "names are .*, other.py, .*")
 
     def test_broken_files(self):
         """Headers that point nowhere are read, and nothing crashes."""
@@ -199,13 +225,15 @@ class Program(Doctor):
         self.assertEqual(len(doctor(hostile).stdout.splitlines()), 2)
 
     def test_usage(self):
-        for words, said in ((["--jsn"], "unknown option '--jsn'; did you mean '--json'?"), (["a", "b"], "'b' is one word"),
+        for words, said in ((["--jsn"], "unknown option '--jsn'; did you mean '--json'?"), (["1", "b"], "'b' is one word"),
                             (["-1"], "unknown option '-1'"), ([""], "the program's name is empty")):
             with self.subTest(words):
                 answer = doctor(*words)
                 self.assertEqual((answer.status, answer.stdout), (2, ""), answer)
                 self.assertIn(said, answer.stderr)
         self.expect(doctor("--", "--json"), 1, "not served: --json: not found")
+        for words in (["--json", STEPS, "-v"], [STEPS, "-v", "--json"]):
+            self.assertEqual(json.loads(doctor(*words).stdout)["subject"], STEPS)
 
 
 class Process(Doctor):

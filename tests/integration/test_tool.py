@@ -122,8 +122,16 @@ class Help(Test):
             (["resource"], 2, "did you mean 'resources'"),
             (["something"], 2, "unknown command 'something'"),
             (["pause", "1"], 2, "unknown command 'pause'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does it"),
+            (["--limit", "4GiB", "./app", "--epochs"], 2,
+             "unknown option '--limit'; did you mean 'rmmshim run --limit 4GiB ./app --epochs'?"),
+            (["--pool-size-1=1GiB", "app"], 2, "did you mean 'rmmshim run --pool-size-1=1GiB app'?"),
+            (["--framework-pools", "off", "app\x1b[2J"], 2, "did you mean 'rmmshim run --framework-pools off app?[2J'?"),
+            (["--quiet", "app"], 2, "did you mean 'rmmshim run --quiet app'?"),
+            (["/bin/sh", "-c", "true"], 2, "unknown command '/bin/sh'; did you mean 'rmmshim run /bin/sh -c true'?"),
+            (["./no-such-program"], 2, "unknown command './no-such-program'"),
             (["--versoin"], 2, "did you mean '--version'"),
             (["help", "limitz"], 2, "did you mean 'limit'"),
+            (["help", "sh"], 2, "unknown command 'sh'"),
             (["help", "rnu"], 2, "unknown command 'rnu'; did you mean 'run'"),
             (["check"], 2, "one expression"),
             (["check", "cuda", "cuda"], 2, "one expression"),
@@ -458,6 +466,27 @@ class Run(Test):
                 self.assertEqual(output, result.stdout)
         self.expect(rmmshim("run", "--managed", "1", PATH=path), 125, "no program")
         self.expect(rmmshim("run", "--managed", "2", "true", PATH=path), 127, "2: ")
+
+    def test_a_report_s_format_may_be_left_out(self):
+        """What stands behind the option is its value only where it is one."""
+        app = self.file("app", "#!/bin/sh\necho app $RMM_STATISTICS $RMM_TRACKING $RMM_ON_OOM $*\n")
+        for arguments, output in (
+            (["--statistics", app], "app 1\n"),
+            (["--statistics", app, "json"], "app 1 json\n"),
+            (["--statistics", "0", app], "app 0\n"),
+            (["--statistics", "json:" + self.directory + "/%p", app], "app json:" + self.directory + "/%p\n"),
+            (["--tracking", "--statistics", "--on-oom", app], "app 1 1 1\n"),
+            (["--on-oom", "none", app], "app none\n"),
+            (["--statistics", "on", "--", app], "app on\n"),
+        ):
+            with self.subTest(arguments):
+                result = rmmshim("run", "--quiet", *arguments)
+                self.expect(result, 0)
+                self.assertEqual(output, result.stdout)
+        for option in ("--statistics", "--tracking", "--on-oom"):
+            self.expect(rmmshim("run", option, "no-such-program"), 127, "no-such-program: not found")
+            self.expect(rmmshim("run", option, "jsno:x", "true"), 127, "jsno:x: not found")
+            self.expect(rmmshim("run", option, "json:", "true"), 125, "a path is missing")
 
     def test_options_win_over_the_environment(self):
         env = self.seen_by("--pool-size", "4GiB", RMM_POOL_SIZE="1GiB", RMM_FREE="wait")

@@ -104,17 +104,17 @@ static void put_names(const struct rs_only_process *process, char *text, size_t 
 }
 
 bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
-                 bool is_running)
+                 bool has_arguments)
 {
     char names[NAMES_BYTES];
 
     if (rs_only_serves(patterns, process))
         return true;
     put_names(process, names, sizeof(names));
-    doctor->is_unseen = !is_running;
+    doctor->is_unseen = !has_arguments;
     doctor_problem(doctor, "only", "add its name to RMM_ONLY (`rmmshim run --only`), or unset that",
                    "RMM_ONLY=%s leaves it out%s: its names are %s, and the library is inert in it",
-                   patterns, is_running ? "" : " unless an argument matches", names);
+                   patterns, has_arguments ? "" : " unless an argument matches", names);
     return false;
 }
 

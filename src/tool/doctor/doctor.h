@@ -51,15 +51,16 @@ unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnosti
 bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks);
 
 /* Judges whether RMM_ONLY, with that value or NULL, leaves the process out: then that is a problem.
- * False then: the library looks at no other variable of such a process.  Of a program
- * that does not run yet that is not known: it may be given an argument that matches. */
+ * False then: the library looks at no other variable of such a process.  Of a program whose
+ * arguments are not known that is not known either: one may match. */
 bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
-                 bool is_running);
+                 bool has_arguments);
 
 /* Tells that the driver comes before the library. */
 void doctor_driver_first(struct doctor *doctor, const char *path);
 
-/* Look at the machine, at a program (a path, or a name in PATH), at a process. */
+/* Look at the machine, at a program (a path, or a name in PATH) with its arguments, at a process.
+ */
 void doctor_machine(struct doctor *doctor);
-void doctor_program(struct doctor *doctor, const char *name);
+void doctor_program(struct doctor *doctor, const char *name, char *const *arguments);
 void doctor_process(struct doctor *doctor, int number);

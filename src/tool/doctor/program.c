@@ -2,6 +2,7 @@
 /* `rmmshim doctor PROGRAM`: what the file says before it is run. */
 #include "tool/program/program.h"
 #include "tool/doctor/doctor.h"
+#include "tool/doctor/python.h"
 #include "tool/library.h"
 #include "tool/program/elf_file.h"
 #include "tool/program/namesake.h"
@@ -107,22 +108,45 @@ static void look_at_objects(struct doctor *doctor, const char *library, const ch
     load_order_free(&order);
 }
 
+/* A script that a shell runs most often starts another program, and no file says which. */
+static bool is_shell(const char *runner)
+{
+    static const char *const shells[] = {"sh", "bash", "dash", "ksh", "zsh", "busybox"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(shells); i++)
+        if (strcmp(program_base_name(runner), shells[i]) == 0)
+            return true;
+    return false;
+}
+
+static void note_runner(struct doctor *doctor, const char *path, const char *runner)
+{
+    doctor_note(doctor, "program", NULL, "%s is run by %s", path, runner);
+    if (is_shell(runner))
+        doctor_note(doctor, "program", "`rmmshim doctor` with the program that it starts",
+                    "%s is a script of a shell: what it starts in turn is not looked at", path);
+}
+
 /* False where the library cannot be loaded into the program. */
 static bool look_at_file(struct doctor *doctor, const char *path)
 {
-    char library[PATH_MAX], why[LIBRARY_WHY_BYTES], runner[PATH_MAX];
+    char library[PATH_MAX], why[LIBRARY_WHY_BYTES], runner[PATH_MAX], python[PATH_MAX];
     struct program_refusal refusal;
 
     if (!library_look(library, why)) {
         doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
         return false;
     }
+    if (python_find(path, python)) {
+        doctor_note(doctor, "program", NULL, "%s starts %s", path, python);
+        path = python;
+    }
     if (!program_loads(library, path, &refusal)) {
         doctor_problem(doctor, "program", refusal.step, "%s", refusal.why);
         return false;
     }
     if (program_find_runner(path, runner)) {
-        doctor_note(doctor, "program", NULL, "%s is run by %s", path, runner);
+        note_runner(doctor, path, runner);
         path = runner;
     }
     if (access(path, R_OK) != 0)
@@ -133,15 +157,29 @@ static bool look_at_file(struct doctor *doctor, const char *path)
     return true;
 }
 
-static bool look_at_names(struct doctor *doctor, const char *name, const char *path)
+static bool look_at_names(struct doctor *doctor, const char *name, char *const *arguments,
+                          const char *path)
 {
     struct rs_only_process process;
 
-    program_names(name, path, &process);
-    return doctor_only(doctor, getenv(rs_variables[RS_VARIABLE_ONLY].option.name), &process, false);
+    program_names(name, arguments, path, &process);
+    return doctor_only(doctor, getenv(rs_variables[RS_VARIABLE_ONLY].option.name), &process,
+                       *arguments != NULL);
 }
 
-void doctor_program(struct doctor *doctor, const char *name)
+static void explain_not_found(struct doctor *doctor, const char *name, int failed)
+{
+    const char *why = failed == ENOENT ? "not found" : strerror(failed);
+    char meant[PATH_MAX];
+
+    if (program_meant(name, meant))
+        doctor_problem(doctor, "program", NULL, "%s: %s; did you mean 'rmmshim doctor %s'?", name,
+                       why, meant);
+    else
+        doctor_problem(doctor, "program", NULL, "%s: %s", name, why);
+}
+
+void doctor_program(struct doctor *doctor, const char *name, char *const *arguments)
 {
     char path[PATH_MAX];
     int failed = program_find(name, path);
@@ -149,9 +187,8 @@ void doctor_program(struct doctor *doctor, const char *name)
 
     doctor->good = "would be served under `rmmshim run`";
     if (failed)
-        doctor_problem(doctor, "program", NULL, "%s: %s", name,
-                       failed == ENOENT ? "not found" : strerror(failed));
-    else if (look_at_file(doctor, path) && look_at_names(doctor, name, path) &&
+        explain_not_found(doctor, name, failed);
+    else if (look_at_file(doctor, path) && look_at_names(doctor, name, arguments, path) &&
              doctor_settings(doctor, environ, &asks) && !asks)
         doctor_note(doctor, "settings", "rmmshim run --pool-size 4GiB PROGRAM",
                     "no RMM_ variable of the environment asks for anything, so `rmmshim run` needs "

@@ -51,6 +51,18 @@ int program_find(const char *program, char path[PATH_MAX])
     }
 }
 
+bool program_meant(const char *name, char meant[PATH_MAX])
+{
+    size_t length = strlen(name);
+    bool is_python = length > 3 && strcmp(name + length - 3, ".py") == 0;
+    struct stat status;
+
+    if (length > PATH_MAX / 2 || stat(name, &status) != 0 || !S_ISREG(status.st_mode))
+        return false;
+    snprintf(meant, PATH_MAX, "%s%s", is_python ? "python3 " : "./", name);
+    return is_python || (!strchr(name, '/') && access(name, X_OK) == 0);
+}
+
 /* ---- scripts ---- */
 
 /* As Linux: bytes read of a script, and scripts that run one another. */
@@ -197,12 +209,15 @@ static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
     return true;
 }
 
-void program_names(const char *name, const char *path, struct rs_only_process *process)
+void program_names(const char *name, char *const *arguments, const char *path,
+                   struct rs_only_process *process)
 {
     char runner[PATH_MAX];
 
     process->bytes = 0;
     append_word(process->words, &process->bytes, name);
+    for (; *arguments; arguments++)
+        append_word(process->words, &process->bytes, *arguments);
     snprintf(runner, sizeof(runner), "%s", path);
     for (int scripts = 0; scripts < SCRIPTS_MAX && put_runner(runner, process); scripts++)
         ;

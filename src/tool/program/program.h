@@ -32,9 +32,14 @@ bool program_find_runner(const char *path, char runner[PATH_MAX]);
  * AddressSanitizer, as by gcc. */
 bool program_needs_asan(const char *path);
 
-/* What a program's process is named by when it is started as `name`, without arguments, and was
+/* What a program's process is named by when it is started as `name` with these arguments, and was
  * found at `path`: a script's is the process of what runs it. */
-void program_names(const char *name, const char *path, struct rs_only_process *process);
+void program_names(const char *name, char *const *arguments, const char *path,
+                   struct rs_only_process *process);
+
+/* What program_find does not find because a word is missing: "python3 train.py", or "./app" where
+ * the file is in this folder.  False where there is no such file. */
+bool program_meant(const char *name, char meant[PATH_MAX]);
 
 /* The part of a path behind its last slash. */
 const char *program_base_name(const char *path);

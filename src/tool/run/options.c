@@ -2,6 +2,7 @@
 #include "tool/run/options.h"
 
 #include "config/config.h"
+#include "config/readers.h"
 #include "tool/describe.h"
 #include "tool/profile.h"
 #include "tool/run/framework_pools.h"
@@ -194,22 +195,35 @@ static void say_nothing(void *data, const char *line)
     (void)line;
 }
 
-/* True where the word behind a switch is its value: 0 or 1, or, where more follows, another word
- * for them, as programs called true, false and yes are everywhere. */
-static bool is_switch_value(const struct rs_variable *variable, char *const *word)
+static bool is_yes_or_no(const struct rs_variable *variable, const char *word)
 {
     struct rs_diagnostics nobody = {.write = say_nothing};
-    struct rs_source source = {variable->option.name, *word};
+    struct rs_source source = {variable->option.name, word};
     struct rs_option_value value = {.given = false};
 
+    return rs_option_parse(&variable->option, RS_OPTION_BOOLEAN, &source, word, word + strlen(word),
+                           &nobody, &value);
+}
+
+/* True where the word behind a switch is its value: 0 or 1, or, where more follows, another word
+ * for them, as programs called true, false and yes are everywhere.  Any other word is the program,
+ * or the next option. */
+static bool is_switch_value(const struct rs_variable *variable, char *const *word)
+{
     if (!*word)
         return false;
     if (!**word) /* "$UNSET", and no program's name */
         return true;
-    if (!rs_option_parse(&variable->option, variable->option.type, &source, *word,
-                         *word + strlen(*word), &nobody, &value))
+    if (!(variable->is_report ? rs_config_is_report(*word) : is_yes_or_no(variable, *word)))
         return false;
     return strcmp(*word, "0") == 0 || strcmp(*word, "1") == 0 || word[1];
+}
+
+bool run_options_has(const char *word)
+{
+    struct given_option option;
+
+    return find_own(word) || framework_pools_is_option(word) || parse_option(word, &option);
 }
 
 bool run_options_take(char ***arguments, struct run_options *options)
@@ -317,18 +331,21 @@ void run_options_print_help(void)
         table_row(&table, line, variable->option.name, variable->option.help);
     }
     table_print(&table);
-    puts("\nA switch (0|1) may stand alone, which means 1, or be followed by its value, as in "
-         "--managed 0.\n"
-         "A program that is called 1 stands behind `--`.\n\n"
-         "While the program runs, this command stays as its parent: it passes signals on, ends as "
-         "the\n"
-         "program ends, and writes the report of --statistics for each process that could not, as "
-         "after\n"
-         "a signal or _exit.  At the end it says on stderr what each process took, and which "
-         "ones\n"
-         "were seen to use CUDA without the library; short-lived ones can be missed.\n\n"
-         "A setting for one device has its number behind it: --pool-size-1 4GiB, "
-         "RMM_POOL_SIZE_1.");
+    puts(
+        "\nAn option whose value stands in brackets may stand alone, which means 1, or be followed "
+        "by its value,\n"
+        "as in --managed 0 or --statistics json:report.json; any other word behind it is the "
+        "program.\n"
+        "A program that is called 1 stands behind `--`.\n\n"
+        "While the program runs, this command stays as its parent: it passes signals on, ends as "
+        "the\n"
+        "program ends, and writes the report of --statistics for each process that could not, as "
+        "after\n"
+        "a signal or _exit.  At the end it says on stderr what each process took, and which "
+        "ones\n"
+        "were seen to use CUDA without the library; short-lived ones can be missed.\n\n"
+        "A setting for one device has its number behind it: --pool-size-1 4GiB, "
+        "RMM_POOL_SIZE_1.");
     framework_pools_print_help();
     profile_print_help();
     puts("\n"

@@ -20,6 +20,9 @@ struct run_options {
     const char *json;      /* --json: a path, "-" for stderr; NULL: none */
 };
 
+/* True for a word that is an option of `run`, with a value behind '=' or not. */
+bool run_options_has(const char *word);
+
 /* Takes the option at *arguments, which moves to the last word that belongs to it: sets *options,
  * or the option's variable in the environment.  False after saying what is wrong. */
 bool run_options_take(char ***arguments, struct run_options *options);
