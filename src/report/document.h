@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A report as a tree: filled once, then printed as text, as JSON or as metrics for Prometheus, by
+ * one printer each.
+ *
+ * Values have a unit, so that each printer writes them in its own way.  A node may have a line,
+ * which the text printer writes at that place of the tree; a value may be a metric, and the fields
+ * of the objects around it its labels.
+ *
+ * It may be filled while a process dies: it calls no malloc, takes no lock, and begins in memory of
+ * its own.  What finds no memory, or no room in RS_DOCUMENT_BYTES_MAX, is left out; the document is
+ * then short, and its JSON says so. */
+#pragma once
+
+#include "report/page.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RS_DOCUMENT_FIRST_BYTES = 32 << 10, RS_DOCUMENT_BYTES_MAX = 64 << 20 };
+
+enum rs_value {
+    RS_VALUE_OBJECT,
+    RS_VALUE_LIST,
+    RS_VALUE_TEXT,
+    RS_VALUE_FLAG,
+    RS_VALUE_COUNT,
+    RS_VALUE_BYTES,
+    RS_VALUE_NANOSECONDS,
+    RS_VALUE_RATIO,
+};
+
+struct rs_metric {
+    const char *name; /* "rmmshim_used_bytes" */
+    const char *help; /* a sentence */
+    bool is_total;    /* it only grows */
+};
+
+struct rs_document;
+
+struct rs_node {
+    struct rs_document *document;
+    struct rs_node *next, *first, *last;
+    const char *name; /* of a field; NULL in a list, and of the root */
+    enum rs_value value;
+    union {
+        uint64_t number; /* a flag too */
+        double ratio;
+        const char *text;
+    };
+
+    /* What the text printer writes before and after the node's children; NULL: nothing.  Both live
+     * as long as the document.
+     *   {name}    the field of that name of this object, or of the nearest object around it that
+     *             has one; {} is the node itself
+     *   {name:x}  in hexadecimal; {name:11} and {name:-11}: padded to 11 columns
+     *   {name|block|blocks}  the first word where the number is 1, else the second
+     *   [...]     only if each {name} inside is there, and neither 0 nor empty.  {name?} is such a
+     *             condition that writes nothing, {name!} the opposite one */
+    const char *line, *end;
+
+    const struct rs_metric *metric; /* of a number; lives as long as the document */
+    bool is_label;                  /* of the metrics in its object */
+};
+
+struct rs_document {
+    struct rs_node root; /* an object */
+    struct rs_node lost; /* takes what is left out */
+    bool is_short;
+    struct rs_document_chunk *chunks;
+    size_t mapped_bytes;
+    char *free;
+    size_t free_bytes;
+    _Alignas(16) char first_bytes[RS_DOCUMENT_FIRST_BYTES];
+};
+
+/* Makes it an empty object. */
+void rs_document_begin(struct rs_document *document);
+
+/* Gives its memory back. */
+void rs_document_release(struct rs_document *document);
+
+/* Add a node at the end of an object or, with a NULL name, of a list.  Names live as long as the
+ * document.  Never NULL. */
+struct rs_node *rs_node_object(struct rs_node *in, const char *name);
+struct rs_node *rs_node_list(struct rs_node *in, const char *name);
+struct rs_node *rs_node_flag(struct rs_node *in, const char *name, bool flag);
+struct rs_node *rs_node_count(struct rs_node *in, const char *name, uint64_t count);
+struct rs_node *rs_node_bytes(struct rs_node *in, const char *name, uint64_t bytes);
+struct rs_node *rs_node_nanoseconds(struct rs_node *in, const char *name, uint64_t nanoseconds);
+struct rs_node *rs_node_ratio(struct rs_node *in, const char *name, double ratio);
+
+/* The text is copied; rs_node_word's lives as long as the document. */
+struct rs_node *rs_node_text(struct rs_node *in, const char *name, const char *text);
+struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *word);
+
+/* Copies formatted text into the document: for names of metrics and lines that are made up.  NULL
+ * without memory. */
+const char *rs_document_format(struct rs_document *document, const char *format, ...)
+    RS_PRINTF(2, 3);
+
+/* The field of an object; NULL: it has none of that name. */
+const struct rs_node *rs_node_field(const struct rs_node *object, const char *name,
+                                    size_t name_length);
+
+/* Print a tree.  Text is made plain (rs_utf8_is_plain).  JSON: each object in a list begins a new
+ * line, unless all is to be in one. */
+void rs_document_put_text(struct rs_page *page, const struct rs_node *root);
+void rs_document_put_json(struct rs_page *page, const struct rs_node *root, bool in_one_line);
+
+/* All samples of a metric stand together.  A sample whose metric has the name of another one with
+ * another type is left out. */
+void rs_document_put_metrics(struct rs_page *page, const struct rs_node *root);
