@@ -80,7 +80,8 @@ struct rmmshim_statistics {
     uint64_t charged_bytes; /**< bytes charged against the limit, in the driver's own units: all
                                that this process takes from the driver, managed memory included */
     uint64_t limit_bytes;   /**< the limit in bytes (RMM_LIMIT or rmmshim_set_limit); 0: none */
-    uint64_t refusals;      /**< requests that were not passed to the driver because of the limit */
+    uint64_t refusals; /**< out-of-memory errors that the program received, by whichever limit or
+                          driver; what was refused inside and served another way is none */
 
     uint64_t driver_allocations, driver_frees; /**< calls that the stacks made; memory that ends
                                                   with its context is not freed by a call */

@@ -27,10 +27,22 @@ RS_COLD bool rs_again(CUresult result, int device, uint64_t *deadline_ns);
 /* As rs_again, for a call that takes size_bytes of the host's memory. */
 RS_COLD bool rs_again_host(CUresult result, size_t size_bytes, uint64_t *deadline_ns);
 
-/* The result of a driver call that is made again while rs_again says so.  An expression; `device`
- * is evaluated only after an out-of-memory error. */
-#define RS_AGAIN(device, call)          RS_AGAIN_WHILE(rs_again, device, call)
-#define RS_AGAIN_HOST(size_bytes, call) RS_AGAIN_WHILE(rs_again_host, size_bytes, call)
+/* The program is about to get the driver's out-of-memory error: counts it (context/limit.h).
+ * Returns that error. */
+RS_COLD CUresult rs_again_refused(int device);
+RS_COLD CUresult rs_again_refused_host(size_t size_bytes);
+
+/* The result of a driver call that is made again while rs_again says so, for the program.  An
+ * expression; `device` is evaluated only after an out-of-memory error. */
+#define RS_AGAIN(device, call) RS_AGAIN_TOLD(rs_again, rs_again_refused, device, call)
+#define RS_AGAIN_HOST(size_bytes, call)                                                            \
+    RS_AGAIN_TOLD(rs_again_host, rs_again_refused_host, size_bytes, call)
+
+#define RS_AGAIN_TOLD(again, refused, about, call)                                                 \
+    ({                                                                                             \
+        CUresult told_ = RS_AGAIN_WHILE(again, about, call);                                       \
+        RS_UNLIKELY(told_ == CUDA_ERROR_OUT_OF_MEMORY) ? refused(about) : told_;                   \
+    })
 
 #define RS_AGAIN_WHILE(again, about, call)                                                         \
     ({                                                                                             \

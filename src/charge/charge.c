@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "base/request.h"
 #include "charge/record.h"
+#include "context/exclusion.h"
 #include "ledger/footprint.h"
 #include "shim/wiring.h"
 
@@ -57,6 +58,7 @@ static void give(const struct rs_charged *record)
         rs_account_give_as(account, record->size_bytes, charged_bytes, memory_of(record));
     }
     rs_limit_note_path(record->device, record->path, charged_bytes, 0);
+    rs_limit_note_unserved(record->device, record->size_bytes, 0);
 }
 
 static bool take(struct rs_charged *record)
@@ -89,6 +91,7 @@ static void settle(struct rs_charged *record, unsigned long long key)
     } else {
         rs_account_taken(account, record->charged_bytes, memory_of(record));
     }
+    rs_limit_note_unserved(record->device, 0, record->size_bytes);
 }
 
 /* The driver made no allocation that a free could name. */
@@ -190,6 +193,7 @@ static bool begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
     if (!rs_limit_account(owner->device))
         return true;
     rs_limit_resolve(owner->device);
+    rs_context_publish_stacks();
     record = rs_charged_reserve(keys_of(path));
     if (!record)
         return false;

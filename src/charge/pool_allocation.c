@@ -7,6 +7,7 @@
 #include "charge/pool.h"
 #include "charge/record.h"
 #include "config/variables.h"
+#include "context/exclusion.h"
 #include "driver/driver.h"
 #include "ledger/footprint.h"
 #include "shim/wiring.h"
@@ -176,6 +177,7 @@ static bool begin_async(struct rs_pool_charge *charge, const struct rs_charge_ow
     charge->device = owner->device;
     mode = rs_capture_relax();
     rs_limit_resolve(charge->device);
+    rs_context_publish_stacks();
     charge->in_graph = is_capturing(stream);
     if (rs_limit_follows())
         begun = charge->in_graph ? rs_charge_graph_node(charge->device, charge->bytes)

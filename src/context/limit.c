@@ -7,6 +7,8 @@
 #include "base/path.h"
 #include "base/process.h"
 #include "config/mode.h"
+#include "context/block_counts.h"
+#include "context/exclusion.h"
 #include "driver/driver.h"
 #include "shared/job.h"
 #include "shared/job_limit.h"
@@ -25,8 +27,11 @@ struct device_limit {
     _Atomic uint64_t ordered_allocations; /* stream-ordered allocations that the driver served */
     /* Live ones of these, in bytes as requested. */
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
-    struct rs_job_share share; /* the account's, once it is joined */
-    _Atomic unsigned joining;  /* enum joining */
+    /* What the program has of all this as requested, of the driver's pools their blocks alone. */
+    _Atomic size_t unserved_bytes, peak_unserved_bytes;
+    _Atomic uint64_t refused[RS_KINDS]; /* out-of-memory errors that the program received */
+    struct rs_job_share share;          /* the account's, once it is joined */
+    _Atomic unsigned joining;           /* enum joining */
     _Atomic unsigned resolved; /* enum resolved: RMM_LIMIT, unless rs_limit_set came first */
 };
 
@@ -298,6 +303,7 @@ void rs_limit_resolve(CUdevice device)
     if (bytes)
         set(device, bytes);
     set_end(device, is_final);
+    rs_context_stacks_changed(); /* there is an account to be read, if no stack yet */
 }
 
 size_t rs_limit_get(int device)
@@ -330,14 +336,65 @@ bool rs_limit_follows(void)
            atomic_load_explicit(&any_limit, memory_order_relaxed);
 }
 
+/* ---- what the program is told ---- */
+
+static bool has_stacks(int device, enum rs_kind kind)
+{
+    return rs_block_counts_devices(kind) & (uint64_t)1 << device;
+}
+
+RS_COLD void rs_limit_note_refused(int device, enum rs_kind kind)
+{
+    if (is_known(device))
+        atomic_fetch_add_explicit(
+            &devices[device].refused[has_stacks(device, kind) ? kind : RS_KIND_DEVICE], 1,
+            memory_order_relaxed);
+}
+
+uint64_t rs_limit_refused(int device)
+{
+    uint64_t refused = 0;
+
+    for (int kind = 0; is_known(device) && kind < RS_KINDS; kind++)
+        refused += atomic_load_explicit(&devices[device].refused[kind], memory_order_relaxed);
+    return refused;
+}
+
+void rs_limit_report_refused(int device, enum rs_kind kind, struct rs_report *report)
+{
+    if (has_stacks(device, kind) || (kind == RS_KIND_DEVICE && rs_limit_is_used(device)))
+        rs_report_add_field(report, RS_PROGRAM, "refused", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                            devices[device].refused[kind]);
+}
+
 /* ---- the report ---- */
 
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes)
 {
     RS_ASSERT(path < RS_PATHS);
-    if (is_known(device))
-        atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
-                                  memory_order_relaxed);
+    if (!is_known(device))
+        return;
+    atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
+                              memory_order_relaxed);
+    if (path == RS_PATH_GRAPH) /* the driver does not tell what a graph asks for */
+        rs_limit_note_unserved(device, from_bytes, to_bytes);
+}
+
+void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes)
+{
+    struct device_limit *of = is_known(device) ? &devices[device] : NULL;
+    size_t now, peak;
+
+    if (!of)
+        return;
+    now = atomic_fetch_add_explicit(&of->unserved_bytes, to_bytes - from_bytes,
+                                    memory_order_relaxed) +
+          to_bytes - from_bytes;
+    peak = atomic_load_explicit(&of->peak_unserved_bytes, memory_order_relaxed);
+    while (now > peak && now <= SIZE_MAX / 2 &&
+           !atomic_compare_exchange_weak_explicit(&of->peak_unserved_bytes, &peak, now,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
 }
 
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed)
@@ -349,6 +406,7 @@ void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed)
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&devices[device].ordered_live_blocks, freed ? -(size_t)1 : 1,
                               memory_order_relaxed);
+    rs_limit_note_unserved(device, freed ? bytes : 0, freed ? 0 : bytes);
 }
 
 bool rs_limit_is_used(int device)
@@ -378,10 +436,12 @@ void rs_limit_report(int device, struct rs_report *report, bool also_unused)
     ADD("limit", LIVE, BYTES, account->limit_bytes);
     ADD("charged", LIVE, BYTES, account->charged_bytes);
     ADD("charged_peak", PEAK, BYTES, account->peak_charged_bytes);
-    ADD("refusals", TOTAL, COUNT, account->refusals);
+    ADD("internal_refusals", TOTAL, COUNT, account->refusals);
     rs_report_add_sum(report, "account", "served", RS_COUNTER_LIVE, RS_UNIT_BYTES, served, 2);
     for (int path = 0; path < RS_PATHS; path++)
         ADD(names[path], LIVE, BYTES, of->path_bytes[path]);
+    ADD("unserved", LIVE, BYTES, of->unserved_bytes);
+    ADD("unserved_peak", PEAK, BYTES, of->peak_unserved_bytes);
     ADD("stream_ordered_live", LIVE, BYTES, of->ordered_live_bytes);
     ADD("stream_ordered_blocks", LIVE, COUNT, of->ordered_live_blocks);
     ADD("stream_ordered_allocations", TOTAL, COUNT, of->ordered_allocations);

@@ -53,6 +53,11 @@ static bool jit_again(struct jit *jit, CUresult result)
     return true;
 }
 
+static CUresult told(CUresult result)
+{
+    return RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) ? rs_again_refused(CURRENT) : result;
+}
+
 static CUresult hook_cuModuleLoad(CUmodule *module, const char *path)
 {
     return AGAIN(CURRENT, cuModuleLoad, (module, path));
@@ -72,7 +77,7 @@ static CUresult hook_cuModuleLoadDataEx(CUmodule *module, const void *image, uns
     do
         result = RS_FORWARD(cuModuleLoadDataEx, (module, image, count, options, values));
     while (jit_again(&jit, result));
-    return result;
+    return told(result);
 }
 
 static CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
@@ -108,7 +113,7 @@ static CUresult hook_cuLibraryLoadData(CUlibrary *library, const void *image, CU
         result = RS_FORWARD(cuLibraryLoadData, (library, image, options, values, count,
                                                 library_options, library_values, library_count));
     while (jit_again(&jit, result));
-    return result;
+    return told(result);
 }
 
 static CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *path,
@@ -124,7 +129,7 @@ static CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *path,
             RS_FORWARD(cuLibraryLoadFromFile, (library, path, options, values, count,
                                                library_options, library_values, library_count));
     while (jit_again(&jit, result));
-    return result;
+    return told(result);
 }
 
 static CUresult hook_cuLibraryGetModule(CUmodule *module, CUlibrary library)

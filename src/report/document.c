@@ -44,6 +44,7 @@ static void *take(struct rs_document *document, size_t bytes)
         return NULL;
     }
     taken = document->free;
+    RS_ASSERT(bytes <= document->free_bytes && (uintptr_t)taken % ALIGNMENT == 0);
     document->free += bytes;
     document->free_bytes -= bytes;
     return taken;

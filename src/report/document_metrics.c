@@ -45,6 +45,7 @@ static void put_sample(struct rs_page *page, const struct scope *scope)
     const char *between = "{";
     unsigned long long number = node->number;
 
+    RS_ASSERT(node->value != RS_VALUE_TEXT && object->value == RS_VALUE_OBJECT);
     rs_page_put(page, "%s", node->metric->name);
     for (const struct scope *outer = scope->around->around; outer; outer = outer->around)
         put_labels(page, outer->node, &between);

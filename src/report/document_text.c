@@ -46,6 +46,7 @@ static struct field read_field(const char *at)
 
     field.option = field.name + field.name_length;
     field.after = strchr(field.option, '}') + 1;
+    RS_ASSERT(*at == '{' && field.after > field.option);
     return field;
 }
 

@@ -114,15 +114,24 @@ static void put_value(const struct rs_counter *counter)
 static bool is_event(const struct rs_counter *counter)
 {
     static const char *const names[] = {
-        "failures",   "refusals",      "driver_refusals", "fallbacks",        "waits",
-        "full_waits", "waits_in_vain", "written_before",  "written_past_end", "written_after_free",
-        "unchecked",
+        "refused",          "fallbacks",          "waits",
+        "full_waits",       "waits_in_vain",      "written_before",
+        "written_past_end", "written_after_free", "unchecked",
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
         if (strcmp(counter->name, names[i]) == 0)
             return true;
     return false;
+}
+
+/* True for what went wrong inside, while the program may have got its memory another way: a reader
+ * would take it for errors of the program's. */
+static bool is_inner(const struct rs_counter *counter)
+{
+    return strcmp(counter->name, "failures") == 0 ||
+           strcmp(counter->name, "internal_refusals") == 0 ||
+           strcmp(counter->name, "refusals_expected") == 0;
 }
 
 static bool is_limit(const struct rs_counter *counter)
@@ -138,7 +147,7 @@ static size_t put_resource(const struct rs_report *report, size_t at)
 
     for (; at < report->count && strcmp(report->counters[at].resource, resource) == 0; at++) {
         const struct rs_counter *counter = &report->counters[at];
-        if (is_event(counter) || (!counter->value && !is_limit(counter)))
+        if (is_event(counter) || is_inner(counter) || (!counter->value && !is_limit(counter)))
             continue;
         if (!*between)
             put("  %-11s", resource);

@@ -547,8 +547,10 @@ RS_COLD void rs_oom_refused(int device, enum rs_kind kind, size_t size_bytes)
     bool at_once = rs_config.on_oom != RS_STATISTICS_NONE;
     int error = errno;
 
-    if (device < 0 || device >= RS_DEVICES_MAX || !rs_mode_serving() ||
-        (!at_once && (rs_config.on_oom_given || !rs_publish_is_held())))
+    if (device < 0 || device >= RS_DEVICES_MAX || !rs_mode_serving())
+        return;
+    rs_limit_note_refused(device, kind);
+    if ((!at_once && (rs_config.on_oom_given || !rs_publish_is_held())))
         return;
     if (!rs_mutex_try_lock(&reporting))
         return;

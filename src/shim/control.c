@@ -159,7 +159,7 @@ int rs_control_statistics(int device, int kind, struct rs_control_statistics *st
         .idle_bytes = sums.idle_bytes,
         .free_blocks = sums.free_blocks,
         .limit_bytes = rs_limit_get(device),
-        .refusals = READ(refusals),
+        .refusals = rs_limit_refused(device),
         .driver_allocations = sums.taken.allocations + sums.gone.allocations,
         .driver_frees = sums.taken.frees + sums.gone.frees,
     };

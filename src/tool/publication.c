@@ -121,7 +121,8 @@ static bool is_unused(const struct rs_report *report, const struct rs_counter *c
         return rs_report_value(report, "account", "limit", 0) == 0 &&
                rs_report_value(report, "account", "charged_peak", 0) == 0;
     return is_of(counter, RS_PROGRAM) && !has_stack &&
-           rs_report_value(report, RS_PROGRAM, "allocations", 0) == 0;
+           rs_report_value(report, RS_PROGRAM, "allocations", 0) == 0 &&
+           rs_report_value(report, RS_PROGRAM, "refused", 0) == 0;
 }
 
 static bool has_resources(const struct rs_report *report)

@@ -171,7 +171,7 @@ class Pressure:
             limit = limit_for(live, part, more)
             result = gpu_common.run(command, dict(setting, RMM_LIMIT=limit), 240, environment)
             self.row(name, label, result, live, limit, result.allocations or "",
-                     result.counter("account", "refusals"), self.compared(result, alone))
+                     result.counter("account", "internal_refusals"), self.compared(result, alone))
 
     def compared(self, result, alone):
         why = self.ended(result)

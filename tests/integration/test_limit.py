@@ -117,8 +117,9 @@ class Limit(support.Test):
         counters = {c["name"]: c["value"] for c in stack["counters"] if c["resource"] == "account"}
         self.assertEqual(counters.pop("limit"), 64 * MIB)
         self.assertGreater(counters.pop("charged_peak"), 34 * MIB - 1)
-        self.assertGreater(counters.pop("refusals"), 0)
-        self.assertEqual(set(counters), {"charged", "served", "driver", "managed", "arrays", "vmm",
+        self.assertGreater(counters.pop("internal_refusals"), 0)
+        self.assertGreater(counters.pop("unserved_peak"), MIB)
+        self.assertEqual(set(counters), {"charged", "served", "unserved", "driver", "managed", "arrays", "vmm",
                                          "stream_ordered", "graphs", "stream_ordered_live",
                                          "stream_ordered_blocks", "stream_ordered_allocations"})
         self.assertGreater(counters.pop("stream_ordered_allocations"), 0)

@@ -91,7 +91,7 @@ class ManyCounters(support.Test):
         self.assertEqual(len(counters), len(set(counters)))
         words = set(re.findall(r"\w+(?=\()", self.WORDS)) | {"managed", "virtual", "async", "async_managed", "pinned",
                                                                "account"}
-        self.assertEqual({resource for resource, _ in counters} - {"cuda", "reuse"}, words)
+        self.assertEqual({resource for resource, _ in counters} - {"cuda", "reuse", "program"}, words)
 
     def test_pushed_stacks_without_statistics(self):
         self.assert_same([support.program("outputs"), "pushed"], {"RMM_RESOURCE": "pool(cuda)"})

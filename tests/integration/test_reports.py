@@ -154,10 +154,10 @@ class Reports(support.Test):
         """The pool finds no room once and the block lies in pinned memory, on each device."""
         lines = self.text(settings={"RMM_POOL_MAX_SIZE": "8MiB", "RMM_FALLBACK": "pinned"}, scene="full")
         self.assertEqual(sum(line == "  fallback: fallbacks 1" for line in lines), DEVICES, lines)
-        self.assertEqual(sum(line == "  pool: failures 1" for line in lines), DEVICES, lines)
         for line in lines:
+            self.assertNotRegex(line, r"failures|refusals|refused")  # the program got all it asked for
             if not re.match(r"  \w+: \w+ \d+$", line):
-                self.assertNotRegex(line, r"fallbacks|failures|refusals |waits")
+                self.assertNotRegex(line, r"fallbacks|waits")
 
 
 class Checkers(unittest.TestCase):

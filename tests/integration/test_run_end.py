@@ -18,7 +18,6 @@ from support import ENOUGH_SECONDS, run, until
 TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
 MIB = 1 << 20
-NONE = "; seen without it: none"
 
 
 def child_of(process):
@@ -32,7 +31,7 @@ class Run(support.Test):
 
     def said(self, result):
         """The command's lines, numbers of processes left out."""
-        return [re.sub(r"\[\d+\]", "[PID]", line[len("rmmshim: "):]) for line in result.stderr.splitlines()
+        return [re.sub(r"\(pid \d+\)", "(pid N)", line[len("rmmshim: "):]) for line in result.stderr.splitlines()
                 if line.startswith("rmmshim: ")]
 
     def report(self, *words, **how):
@@ -69,7 +68,7 @@ class NotSeen(Run):
         """Without a setting that gives a stack or a limit."""
         result = self.under("--fail-on-leak", STEPS, "device", 1)
         self.assertEqual(result.status, 1, result)
-        self.assertIn("--fail-on-leak: memory_steps [PID] ended with 1 block not freed on device 0, 1.00 MiB",
+        self.assertIn("--fail-on-leak: memory_steps (pid N) ended with 1 block not freed on GPU 0, 1.00 MiB",
                       self.said(result))
         self.assertEqual(self.under("--fail-on-leak", STEPS, "device", 1, "free").status, 0)
         result, end = self.report(STEPS, "device", 1)
@@ -80,35 +79,35 @@ class NotSeen(Run):
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
         result, end = self.report("--limit", "1GiB", "--fail-over", "1GiB", "sh", "-c", '"$0" device 1; ' + lost, STEPS)
         self.assertEqual((result.status, len(end["processes"]), end["incomplete"]), (1, 1, True), result)
-        self.assertIn("not checked: 1 process that was served did not reach this command", self.said(result))
+        self.assertIn("not checked: 1 process that rmmshim served did not reach this command", self.said(result))
 
 
 class Lines(Run):
+    NO_DRIVER = "true did not use CUDA: libcuda.so.1, NVIDIA's driver, cannot be loaded here"
+
     def test_what_a_process_took(self):
         result = self.under("--limit", "200MiB", STEPS, "device", 100, "free", "device", 300, "device", 50)
         self.assertEqual(self.said(result), [
-            "memory_steps [PID] device 0: peak 100 of 200 MiB limit (50 %), 1 refused, 2 allocations, waited 0 ms for "
-            "the GPU",
-            "1 process used CUDA through rmmshim" + NONE])
+            "memory_steps (pid N), GPU 0: used up to 100 MiB, held up to 100 MiB of its 200 MiB limit; 1 out-of-memory error"])
 
     def test_without_a_limit(self):
         result = self.under("--pool-size", "64MiB", STEPS, "device", 1)
-        self.assertIn("device 0: peak 64.0 MiB, 0 refused, 1 allocation, waited", self.said(result)[0])
+        self.assertIn("GPU 0: used up to 1.00 MiB, held up to 64.0 MiB; no out-of-memory errors", self.said(result)[0])
 
     def test_however_it_ends(self):
         for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
             with self.subTest(number):
                 result = self.under("--limit", "1GiB", "sh", "-c", '"$0" device 100; kill -%d $$' % number, STEPS)
                 self.assertEqual(result.status, -number, result)
-                self.assertIn("peak 100 MiB of 1.00 GiB limit (10 %)", self.said(result)[0])
+                self.assertIn("used up to 100 MiB, held up to 100 MiB of its 1.00 GiB limit; no", self.said(result)[0])
 
     def test_the_eight_highest_peaks(self):
         result = self.under("--limit", "1GiB", "sh", "-c",
                             'for i in 6 14 2 18 4 16 20 8 10 12; do "$0" device $i; done', STEPS)
         lines = self.said(result)
-        self.assertEqual([re.search(r"peak (\d+)", line).group(1) for line in lines[:8]],
+        self.assertEqual([re.search(r"used up to (\d+)", line).group(1) for line in lines[:8]],
                          [str(mib) for mib in range(20, 4, -2)])
-        self.assertEqual(lines[8:], ["and 2 more", "10 processes used CUDA through rmmshim" + NONE])
+        self.assertEqual(lines[8:], ["and 2 more processes"])
 
     def test_quiet(self):
         result = self.under("--quiet", "--limit", "1GiB", STEPS, "device", 100)
@@ -116,17 +115,16 @@ class Lines(Run):
 
     def test_why_none_used_it(self):
         self.assertEqual(self.said(self.under("--limit", "1GiB", "true")),
-                         ["no process used CUDA through rmmshim" + NONE])
+                         ["true did not use CUDA, so rmmshim had nothing to do"])
         self.assertEqual(self.said(self.under(STEPS, "device", 1)),
-                         ["no process used CUDA through rmmshim (no setting gives a stack or a limit)" + NONE])
+                         ["nothing was served, since no setting asks for a pool or a limit ('rmmshim run --help' lists "
+                          "the settings)"])
         if not support.has_driver():
-            self.assertEqual(self.said(self.under("--limit", "1GiB", "true",
-                                                  settings={"LD_LIBRARY_PATH": self.folder}))[0],
-                             "no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE)
+            self.assertEqual(self.said(self.under("--limit", "1GiB", "true", settings={"LD_LIBRARY_PATH": self.folder})),
+                             [self.NO_DRIVER])
         for only, shown in (("memory_stpes", "memory_stpes"), ("tr\x1bain", "tr?ain"), ("x" * 100, "x" * 63 + "...")):
             self.assertEqual(self.said(self.under("--limit", "1GiB", "--only", only, STEPS, "device", 1)),
-                             ["no process used CUDA through rmmshim (RMM_ONLY=%s names no program that used CUDA)" % shown +
-                              NONE])
+                             ["nothing was served: RMM_ONLY=%s names no program that used CUDA" % shown])
 
     def test_a_driver_that_ends_who_loads_it(self):
         """`run` does not load it into itself; and an alarm ends one that hangs, though `run` blocks signals."""
@@ -141,7 +139,7 @@ class Lines(Run):
                     self.skipTest("no compiler here")
                 result = self.under("--limit", "1GiB", "true", settings={"LD_LIBRARY_PATH": self.folder})
                 self.assertEqual((result.status, self.said(result)),
-                                 (0, ["no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE]))
+                                 (0, [self.NO_DRIVER]))
 
     def test_a_static_pie(self):
         source, program = self.path("static.c"), self.path("static")
@@ -168,7 +166,7 @@ class Lines(Run):
             self.wait_for_look(process.pid)
             self.wait_for_look(process.pid)
             stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
-            self.assertIn("sh [PID] (%s)" % reason, self.said(support.Result(process.returncode, stdout, stderr))[-1])
+            self.assertIn("NOT covered: sh (pid N): " + reason, self.said(support.Result(process.returncode, stdout, stderr))[-1])
 
     def test_seen_without_it(self):
         """A child whose environment is empty, and one that has lost its parent."""
@@ -188,15 +186,14 @@ class Lines(Run):
                         file.write(b"\n")
                 stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)), [
-                    "no process used CUDA through rmmshim; seen without it: memory_steps [PID] (it was started without "
-                    "LD_PRELOAD)"])
+                    "NOT covered: memory_steps (pid N): it was started without LD_PRELOAD"])
                 row, = json_schema.read(self.path("json"), "run.json")["unserved"]
                 self.assertEqual((row["program"], row["reason"]), ("memory_steps", "it was started without LD_PRELOAD"))
 
     def test_who_is_left_out_is_not_missed(self):
         """Under --only, of those that are named alone."""
-        for only, said in (("sh", " (RMM_ONLY=sh names no program that used CUDA)" + NONE),
-                           ("sh,memory_st*", "; seen without it: memory_steps [PID] (it was started without LD_PRELOAD)")):
+        for only, said in (("sh", "nothing was served: RMM_ONLY=sh names no program that used CUDA"),
+                           ("sh,memory_st*", "NOT covered: memory_steps (pid N): it was started without LD_PRELOAD")):
             with self.subTest(only):
                 process = subprocess.Popen([TOOL, "run", "--limit", "1GiB", "--only", only, "sh", "-c",
                                             'env -u LD_PRELOAD "$0"; true', STEPS], env=support.environment(preload=[]),
@@ -207,13 +204,13 @@ class Lines(Run):
                 self.wait_for_look(process.pid)
                 stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)),
-                                 ["no process used CUDA through rmmshim" + said])
+                                 [said])
 
     def test_hostile_names(self):
         name = self.path("a\x1b[2J\"b\u202e\u009b")
         os.symlink(STEPS, name)
         result, report = self.report("--limit", "1GiB", name, "device", 1)
-        self.assertTrue(self.said(result)[0].startswith('a?[2J"b?? [PID] device 0'), result)
+        self.assertTrue(self.said(result)[0].startswith('a?[2J"b?? (pid N), GPU 0'), result)
         self.assertEqual(report["processes"][0]["program"], 'a?[2J"b??')
 
     def test_nobody_reads_it(self):
@@ -234,9 +231,9 @@ class Json(Run):
         self.assertEqual((process["program"], process["ended"]), ("memory_steps", True))
         device, = process["devices"]
         self.assertEqual({name: value for name, value in device.items() if name != "waited_nanoseconds"},
-                         {"device": 0, "peak_bytes": 100 * MIB, "requested_peak_bytes": 100 * MIB,
-                          "limit_bytes": 200 * MIB, "refusals": 1, "allocations": 2, "live_bytes": 50 * MIB,
-                          "live_blocks": 1})
+                         {"device": 0, "used_peak_bytes": 100 * MIB, "held_peak_bytes": 100 * MIB, "spilled_peak_bytes": 0,
+                          "limit_bytes": 200 * MIB, "refused": 1, "internal_refusals": 2, "allocations": 2,
+                          "unfreed_bytes": 50 * MIB, "unfreed_blocks": 1})
 
     def test_a_signal(self):
         result, report = self.report("sh", "-c", "kill -9 $$")
@@ -261,8 +258,58 @@ class Json(Run):
             script = 'setsid "$0" < "$1/in" > "$1/out" 2>&- & read answer < "$1/out"'
             result, report = self.report("--limit", "1GiB", "--fail-on-leak", "sh", "-c", script, STEPS, self.folder)
         process, = report["processes"]
-        self.assertEqual((process["ended"], process["devices"][0]["peak_bytes"]), (False, 8 * MIB), result)
+        self.assertEqual((process["ended"], process["devices"][0]["used_peak_bytes"]), (False, 8 * MIB), result)
         self.assertEqual(result.status, 0, result)
+
+
+class Numbers(Run):
+    """What the program used and was refused, and not what happened inside."""
+
+    def device(self, *words, **how):
+        result, report = self.report(*words, **how)
+        process, = report["processes"]
+        return result, process["devices"][0]
+
+    def test_an_error_that_the_program_never_saw(self):
+        """The device's stack is refused, and managed memory serves instead."""
+        result, device = self.device("--limit", "64MiB", "--fallback", "managed", STEPS, "device", 60, "device", 60)
+        self.assertEqual((result.stdout, device["refused"]), ("", 0), result)
+        self.assertGreater(device["internal_refusals"], 0)
+        self.assertEqual((device["used_peak_bytes"], device["spilled_peak_bytes"]), (120 * MIB, 60 * MIB))
+        self.assertIn("GPU 0: used up to 120 MiB, held up to 60.0 MiB of its 64.0 MiB limit, spilled up to 60.0 MiB; "
+                      "no out-of-memory errors", self.said(result)[0])
+
+    def test_each_error_that_it_saw(self):
+        """Once each, whoever refused: the limit, the driver, a pool's maximum; served or not."""
+        small = {"HOSTCUDA_MEMORY": "256MiB"}
+        for words, more in ((["--limit", "64MiB"], None), (["--pool-size", "0"], small), (["--pool-max-size", "64MiB"], None),
+                            (["--limit", "64MiB", "--hooks", "managed"], None), (["--control", "calls"], small),
+                            (["--pool-size", "0", "--limit", "64MiB"], None)):
+            with self.subTest(words):
+                result, device = self.device(*words, STEPS, "device", 300, "device", 10, "device", 300, settings=more)
+                self.assertEqual((result.stdout.count("device 300"), device["refused"]), (2, 2), result)
+                self.assertIn("; 2 out-of-memory errors", self.said(result)[0])
+
+    def test_a_request_in_the_order_of_a_stream(self):
+        result, device = self.device("--limit", "64MiB", STEPS, "ordered", 300, "ordered", 10)
+        self.assertEqual((device["refused"], device["used_peak_bytes"]), (1, 10 * MIB), result)
+
+    def test_pinned_memory(self):
+        result, device = self.device("--pinned-pool-size", "0", STEPS, "device", 1, "pinned", 300,
+                                     settings={"HOSTCUDA_HOST_MEMORY": "128MiB"})
+        self.assertEqual((device["refused"], device["used_peak_bytes"]), (1, MIB), result)
+
+    def test_used_and_held_are_two(self):
+        """A pool holds more than the program uses."""
+        for over, status in (("500MiB", 0), ("64MiB", 0), ("63MiB", 1)):
+            result, device = self.device("--pool-size", "512MiB", "--fail-over", over, STEPS, "device", 64)
+            self.assertEqual((result.status, device["used_peak_bytes"], device["held_peak_bytes"]),
+                             (status, 64 * MIB, 512 * MIB), result)
+
+    def test_what_is_not_served_is_used_too(self):
+        result, device = self.device("--limit", "1GiB", "--hooks", "managed", "--fail-over", "99MiB", STEPS, "device", 100,
+                                     "free", "device", 50)
+        self.assertEqual((result.status, device["used_peak_bytes"]), (1, 100 * MIB), result)
 
 
 class Checks(Run):
@@ -271,20 +318,19 @@ class Checks(Run):
             with self.subTest(size):
                 result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100)
                 self.assertEqual(result.status, status, result)
-                self.assertEqual(self.said(result), ["--fail-over %s: memory_steps [PID] took 100 MiB of device 0" %
+                self.assertEqual(self.said(result), ["--fail-over %s: memory_steps (pid N) used up to 100 MiB of GPU 0" %
                                                      size] * status)
 
     def test_a_share_of_what_is_not_known(self):
         """The driver does not tell how much memory the device has: that fails the check, and is said."""
-        for size, status, said in (("50%", 1, ["--fail-over 50%: the memory of device 0 is not known, so a share of it "
-                                               "is not either"]), ("1GiB", 0, [])):
+        for size, status, said in (("50%", 1, ["--fail-over 50%: it is not known how much memory GPU 0 has"]), ("1GiB", 0, [])):
             with self.subTest(size):
                 result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100,
                                     settings={"HOSTCUDA_FAULT": "cuDeviceTotalMem:code=999"})
                 self.assertEqual((result.status, self.said(result)), (status, said), result)
 
     def test_fail_on_leak(self):
-        leak = "--fail-on-leak: memory_steps [PID] ended with 2 blocks not freed on device 0, 102 MiB"
+        leak = "--fail-on-leak: memory_steps (pid N) ended with 2 blocks not freed on GPU 0, 102 MiB"
         for steps, said in ((["device", 100, "free"], []), (["device", 100, "reset"], []),
                             (["device", 100, "device", 2], [leak])):
             with self.subTest(steps):
@@ -318,13 +364,22 @@ class FindMin(Run):
         result, report = self.report("--find-min", "sh", "-c", self.SUCCEEDS, STEPS)
         lines = self.said(result)
         self.assertEqual(result.status, 0, result)
-        self.assertEqual(lines[:3], ["no limit: succeeds with a peak of 130 MiB", "limit 130 MiB: succeeds",
+        self.assertEqual(lines[:3], ["no limit: succeeds; used up to 130 MiB, held up to 130 MiB", "limit 130 MiB: succeeds",
                                      "limit 64.0 MiB: fails with status 1"])
         self.assertEqual(lines[-1], "the smallest limit with which it succeeds is 130 MiB (%d runs)" %
                          (len(lines) - 1))
         self.assertEqual((report["smallest_limit_bytes"], report["runs"]), (130 * MIB, len(lines) - 1))
         process, = report["processes"]
-        self.assertEqual((process["devices"][0]["peak_bytes"], report["exit_status"]), (130 * MIB, 0))
+        self.assertEqual((process["devices"][0]["used_peak_bytes"], report["exit_status"]), (130 * MIB, 0))
+
+    def test_a_pool_does_not_decide_it(self):
+        """What is found is what the program needs, and not the size of a pool that is larger."""
+        result, report = self.report("--find-min", "--pool-size", "1GiB", "sh", "-c", self.SUCCEEDS, STEPS)
+        self.assertEqual(report["smallest_limit_bytes"], 130 * MIB, result)
+        self.assertIn("(with a pool that begins empty; ", self.said(result)[-1])
+        result, report = self.report("--find-min", "--pool-size", "16MiB", "sh", "-c", self.SUCCEEDS, STEPS)
+        self.assertLess(report["smallest_limit_bytes"], 200 * MIB, result)
+        self.assertNotIn("begins empty", result.stderr)
 
     def test_less_than_the_peak(self):
         """A program that makes do with less."""
@@ -358,7 +413,7 @@ class FindMin(Run):
 
     def test_what_cannot_be_found(self):
         for script, status, said in (("exit 4", 4, "it fails without a limit"),
-                                     ("true", 1, "no process took memory of a device through rmmshim"),
+                                     ("true", 1, "no process took GPU memory through rmmshim"),
                                      ('"$0" device 5; test "$RMM_LIMIT" = 64TiB', 1, "it fails with every limit")):
             with self.subTest(script):
                 result = self.under("--find-min", "sh", "-c", script, STEPS)

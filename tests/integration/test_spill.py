@@ -80,21 +80,21 @@ class Spill(support.Test):
                     self.assertEqual(self.moved(stdout)[2], MANY + FEWER)
                     self.assertEqual(counters["prefetch", "prefetches"], MANY + FEWER)
                     self.assertEqual(counters["prefetch", "prefetched"], (MANY + FEWER) * MIB)
-                    self.assertEqual(counters["prefetch", "refusals"], 0)
+                    self.assertEqual(counters["prefetch", "internal_refusals"], 0)
 
     def test_only_managed_blocks_are_prefetched(self):
         stdout, counters = self.spill({"RMM_FALLBACK": "managed", "RMM_PREFETCH": "1"})
         self.assert_right(stdout)
         self.assertEqual(counters["prefetch", "prefetches"], counters["fallback", "fallbacks"])
-        self.assertEqual(counters["prefetch", "refusals"], MANY + FEWER - counters["fallback", "fallbacks"])
+        self.assertEqual(counters["prefetch", "internal_refusals"], MANY + FEWER - counters["fallback", "fallbacks"])
 
     def test_device_memory_can_be_left_free(self):
         stdout, counters = self.spill({"RMM_RESOURCE": "fallback(headroom(cuda, headroom=16MiB), managed)"})
         self.assert_right(stdout)
         first = self.places(stdout)[0]
         self.assertIn(first[0], range(ROOM - 16 - 4, ROOM - 16 + 1))
-        self.assertGreater(counters["headroom", "refusals"], 0)
-        self.assertEqual(counters["cuda", "driver_refusals"], 0)
+        self.assertGreater(counters["headroom", "internal_refusals"], 0)
+        self.assertEqual(counters["cuda", "internal_refusals"], 0)
 
     def test_managed_memory_with_headroom(self):
         stdout, counters = self.spill({"RMM_RESOURCE": "headroom(pool(managed), headroom=16MiB)"})

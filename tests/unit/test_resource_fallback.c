@@ -111,7 +111,7 @@ TEST(the_second_serves_what_the_first_cannot)
     assert_int_equal(counter(&sides, "live_second"), 4 * MIB);
     assert_int_equal(counter(&sides, "live_second_blocks"), 1);
     assert_int_equal(counter(&sides, "fallbacks"), 1);
-    assert_int_equal(counter(&sides, "refusals"), 1);
+    assert_int_equal(counter(&sides, "internal_refusals"), 1);
     give(&sides, &second);
     give(&sides, &first);
     give(&sides, &small);

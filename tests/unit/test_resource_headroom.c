@@ -124,7 +124,7 @@ TEST(device_memory_stays_free)
     assert_int_equal(take(&stack, 1, &block), CUDA_SUCCESS);
     give(&stack, &block);
     assert_int_equal(take(&stack, SIZE_MAX, &block), CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(counter(&stack, "refusals"), 3);
+    assert_int_equal(counter(&stack, "internal_refusals"), 3);
     assert_int_equal(placing.count, 0);
     end(&stack);
 }

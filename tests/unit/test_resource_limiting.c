@@ -64,7 +64,7 @@ TEST(serves_up_to_the_limit_and_no_byte_more)
     assert_int_equal(counter(&stack, "live"), 10 * MIB);
     assert_int_equal(counter(&stack, "live_peak"), 10 * MIB);
     assert_int_equal(counter(&stack, "limit"), 10 * MIB);
-    assert_int_equal(counter(&stack, "refusals"), 2);
+    assert_int_equal(counter(&stack, "internal_refusals"), 2);
     end_limiting(&stack);
 }
 
@@ -103,7 +103,7 @@ TEST(a_refusal_upstream_is_not_counted)
     assert_int_equal(take(&stack, 2 * MIB, &allocation), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(counter(&stack, "live"), 0);
     assert_int_equal(counter(&stack, "live_peak"), 0);
-    assert_int_equal(counter(&stack, "refusals"), 0); /* not by the limit */
+    assert_int_equal(counter(&stack, "internal_refusals"), 0); /* not by the limit */
     end_limiting(&stack);
 }
 
@@ -121,7 +121,7 @@ TEST(held_memory_is_within_the_limit_too)
     assert_int_equal(counter(&stack, "live"), 4 * MIB);
     assert_int_equal(rs_mr_allocate_with(stack.mr, 2 * MIB, NULL, RS_EFFORT_HELD, &none),
                      CUDA_ERROR_NOT_READY);
-    assert_int_equal(counter(&stack, "refusals"), 0);
+    assert_int_equal(counter(&stack, "internal_refusals"), 0);
     assert_int_equal(rs_mr_allocate_with(stack.mr, 2 * MIB, NULL, RS_EFFORT_LITTLE, &none),
                      CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(rs_mr_deallocate(stack.mr, &allocation, NULL), CUDA_SUCCESS);

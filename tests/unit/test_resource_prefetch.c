@@ -106,7 +106,7 @@ TEST(a_refusal_is_no_error)
         allocation = take(&stack, MIB);
         give(&stack, &allocation);
     }
-    assert_int_equal(counter(&stack, "refusals"), 3);
+    assert_int_equal(counter(&stack, "internal_refusals"), 3);
     assert_int_equal(counter(&stack, "prefetches"), 0);
     end(&stack);
 }

@@ -285,7 +285,7 @@ static void fallback_report(struct rs_mr *mr, struct rs_report *report)
         ADD(blocks[side], LIVE, COUNT, fallback->sides[side].live_count);
     }
     ADD("fallbacks", TOTAL, COUNT, fallback->fallbacks);
-    ADD("refusals", TOTAL, COUNT, fallback->refusals);
+    ADD("internal_refusals", TOTAL, COUNT, fallback->refusals);
     ADD("refusals_expected", TOTAL, COUNT, fallback->skips);
 #undef ADD
 }

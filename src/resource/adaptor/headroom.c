@@ -195,7 +195,7 @@ static void headroom_report(struct rs_mr *mr, struct rs_report *report)
                         headroom->field)
     ADD("preferred_on_device", BYTES, on_device_bytes);
     ADD("preferred_on_host", BYTES, on_host_bytes);
-    ADD("refusals", COUNT, refusals);
+    ADD("internal_refusals", COUNT, refusals);
 #undef ADD
 }
 

@@ -124,7 +124,7 @@ static void limiting_report(struct rs_mr *mr, struct rs_report *report)
     rs_report_add_field(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, limiting->live_bytes);
     rs_report_add_field(report, name, "live_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
                         limiting->peak_bytes);
-    rs_report_add_field(report, name, "refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+    rs_report_add_field(report, name, "internal_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                         limiting->refusals);
 }
 

@@ -151,7 +151,7 @@ static void prefetch_report(struct rs_mr *mr, struct rs_report *report)
                         prefetch->field)
     ADD("prefetches", COUNT, prefetches);
     ADD("prefetched", BYTES, prefetched_bytes);
-    ADD("refusals", COUNT, refusals);
+    ADD("internal_refusals", COUNT, refusals);
 #undef ADD
 }
 

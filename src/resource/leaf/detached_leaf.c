@@ -275,7 +275,7 @@ static void detached_report(struct rs_mr *mr, struct rs_report *report)
                         leaf->allocations);
     rs_report_add_field(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                         leaf->deallocations);
-    rs_report_add_field(report, name, "driver_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+    rs_report_add_field(report, name, "internal_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                         leaf->failures);
 }
 

@@ -222,7 +222,8 @@ static void simulated_report(struct rs_mr *mr, struct rs_report *report)
     rs_report_add(report, name, "allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                   simulated->allocations);
     rs_report_add(report, name, "frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT, simulated->deallocations);
-    rs_report_add(report, name, "refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT, simulated->failures);
+    rs_report_add(report, name, "internal_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  simulated->failures);
     rs_mutex_unlock(&simulated->lock);
 }
 

@@ -142,7 +142,7 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
     ADD_FIELD("moved", TOTAL, BYTES, vm->moved_granules, (int64_t)vm->granule_bytes);
     ADD_FIELD("driver_allocations", TOTAL, COUNT, vm->driver_allocations, 1);
     ADD_FIELD("driver_frees", TOTAL, COUNT, vm->driver_frees, 1);
-    ADD_FIELD("driver_refusals", TOTAL, COUNT, vm->driver_refusals, 1);
+    ADD_FIELD("internal_refusals", TOTAL, COUNT, vm->driver_refusals, 1);
     ADD_FIELD("allocations", TOTAL, COUNT, vm->allocations, 1);
     ADD_FIELD("failures", TOTAL, COUNT, vm->failures, 1);
     rs_mutex_unlock(&vm->lock);

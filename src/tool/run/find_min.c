@@ -2,6 +2,9 @@
 #include "tool/run/find_min.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/size.h"
+#include "config/variables.h"
 #include "tool/run/end.h"
 #include "tool/run/job.h"
 #include "tool/tool.h"
@@ -22,6 +25,7 @@ struct search {
     struct parent_result result; /* of the latest run */
     unsigned runs;
     size_t fails_bytes, succeeds_bytes; /* the limits known to be too small and enough */
+    bool empty_pools;                   /* pools that would decide the result begin empty */
 };
 
 /* False when the program could not be started, or the user wants an end. */
@@ -71,26 +75,67 @@ static bool try_limit(struct search *search, size_t limit_bytes)
     return true;
 }
 
-static size_t highest_peak(const struct summary *summary)
+static size_t highest(const struct summary *summary,
+                      uint64_t (*peak_of)(const struct summary_process *process))
 {
     uint64_t peak = 0;
 
     for (size_t i = 0; i < summary->count; i++)
-        peak = rs_max(peak, summary_peak(&summary->processes[i]));
+        peak = rs_max(peak, peak_of(&summary->processes[i]));
     return peak;
 }
 
-/* Finds a limit that suffices: the peak of the first run, or more where runs differ. */
-static bool find_upper(struct search *search, size_t peak_bytes)
+static size_t highest_total(const struct summary *summary)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < summary->count; i++)
+        for (size_t j = 0; j < summary->processes[i].device_count; j++)
+            total = rs_max(total, summary->processes[i].devices[j].total_bytes);
+    return total;
+}
+
+/* A pool that takes more at its beginning than the program ever uses would be all that the search
+ * finds: a limit below it is a bad setting.  In the limited runs such pools begin empty. */
+static bool empty_pools(struct search *search, const struct summary *summary, size_t used_bytes)
+{
+    static const enum rs_variable_index pools[] = {RS_VARIABLE_POOL_SIZE,
+                                                   RS_VARIABLE_MANAGED_POOL_SIZE};
+    size_t total_bytes = highest_total(summary);
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(pools); i++) {
+        const char *name = rs_variables[pools[i]].option.name, *text = getenv(name), *at, *reason;
+        struct rs_size size;
+        if (!text || !rs_size_parse(text, text + strlen(text), &size, &at, &reason) ||
+            rs_size_resolve(size, total_bytes, total_bytes) <= used_bytes)
+            continue;
+        if (!search->options->is_quiet)
+            tool_say("%s=%s is more than the program uses: the search has the pool begin empty",
+                     name, text);
+        if (setenv(name, "0", 1) != 0) {
+            tool_say("%s: %s", name, strerror(errno));
+            return false;
+        }
+        search->empty_pools = true;
+    }
+    return true;
+}
+
+/* Finds a limit that suffices: what the program used in the first run, else what was held for it,
+ * or more where runs differ. */
+static bool find_upper(struct search *search, size_t used_bytes, size_t held_bytes)
 {
     size_t limit_bytes;
 
-    if (!rs_round_up(peak_bytes, STEP_BYTES, &limit_bytes))
+    if (!rs_round_up(held_bytes, STEP_BYTES, &held_bytes) ||
+        !rs_round_up(used_bytes, STEP_BYTES, &limit_bytes))
         return false;
     for (int i = 0; i < RAISES_MAX && !search->succeeds_bytes; i++) {
         if (!try_limit(search, limit_bytes))
             return false;
-        limit_bytes = rs_round_down(limit_bytes + limit_bytes / 4, STEP_BYTES) + STEP_BYTES;
+        limit_bytes = i == 0 && limit_bytes < held_bytes
+                          ? held_bytes
+                          : rs_round_down(limit_bytes + limit_bytes / 4, STEP_BYTES) + STEP_BYTES;
     }
     return true;
 }
@@ -129,8 +174,9 @@ static int say_found(const struct search *search, struct run_outcome *first)
                  rs_size_format_short(search->fails_bytes, text));
         return TOOL_FINDING;
     }
-    tool_say("the smallest limit with which it succeeds is %s (%u runs)",
-             rs_size_format_short(search->succeeds_bytes, text), search->runs);
+    tool_say("the smallest limit with which it succeeds is %s (%s%u runs)",
+             rs_size_format_short(search->succeeds_bytes, text),
+             search->empty_pools ? "with a pool that begins empty; " : "", search->runs);
     first->smallest_limit_bytes = search->succeeds_bytes;
     first->runs = search->runs;
     return run_end(search->options, search->program, first);
@@ -139,16 +185,20 @@ static int say_found(const struct search *search, struct run_outcome *first)
 /* After the first run, which succeeded. */
 static int search_from(struct search *search, struct run_outcome *first)
 {
-    size_t peak_bytes = highest_peak(&first->summary);
-    char text[RS_SIZE_TEXT_BYTES];
+    size_t used_bytes = highest(&first->summary, summary_used_peak);
+    size_t held_bytes = highest(&first->summary, summary_held_peak);
+    char used[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
 
-    if (!peak_bytes) {
-        tool_say("--find-min: no process took memory of a device through rmmshim");
+    if (!held_bytes) {
+        tool_say("--find-min: no process took GPU memory through rmmshim");
         return TOOL_FINDING;
     }
     if (!search->options->is_quiet)
-        tool_say("no limit: succeeds with a peak of %s", rs_size_format_short(peak_bytes, text));
-    if (!find_upper(search, peak_bytes) || (search->succeeds_bytes && !bisect(search)))
+        tool_say("no limit: succeeds; used up to %s, held up to %s",
+                 rs_size_format_short(used_bytes, used), rs_size_format_short(held_bytes, held));
+    if (!empty_pools(search, &first->summary, used_bytes) ||
+        !find_upper(search, rs_max(used_bytes, 1), held_bytes) ||
+        (search->succeeds_bytes && !bisect(search)))
         return give_up(search);
     return say_found(search, first);
 }

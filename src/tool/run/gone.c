@@ -70,12 +70,12 @@ static bool claim(struct rs_output *output, const struct rs_publication *head)
     return result == 0;
 }
 
-/* A report of the process's own has no counters of the page alone. */
+/* A report of the process's own has of the program's counters what it was refused. */
 static void copy_reported(struct rs_report *to, const struct rs_report *from)
 {
     for (size_t i = 0; i < from->count; i++) {
         const struct rs_counter *counter = &from->counters[i];
-        if (strcmp(counter->resource, RS_PROGRAM) != 0)
+        if (strcmp(counter->resource, RS_PROGRAM) != 0 || strcmp(counter->name, "refused") == 0)
             rs_report_add(to, counter->resource, counter->name, counter->kind, counter->unit,
                           counter->value);
     }

@@ -4,6 +4,7 @@
 #include "base/arithmetic.h"
 #include "context/block_counts.h"
 #include "tool/publication.h"
+#include "tool/usage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,6 @@
 enum { FIRST_CAPACITY = 16 };
 
 /* ---- a device ---- */
-
-static uint64_t value(const struct rs_reported_stack *stack, const char *resource, const char *name)
-{
-    return rs_report_value(&stack->report, resource, name, 0);
-}
 
 static struct summary_device *device_of(struct summary_process *process, int number)
 {
@@ -36,18 +32,21 @@ static struct summary_device *device_of(struct summary_process *process, int num
 static void add_stack(struct summary_device *device, const struct rs_reported_stack *stack,
                       const struct rs_published_stack *from)
 {
-    uint64_t requested =
-        rs_max(value(stack, RS_PROGRAM, "peak"), value(stack, RS_PROGRAM, "past_peak"));
+    struct usage usage = usage_of(&stack->report);
 
-    device->peak_bytes = rs_max(device->peak_bytes, value(stack, "account", "charged_peak"));
-    device->limit_bytes = rs_max(device->limit_bytes, value(stack, "account", "limit"));
-    device->refusals += value(stack, "account", "refusals");
-    device->allocations += value(stack, RS_PROGRAM, "allocations");
-    device->live_bytes += value(stack, RS_PROGRAM, "live");
-    device->live_blocks += value(stack, RS_PROGRAM, "live_allocations");
-    device->waited_ns += value(stack, "reuse", "waited");
-    if (stack->kind != RS_KIND_PINNED)
-        device->requested_peak_bytes += requested;
+    device->limit_bytes = rs_max(device->limit_bytes, usage.limit);
+    device->refused += usage.refusals;
+    device->internal_refusals += usage.internal_refusals;
+    device->allocations += usage.allocations;
+    device->unfreed_bytes += rs_report_value(&stack->report, RS_PROGRAM, "live", 0);
+    device->unfreed_blocks += usage.live_allocations;
+    device->waited_ns += rs_report_value(&stack->report, "reuse", "waited", 0);
+    if (stack->kind != RS_KIND_PINNED) {
+        device->used_peak_bytes += usage.peak;
+        device->spilled_peak_bytes += usage.spilled_peak;
+        if (stack->kind == RS_KIND_DEVICE) /* managed memory is charged there, too */
+            device->held_peak_bytes = usage.held_peak;
+    }
     if (from)
         device->total_bytes = rs_max(device->total_bytes, from->device_total_bytes);
 }
@@ -113,11 +112,20 @@ void summary_clear(struct summary *summary)
     *summary = (struct summary){.count = 0};
 }
 
-uint64_t summary_peak(const struct summary_process *process)
+uint64_t summary_used_peak(const struct summary_process *process)
 {
     uint64_t peak = 0;
 
     for (size_t i = 0; i < process->device_count; i++)
-        peak = rs_max(peak, process->devices[i].peak_bytes);
+        peak = rs_max(peak, process->devices[i].used_peak_bytes);
+    return peak;
+}
+
+uint64_t summary_held_peak(const struct summary_process *process)
+{
+    uint64_t peak = 0;
+
+    for (size_t i = 0; i < process->device_count; i++)
+        peak = rs_max(peak, process->devices[i].held_peak_bytes);
     return peak;
 }

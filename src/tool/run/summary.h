@@ -12,13 +12,16 @@
 /* What one process did on one device.  Counts are of all kinds of memory. */
 struct summary_device {
     int device;
-    uint64_t peak_bytes;           /* most that it had taken from the driver */
-    uint64_t requested_peak_bytes; /* most that the program had allocated, pinned memory left out */
-    uint64_t limit_bytes;          /* 0: none */
-    uint64_t total_bytes;          /* of the device; 0: not known */
-    uint64_t refusals, allocations;
+    uint64_t used_peak_bytes;    /* most that the program had allocated, pinned memory left out */
+    uint64_t held_peak_bytes;    /* most that was taken from the driver for it */
+    uint64_t spilled_peak_bytes; /* of what is used: most that did not fit on the device */
+    uint64_t limit_bytes;        /* 0: none */
+    uint64_t total_bytes;        /* of the device; 0: not known */
+    uint64_t refused;            /* out-of-memory errors that the program received */
+    uint64_t internal_refusals;  /* as in tool/usage.h */
+    uint64_t allocations;
     uint64_t waited_ns;
-    uint64_t live_bytes, live_blocks; /* allocated and not freed */
+    uint64_t unfreed_bytes, unfreed_blocks; /* allocated by the program, served and not freed */
 };
 
 struct summary_process {
@@ -48,5 +51,6 @@ bool summary_is_incomplete(const struct summary *summary);
 /* Empties it and frees its memory. */
 void summary_clear(struct summary *summary);
 
-/* The highest peak of a process on any device. */
-uint64_t summary_peak(const struct summary_process *process);
+/* The most that the program of a process used, and that was held for it, on any device. */
+uint64_t summary_used_peak(const struct summary_process *process);
+uint64_t summary_held_peak(const struct summary_process *process);
