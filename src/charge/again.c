@@ -46,23 +46,22 @@ bool rs_again_host(CUresult result, size_t size_bytes, uint64_t *deadline_ns)
     return reclaim(result, RS_AGAIN_CURRENT, refusal, deadline_ns);
 }
 
-static CUresult count_refused(enum rs_kind kind, int device, enum rs_memory memory)
+static CUresult count_refused(int device, enum rs_memory memory)
 {
     if (!rs_mode_serving())
         return CUDA_ERROR_OUT_OF_MEMORY;
     device = device_of(device, memory);
-    if (device >= 0 && device < RS_DEVICES_MAX)
-        rs_limit_note_refused(device, kind);
+    rs_limit_note_refused(device);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 RS_COLD CUresult rs_again_refused(int device)
 {
-    return count_refused(RS_KIND_DEVICE, device, RS_MEMORY_DEVICE);
+    return count_refused(device, RS_MEMORY_DEVICE);
 }
 
 RS_COLD CUresult rs_again_refused_host(size_t size_bytes)
 {
     (void)size_bytes;
-    return count_refused(RS_KIND_PINNED, RS_AGAIN_CURRENT, RS_MEMORY_HOST);
+    return count_refused(RS_AGAIN_CURRENT, RS_MEMORY_HOST);
 }

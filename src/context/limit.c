@@ -29,9 +29,9 @@ struct device_limit {
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
     /* What the program has of all this as requested, of the driver's pools their blocks alone. */
     _Atomic size_t unserved_bytes, peak_unserved_bytes;
-    _Atomic uint64_t refused[RS_KINDS]; /* out-of-memory errors that the program received */
-    struct rs_job_share share;          /* the account's, once it is joined */
-    _Atomic unsigned joining;           /* enum joining */
+    _Atomic uint64_t refused;  /* out-of-memory errors that the program received */
+    struct rs_job_share share; /* the account's, once it is joined */
+    _Atomic unsigned joining;  /* enum joining */
     _Atomic unsigned resolved; /* enum resolved: RMM_LIMIT, unless rs_limit_set came first */
 };
 
@@ -338,33 +338,23 @@ bool rs_limit_follows(void)
 
 /* ---- what the program is told ---- */
 
-static bool has_stacks(int device, enum rs_kind kind)
-{
-    return rs_block_counts_devices(kind) & (uint64_t)1 << device;
-}
-
-RS_COLD void rs_limit_note_refused(int device, enum rs_kind kind)
+RS_COLD void rs_limit_note_refused(int device)
 {
     if (is_known(device))
-        atomic_fetch_add_explicit(
-            &devices[device].refused[has_stacks(device, kind) ? kind : RS_KIND_DEVICE], 1,
-            memory_order_relaxed);
+        atomic_fetch_add_explicit(&devices[device].refused, 1, memory_order_relaxed);
 }
 
 uint64_t rs_limit_refused(int device)
 {
-    uint64_t refused = 0;
-
-    for (int kind = 0; is_known(device) && kind < RS_KINDS; kind++)
-        refused += atomic_load_explicit(&devices[device].refused[kind], memory_order_relaxed);
-    return refused;
+    return is_known(device) ? atomic_load_explicit(&devices[device].refused, memory_order_relaxed)
+                            : 0;
 }
 
-void rs_limit_report_refused(int device, enum rs_kind kind, struct rs_report *report)
+void rs_limit_report_refused(int device, struct rs_report *report)
 {
-    if (has_stacks(device, kind) || (kind == RS_KIND_DEVICE && rs_limit_is_used(device)))
+    if (rs_limit_is_used(device))
         rs_report_add_field(report, RS_PROGRAM, "refused", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                            devices[device].refused[kind]);
+                            devices[device].refused);
 }
 
 /* ---- the report ---- */

@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
-#include "config/config.h"
 #include "driver/cuda.h"
 #include "ledger/account.h"
 #include "resource/report.h"
@@ -83,16 +82,16 @@ void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes);
 /* Notes a stream-ordered allocation that the driver served, or its free; bytes as requested. */
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed);
 
-/* The program is told that there is no memory for its request, by whichever limit or driver.  What
- * is refused inside, while the program gets its memory all the same, is no business of this count.
- * Of a kind of which the process has no stack it counts as device memory. */
-RS_COLD void rs_limit_note_refused(int device, enum rs_kind kind);
+/* The program is told that there is no memory for its request, of whatever kind, by whichever limit
+ * or driver.  What is refused inside, while the program gets its memory all the same, is no
+ * business of this count. */
+RS_COLD void rs_limit_note_refused(int device);
 
-/* Those of all kinds. */
 uint64_t rs_limit_refused(int device);
 
-/* Adds that count, as one of the program's (RS_PROGRAM), to the report. */
-void rs_limit_report_refused(int device, enum rs_kind kind, struct rs_report *report);
+/* Adds that count, as one of the program's (RS_PROGRAM), to the report of device memory: it is the
+ * one that is there whatever the program allocates. */
+void rs_limit_report_refused(int device, struct rs_report *report);
 
 /* True when the device was used, or its limit asked for, and, as far as the driver was asked, there
  * is such a device. */

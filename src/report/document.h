@@ -55,8 +55,10 @@ struct rs_node {
      *             has one; {} is the node itself
      *   {name:x}  in hexadecimal; {name:11} and {name:-11}: padded to 11 columns
      *   {name|block|blocks}  the first word where the number is 1, else the second
-     *   [...]     only if each {name} inside is there, and neither 0 nor empty.  {name?} is such a
-     *             condition that writes nothing, {name!} the opposite one */
+     *   [...]     only if each {name} inside that stands so, without an option, is there, and
+     * neither 0 nor empty.  {name?} is such a condition that writes nothing, {name!} the opposite
+     *             one
+     *   [[ and ]] the brackets themselves */
     const char *line, *end;
 
     const struct rs_metric *metric; /* of a number; lives as long as the document */

@@ -124,7 +124,7 @@ static bool holds(const char *at, const struct scope *scope)
         }
         struct field field = read_field(at);
         bool is_none = is_nothing(find(scope, field.name, field.name_length));
-        if (is_none != (*field.option == '!'))
+        if (strchr("?!}", *field.option) && is_none != (*field.option == '!'))
             return false;
         at = field.after;
     }
@@ -138,7 +138,10 @@ static void put_line(struct rs_page *page, const char *at, const struct scope *s
         struct field field;
         rs_page_put(page, "%.*s", (int)length, at);
         at += length;
-        if (*at == '{') {
+        if (at[0] && at[0] != '{' && at[0] == at[1]) {
+            rs_page_put(page, "%c", *at);
+            at += 2;
+        } else if (*at == '{') {
             field = read_field(at);
             put_field(page, scope, &field);
             at = field.after;

@@ -41,7 +41,8 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
     }
     if (kind == RS_KIND_DEVICE)
         rs_limit_report(device, &stack->report, also_unused);
-    rs_limit_report_refused(device, kind, &stack->report);
+    if (kind == RS_KIND_DEVICE)
+        rs_limit_report_refused(device, &stack->report);
     if (also_unused)
         rs_block_counts_report(kind, device, &stack->report);
 }

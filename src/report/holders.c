@@ -217,3 +217,28 @@ void rs_site_put_json(struct rs_page *page, const struct rs_call_site *site, uns
     }
     put_json_python(page, site);
 }
+
+void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
+                  bool has_lines)
+{
+    struct rs_node *list = rs_node_list(in, "python"), *frame;
+    struct rs_symbol symbol;
+
+    for (unsigned i = 0; site && i < site->line_count; i++)
+        rs_node_text(list, NULL, site->lines[i]->text)->line = has_lines ? "    {}\n" : NULL;
+    list = rs_node_list(in, "frames");
+    for (unsigned i = outside; site && i < site->frame_count; i++) {
+        rs_symbol_describe(site->frames[i], &symbol);
+        frame = rs_node_object(list, NULL);
+        rs_node_text(frame, "function", symbol.function);
+        rs_node_count(frame, "function_offset", symbol.function_offset);
+        rs_node_text(frame, "object", symbol.object);
+        rs_node_count(frame, "object_offset", symbol.object_offset);
+        if (has_lines && i - outside < TEXT_FRAMES_MAX)
+            frame->line = symbol.function[0]
+                              ? "    {function}+{function_offset:x} ({object}+{object_offset:x})\n"
+                              : "    {object}+{object_offset:x}\n";
+        else if (has_lines && i - outside == TEXT_FRAMES_MAX)
+            frame->line = "    ...\n";
+    }
+}

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "context/stack.h"
-#include "report/page.h"
+#include "report/document.h"
 #include "trace/call_site.h"
 
 #include <stdbool.h>
@@ -47,6 +47,11 @@ size_t rs_holders_sort(struct rs_holders *holders);
 /* How many frames at the top of a site are the CUDA runtime's, and this library's between them: a
  * program is told where it calls the runtime, not where that calls the driver. */
 unsigned rs_site_frames_outside(const struct rs_call_site *site);
+
+/* Adds a site to a document's object: the lists "python" and "frames", empty where the site is
+ * NULL. The lines of the text stop after some frames. */
+void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
+                  bool has_lines);
 
 /* Put a site, without its first `outside` frames: as lines, Python's first; as the members "frames"
  * and "python" of an object in JSON, empty where the site is NULL. */

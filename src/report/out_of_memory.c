@@ -13,6 +13,7 @@
 #include "context/visit.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
+#include "report/document.h"
 #include "report/gather.h"
 #include "report/holders.h"
 #include "report/libraries.h"
@@ -21,7 +22,6 @@
 #include "trace/object.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,6 +39,8 @@ static const char *const ways[] = {"driver", "managed",        "arrays",
 
 enum { WAYS = RS_ARRAY_LENGTH(ways) };
 
+enum refuser { REFUSED_BY_LIMIT, REFUSED_BY_JOB, REFUSED_BY_STACK, REFUSED_BY_DEVICE };
+
 /* What is known of the refused request.  Bytes are of the device, all contexts, or of pinned
  * memory. */
 struct refused {
@@ -46,9 +48,12 @@ struct refused {
     enum rs_kind kind;
     size_t asked_bytes;
     const struct rs_call_site *site; /* NULL: not known */
-    size_t limit_bytes;              /* 0: none */
+    size_t limit_bytes; /* what the process's own limit and the job's leave it; 0: neither */
+    size_t own_limit_bytes;
     size_t job_limit_bytes, job_others_bytes;
-    size_t live_bytes;    /* the program's blocks */
+    enum refuser by;
+    size_t held_bytes;    /* charged against the limits */
+    size_t used_bytes;    /* the program's blocks, served or not */
     size_t idle_bytes;    /* held by the stacks and not live, quarantine included */
     size_t waiting_bytes; /* quarantine */
     size_t largest_free_bytes;
@@ -70,9 +75,8 @@ static struct rs_neighbours neighbours;
 static bool is_written[RS_DEVICES_MAX][2]; /* by device; pinned memory's is the second */
 static struct rs_page_file file = {.variable = "RMM_ON_OOM"};
 static struct rs_page page;
+static struct rs_document document;
 static bool has_begun; /* the page */
-
-#define PUT(...) rs_page_put(&page, __VA_ARGS__)
 
 /* ---- gathering ---- */
 
@@ -101,7 +105,9 @@ static void add_block(void *data, const struct rs_block_view *view)
 
 static void add_counters(const struct rs_report *report)
 {
-    refused.live_bytes += rs_report_value(report, RS_PROGRAM, "live", 0);
+    refused.used_bytes += rs_report_value(report, RS_PROGRAM, "live", 0) +
+                          rs_report_value(report, "account", "unserved", 0);
+    refused.held_bytes += rs_report_value(report, "account", "charged", 0);
     refused.waiting_bytes += rs_report_value(report, "reuse", "quarantined", 0);
     for (size_t i = 0; i < WAYS; i++)
         refused.ways_bytes[i] += rs_report_value(report, "account", ways[i], 0);
@@ -132,6 +138,7 @@ static void look_at_memory(void)
         return;
     }
     refused.limit_bytes = account ? rs_account_limit(account) : 0;
+    refused.own_limit_bytes = rs_limit_get(refused.device);
     (void)rs_limit_job(refused.device, &refused.job_limit_bytes, &refused.job_others_bytes);
     if (!rs_limit_ask_free(refused.device, &refused.free_bytes) || !rs_driver.cuDeviceTotalMem_v2 ||
         rs_driver.cuDeviceTotalMem_v2(&refused.total_bytes, refused.device) != CUDA_SUCCESS)
@@ -146,6 +153,25 @@ static void look_for_neighbours(void)
     if (refused.kind != RS_KIND_PINNED && rs_driver.cuDeviceGetUuid_v2 &&
         rs_driver.cuDeviceGetUuid_v2(&uuid, refused.device) == CUDA_SUCCESS)
         rs_neighbours_find(&neighbours, (const unsigned char *)uuid.bytes);
+}
+
+static bool has_room(size_t limit_bytes, size_t used_bytes)
+{
+    return !limit_bytes ||
+           (used_bytes <= limit_bytes && refused.asked_bytes <= limit_bytes - used_bytes);
+}
+
+/* The process's own limit comes before the job's, and that before the device, as a request meets
+ * them.  None of them refused what would fit into all: that was a maximum of the stack's, or the
+ * device's free memory lies in pieces. */
+static enum refuser find_refuser(void)
+{
+    if (!has_room(refused.own_limit_bytes, refused.held_bytes))
+        return REFUSED_BY_LIMIT;
+    if (!has_room(refused.job_limit_bytes, refused.held_bytes + refused.job_others_bytes))
+        return REFUSED_BY_JOB;
+    return refused.total_bytes && refused.asked_bytes <= refused.free_bytes ? REFUSED_BY_STACK
+                                                                            : REFUSED_BY_DEVICE;
 }
 
 /* False where what tracks does not remember call sites: libraries and sizes tell more. */
@@ -177,6 +203,7 @@ static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_w
         rs_libraries_sort(&libraries);
     }
     look_for_neighbours();
+    refused.by = find_refuser();
     if (asks_who || refused.is_tracked)
         refused.site = rs_call_site_here();
 }
@@ -188,297 +215,276 @@ static size_t cached_bytes(void)
                                                                             : refused.idle_bytes);
 }
 
-/* ---- as text ---- */
+/* ---- who refused, and what to do about it ---- */
 
-static const char *plural(size_t count)
+static bool has_fallback(void)
 {
-    return count == 1 ? "" : "s";
+    static char text[RS_EXPRESSION_TEXT_BYTES];
+
+    for (size_t i = 0; i < all.count; i++)
+        if (all.stacks[i].device == refused.device && all.stacks[i].kind == refused.kind &&
+            strstr(rs_gathered_expression(&all.stacks[i], text), "fallback("))
+            return true;
+    return false;
 }
 
-static void put_size(const char *before, size_t bytes)
+static bool is_in_pieces(void)
+{
+    return cached_bytes() >= refused.asked_bytes && refused.kind == RS_KIND_DEVICE;
+}
+
+static const char *advice(void)
+{
+    static const char *const ways_out[] = {
+        [REFUSED_BY_LIMIT] = "raise --limit (RMM_LIMIT)",
+        [REFUSED_BY_JOB] = "raise --limit-job (RMM_LIMIT_JOB)",
+        [REFUSED_BY_STACK] = "raise the pool's maximum size (RMM_POOL_MAX_SIZE)",
+        [REFUSED_BY_DEVICE] = "use less at a time, or end other processes on the GPU",
+    };
+    const char *other = "";
+
+    if (refused.kind == RS_KIND_PINNED)
+        return "use less pinned memory at a time, or free some of the host's";
+    if (is_in_pieces())
+        other = ", or use --resource virtual, which joins free pieces";
+    else if (refused.kind == RS_KIND_DEVICE && !has_fallback())
+        other = ", or add --fallback managed (RMM_FALLBACK)";
+    return rs_document_format(&document, "%s%s", ways_out[refused.by], other);
+}
+
+/* ---- the document ---- */
+
+/* What of a list has no line in the text: holders, or sizes. */
+static const char *rest_line(const char *before, size_t bytes, size_t blocks)
 {
     char text[RS_SIZE_TEXT_BYTES];
 
-    PUT("%s%s", before, rs_size_format_short(bytes, text));
+    return blocks ? rs_document_format(&document, "%s%s in %zu block%s more\n", before,
+                                       rs_size_format_short(bytes, text), blocks,
+                                       blocks == 1 ? "" : "s")
+                  : NULL;
 }
 
-static void put_limits(void)
+static void add_head(struct rs_node *root)
 {
-    const char *between = "; ";
+    static const char *const refusers[] = {"limit", "job_limit", "stack", "device"};
 
-    if (refused.limit_bytes) {
-        put_size("; limit ", refused.limit_bytes);
-        between = ", ";
-    }
-    if (refused.job_limit_bytes) {
-        put_size(", of the job's ", refused.job_limit_bytes);
-        put_size(", where others have ", refused.job_others_bytes);
-    }
-    PUT("%slive", between);
-    put_size(" ", refused.live_bytes);
-    put_size(", cached ", cached_bytes());
-    put_size(", waiting for the GPU ", refused.waiting_bytes);
-}
-
-static void put_text_head(void)
-{
-    PUT("rmmshim[%d]: out of memory on device %d%s: asked ", (int)getpid(), refused.device,
-        rs_kind_texts[refused.kind]);
-    put_size("", refused.asked_bytes);
-    put_limits();
+    rs_node_count(root, "schema", 1);
+    rs_node_count(root, "pid", (uint64_t)getpid());
+    rs_node_text(root, "program", program_invocation_short_name);
+    rs_node_count(root, "device", (uint64_t)refused.device);
+    rs_node_word(root, "kind", rs_kind_names[refused.kind]);
+    rs_node_bytes(root, "asked", refused.asked_bytes);
+    rs_node_word(root, "refused_by", refusers[refused.by]);
+    rs_node_word(root, "advice", advice());
+    rs_node_bytes(root, "limit", refused.limit_bytes);
+    rs_node_bytes(root, "own_limit", refused.own_limit_bytes);
+    rs_node_bytes(root, "job_limit", refused.job_limit_bytes);
+    rs_node_bytes(root, "job_others", refused.job_others_bytes);
+    rs_node_bytes(root, "job_left",
+                  refused.job_limit_bytes - (refused.job_others_bytes < refused.job_limit_bytes
+                                                 ? refused.job_others_bytes
+                                                 : refused.job_limit_bytes));
+    rs_node_bytes(root, "held", refused.held_bytes);
+    rs_node_bytes(root, "used", refused.used_bytes);
+    rs_node_bytes(root, "cached", cached_bytes());
+    rs_node_bytes(root, "waiting", refused.waiting_bytes);
     if (refused.has_largest_free)
-        put_size(", largest free range ", refused.largest_free_bytes);
+        rs_node_bytes(root, "largest_free", refused.largest_free_bytes);
     if (refused.total_bytes) {
-        put_size(refused.kind == RS_KIND_PINNED ? "; the host has " : "; the device has ",
-                 refused.free_bytes);
-        put_size(" free of ", refused.total_bytes);
+        rs_node_bytes(root, "free", refused.free_bytes);
+        rs_node_bytes(root, "total", refused.total_bytes);
     }
-    PUT("\n");
 }
 
-static void put_amount(size_t bytes, size_t blocks)
+#define USED                                                                                       \
+    "[{used} used][{used!}nothing used][, {cached} cached][, {waiting} freed, but the GPU may "    \
+    "still "                                                                                       \
+    "use it][, largest free piece {largest_free}]"
+
+/* The first line of the text, which is a line of the log's too. */
+static const char *head_line(void)
 {
-    put_size("  ", bytes);
-    PUT(" in %zu block%s", blocks, plural(blocks));
+    static const char *const lines[] = {
+        [REFUSED_BY_LIMIT] = " refused by the {own_limit} limit (RMM_LIMIT): " USED
+                             "[; the GPU has {free:1} of {total} free]",
+        [REFUSED_BY_JOB] =
+            " refused, as the job's {job_limit} limit (RMM_LIMIT_JOB) leaves {job_left}"
+            "[: other processes of the job hold {job_others}]; here " USED,
+        [REFUSED_BY_STACK] =
+            " refused, though the GPU has {free} of {total} free: a maximum size is "
+            "reached, or what is free lies in pieces; " USED,
+        [REFUSED_BY_DEVICE] =
+            " refused by the driver[: the GPU has {free:1} of {total} free]; " USED,
+    };
+
+    if (refused.kind == RS_KIND_PINNED)
+        return "rmmshim[[{pid}]]: out of memory: {asked} of pinned memory refused: " USED
+               "[; the host has {free:1} of {total} free] -> {advice}\n";
+    return rs_document_format(
+        &document, "rmmshim[[{pid}]]: out of memory on GPU {device}: {asked}%s%s -> {advice}\n",
+        refused.kind == RS_KIND_MANAGED ? " of managed memory" : "", lines[refused.by]);
 }
 
-static void put_text_rest(size_t bytes, size_t blocks)
+static void add_neighbours(struct rs_node *root)
 {
-    if (!blocks)
-        return;
-    put_amount(bytes, blocks);
-    PUT(" more\n");
-}
+    struct rs_node *others = rs_node_object(root, "others"), *processes, *more;
+    /* They are not why this process's own limit refused. */
+    bool is_said = refused.by != REFUSED_BY_LIMIT && refused.by != REFUSED_BY_STACK;
 
-static void put_text_sizes(const struct rs_size_class *class)
-{
-    put_size(" of ", class->smallest_bytes);
-    if (class->largest_bytes != class->smallest_bytes)
-        put_size(" to ", class->largest_bytes);
-}
-
-static void put_text_library_classes(const struct rs_library *library)
-{
-    size_t bytes = 0, blocks = 0;
-
-    for (size_t i = 0; i < library->class_count; i++) {
-        const struct rs_size_class *class = &library->classes[i];
-        if (i >= TEXT_SIZES_MAX) {
-            bytes += class->bytes;
-            blocks += class->blocks;
-            continue;
-        }
-        PUT("  ");
-        put_amount(class->bytes, class->blocks);
-        put_text_sizes(class);
-        PUT("\n");
+    processes = rs_node_list(others, "processes");
+    for (size_t i = 0; i < neighbours.count; i++) {
+        const struct rs_neighbour *neighbour = &neighbours.most[i];
+        struct rs_node *process = rs_node_object(processes, NULL);
+        rs_node_count(process, "pid", (uint64_t)neighbour->process);
+        rs_node_text(process, "program", neighbour->program);
+        rs_node_bytes(process, "held", neighbour->held_bytes);
+        if (is_said)
+            process->line = "  {held} held by {program} (pid {pid})\n";
     }
-    if (blocks) {
-        PUT("  ");
-        put_text_rest(bytes, blocks);
+    more = rs_node_object(others, "more");
+    rs_node_bytes(more, "held", neighbours.more_bytes);
+    rs_node_count(more, "processes", neighbours.more_processes);
+    rs_node_flag(others, "complete", !neighbours.is_cut);
+    if (is_said) {
+        more->line = "[  {held} held by {processes} more process{processes||es}\n]";
+        others->end = "[{complete!}  there was no time to look at all processes\n]";
     }
+}
+
+static void add_ways(struct rs_node *root)
+{
+    static const char *const lines[] = {
+        "[  {driver} used that rmmshim does not serve: allocated by the driver\n]",
+        "[  {managed} used that rmmshim does not serve: managed memory\n]",
+        "[  {arrays} used that rmmshim does not serve: CUDA arrays\n]",
+        "[  {vmm} used that rmmshim does not serve: cuMemCreate\n]",
+        "[  {stream_ordered} held by the driver's pools of cudaMallocAsync\n]",
+        "[  {graphs} held by memory nodes of CUDA graphs\n]",
+    };
+    struct rs_node *outside = rs_node_object(root, "outside");
+
+    _Static_assert(RS_ARRAY_LENGTH(lines) == WAYS, "a line for each way");
+    for (size_t i = 0; i < WAYS; i++)
+        rs_node_bytes(outside, ways[i], refused.ways_bytes[i])->line = lines[i];
+}
+
+static struct rs_node *add_holder(struct rs_node *list, enum rs_kind kind, size_t bytes,
+                                  size_t blocks)
+{
+    struct rs_node *holder = rs_node_object(list, NULL);
+
+    rs_node_word(holder, "kind", rs_kind_names[kind]);
+    rs_node_bytes(holder, "bytes", bytes);
+    rs_node_count(holder, "blocks", blocks);
+    return holder;
+}
+
+static void add_size(struct rs_node *sizes, const struct rs_size_class *class, bool is_said)
+{
+    struct rs_node *size = rs_node_object(sizes, NULL);
+
+    rs_node_bytes(size, "bytes", class->bytes);
+    rs_node_count(size, "blocks", class->blocks);
+    rs_node_bytes(size, "smallest", class->smallest_bytes);
+    rs_node_bytes(size, "largest", class->largest_bytes);
+    if (is_said)
+        size->line = class->smallest_bytes == class->largest_bytes
+                         ? "    {bytes} in {blocks} block{blocks||s} of {largest}\n"
+                         : "    {bytes} in {blocks} block{blocks||s} of {smallest} to {largest}\n";
 }
 
 /* A library whose blocks are of one size class is one line. */
-static void put_text_library(const struct rs_library *library)
+static void add_library(struct rs_node *list, const struct rs_library *library, bool is_said)
 {
-    put_amount(library->bytes, library->blocks);
-    if (library->class_count == 1)
-        put_text_sizes(library->classes);
-    PUT("%s", library->kind == refused.kind ? "" : rs_kind_texts[library->kind]);
+    struct rs_node *holder = add_holder(list, library->kind, library->bytes, library->blocks);
+    bool has_sizes = library->class_count > 1;
+    size_t bytes = 0, blocks = 0;
+    struct rs_node *sizes;
+    char of[RS_SIZE_TEXT_BYTES], to[RS_SIZE_TEXT_BYTES];
+    const struct rs_size_class *only = library->classes;
+
     if (library->name)
-        PUT(", allocated by %s\n", library->name);
-    else
-        PUT(", it is not known by which library\n");
-    if (library->class_count > 1)
-        put_text_library_classes(library);
-}
-
-static void put_text_libraries(void)
-{
-    size_t bytes = libraries.others_bytes, blocks = libraries.others_blocks;
-
-    for (size_t i = 0; i < libraries.count; i++) {
-        const struct rs_library *library = &libraries.libraries[i];
-        if (i < TEXT_HOLDERS_MAX) {
-            put_text_library(library);
-        } else {
-            bytes += library->bytes;
-            blocks += library->blocks;
-        }
+        rs_node_text(holder, "library", library->name);
+    if (is_said)
+        holder->line = rs_document_format(
+            &document, "  {bytes} in {blocks} block{blocks||s}%s%s%s%s%s, allocated by %s\n",
+            has_sizes ? "" : " of ",
+            has_sizes ? "" : rs_size_format_short(only->smallest_bytes, of),
+            has_sizes || only->smallest_bytes == only->largest_bytes ? "" : " to ",
+            has_sizes || only->smallest_bytes == only->largest_bytes
+                ? ""
+                : rs_size_format_short(only->largest_bytes, to),
+            library->kind == refused.kind ? "" : rs_kind_texts[library->kind],
+            library->name ? "{library}" : "an unknown library");
+    sizes = rs_node_list(holder, "sizes");
+    for (size_t i = 0; i < library->class_count; i++) {
+        bool has_line = i < TEXT_SIZES_MAX;
+        add_size(sizes, &library->classes[i], is_said && has_sizes && has_line);
+        bytes += has_line ? 0 : library->classes[i].bytes;
+        blocks += has_line ? 0 : library->classes[i].blocks;
     }
-    put_text_rest(bytes, blocks);
+    if (is_said)
+        sizes->end = rest_line("    ", bytes, blocks);
 }
 
-static void put_text_sites(size_t count)
+static void add_site(struct rs_node *list, const struct rs_holder *from, bool is_said)
 {
-    size_t bytes = holders.others.bytes, blocks = holders.others.blocks;
+    struct rs_node *holder = add_holder(list, from->kind, from->bytes, from->blocks);
 
+    rs_site_fill(holder, from->site, from->outside, is_said);
+    if (is_said)
+        holder->line = rs_document_format(
+            &document, "  {bytes} in {blocks} block{blocks||s}%s, allocated at%s\n",
+            from->kind == refused.kind ? "" : rs_kind_texts[from->kind],
+            from->site ? "" : " an unknown place");
+}
+
+static void add_holders(struct rs_node *root)
+{
+    size_t count = refused.is_tracked ? rs_holders_sort(&holders) : libraries.count;
+    size_t rest_bytes = refused.is_tracked ? holders.others.bytes : libraries.others_bytes;
+    size_t rest_blocks = refused.is_tracked ? holders.others.blocks : libraries.others_blocks;
+    size_t more_bytes = rest_bytes, more_blocks = rest_blocks;
+    struct rs_node *list, *more;
+
+    rs_node_word(root, "by", refused.is_tracked ? "call_site" : "library");
+    list = rs_node_list(root, "holders");
     for (size_t i = 0; i < count; i++) {
-        const struct rs_holder *holder = &holders.places[i];
-        if (i >= TEXT_HOLDERS_MAX) {
-            bytes += holder->bytes;
-            blocks += holder->blocks;
+        size_t bytes = refused.is_tracked ? holders.places[i].bytes : libraries.libraries[i].bytes;
+        size_t blocks =
+            refused.is_tracked ? holders.places[i].blocks : libraries.libraries[i].blocks;
+        rest_bytes += i < TEXT_HOLDERS_MAX ? 0 : bytes;
+        rest_blocks += i < TEXT_HOLDERS_MAX ? 0 : blocks;
+        more_bytes += i < JSON_HOLDERS_MAX ? 0 : bytes;
+        more_blocks += i < JSON_HOLDERS_MAX ? 0 : blocks;
+        if (i >= JSON_HOLDERS_MAX)
             continue;
-        }
-        put_amount(holder->bytes, holder->blocks);
-        PUT("%s%s\n", holder->kind == refused.kind ? "" : rs_kind_texts[holder->kind],
-            holder->site ? ", allocated at" : ", it is not known where");
-        if (holder->site)
-            rs_site_put_text(&page, holder->site, holder->outside);
+        if (refused.is_tracked)
+            add_site(list, &holders.places[i], i < TEXT_HOLDERS_MAX);
+        else
+            add_library(list, &libraries.libraries[i], i < TEXT_HOLDERS_MAX);
     }
-    put_text_rest(bytes, blocks);
+    list->end = rest_line("  ", rest_bytes, rest_blocks);
+    more = rs_node_object(root, "more");
+    rs_node_bytes(more, "bytes", more_bytes);
+    rs_node_count(more, "blocks", more_blocks);
 }
 
-static void put_text_ways(void)
+static void fill(void)
 {
-    for (size_t i = 0; i < WAYS; i++)
-        if (refused.ways_bytes[i]) {
-            put_size("  ", refused.ways_bytes[i]);
-            PUT(" outside of rmmshim's stacks: %s\n", ways[i]);
-        }
-}
+    struct rs_node *root = &document.root, *at;
 
-static void put_text_neighbours(void)
-{
-    for (size_t i = 0; i < neighbours.count; i++) {
-        const struct rs_neighbour *neighbour = &neighbours.most[i];
-        put_size("  ", neighbour->held_bytes);
-        PUT(" held by process %d, %s\n", neighbour->process, neighbour->program);
-    }
-    if (neighbours.more_processes) {
-        put_size("  ", neighbours.more_bytes);
-        PUT(" held by %" PRIu64 " more process%s\n", neighbours.more_processes,
-            neighbours.more_processes == 1 ? "" : "es");
-    }
-    if (neighbours.is_cut)
-        PUT("  there was no time to look at all processes\n");
-}
-
-static void put_text(void)
-{
-    put_text_head();
-    if (refused.site) {
-        PUT("  asked at\n");
-        rs_site_put_text(&page, refused.site, rs_site_frames_outside(refused.site));
-    }
-    if (refused.is_tracked)
-        put_text_sites(rs_holders_sort(&holders));
-    else
-        put_text_libraries();
-    put_text_ways();
-    put_text_neighbours();
-}
-
-/* ---- as JSON ---- */
-
-static void put_json_neighbours(void)
-{
-    PUT("\"others\":{\"processes\":[");
-    for (size_t i = 0; i < neighbours.count; i++) {
-        const struct rs_neighbour *neighbour = &neighbours.most[i];
-        PUT("%s{\"pid\":%d,\"program\":\"", i ? "," : "", neighbour->process);
-        rs_page_put_escaped(&page, neighbour->program, strlen(neighbour->program));
-        PUT("\",\"held\":%" PRIu64 "}", neighbour->held_bytes);
-    }
-    PUT("],\"more\":{\"held\":%" PRIu64 ",\"processes\":%" PRIu64 "},\"complete\":%s},",
-        neighbours.more_bytes, neighbours.more_processes, neighbours.is_cut ? "false" : "true");
-}
-
-static void put_json_head(void)
-{
-    PUT("{\"schema\":1,\"pid\":%d,\"program\":\"", (int)getpid());
-    rs_page_put_escaped(&page, program_invocation_short_name,
-                        strlen(program_invocation_short_name));
-    PUT("\",\"device\":%d,\"kind\":\"%s\",\"asked\":%zu,\"limit\":%zu,", refused.device,
-        rs_kind_names[refused.kind], refused.asked_bytes, refused.limit_bytes);
-    PUT("\"job_limit\":%zu,\"job_others\":%zu,", refused.job_limit_bytes, refused.job_others_bytes);
-    PUT("\"live\":%zu,\"cached\":%zu,\"waiting\":%zu,", refused.live_bytes, cached_bytes(),
-        refused.waiting_bytes);
-    if (refused.has_largest_free)
-        PUT("\"largest_free\":%zu,", refused.largest_free_bytes);
-    if (refused.total_bytes)
-        PUT("\"free\":%zu,\"total\":%zu,", refused.free_bytes, refused.total_bytes);
-    PUT("\"asked_at\":{");
-    rs_site_put_json(&page, refused.site, refused.site ? rs_site_frames_outside(refused.site) : 0);
-    PUT("},\"outside\":{");
-    for (size_t i = 0; i < WAYS; i++)
-        PUT("%s\"%s\":%zu", i ? "," : "", ways[i], refused.ways_bytes[i]);
-    PUT("},");
-    put_json_neighbours();
-    PUT("\"by\":\"%s\",\"holders\":[", refused.is_tracked ? "call_site" : "library");
-}
-
-static void put_json_amount(size_t i, enum rs_kind kind, size_t bytes, size_t blocks)
-{
-    PUT("%s{\"kind\":\"%s\",\"bytes\":%zu,\"blocks\":%zu,", i ? "," : "", rs_kind_names[kind],
-        bytes, blocks);
-}
-
-static void put_json_rest(size_t bytes, size_t blocks)
-{
-    PUT("],\"more\":{\"bytes\":%zu,\"blocks\":%zu}}\n", bytes, blocks);
-}
-
-static void put_json_library(size_t i, const struct rs_library *library)
-{
-    put_json_amount(i, library->kind, library->bytes, library->blocks);
-    if (library->name) {
-        PUT("\"library\":\"");
-        rs_page_put_escaped(&page, library->name, strlen(library->name));
-        PUT("\",");
-    }
-    PUT("\"sizes\":[");
-    for (size_t j = 0; j < library->class_count; j++) {
-        const struct rs_size_class *class = &library->classes[j];
-        PUT("%s{\"bytes\":%zu,\"blocks\":%zu,\"smallest\":%zu,\"largest\":%zu}", j ? "," : "",
-            class->bytes, class->blocks, class->smallest_bytes, class->largest_bytes);
-    }
-    PUT("]}");
-}
-
-static void put_json_libraries(void)
-{
-    size_t bytes = libraries.others_bytes, blocks = libraries.others_blocks;
-
-    for (size_t i = 0; i < libraries.count; i++) {
-        const struct rs_library *library = &libraries.libraries[i];
-        if (i < JSON_HOLDERS_MAX) {
-            put_json_library(i, library);
-        } else {
-            bytes += library->bytes;
-            blocks += library->blocks;
-        }
-    }
-    put_json_rest(bytes, blocks);
-}
-
-static void put_json_sites(size_t count)
-{
-    size_t bytes = holders.others.bytes, blocks = holders.others.blocks;
-
-    for (size_t i = 0; i < count; i++) {
-        const struct rs_holder *holder = &holders.places[i];
-        if (i >= JSON_HOLDERS_MAX) {
-            bytes += holder->bytes;
-            blocks += holder->blocks;
-            continue;
-        }
-        put_json_amount(i, holder->kind, holder->bytes, holder->blocks);
-        rs_site_put_json(&page, holder->site, holder->outside);
-        PUT("}");
-    }
-    put_json_rest(bytes, blocks);
-}
-
-/* One line, since a file may get one for each device. */
-static void put_json(void)
-{
-    put_json_head();
-    if (refused.is_tracked)
-        put_json_sites(rs_holders_sort(&holders));
-    else
-        put_json_libraries();
+    rs_document_begin(&document);
+    add_head(root);
+    root->line = head_line();
+    at = rs_node_object(root, "asked_at");
+    rs_site_fill(at, refused.site, refused.site ? rs_site_frames_outside(refused.site) : 0, true);
+    if (refused.site)
+        at->line = "  asked at\n";
+    add_holders(root);
+    add_ways(root);
+    add_neighbours(root);
 }
 
 /* ---- the whole ---- */
@@ -504,10 +510,12 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
     *written = true;
     gather(device, kind, size_bytes, true);
     begin_page();
-    if (rs_config.on_oom == RS_STATISTICS_JSON)
-        put_json();
+    fill();
+    if (rs_config.on_oom == RS_STATISTICS_JSON) /* one line, as a file may get one a device */
+        rs_document_put_json(&page, &document.root, true);
     else
-        put_text();
+        rs_document_put_text(&page, &document.root);
+    rs_document_release(&document);
     rs_page_flush(&page);
 }
 
@@ -522,7 +530,8 @@ static bool may_keep(uint64_t begin_ns, uint64_t spent_ns)
     return spent_ns <= KEEP_NS + (begin_ns - first_ns) / KEEP_DIVISOR;
 }
 
-/* The first line of the page is said without its beginning, which rs_log puts there. */
+/* The first line of the first report is said at once, without its beginning, which rs_log puts
+ * there.  The report that is kept does not repeat it. */
 static void keep(int device, enum rs_kind kind, size_t size_bytes)
 {
     static uint64_t spent_ns;
@@ -533,12 +542,19 @@ static void keep(int device, enum rs_kind kind, size_t size_bytes)
     if (!may_keep(begin_ns, spent_ns))
         return;
     gather(device, kind, size_bytes, false);
+    fill();
     rs_page_begin_text(&page);
-    put_text();
-    rs_publish_refusal(page.text);
+    rs_document_put_text(&page, &document.root);
     text = strstr(page.text, ": ");
-    if (text && rs_log_once(&said))
+    if (text && rs_log_once(&said)) {
         rs_log("%.*s", (int)strcspn(text + 2, "\n"), text + 2);
+        document.root.line = "rmmshim[[{pid}]]: who held memory of GPU {device} when {asked} were "
+                             "refused:\n";
+        rs_page_begin_text(&page);
+        rs_document_put_text(&page, &document.root);
+    }
+    rs_document_release(&document);
+    rs_publish_refusal(page.text);
     spent_ns += rs_clock_ns() - begin_ns;
 }
 
@@ -549,7 +565,7 @@ RS_COLD void rs_oom_refused(int device, enum rs_kind kind, size_t size_bytes)
 
     if (device < 0 || device >= RS_DEVICES_MAX || !rs_mode_serving())
         return;
-    rs_limit_note_refused(device, kind);
+    rs_limit_note_refused(device);
     if ((!at_once && (rs_config.on_oom_given || !rs_publish_is_held())))
         return;
     if (!rs_mutex_try_lock(&reporting))

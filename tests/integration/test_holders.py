@@ -51,7 +51,7 @@ class Holders(support.Test):
             "3.50 MiB in 2 blocks, allocated by libholder_static.so",
             "  3.00 MiB in 1 block of 3.00 MiB",
             "  512 KiB in 1 block of 512 KiB",
-            "1.00 MiB in 1 block of 1.00 MiB, it is not known by which library"])
+            "1.00 MiB in 1 block of 1.00 MiB, allocated by an unknown library"])
 
     def test_each_function(self):
         for how in ("malloc", "managed", "driver", "pitch", "ordered"):
@@ -143,7 +143,7 @@ class Holders(support.Test):
             said = re.findall(r"  2\.00 MiB in 2 blocks of 1\.00 MiB, (.*)", result.stderr)
             if first != second:
                 self.skipTest("the loader found another place")
-            self.assertEqual(said, ["it is not known by which library"], str(result))
+            self.assertEqual(said, ["allocated by an unknown library"], str(result))
 
 
 class Others(support.Test):
@@ -181,20 +181,30 @@ class Others(support.Test):
 
     def test_the_most_first(self):
         with self.holding(8) as small, self.holding(20, "large one") as large:
-            self.assertEqual(self.others(), [("20.0 MiB", "process %d, large one" % large),
-                                             ("8.00 MiB", "process %d, holder" % small)])
+            self.assertEqual(self.others(), [("20.0 MiB", "large one (pid %d)" % large),
+                                             ("8.00 MiB", "holder (pid %d)" % small)])
             others = json_schema.check(self.refuse(json=True), "oom.json")["others"]
             self.assertEqual(others["processes"], [{"pid": large, "program": "large one", "held": 20 * MIB},
                                                    {"pid": small, "program": "holder", "held": 8 * MIB}])
             self.assertEqual(others["more"], {"held": 0, "processes": 0})
             self.assertIs(others["complete"], True)
 
+    def test_whom_the_own_limit_does_not_concern(self):
+        """The text is of what refused; the JSON has all."""
+        with self.holding(8) as other:
+            more = {"RMM_LIMIT": "64MiB"}
+            self.assertEqual(self.others(more=more), [])
+            report = json_schema.check(self.refuse(json=True, more=more), "oom.json")
+            self.assertEqual((report["refused_by"], [process["pid"] for process in report["others"]["processes"]]),
+                             ("limit", [other]))
+            self.assertEqual(json_schema.check(self.refuse(json=True), "oom.json")["refused_by"], "device")
+
     def test_the_device_is_the_same_and_not_its_number(self):
         """Device 0 of the one is device 1 of the other."""
         with self.holding(8, uuid=DEVICE_UUID + 1) as second:
             self.assertEqual(self.others(), [])
             more = {"HOSTCUDA_UUID": str(DEVICE_UUID + 1)}
-            self.assertEqual(self.others(more=more), [("8.00 MiB", "process %d, holder" % second)])
+            self.assertEqual(self.others(more=more), [("8.00 MiB", "holder (pid %d)" % second)])
 
     def test_pinned_memory_has_no_device(self):
         with self.holding(8):
@@ -212,7 +222,7 @@ class Others(support.Test):
     def test_names_are_plain(self):
         with self.holding(8, "a\033[2J\u202e\nb"):
             line, = self.others()
-        self.assertTrue(line[1].endswith(", a?[2J??b"), line)
+        self.assertTrue(line[1].startswith("a?[2J??b (pid "), line)
 
     def test_a_run_holds_the_pages_of_its_processes(self):
         """A parent that has a page open, as `rmmshim run` and a process that forked have, is not their process."""

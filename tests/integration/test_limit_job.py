@@ -315,8 +315,8 @@ class LimitJob(support.Test):
         result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", TOOL, "run", "--quiet", STEPS, "device", "100"],
                      preload=[])
         self.assertEqual((result.status, result.stdout), (0, "device 100: 2\n"), result)
-        self.assertRegex(support.without_neighbours(result.stderr), r"^rmmshim\[\d+\]: out of memory on device 0: asked 100 MiB; limit 64\.0 MiB, "
-                         r"of the job's 64\.0 MiB, where others have 0 B, [^\n]*\n$")
+        self.assertRegex(support.without_neighbours(result.stderr), r"^rmmshim\[\d+\]: out of memory on GPU 0: 100 MiB refused, as "
+                         r"the job's 64\.0 MiB limit \(RMM_LIMIT_JOB\) leaves 64\.0 MiB; here nothing used -> raise --limit-job [^\n]*\n$")
 
     def test_what_makes_no_job(self):
         stale = "%s:%s:1:3:17" % ("1" * 32, "2" * 32)

@@ -54,41 +54,42 @@ class Text(OutOfMemory):
         result = self.steps("text", "device", "20", "free", "device", "30", "device", "1", "managed", "5", "device",
                             "50", refused=[50], RMM_RESOURCE="pool(cuda)", RMM_LIMIT="64MiB")
         self.assertRegex(support.without_neighbours(result.stderr), re.compile(
-            r"\Armmshim\[\d+\]: out of memory on device 0: asked 50\.0 MiB; limit 64\.0 MiB, live 31\.0 MiB, "
-            r"cached 1\.00 MiB, waiting for the GPU 0 B, largest free range 1\.00 MiB; the device has \S+ MiB free of "
-            r"128 MiB\n"
+            r"\Armmshim\[\d+\]: out of memory on GPU 0: 50\.0 MiB refused by the 64\.0 MiB limit \(RMM_LIMIT\): "
+            r"36\.0 MiB used, 1\.00 MiB cached, largest free piece 1\.00 MiB; the GPU has \S+ MiB of 128 MiB free -> "
+            r"raise --limit \(RMM_LIMIT\), or add --fallback managed \(RMM_FALLBACK\)\n"
             r"  asked at\n(    .*memory_steps\+0x.*\n)(    .*\n)*"
             r"  31\.0 MiB in 2 blocks, allocated by memory_steps\n"
             r"    30\.0 MiB in 1 block of 30\.0 MiB\n"
             r"    1\.00 MiB in 1 block of 1\.00 MiB\n"
-            r"  6\.00 MiB outside of rmmshim's stacks: managed\n\Z"))
+            r"  6\.00 MiB used that rmmshim does not serve: managed memory\n\Z"))
 
     def test_full_device(self):
         result = self.steps("text", "device", "40", "device", "33", "device", "10", "device", "10", "device", "100",
                             refused=[100])
-        self.assertIn("asked 100 MiB; live 93.0 MiB, cached 0 B", result.said[0])
+        self.assertIn("100 MiB refused by the driver: the GPU has ", result.said[0])
+        self.assertIn(" free; 93.0 MiB used -> use less at a time, or end other processes on the GPU, or add --fallback",
+                      result.said[0])
         self.assertNotIn("limit", result.said[0])
         self.assertIn("\n    73.0 MiB in 2 blocks of 33.0 MiB to 40.0 MiB\n    20.0 MiB in 2 blocks of 10.0 MiB\n",
                       result.stderr)
 
     def test_an_arena_without_room(self):
         result = self.steps("text", "device", "40", "device", "25", refused=[25], RMM_ARENA_SIZE="64MiB")
-        self.assertIn("asked 25.0 MiB; live 40.0 MiB, cached 24.0 MiB, waiting for the GPU 0 B, largest free range 24.0 MiB",
+        self.assertIn("40.0 MiB used, 24.0 MiB cached, largest free piece 24.0 MiB -> raise the pool's maximum size",
                       result.said[0])
 
     def test_once_for_each_device(self):
         result = self.python("for device in 0, 1, 0:\n    begin(device)\n    ask_for(200)\n    ask_for(500)\n",
                              devices=2)
-        self.assertEqual([line[:43] for line in result.said], [
-            "out of memory on device 0: asked 200 MiB; l", "out of memory on device 1: asked 200 MiB; l"], str(result))
+        self.assertEqual([line[:40] for line in result.said], [
+            "out of memory on GPU 0: 200 MiB refused ", "out of memory on GPU 1: 200 MiB refused "], str(result))
 
     def test_pinned_memory_is_for_itself(self):
         result = self.steps("text", "pinned", "5", "device", "3", "pinned", "20", "device", "200", "pinned", "30",
                             refused=[20, 200, 30], RMM_PINNED_RESOURCE="limiting(pool(pinned), limit=10MiB)",
                             RMM_RESOURCE="pool(cuda)")
-        self.assertEqual([line.split(";")[0] for line in result.said],
-                         ["out of memory on device 0, pinned memory: asked 20.0 MiB",
-                          "out of memory on device 0: asked 200 MiB"], str(result))
+        self.assertEqual([line.split(" refused")[0] for line in result.said],
+                         ["out of memory: 20.0 MiB of pinned memory", "out of memory on GPU 0: 200 MiB"], str(result))
         pinned, device = result.stderr.split("out of memory")[1:]
         self.assertIn("  5.00 MiB in 1 block of 5.00 MiB, allocated by memory_steps\n", pinned)
         self.assertNotIn("3.00 MiB in", pinned)
@@ -99,34 +100,34 @@ class Text(OutOfMemory):
         result = self.steps("text", "managed", "20", "device", "10", "managed", "50", refused=[50], RMM_LIMIT="64MiB",
                             RMM_MANAGED_RESOURCE="pool(managed)")
         self.assertEqual(len(result.said), 1)
-        self.assertIn("device 0, managed memory: asked 50.0 MiB; limit 64.0 MiB, live 30.0 MiB", result.said[0])
+        self.assertIn("GPU 0: 50.0 MiB of managed memory refused by the 64.0 MiB limit (RMM_LIMIT): 30.0 MiB used", result.said[0])
         self.assertIn("\n  20.0 MiB in 1 block of 20.0 MiB, allocated by memory_steps\n  10.0 MiB in 1 block of 10.0 MiB, "
                       "allocated by memory_steps\n", result.stderr)
 
     def test_what_no_stack_serves(self):
         result = self.steps("text", "device", "50", "device", "60", refused=[60], RMM_HOOKS="pinned",
                             RMM_LIMIT="64MiB")
-        self.assertIn("asked 60.0 MiB; limit 64.0 MiB, live 0 B", result.said[0])
-        self.assertIn("\n  50.0 MiB outside of rmmshim's stacks: driver\n", result.stderr)
+        self.assertIn("60.0 MiB refused by the 64.0 MiB limit (RMM_LIMIT): 50.0 MiB used", result.said[0])
+        self.assertIn("\n  50.0 MiB used that rmmshim does not serve: allocated by the driver\n", result.stderr)
 
     def test_stream_ordered_memory(self):
         result = self.steps("text", "device", "10", "ordered", "60", refused=[60], RMM_LIMIT="64MiB")
-        self.assertIn("asked 60.0 MiB; limit 64.0 MiB, live 10.0 MiB", result.said[0])
+        self.assertIn("60.0 MiB refused by the 64.0 MiB limit (RMM_LIMIT): 10.0 MiB used", result.said[0])
 
     def test_a_graph_s_node(self):
         """Refused by the limit, and by the device."""
         for refused, settings in ((60, {"RMM_LIMIT": "64MiB"}), (200, {"RMM_POOL_SIZE": "0"})):
             with self.subTest(settings):
                 result = self.steps("text", "device", "10", "node", str(refused), refused=[refused], **settings)
-                self.assertIn("out of memory on device 0: asked %d" % refused, result.stderr)
-                self.assertIn("live 10.0 MiB", result.said[0])
+                self.assertIn("out of memory on GPU 0: %d" % refused, result.stderr)
+                self.assertIn("10.0 MiB used", result.said[0])
 
     def test_freed_memory_that_the_gpu_still_uses(self):
         result = self.python("begin(0)\nblock = ask_for(30)\n"
                              "cuda.cuMemsetD8Async(block, 0, ctypes.c_size_t(1 << 20), None)\n"
                              "cuda.cuMemFree_v2(block)\nask_for(100)\nsys.stdout.flush()\nos._exit(0)\n",
                              RMM_RESOURCE="pool(cuda)", RMM_LIMIT="64MiB")
-        self.assertIn("live 0 B, cached 0 B, waiting for the GPU 30.0 MiB", result.said[0])
+        self.assertIn("nothing used, 30.0 MiB freed, but the GPU may still use it", result.said[0])
 
     def test_python_s_line(self):
         result = self.python("begin(0)\ndef train():\n    return ask_for(200)\ntrain()\n")
@@ -171,9 +172,9 @@ class Json(OutOfMemory):
     def test_by_library(self):
         report, = self.reports("device", "20", "free", "device", "30", "device", "17", "device", "1", "device", "50",
                                "device", "60", refused=[50, 60], RMM_RESOURCE="pool(cuda)", RMM_LIMIT="64MiB")
-        numbers = {name: report[name] for name in ("device", "asked", "limit", "job_limit", "live", "waiting", "total")}
+        numbers = {name: report[name] for name in ("device", "asked", "limit", "job_limit", "used", "waiting", "total")}
         self.assertEqual(numbers, {"device": 0, "asked": 50 * MIB, "limit": 64 * MIB, "job_limit": 0,
-                                   "live": 48 * MIB, "waiting": 0, "total": 128 * MIB})
+                                   "used": 48 * MIB, "waiting": 0, "total": 128 * MIB})
         self.assertEqual(report["holders"], [{
             "kind": "device", "bytes": 48 * MIB, "blocks": 3, "library": "memory_steps", "sizes": [
                 {"bytes": 47 * MIB, "blocks": 2, "smallest": 17 * MIB, "largest": 30 * MIB},

@@ -25,15 +25,15 @@ class Refused(support.Test):
     def test_one_line_at_once(self):
         result = self.probe("exit 0", 0)
         line, = result.stderr.splitlines()
-        self.assertRegex(line, r"^rmmshim\[\d+\]: out of memory on device 0: asked 200 MiB; limit 64\.0 MiB, "
-                         r"live 30\.0 MiB, cached 0 B, waiting for the GPU 0 B")
+        self.assertRegex(line, r"^rmmshim\[\d+\]: out of memory on GPU 0: 200 MiB refused by the 64\.0 MiB limit "
+                         r"\(RMM_LIMIT\): 30\.0 MiB used; the GPU has ")
 
     def test_the_latest_report_when_the_program_fails(self):
         for end, status in (("exit 3", 3), ("kill -KILL $$", -9)):
             with self.subTest(end):
                 lines = support.without_neighbours(self.probe(end, status).stderr).splitlines()
-                self.assertIn("asked 200 MiB", lines[0])
-                self.assertRegex(lines[1], r"^rmmshim\[\d+\]: out of memory on device 0: asked 100 MiB; .*, live 40\.0 MiB")
+                self.assertIn(": 200 MiB refused", lines[0])
+                self.assertRegex(lines[1], r"^rmmshim\[\d+\]: out of memory on GPU 0: 100 MiB refused by the .*: 40\.0 MiB used")
                 self.assertEqual(lines[2:], ["  40.0 MiB in 2 blocks, allocated by memory_steps",
                                              "    30.0 MiB in 1 block of 30.0 MiB", "    10.0 MiB in 1 block of 10.0 MiB"])
 
@@ -56,7 +56,16 @@ class Refused(support.Test):
         for end, status in (("exit 0", 0), ("exit 3", 3)):
             result = self.probe(end, status, RMM_ON_OOM="text")
             self.assertEqual(result.stderr.count("out of memory"), 1, str(result))
-            self.assertIn("asked 200 MiB", result.stderr)
+            self.assertIn(": 200 MiB refused", result.stderr)
+
+    def test_a_single_refusal_is_told_once(self):
+        """At the end of a program that fails, who held the memory; what its first line said stands above."""
+        result = self.under([support.program("memory_steps"), "device", "30", "device", "200"], 0)
+        said = result.stderr
+        result = self.under(["sh", "-c", support.program("memory_steps") + " device 30 device 200; exit 3"], 3)
+        self.assertEqual((said.count("refused by"), result.stderr.count("refused by")), (1, 1), result)
+        self.assertRegex(result.stderr, r"\nrmmshim\[\d+\]: who held memory of GPU 0 when 200 MiB were refused:\n"
+                         r"  30\.0 MiB in 1 block of 30\.0 MiB, allocated by memory_steps\n\Z")
 
 
 if __name__ == "__main__":
