@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "context/block_record.h"
 #include "context/end.h"
+#include "context/limit.h"
 #include "heap/record_slab.h"
 #include "resource/segment.h"
 #include "shim/wiring.h"
@@ -77,6 +78,13 @@ static void lose(struct rs_block_record *block, size_t size_bytes)
     give_record(block);
 }
 
+/* Without memory of the host for a record the program is told that there is no memory. */
+RS_COLD static bool refuse(const struct rs_stack *stack)
+{
+    rs_limit_note_refused(stack->environment.device);
+    return false;
+}
+
 bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation,
                         unsigned object)
 {
@@ -86,7 +94,7 @@ bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allo
     RS_ASSERT_SLOW(allocation->size_bytes > 0 && allocation->address % RS_BLOCK_ALIGNMENT == 0);
     RS_ASSERT_SLOW(!allocation->holder); /* that one is in the map already */
     if (!block)
-        return false;
+        return refuse(stack);
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
     atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
@@ -96,7 +104,7 @@ bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allo
         if (!before) {
             atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
             give_record(block);
-            return false;
+            return refuse(stack);
         }
         /* of a context that has ended, or is ending */
         lose(before, atomic_load_explicit(&before->size_bytes, memory_order_relaxed));

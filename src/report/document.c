@@ -172,6 +172,16 @@ const char *rs_document_format(struct rs_document *document, const char *format,
     return text;
 }
 
+const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
+                                           const char *help, bool is_total)
+{
+    struct rs_metric *metric = name ? take(document, sizeof(*metric)) : NULL;
+
+    if (metric)
+        *metric = (struct rs_metric){name, help, is_total};
+    return metric;
+}
+
 const struct rs_node *rs_node_field(const struct rs_node *object, const char *name,
                                     size_t name_length)
 {

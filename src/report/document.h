@@ -101,6 +101,10 @@ struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *w
 const char *rs_document_format(struct rs_document *document, const char *format, ...)
     RS_PRINTF(2, 3);
 
+/* A metric whose name is made up; the texts live as long as the document.  NULL without memory. */
+const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
+                                           const char *help, bool is_total);
+
 /* The field of an object; NULL: it has none of that name. */
 const struct rs_node *rs_node_field(const struct rs_node *object, const char *name,
                                     size_t name_length);

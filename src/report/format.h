@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config/config.h"
-#include "report/page.h"
+#include "report/document.h"
 #include "resource/report.h"
 
 #include <stdbool.h>
@@ -27,14 +27,14 @@ struct rs_report_subject {
     /* Names of resources left out, as a thread held their lock at exit. */
     const char *const *left_out;
     size_t left_out_count;
-    bool is_this_process;    /* the report has its phases (context/phase.h), which no other process
-                                can read */
-    const char *more_labels; /* of each sample for Prometheus, escaped: ",pid=\"4711\""; or NULL */
+    bool is_this_process; /* the report has its phases (context/phase.h), which no other process
+                             can read */
+    bool labels_more;     /* metrics are labelled with the process's number and the resource, too */
 };
+
+/* Adds the report to a document's object. */
+void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of);
 
 /* Writes the report about `of` to the page `to`.  Not thread safe. */
 void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
                    const struct rs_report_subject *of);
-
-/* Several processes for Prometheus: all samples of a metric stand together. */
-void rs_report_put_prometheus(struct rs_page *to, const struct rs_report_subject *of, size_t count);

@@ -7,7 +7,6 @@
 #include "context/block_record.h"
 #include "context/context.h"
 #include "context/fault.h"
-#include "context/limit.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
@@ -47,7 +46,6 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
     if (RS_UNLIKELY(!rs_block_enter(stack, &allocation, object))) {
         allocation.holder = NULL;
         (void)rs_mr_deallocate(mr, &allocation, NULL);
-        rs_limit_note_refused(stack->environment.device);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *address = allocation.address;

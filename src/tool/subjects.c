@@ -2,7 +2,6 @@
 #include "tool/subjects.h"
 
 #include "report/format.h"
-#include "tool/tool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +32,6 @@ bool subjects_add(struct subjects *subjects, const struct process *process)
         return false;
     }
     subject->page.process = process->number;
-    snprintf(subject->labels, sizeof(subject->labels), ",pid=\"%d\"", process->number);
     subjects->all[subjects->count++] = subject;
     return true;
 }
@@ -75,21 +73,24 @@ static struct rs_report_subject described(const struct subject *subject)
         .stacks = subject->page.stacks,
         .stack_count = subject->page.count,
         .expression = expression_of,
-        .more_labels = subject->labels,
+        .labels_more = true,
     };
 }
 
-/* False without memory. */
-static bool put_prometheus(struct rs_page *page, const struct subjects *subjects)
+static void put_prometheus(struct rs_page *page, const struct subjects *subjects)
 {
-    struct rs_report_subject *all = calloc(subjects->count + 1, sizeof(*all));
+    static struct rs_document document;
+    struct rs_node *processes;
 
-    for (size_t i = 0; all && i < subjects->count; i++)
-        all[i] = described(subjects->all[i]);
-    if (all)
-        rs_report_put_prometheus(page, all, subjects->count);
-    free(all);
-    return all != NULL;
+    rs_document_begin(&document);
+    processes = rs_node_list(&document.root, "processes");
+    for (size_t i = 0; i < subjects->count; i++) {
+        struct rs_report_subject subject = described(subjects->all[i]);
+        being_written = &subjects->all[i]->page;
+        rs_report_fill(rs_node_object(processes, NULL), &subject);
+    }
+    rs_document_put_metrics(page, &document.root);
+    rs_document_release(&document);
 }
 
 /* An array where it is of all. */
@@ -116,16 +117,13 @@ bool subjects_write(const struct subjects *subjects, enum rs_statistics_format f
 {
     static struct rs_page page;
     struct rs_page_file file = {.variable = name, .state = RS_PAGE_FILE_NONE};
-    bool is_written = true;
 
     rs_page_begin(&page, &file, NULL);
     page.fd = fd;
     if (format == RS_STATISTICS_PROMETHEUS)
-        is_written = put_prometheus(&page, subjects);
+        put_prometheus(&page, subjects);
     else
         put_each(&page, subjects, format, is_of_all);
     rs_page_end(&page);
-    if (!is_written)
-        tool_say("%s: out of memory", name);
-    return is_written && file.error == 0;
+    return file.error == 0;
 }

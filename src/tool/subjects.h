@@ -10,12 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SUBJECT_LABELS_BYTES = 64 };
-
 /* A process whose counters have been read. */
 struct subject {
     struct publication page;
-    char labels[SUBJECT_LABELS_BYTES];
 };
 
 /* All zero is empty. */

@@ -129,6 +129,9 @@ class Reports(support.Test):
         self.assertEqual(metrics["rmmshim_pool_growths_total"].type, "counter")
         self.assertEqual(metrics["rmmshim_statistics_bytes_total"].type, "counter")
         self.assertEqual(metrics["rmmshim_reuse_waited_seconds_total"].type, "counter")
+        for metric in metrics.values():
+            self.assertRegex(metric.help, r"^[A-Z].* .*\.$", metric.name)
+            self.assertNotRegex(metric.help, r"_|does not know", metric.name)
         key = (("device", "3"), ("kind", "device"), ("program", "outputs"))
         self.assertEqual(metrics["rmmshim_account_limit_bytes"].samples[key], 1 << 30)
 

@@ -94,7 +94,8 @@ TEST(a_group_is_written_when_all_it_names_is_there)
     rs_node_count(root, "none", 0);
     rs_node_word(root, "empty", "");
     root->line = "{one} block{one||s}, {two} block{two||s}[, {none} lost][{none!}, none lost]"
-                 "[{one?}{empty?}, never][[{one}]][{one?}, {none:1} of {two}][{missing!}, no such][ ({two})]\n";
+                 "[{one?}{empty?}, never][[{one}]][{one?}, {none:1} of {two}][{missing!}, no "
+                 "such][ ({two})]\n";
     assert_string_equal(text_of(), "1 block, 2 blocks, none lost[1], 0 of 2, no such (2)\n");
     rs_document_release(&document);
 }

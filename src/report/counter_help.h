@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each counter of a report counts, in a sentence: the HELP of its metric. */
+#pragma once
+
+#include "resource/report.h"
+
+/* A static text; for a counter of another version of the library a general one. */
+const char *rs_counter_help(const struct rs_counter *counter);
