@@ -62,7 +62,9 @@ void tool_say(const char *format, ...)
     va_start(arguments, format);
     body = vsnprintf(line + begin, room, format, arguments);
     va_end(arguments);
-    length = begin + (body < 0 ? 0 : rs_min((size_t)body, room - 1));
+    line[begin] = body < 0 ? '\0' : line[begin];
+    rs_plain_make(line + begin); /* paths, words and names of processes are others' text */
+    length = begin + strlen(line + begin);
     line[length] = '\n';
     (void)rs_write_all(STDERR_FILENO, line, length + 1);
 }
@@ -122,7 +124,6 @@ static int say_run_was_meant(char *const *words)
 
     for (size_t i = 0; words[i] && length < sizeof(line); i++)
         length += (size_t)snprintf(line + length, sizeof(line) - length, " %s", words[i]);
-    rs_plain_make(line);
     tool_say("unknown %s '%s'; did you mean 'rmmshim run%s'?",
              words[0][0] == '-' ? "option" : "command", words[0], line);
     return TOOL_USAGE;

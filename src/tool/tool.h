@@ -37,7 +37,7 @@ TOOL_COMMANDS(TOOL_COMMAND)
 void tool_add_streams(void);
 void tool_close_added_streams(void);
 
-/* One line on stderr, after "rmmshim: ", by one write. */
+/* One line on stderr, after "rmmshim: ", by one write; its text is made plain (report/plain.h). */
 void tool_say(const char *format, ...) RS_PRINTF(1, 2);
 
 /* Diagnostics go to stderr the same way. */

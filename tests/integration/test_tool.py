@@ -144,6 +144,16 @@ class Help(Test):
             with self.subTest(arguments):
                 self.expect(rmmshim(*arguments), code, line)
 
+    def test_what_it_says_is_plain(self):
+        """Words of the command line, paths and names may hold anything."""
+        hostile = "a\x1b]0;b\x07\x1b[2J\u202e\x9b\u00e9"
+        plain = "a?]0;b??[2J??\u00e9"
+        for arguments, code, line in ((["run", hostile], 127, plain + ": not found"), (["run", "--" + hostile], 125, plain),
+                                      ([hostile], 2, plain), (["doctor", "--" + hostile], 2, plain), (["limit", hostile, "1GiB"], 2, plain),
+                                      (["check", "pool(" + hostile + ")"], 1, plain), (["stats", hostile], 2, plain)):
+            with self.subTest(arguments[0]):
+                self.expect(rmmshim(*arguments), code, line)
+
     def test_a_full_disk_is_no_success(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
             result = subprocess.run([TOOL, "--help"], stdout=full, stderr=subprocess.PIPE, text=True,
