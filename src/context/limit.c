@@ -424,6 +424,8 @@ void rs_limit_report(int device, struct rs_report *report, bool also_unused)
 #define ADD(name, kind, unit, field)                                                               \
     rs_report_add_field(report, "account", name, RS_COUNTER_##kind, RS_UNIT_##unit, field)
     ADD("limit", LIVE, BYTES, account->limit_bytes);
+    if (atomic_load(&account->job))
+        ADD("job_limit", LIVE, BYTES, of->share.limit_bytes);
     ADD("charged", LIVE, BYTES, account->charged_bytes);
     ADD("charged_peak", PEAK, BYTES, account->peak_charged_bytes);
     ADD("internal_refusals", TOTAL, COUNT, account->refusals);

@@ -113,10 +113,19 @@ static size_t add_resource(struct rs_node *counters, const struct rs_report *rep
     return end;
 }
 
+void rs_report_fill_counters(struct rs_node *object, const struct rs_report *report,
+                             bool labels_resource)
+{
+    struct rs_node *counters = rs_node_list(object, "counters");
+
+    for (size_t i = 0; i < report->count;)
+        i = add_resource(counters, report, i, labels_resource);
+}
+
 static void add_stack(struct rs_node *devices, const struct rs_report_subject *subject,
                       const struct rs_reported_stack *stack)
 {
-    struct rs_node *node = rs_node_object(devices, NULL), *counters;
+    struct rs_node *node = rs_node_object(devices, NULL);
 
     rs_node_count(node, "device", (uint64_t)stack->device)->is_label = true;
     rs_node_word(node, "kind", rs_kind_names[stack->kind])->is_label = true;
@@ -124,9 +133,7 @@ static void add_stack(struct rs_node *devices, const struct rs_report_subject *s
     node->line = rs_document_format(
         node->document, "rmmshim[[{pid}]]: {program}, device {device}%s: {expression}\n",
         rs_kind_texts[stack->kind]);
-    counters = rs_node_list(node, "counters");
-    for (size_t i = 0; i < stack->report.count;)
-        i = add_resource(counters, &stack->report, i, subject->labels_more);
+    rs_report_fill_counters(node, &stack->report, false);
 }
 
 /* ---- phases ---- */
@@ -193,7 +200,7 @@ void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of)
     struct rs_node *list;
 
     rs_node_count(process, "schema", 1);
-    rs_node_count(process, "pid", (uint64_t)of->process)->is_label = of->labels_more;
+    rs_node_count(process, "pid", (uint64_t)of->process);
     rs_node_text(process, "program", of->program)->is_label = true;
     list = rs_node_list(process, "devices");
     for (size_t i = 0; i < of->stack_count; i++)

@@ -29,8 +29,12 @@ struct rs_report_subject {
     size_t left_out_count;
     bool is_this_process; /* the report has its phases (context/phase.h), which no other process
                              can read */
-    bool labels_more;     /* metrics are labelled with the process's number and the resource, too */
 };
+
+/* Adds all counters to an object, as the list "counters"; each is a metric, which has the label
+ * `resource` too where that is asked. */
+void rs_report_fill_counters(struct rs_node *object, const struct rs_report *report,
+                             bool labels_resource);
 
 /* Adds the report to a document's object. */
 void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of);

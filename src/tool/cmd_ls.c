@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim ls: who holds memory through rmmshim. */
 #include "tool/column.h"
-#include "tool/json.h"
 #include "tool/plain.h"
 #include "tool/tool.h"
 
@@ -47,46 +46,41 @@ static void print_line(const struct column *const *columns, const int *widths, s
 
 static void print_table(const struct rows *rows)
 {
-    const struct column *const columns[] = {
-        &column_process,
-        &column_program,
-        rows_need_uuids(rows) ? &column_device_uuid : &column_device,
-        &column_live,
-        &column_held,
-        &column_peak,
-        &column_limit,
-        &column_refused,
-        &column_rank,
-        &column_expression,
-    };
-    int widths[RS_ARRAY_LENGTH(columns)];
+    enum { ALL = COLUMNS + 1 };
+    const struct column *columns[ALL];
+    int widths[ALL];
 
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(columns); i++) {
+    memcpy(columns, column_order, sizeof(column_order));
+    columns[COLUMNS] = &column_expression;
+    for (size_t i = 0; i < ALL; i++) {
+        if (columns[i] == &column_device && rows_need_uuids(rows))
+            columns[i] = &column_device_uuid;
         widths[i] = column_width(columns[i], rows->rows, rows->count);
         if (columns[i] == &column_program && widths[i] > PROGRAM_WIDTH_MAX)
             widths[i] = PROGRAM_WIDTH_MAX;
     }
-    print_line(columns, widths, RS_ARRAY_LENGTH(columns), NULL);
+    print_line(columns, widths, ALL, NULL);
     for (size_t i = 0; i < rows->count; i++)
-        print_line(columns, widths, RS_ARRAY_LENGTH(columns), &rows->rows[i]);
+        print_line(columns, widths, ALL, &rows->rows[i]);
 }
 
 static int list(bool is_json)
 {
     struct rows rows = {.count = 0};
     size_t unreadable = rows_of_all(&rows);
+    bool is_printed = true;
 
     if (rows.count > 0)
         qsort(rows.rows, rows.count, sizeof(*rows.rows), by_held);
     if (is_json)
-        json_put_rows(rows.rows, rows.count);
+        is_printed = rows_print_json(&rows);
     else if (rows.count > 0)
         print_table(&rows);
     if (rows.count == 0)
         rows_say_none();
     rows_say_unreadable(unreadable);
     rows_release(&rows);
-    return TOOL_OK;
+    return is_printed ? TOOL_OK : TOOL_FINDING;
 }
 
 static int ls(char **arguments)
@@ -107,13 +101,17 @@ static int ls(char **arguments)
 static void help(void)
 {
     puts("A line for each process and device, and for each kind of memory but the device's own; "
-         "most "
-         "bytes first.\n"
-         "LIVE is what the program has allocated, HELD what was taken from the driver for it, PEAK "
-         "the most\n"
-         "that was live.  DEVICE is the process's own number of the device, and the beginning of "
-         "its UUID\n"
-         "where numbers do not tell devices apart.\n\n"
+         "most\n"
+         "held bytes first.\n\n"
+         "PROGRAM    the script where the program is an interpreter: python3 train.py is train.py\n"
+         "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
+         "           numbers do not tell devices apart\n"
+         "USED       what the program has\n"
+         "HELD       what was taken from the driver for it\n"
+         "PEAK       the most that was used\n"
+         "LIMIT      of the process; JOB LIMIT: of all processes of its job together\n"
+         "REFUSED    out-of-memory errors that the program received\n"
+         "SPILLED    what did not fit into the device\n\n"
          "--json    an array of objects, bytes as integers, `limit` 0 where there is none\n\n"
          "Shows your own processes; root sees everyone's.");
 }

@@ -54,7 +54,7 @@ static void say_where(const union address *address)
                  text);
 }
 
-static int serve_at(union address *address, const char *text)
+static int serve_at(union address *address, const char *text, bool has_counters)
 {
     sigset_t ends;
     int socket = address_listen(address);
@@ -64,7 +64,7 @@ static int serve_at(union address *address, const char *text)
         return TOOL_FINDING;
     }
     block_ends(&ends);
-    if (!http_begin(socket)) {
+    if (!http_begin(socket, has_counters)) {
         tool_say("the HTTP server cannot begin: %s", strerror(errno));
         close(socket);
         return TOOL_FINDING;
@@ -78,7 +78,7 @@ static int serve_at(union address *address, const char *text)
 /* The value of "--listen ADDRESS" or "--listen=ADDRESS"; NULL after saying what is wrong. */
 static const char *take_listen(char ***arguments)
 {
-    static const char *const options[] = {"--listen", NULL};
+    static const char *const options[] = {"--listen", "--all-metrics", NULL};
     const char *word = **arguments;
     bool failed = false;
     const char *value = tool_option_value(arguments, options[0], &failed);
@@ -95,14 +95,17 @@ static const char *take_listen(char ***arguments)
 static int serve(char **arguments)
 {
     const char *listen = ADDRESS_DEFAULT;
+    bool has_counters = false;
     union address address;
 
     for (; *arguments; arguments++)
-        if (!(listen = take_listen(&arguments)))
+        if (strcmp(*arguments, "--all-metrics") == 0)
+            has_counters = true;
+        else if (!(listen = take_listen(&arguments)))
             return TOOL_USAGE;
     if (!address_parse(listen, &address))
         return TOOL_USAGE;
-    return http_load() ? serve_at(&address, listen) : TOOL_FINDING;
+    return http_load() ? serve_at(&address, listen, has_counters) : TOOL_FINDING;
 }
 
 static void help(void)
@@ -112,7 +115,9 @@ static void help(void)
          "SIGTERM.\n\n"
          "--listen ADDRESS  " ADDRESS_DEFAULT " by default; [::1]:9835; a port alone is of "
          "127.0.0.1;\n"
-         "                  port 0 takes a free one, which the line on stderr names\n\n"
+         "                  port 0 takes a free one, which the line on stderr names\n"
+         "--all-metrics     also each counter of each resource, which tell developers what a stack "
+         "does\n\n"
          "All users of the machine can read a loopback address, and everybody who reaches it any "
          "other one.\n\n"
          "exit codes: 0 ended by a signal, 1 when it cannot listen or has no HTTP server, 2 wrong "
@@ -121,7 +126,7 @@ static void help(void)
 
 const struct tool_command tool_serve = {
     .name = "serve",
-    .arguments = "[--listen ADDRESS]",
+    .arguments = "[--listen ADDRESS] [--all-metrics]",
     .summary = "Serves the counters of all processes to Prometheus",
     .run = serve,
     .help = help,

@@ -38,7 +38,7 @@ static void read_all(struct subjects *subjects)
     rows_say_unreadable(subjects->unreadable);
 }
 
-static int show(const char *whose, enum rs_statistics_format format)
+static int show(const char *whose, enum rs_statistics_format format, bool has_counters)
 {
     struct subjects subjects = {.count = 0};
     bool is_of_all = strcmp(whose, "all") == 0;
@@ -57,8 +57,10 @@ static int show(const char *whose, enum rs_statistics_format format)
         tool_say("out of memory");
         is_good = false;
     }
-    is_good =
-        is_good && subjects_write(&subjects, format, is_of_all, STDOUT_FILENO, "standard output");
+    if (is_good && format == RS_STATISTICS_PROMETHEUS)
+        is_good = subjects_write_metrics(&subjects, has_counters, STDOUT_FILENO, "standard output");
+    else if (is_good)
+        is_good = subjects_write(&subjects, format, is_of_all, STDOUT_FILENO, "standard output");
     subjects_release(&subjects);
     return is_good ? TOOL_OK : TOOL_FINDING;
 }
@@ -76,7 +78,8 @@ static bool take_format(const char *option, enum rs_statistics_format *format)
     else if (strcmp(option, "--prom") == 0)
         *format = RS_STATISTICS_PROMETHEUS;
     else
-        tool_say_unknown("option", option, (const char *const[]){"--json", "--prom", NULL});
+        tool_say_unknown("option", option,
+                         (const char *const[]){"--json", "--prom", "--all-metrics", NULL});
     return *format != RS_STATISTICS_TEXT;
 }
 
@@ -84,9 +87,12 @@ static int stats(char **arguments)
 {
     enum rs_statistics_format format = RS_STATISTICS_TEXT;
     const char *whose = NULL;
+    bool has_counters = false;
 
     for (; *arguments; arguments++) {
-        if (**arguments == '-') {
+        if (strcmp(*arguments, "--all-metrics") == 0) {
+            has_counters = true;
+        } else if (**arguments == '-') {
             if (!take_format(*arguments, &format))
                 return TOOL_USAGE;
         } else if (whose) {
@@ -100,7 +106,11 @@ static int stats(char **arguments)
         tool_say("no process ID; 'rmmshim ls' lists them, and 'all' means all");
         return TOOL_USAGE;
     }
-    return show(whose, format);
+    if (has_counters && format != RS_STATISTICS_PROMETHEUS) {
+        tool_say("--all-metrics belongs to --prom; text and JSON have all counters");
+        return TOOL_USAGE;
+    }
+    return show(whose, format, has_counters);
 }
 
 static void help(void)
@@ -110,14 +120,16 @@ static void help(void)
          "that\n"
          "take a walk of the process's memory are left out.\n\n"
          "--json    an object as in that report, with `all` an array of them\n"
-         "--prom    for Prometheus's textfile collector, with the label pid\n\n"
+         "--prom    for Prometheus's textfile collector: what each process uses, holds and may "
+         "have; with\n"
+         "          --all-metrics also each counter of each resource\n\n"
          "exit codes: 1 when the process cannot be read, 2 for wrong usage\n\n"
          "example: rmmshim stats all --prom >/var/lib/node_exporter/rmmshim.prom");
 }
 
 const struct tool_command tool_stats = {
     .name = "stats",
-    .arguments = "PID|all [--json|--prom]",
+    .arguments = "PID|all [--json|--prom] [--all-metrics]",
     .summary = "Shows all counters of a process, or of all",
     .run = stats,
     .help = help,

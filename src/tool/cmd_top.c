@@ -2,7 +2,6 @@
 /* rmmshim top: who holds memory through rmmshim, as it changes. */
 #include "base/arithmetic.h"
 #include "base/clock.h"
-#include "tool/json.h"
 #include "tool/screen/terminal.h"
 #include "tool/screen/view.h"
 #include "tool/screen/watch.h"
@@ -26,17 +25,19 @@ struct options {
 
 /* ---- once ---- */
 
-static void put_json(const struct view *view, const struct watch *watch)
+static bool put_json(const struct view *view, const struct watch *watch)
 {
     struct rows rows = {.count = 0};
+    bool is_printed;
     size_t count;
     const struct watched **all = view_rows(view, watch, &count);
 
     for (size_t i = 0; i < count; i++)
         rows_add(&rows, &all[i]->row);
-    json_put_rows(rows.rows, rows.count);
+    is_printed = rows_print_json(&rows);
     rows_release(&rows);
     free(all);
+    return is_printed;
 }
 
 static void sleep_for(double seconds)
@@ -53,6 +54,7 @@ static int show_once(struct options *options)
 {
     struct watch watch = {.count = 0};
     struct frame frame = {.lines = 0};
+    bool is_printed = true;
     int lines, failed = 0;
 
     watch_sample(&watch);
@@ -62,7 +64,7 @@ static int show_once(struct options *options)
     }
     terminal_size(&frame.columns, &lines);
     if (options->is_json) {
-        put_json(&options->view, &watch);
+        is_printed = put_json(&options->view, &watch);
     } else {
         view_draw(&options->view, &watch, &frame);
         failed = frame_write(&frame);
@@ -73,7 +75,7 @@ static int show_once(struct options *options)
     watch_release(&watch);
     if (failed)
         tool_say("standard output: %s", strerror(-failed));
-    return failed ? TOOL_FINDING : TOOL_OK;
+    return failed || !is_printed ? TOOL_FINDING : TOOL_OK;
 }
 
 /* ---- live ---- */
@@ -91,6 +93,11 @@ static bool take_event(struct view *view, int event)
 {
     long page = (long)rs_max(view->visible, 1);
 
+    if (view->shows_help && event >= TERMINAL_KEY_UP && event != TERMINAL_KEY + 'q' &&
+        event != TERMINAL_KEY + 'Q') {
+        view->shows_help = false;
+        return true;
+    }
     switch (event) {
     case TERMINAL_END:
     case TERMINAL_KEY + 'q':
@@ -109,6 +116,10 @@ static bool take_event(struct view *view, int event)
     case TERMINAL_KEY + 'd':
         view->is_by_device = !view->is_by_device;
         view->first = 0;
+        break;
+    case TERMINAL_KEY + 'h':
+    case TERMINAL_KEY + '?':
+        view->shows_help = true;
         break;
     case TERMINAL_KEY_UP:
         scroll(view, -1);
@@ -271,25 +282,29 @@ static int top(char **arguments)
 
 static void help(void)
 {
-    puts("In a terminal until q is pressed; elsewhere, as in a pipe, one picture.\n\n"
-         "--once           one picture, without a terminal's control characters\n"
-         "--json           the same as JSON: as `rmmshim ls --json`, sorted as asked\n"
-         "--by WORD        process (default) or device\n"
-         "--sort WORD      held (default), live, peak, rate or pid\n"
-         "--interval S     seconds between two looks, 0.1 to 3600 (default 1); with --once: takes "
-         "two, so\n"
-         "                 that rates are known\n\n"
-         "keys: q quit, p or space pause, s next order, r reverse, d devices or processes, arrows "
-         "and\n"
-         "page keys scroll\n\n"
-         "HELD is red from 90 % of the limit on, yellow from 75 %; NO_COLOR takes the colours "
-         "away.");
+    puts(
+        "In a terminal until q is pressed; elsewhere, as in a pipe, one picture.\n\n"
+        "--once           one picture, without a terminal's control characters\n"
+        "--json           the same as JSON: as `rmmshim ls --json`, sorted as asked\n"
+        "--by WORD        process (default) or device\n"
+        "--sort WORD      held (default), used, peak, rate or pid\n"
+        "--interval S     seconds between two looks, 0.1 to 3600 (default 1); with --once: takes "
+        "two, so\n"
+        "                 that rates are known\n\n"
+        "keys: q quit, p or space pause, s next order, r reverse, d devices or processes, h or ? "
+        "help,\n"
+        "arrows and page keys scroll\n\n"
+        "Columns are those of `rmmshim ls`, as many as there is room for, then rates, and HISTORY: "
+        "HELD as a\n"
+        "part of the limit or of all memory.\n\n"
+        "HELD is red from 90 % of the limit on, yellow from 75 %; NO_COLOR takes the colours "
+        "away.");
 }
 
 const struct tool_command tool_top = {
     .name = "top",
     .arguments =
-        "[--once] [--json] [--by process|device] [--sort held|live|peak|rate|pid] [--interval S]",
+        "[--once] [--json] [--by process|device] [--sort held|used|peak|rate|pid] [--interval S]",
     .summary = "Shows the processes that have memory through rmmshim, as they change",
     .run = top,
     .help = help,

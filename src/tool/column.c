@@ -28,9 +28,15 @@ static void put_process(const struct row *row, char text[COLUMN_BYTES])
     snprintf(text, COLUMN_BYTES, "%d", row->process);
 }
 
+static void put_user(const struct row *row, char text[COLUMN_BYTES])
+{
+    snprintf(text, COLUMN_BYTES, "%s", row->identity.user);
+}
+
+/* The script, where the program is an interpreter. */
 static void put_program(const struct row *row, char text[COLUMN_BYTES])
 {
-    snprintf(text, COLUMN_BYTES, "%s", row->program);
+    snprintf(text, COLUMN_BYTES, "%s", *row->identity.script ? row->identity.script : row->program);
 }
 
 static void put_device(const struct row *row, char text[COLUMN_BYTES])
@@ -52,11 +58,9 @@ static void put_device_uuid(const struct row *row, char text[COLUMN_BYTES])
     {                                                                                              \
         put_bytes(text, row->usage.field);                                                         \
     }
-PUT_BYTES(live)
+PUT_BYTES(used)
 PUT_BYTES(held)
-PUT_BYTES(cached)
-PUT_BYTES(waiting)
-PUT_BYTES(peak)
+PUT_BYTES(used_peak)
 #undef PUT_BYTES
 
 static void put_limit(const struct row *row, char text[COLUMN_BYTES])
@@ -67,9 +71,24 @@ static void put_limit(const struct row *row, char text[COLUMN_BYTES])
         snprintf(text, COLUMN_BYTES, "-");
 }
 
+/* Empty where there is none, so that a column without any is left out. */
+static void put_job_limit(const struct row *row, char text[COLUMN_BYTES])
+{
+    *text = '\0';
+    if (row->usage.job_limit)
+        put_bytes(text, row->usage.job_limit);
+}
+
+static void put_spilled(const struct row *row, char text[COLUMN_BYTES])
+{
+    *text = '\0';
+    if (row->usage.spilled)
+        put_bytes(text, row->usage.spilled);
+}
+
 static void put_refused(const struct row *row, char text[COLUMN_BYTES])
 {
-    put_count(text, row->usage.refusals);
+    put_count(text, row->usage.refused);
 }
 
 static void put_device_bytes(const struct row *row, char text[COLUMN_BYTES])
@@ -115,22 +134,29 @@ static void put_expression(const struct row *row, char text[COLUMN_BYTES])
 }
 
 const struct column column_process = {"PID", false, put_process};
+const struct column column_user = {"USER", true, put_user};
 const struct column column_program = {"PROGRAM", true, put_program};
+const struct column column_rank = {"RANK", false, put_rank};
 const struct column column_device = {"DEVICE", true, put_device};
 const struct column column_device_uuid = {"DEVICE", true, put_device_uuid};
-const struct column column_live = {"LIVE", false, put_live};
+const struct column column_used = {"USED", false, put_used};
 const struct column column_held = {"HELD", false, put_held};
-const struct column column_cached = {"CACHED", false, put_cached};
-const struct column column_waiting = {"WAITING", false, put_waiting};
-const struct column column_peak = {"PEAK", false, put_peak};
+const struct column column_peak = {"PEAK", false, put_used_peak};
 const struct column column_limit = {"LIMIT", false, put_limit};
+const struct column column_job_limit = {"JOB LIMIT", false, put_job_limit};
 const struct column column_refused = {"REFUSED", false, put_refused};
+const struct column column_spilled = {"SPILLED", false, put_spilled};
 const struct column column_process_count = {"PROCESSES", false, put_process};
 const struct column column_device_bytes = {"TOTAL", false, put_device_bytes};
-const struct column column_rank = {"RANK", false, put_rank};
 const struct column column_allocation_rate = {"ALLOC/S", false, put_allocation_rate};
 const struct column column_byte_rate = {"BYTES/S", false, put_byte_rate};
 const struct column column_expression = {"EXPRESSION", true, put_expression};
+
+const struct column *const column_order[COLUMNS] = {
+    &column_process, &column_user,      &column_program, &column_rank,
+    &column_device,  &column_used,      &column_held,    &column_peak,
+    &column_limit,   &column_job_limit, &column_refused, &column_spilled,
+};
 
 /* ---- columns ---- */
 

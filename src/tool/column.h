@@ -15,10 +15,14 @@ struct column {
     void (*put)(const struct row *row, char text[COLUMN_BYTES]);
 };
 
-extern const struct column column_process, column_program, column_device, column_device_uuid,
-    column_live, column_held, column_cached, column_waiting, column_peak, column_limit,
-    column_refused, column_process_count, column_device_bytes, column_rank, column_allocation_rate,
-    column_byte_rate, column_expression;
+extern const struct column column_process, column_user, column_program, column_rank, column_device,
+    column_device_uuid, column_used, column_held, column_peak, column_limit, column_job_limit,
+    column_refused, column_spilled, column_process_count, column_device_bytes,
+    column_allocation_rate, column_byte_rate, column_expression;
+
+/* What `ls` and `top` have both of a process, in their order; others stand behind these. */
+enum { COLUMNS = 12 };
+extern const struct column *const column_order[COLUMNS];
 
 /* Columns of a terminal that a cell takes. */
 int column_cell_width(const struct column *column, const struct row *row);

@@ -37,6 +37,11 @@ static ssize_t read_file(int directory, const char *name, char *text, size_t roo
     return length;
 }
 
+ssize_t process_read_file(const struct process *process, const char *name, char *text, size_t room)
+{
+    return read_file(process->directory, name, text, room);
+}
+
 bool process_directory_has_ended(int directory)
 {
     char stat[1024];

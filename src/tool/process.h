@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum process_answer {
     PROCESS_SERVED,     /* it has a page, which is mapped now */
@@ -30,6 +31,10 @@ int process_open_file(const struct process *process, const char *name, int flags
 /* Finds the page of a process and maps it.  After PROCESS_SERVED alone process_close is due. */
 enum process_answer process_open(int number, struct process *process);
 void process_close(struct process *process);
+
+/* Reads the beginning of a small file of the process in /proc; the number of bytes, ended by a
+ * zero, or -1. */
+ssize_t process_read_file(const struct process *process, const char *name, char *text, size_t room);
 
 /* The number that the process has in its own PID namespace; 0 where the kernel does not say. */
 int process_own_number(const struct process *process);

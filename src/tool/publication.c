@@ -16,6 +16,7 @@ enum {
 
     /* Of a page that makes sense none comes near: who reads one that does not is done soon. */
     STACK_COUNTERS_MAX = 1024,
+    PAGE_COUNTERS_MAX = 4096,
     FIELDS_MAX = 4 << 20,
 };
 
@@ -153,17 +154,29 @@ static bool is_there(const struct publication *page, const struct rs_published_s
     return false;
 }
 
+static size_t counters_taken(const struct publication *page)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < page->count; i++)
+        count += page->stacks[i].report.count;
+    return count;
+}
+
 static void gather_stack(struct publication *page, uint32_t index)
 {
+    size_t taken = counters_taken(page), most = STACK_COUNTERS_MAX;
+
     struct rs_reported_stack *stack = &page->stacks[page->count];
     struct rs_report all = {.count = 0};
 
     if (!rs_published_check_stack(&page->from[index]) || is_there(page, &page->from[index]))
         return;
+    most = rs_min(most, PAGE_COUNTERS_MAX - rs_min(taken, PAGE_COUNTERS_MAX));
     for (uint32_t i = 0; i < page->directory->counter_count; i++) {
         const struct rs_published_counter *counter = &page->counters[i];
-        if (counter->stack == index && all.count < STACK_COUNTERS_MAX &&
-            rs_published_check_counter(counter) && take_fields(page, counter))
+        if (counter->stack == index && all.count < most && rs_published_check_counter(counter) &&
+            take_fields(page, counter))
             add_counter(page, &all, counter);
     }
     stack->device = page->from[index].device;

@@ -2,6 +2,8 @@
 /* A row of `ls` and `top`: one kind of memory of one device in one process. */
 #pragma once
 
+#include "report/document.h"
+#include "tool/identity.h"
 #include "tool/process.h"
 #include "tool/publication.h"
 #include "tool/usage.h"
@@ -15,6 +17,7 @@ enum { ROW_UUID_BYTES = 40 };
 struct row {
     int process;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
+    struct identity identity;
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none */
     int device;                         /* as the process counts them */
     char uuid[ROW_UUID_BYTES];          /* of the device; empty: not known */
@@ -31,8 +34,15 @@ struct row {
 enum row_answer { ROW_READ, ROW_NOTHING_YET, ROW_NONSENSE };
 
 /* Calls `take` for each row of the process. */
-enum row_answer row_each(const struct process *process,
+enum row_answer row_each(const struct process *process, const struct identity *identity,
                          void (*take)(void *data, const struct row *row), void *data);
+
+/* Fills the row by what a page says of one of its stacks. */
+void row_fill(struct row *row, int process, const struct identity *identity,
+              const struct publication *page, const struct rs_reported_stack *stack);
+
+/* Adds the row as an object to a list: as `ls --json` prints it, and with its metrics. */
+struct rs_node *row_put(struct rs_node *list, const struct row *row);
 
 /* Rows of a machine in one array. */
 struct rows {
@@ -47,6 +57,9 @@ void rows_release(struct rows *rows);
 /* Adds the rows of all processes of this user.  The number of processes whose pages cannot be
  * read. */
 size_t rows_of_all(struct rows *rows);
+
+/* Prints the rows as a JSON array on stdout.  False, after a line, where that failed. */
+bool rows_print_json(const struct rows *rows);
 
 /* That no process has memory; and how many cannot be read, if there are any: a line each. */
 void rows_say_none(void);

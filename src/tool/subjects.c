@@ -2,6 +2,8 @@
 #include "tool/subjects.h"
 
 #include "report/format.h"
+#include "tool/print.h"
+#include "tool/row.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +34,7 @@ bool subjects_add(struct subjects *subjects, const struct process *process)
         return false;
     }
     subject->page.process = process->number;
+    identity_read(process, &subject->identity);
     subjects->all[subjects->count++] = subject;
     return true;
 }
@@ -73,24 +76,7 @@ static struct rs_report_subject described(const struct subject *subject)
         .stacks = subject->page.stacks,
         .stack_count = subject->page.count,
         .expression = expression_of,
-        .labels_more = true,
     };
-}
-
-static void put_prometheus(struct rs_page *page, const struct subjects *subjects)
-{
-    static struct rs_document document;
-    struct rs_node *processes;
-
-    rs_document_begin(&document);
-    processes = rs_node_list(&document.root, "processes");
-    for (size_t i = 0; i < subjects->count; i++) {
-        struct rs_report_subject subject = described(subjects->all[i]);
-        being_written = &subjects->all[i]->page;
-        rs_report_fill(rs_node_object(processes, NULL), &subject);
-    }
-    rs_document_put_metrics(page, &document.root);
-    rs_document_release(&document);
 }
 
 /* An array where it is of all. */
@@ -120,10 +106,39 @@ bool subjects_write(const struct subjects *subjects, enum rs_statistics_format f
 
     rs_page_begin(&page, &file, NULL);
     page.fd = fd;
-    if (format == RS_STATISTICS_PROMETHEUS)
-        put_prometheus(&page, subjects);
-    else
-        put_each(&page, subjects, format, is_of_all);
+    put_each(&page, subjects, format, is_of_all);
     rs_page_end(&page);
     return file.error == 0;
+}
+
+/* ---- for Prometheus ---- */
+
+static void put_subject(struct rs_node *list, const struct subject *subject, bool has_counters)
+{
+    const struct publication *page = &subject->page;
+    static struct row row;
+
+    for (size_t i = 0; i < page->count; i++) {
+        struct rs_node *object;
+        row_fill(&row, page->process, &subject->identity, page, &page->stacks[i]);
+        object = row_put(list, &row);
+        if (has_counters)
+            rs_report_fill_counters(object, &page->stacks[i].report, true);
+    }
+}
+
+bool subjects_write_metrics(const struct subjects *subjects, bool has_counters, int fd,
+                            const char *name)
+{
+    static struct rs_document document;
+    struct rs_node *list;
+    bool is_written;
+
+    rs_document_begin(&document);
+    list = rs_node_list(&document.root, "processes");
+    for (size_t i = 0; i < subjects->count; i++)
+        put_subject(list, subjects->all[i], has_counters);
+    is_written = print_metrics(list, fd, name);
+    rs_document_release(&document);
+    return is_written;
 }

@@ -2,10 +2,12 @@
 #include "tool/usage.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "context/block_counts.h"
 #include "resource/resource.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 static bool is_leafs(const struct rs_counter *counter, const char *name)
@@ -55,20 +57,21 @@ static uint64_t used_peak(const struct rs_report *report, const struct usage *us
     uint64_t served = rs_max(program_value(report, "peak"), program_value(report, "past_peak"));
     uint64_t both = served + account_value(report, "unserved_peak");
 
-    return rs_max(rs_max(usage->live, served),
+    return rs_max(rs_max(usage->used, served),
                   rs_min(both, usage->held_peak + usage->spilled_peak));
 }
 
 struct usage usage_of(const struct rs_report *report)
 {
-    uint64_t live = program_value(report, "live") + account_value(report, "unserved");
+    uint64_t used = program_value(report, "live") + account_value(report, "unserved");
     uint64_t spilled = rs_report_value(report, "fallback", "live_second", 0);
     struct usage usage = {
-        .live = live,
-        .held = held(report, "charged", "held", live),
+        .used = used,
+        .held = held(report, "charged", "held", used),
         .waiting = rs_report_value(report, "reuse", "quarantined", 0),
         .limit = account_value(report, "limit"),
-        .refusals = program_value(report, "refused"),
+        .job_limit = account_value(report, "job_limit"),
+        .refused = program_value(report, "refused"),
         .internal_refusals =
             account_value(report, "internal_refusals") + sum_of_leaves(report, "internal_refusals"),
         .allocations = program_value(report, "allocations"),
@@ -78,9 +81,9 @@ struct usage usage_of(const struct rs_report *report)
         .spilled_peak = rs_max(spilled, rs_report_value(report, "fallback", "live_second_peak", 0)),
     };
 
-    usage.held_peak = rs_max(usage.held, held(report, "charged_peak", "held_peak", live));
-    usage.peak = used_peak(report, &usage);
-    usage.cached = usage.held - rs_min(usage.held, usage.live - rs_min(usage.live, spilled));
+    usage.held_peak = rs_max(usage.held, held(report, "charged_peak", "held_peak", used));
+    usage.used_peak = used_peak(report, &usage);
+    usage.cached = usage.held - rs_min(usage.held, usage.used - rs_min(usage.used, spilled));
     usage.cached -= rs_min(usage.cached, usage.waiting);
     return usage;
 }
@@ -88,17 +91,85 @@ struct usage usage_of(const struct rs_report *report)
 void usage_add(struct usage *to, const struct usage *from)
 {
     to->limit = to->limit && from->limit ? to->limit + from->limit : 0;
-    to->live += from->live;
+    to->job_limit = 0;
+    to->used += from->used;
+    to->used_peak += from->used_peak;
     to->held += from->held;
+    to->held_peak += from->held_peak;
     to->waiting += from->waiting;
     to->cached += from->cached;
-    to->peak += from->peak;
-    to->held_peak += from->held_peak;
-    to->refusals += from->refusals;
+    to->refused += from->refused;
     to->internal_refusals += from->internal_refusals;
     to->allocations += from->allocations;
     to->live_allocations += from->live_allocations;
     to->allocated += from->allocated;
     to->spilled += from->spilled;
     to->spilled_peak += from->spilled_peak;
+}
+
+uint64_t usage_least_limit(const struct usage *usage)
+{
+    return usage->limit && usage->job_limit ? rs_min(usage->limit, usage->job_limit)
+                                            : rs_max(usage->limit, usage->job_limit);
+}
+
+/* ---- as fields and metrics ---- */
+
+static const struct field {
+    const char *name;
+    size_t offset; /* in struct usage */
+    bool is_count;
+    bool may_be_none; /* where it is 0 there is no sample */
+    struct rs_metric metric;
+} fields[] = {
+#define BYTES(field, ...)                                                                          \
+    {                                                                                              \
+#field, offsetof(struct usage, field), .metric = { __VA_ARGS__ }                           \
+    }
+#define MAYBE(field, ...)                                                                          \
+    {                                                                                              \
+#field, offsetof(struct usage, field), .may_be_none = true, .metric = { __VA_ARGS__ }      \
+    }
+#define COUNT(field, ...)                                                                          \
+    {                                                                                              \
+#field, offsetof(struct usage, field), .is_count = true, .metric = { __VA_ARGS__ }         \
+    }
+    BYTES(used, "rmmshim_used_bytes", "Memory that the program has, in bytes."),
+    BYTES(used_peak, "rmmshim_used_peak_bytes", "The most that the program had at once, in bytes."),
+    BYTES(held, "rmmshim_held_bytes",
+          "Memory taken from the driver, which the program has or which is kept for it, in bytes."),
+    BYTES(held_peak, "rmmshim_held_peak_bytes",
+          "The most that was taken from the driver at once, in bytes."),
+    BYTES(cached, "rmmshim_cached_bytes", "Memory kept for the program, free for use, in bytes."),
+    BYTES(waiting, "rmmshim_waiting_bytes",
+          "Freed memory that the GPU may still be using, in bytes."),
+    MAYBE(limit, "rmmshim_limit_bytes",
+          "The most that the process may take from the driver (RMM_LIMIT), in bytes."),
+    MAYBE(job_limit, "rmmshim_job_limit_bytes",
+          "The most that all processes of its job may take together (RMM_LIMIT_JOB), in bytes."),
+    BYTES(spilled, "rmmshim_spilled_bytes",
+          "Memory that the program has and that did not fit into the device, in bytes."),
+    BYTES(spilled_peak, "rmmshim_spilled_peak_bytes",
+          "The most that did not fit into the device at once, in bytes."),
+    COUNT(refused, "rmmshim_refused_total", "Out-of-memory errors that the program received.",
+          true),
+    COUNT(internal_refusals, NULL, NULL),
+    COUNT(allocations, "rmmshim_allocations_total", "Allocations of the program.", true),
+    BYTES(allocated, "rmmshim_allocated_bytes_total",
+          "Memory that the program has allocated since it began, in bytes.", true),
+#undef BYTES
+#undef MAYBE
+#undef COUNT
+};
+
+void usage_put(struct rs_node *object, const struct usage *usage)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(fields); i++) {
+        const struct field *field = &fields[i];
+        const uint64_t *number = (const void *)((const char *)usage + field->offset);
+        struct rs_node *node = field->is_count ? rs_node_count(object, field->name, *number)
+                                               : rs_node_bytes(object, field->name, *number);
+        if (field->metric.name && (*number || !field->may_be_none))
+            node->metric = &field->metric;
+    }
 }

@@ -9,6 +9,7 @@
     ordinary      it is no memory file but one of that name, which may shrink, too
     mine          it says that it is PID's
     random:N      numbers in its directory are others; N is the seed
+    rename:A:B    counters and resources that are called A are called B
     empty         nothing is in it but its head
     many:N        N children have each such a page, and the process itself has none"""
 import ctypes
@@ -48,6 +49,15 @@ def spoil(page, begin, seed):
         page[at:at + 8] = number.to_bytes(8, "little")
 
 
+def rename(page, begin, old, new):
+    """Names stand in fields of 24 bytes (the resource's) and 40 (the counter's), filled up with zeros."""
+    at = begin
+    while (at := page.find(old + b"\0", at)) >= 0:
+        if page[at - 1] == 0 or at % 8 == 0:
+            page[at:at + max(len(old), len(new)) + 1] = new.ljust(max(len(old), len(new)) + 1, b"\0")
+        at += 1
+
+
 def file_of(change):
     """Ordinary files have no seals at all.  One that was at the root has the name of a memory file when it is gone."""
     if change != "ordinary":
@@ -69,6 +79,8 @@ def change(page, name, value):
         head.directory = int(value)
     elif name == "random":
         spoil(page, head.directory, int(value))
+    elif name == "rename":
+        rename(page, head.directory, *value.encode().split(b":"))
     elif name == "empty":
         page[ctypes.sizeof(Head):] = bytes(len(page) - ctypes.sizeof(Head))
     if name != "mine":

@@ -26,8 +26,8 @@ class Process:
     def __init__(self, test, command, settings=None, **how):
         env = support.environment(settings)
         env["PYTHONHOME"] = sys.base_prefix  # also under another name
-        self.process = subprocess.Popen(command, executable=sys.executable, env=env, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, **how)
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        **{"executable": sys.executable, **how})
         self.pid = self.process.pid
         test.addCleanup(self.end)
         self.until_ready()

@@ -3,16 +3,18 @@
 
 Other processes may be served on the machine meanwhile, so these look for their own.  meson sets TOOL."""
 import os
+import pwd
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 import json_schema
 import prometheus_text
 import served
 import support
-from served import page, scene, tool
+from served import Process, page, scene, tool
 from test_steer import Steered
 
 MIB = 1 << 20
@@ -50,41 +52,71 @@ class Ls(Test):
         process = scene(self, "hold:%d" % (3 * MIB), "hold:%d" % MIB, "drop", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB",
                         RANK="3", LOCAL_RANK="3")
         row, = self.rows(process)
-        self.assertEqual({name: row[name] for name in ("program", "device", "kind", "live", "held", "cached", "waiting",
-                                                       "peak", "limit", "refusals", "allocations", "spilled", "rank",
-                                                       "expression")},
-                         {"program": "python3", "device": 0, "kind": "device", "live": 3 * MIB, "held": 64 * MIB,
-                          "cached": 60 * MIB, "waiting": MIB, "peak": 4 * MIB, "limit": 1 << 30, "refusals": 0,
-                          "allocations": 2, "spilled": 0, "rank": "3",
+        self.assertEqual({name: row[name] for name in ("program", "script", "device", "kind", "used", "held", "cached", "waiting",
+                                                       "used_peak", "held_peak", "limit", "job_limit", "refused", "allocations",
+                                                       "spilled", "rank", "expression")},
+                         {"program": "python3", "script": "output_scenes.py", "device": 0, "kind": "device", "used": 3 * MIB,
+                          "held": 64 * MIB, "cached": 60 * MIB, "waiting": MIB, "used_peak": 4 * MIB, "held_peak": 64 * MIB,
+                          "limit": 1 << 30, "job_limit": 0, "refused": 0, "allocations": 2, "spilled": 0, "rank": "3",
                           "expression": "reuse(pool(cuda, initial_size=64MiB))"})
         title, lines = self.table(process)
-        self.assertEqual(title.split()[:8], ["PID", "PROGRAM", "DEVICE", "LIVE", "HELD", "PEAK", "LIMIT", "REFUSED"])
-        self.assertEqual(lines[0].split(None, 2)[2].split(), ["0", "3.00", "MiB", "64.0", "MiB", "4.00", "MiB", "1.00", "GiB",
-                                                    "0", "3", "reuse(pool(cuda,", "initial_size=64MiB))"])
+        self.assertEqual(title.split()[:4], ["PID", "USER", "PROGRAM", "RANK"])
+        self.assertEqual([word for word in title.split()[4:] if word not in ("JOB", "LIMIT", "SPILLED")],
+                         ["DEVICE", "USED", "HELD", "PEAK", "REFUSED", "EXPRESSION"])
+        self.assertEqual([word for word in lines[0].split()[1:] if word != "-"],
+                         [pwd.getpwuid(os.geteuid()).pw_name, "output_scenes.py", "3", "0", "3.00", "MiB", "64.0", "MiB", "4.00",
+                          "MiB", "1.00", "GiB", "0", "reuse(pool(cuda,", "initial_size=64MiB))"])
+
+    def test_program_and_user(self):
+        """What an interpreter runs; a module is one too."""
+        process = scene(self, "use:1")
+        module = Process(self, ["python3", "-u", "-m", "output_scenes", "use:1", "say", "wait"],
+                         {"RMM_POOL_SIZE": "64MiB", "PYTHONPATH": served.FOLDER})
+        other = scene(self, "use:1", name="my program")
+        for of, script, shown in ((process, "output_scenes.py", "output_scenes.py"),
+                                  (module, "-m output_scenes", "-m output_scenes"), (other, "", "my program")):
+            with self.subTest(script):
+                row, = self.rows(of)
+                self.assertEqual((row["script"], row["user"]), (script, pwd.getpwuid(os.geteuid()).pw_name))
+                self.assertIn("  %s " % shown, self.table(of)[1][0])
+
+    def test_the_limit_of_a_job(self):
+        process = Process(self, [served.TOOL, "run", "--quiet", "--limit-job", "2GiB", "--pool-size", "64MiB", sys.executable,
+                                 served.SCENES, "use:1", "say", "wait"], executable=served.TOOL)
+        child = Process.__new__(Process)
+        child.pid = int(subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout)
+        row, = self.rows(child)
+        self.assertEqual((row["limit"], row["job_limit"]), (0, 2 << 30))
+        title, lines = self.table(child)
+        self.assertIn("  JOB LIMIT  ", title)
+        self.assertIn(" 2.00 GiB ", lines[0])
+        metrics = prometheus_text.read(tool("stats", child.pid, "--prom").stdout)
+        self.assertEqual(list(metrics["rmmshim_job_limit_bytes"].samples.values()), [2 << 30])
+        self.assertNotIn("rmmshim_limit_bytes", metrics)
 
     def test_kinds_of_memory(self):
         """A row for each; no account counts that of the host, so it is what the stack took from the driver."""
         process = scene(self, "hold:%d" % MIB, "pin:%d" % (2 * MIB), RMM_POOL_SIZE="64MiB", RMM_PINNED_POOL_SIZE="16MiB")
         rows = {row["kind"]: row for row in self.rows(process)}
-        self.assertEqual({kind: (row["live"], row["held"]) for kind, row in rows.items()},
+        self.assertEqual({kind: (row["used"], row["held"]) for kind, row in rows.items()},
                          {"device": (MIB, 64 * MIB), "pinned": (2 * MIB, 16 * MIB)})
-        self.assertEqual([line.split()[2:4] for line in self.table(process)[1]], [["0", "1.00"], ["0", "pinned"]])
+        self.assertEqual([line.split()[3:5] for line in self.table(process)[1]], [["0", "1.00"], ["0", "pinned"]])
 
     def test_what_no_stack_serves_is_held(self):
         process = scene(self, "hold:%d" % MIB, "array:1024", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB")
         row, = self.rows(process)
-        self.assertEqual((row["live"], row["held"]), (5 * MIB, 68 * MIB))
+        self.assertEqual((row["used"], row["held"]), (5 * MIB, 68 * MIB))
 
     def test_without_a_limit(self):
         process = scene(self, "hold:%d" % (3 * MIB), RMM_RESOURCE="pool(cuda, initial_size=32MiB)")
         row, = self.rows(process)
-        self.assertEqual((row["held"], row["live"], row["limit"]), (32 * MIB, 3 * MIB, 0))
+        self.assertEqual((row["held"], row["used"], row["limit"]), (32 * MIB, 3 * MIB, 0))
         self.assertIn(" - ", self.table(process)[1][0])
 
     def test_refusals_and_spilling(self):
         refused = scene(self, "hold:%d" % (80 * MIB), "use:1", RMM_POOL_SIZE="0", RMM_LIMIT="64MiB")
         spilled = scene(self, *["hold:%d" % (30 * MIB)] * 3, RMM_RESOURCE="fallback(limiting(cuda, limit=64MiB), managed)")
-        self.assertGreater(self.rows(refused)[0]["refusals"], 0)
+        self.assertGreater(self.rows(refused)[0]["refused"], 0)
         self.assertEqual(self.rows(spilled)[0]["spilled"], 30 * MIB)
 
     def test_most_held_first(self):
@@ -94,9 +126,9 @@ class Ls(Test):
 
     def test_it_is_as_it_is_now(self):
         process = scene(self, "hold:%d" % MIB, "say", "wait", "drop", "use:5")
-        self.assertEqual([(row["live"], row["allocations"]) for row in self.rows(process)], [(MIB, 1)])
+        self.assertEqual([(row["used"], row["allocations"]) for row in self.rows(process)], [(MIB, 1)])
         process.step()
-        self.assertEqual([(row["live"], row["allocations"]) for row in self.rows(process)], [(0, 6)])
+        self.assertEqual([(row["used"], row["allocations"]) for row in self.rows(process)], [(0, 6)])
         process.end()
         self.assertEqual(self.rows(process), [])
 
@@ -126,7 +158,20 @@ class Ls(Test):
                     result = tool(*arguments, env=dict(os.environ, LC_ALL=locale))
                     self.assertFalse(is_hostile(result.stdout), result)
                     self.assertIn("evil", result.stdout)
-        self.assertEqual(len(self.table(process)[1][0].split("evil")[0].split()), 2)
+        self.assertEqual(len(self.table(process)[1][0].split("evil")[0].split()), 3)
+
+    def test_hostile_scripts(self):
+        script = self.path("\x1b[2J\u202e\x9b\u00e9.py")
+        shutil.copy(served.SCENES, script)
+        process = Process(self, ["python3", script, "use:1", "say", "wait"], {"RMM_POOL_SIZE": "64MiB"})
+        row, = self.rows(process)
+        self.assertEqual(row["script"], "?[2J??\u00e9.py")
+        for arguments in (["ls"], ["top"], ["ls", "--json"], ["stats", "all", "--prom"]):
+            for locale in ("C.UTF-8", "C"):
+                with self.subTest(arguments, locale=locale):
+                    result = tool(*arguments, env=dict(os.environ, LC_ALL=locale, LINES="200"))
+                    self.assertFalse(is_hostile(result.stdout), result)
+                    self.assertIn("[2J", result.stdout)
 
     def test_nobody_is_served(self):
         """As seen by a user of whom there is none."""
@@ -189,7 +234,7 @@ class TwoUsers(Test):
             for arguments in (["ls", "--json"], ["top", "--json"]):
                 with self.subTest(arguments, user=user):
                     rows = json_schema.check(self.expect(self.as_user(user, *arguments), 0).stdout, "processes.json")
-                    self.assertEqual([(row["pid"], row["program"], row["live"]) for row in rows],
+                    self.assertEqual([(row["pid"], row["program"], row["used"]) for row in rows],
                                      [(own.pid, "memory_steps", MIB)])
             with self.subTest("a table", user=user):
                 lines = self.expect(self.as_user(user, "ls"), 0).stdout.splitlines()
@@ -262,13 +307,23 @@ class Stats(Test):
         processes = [scene(self, "use:3", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB"),
                      scene(self, "use:4", RMM_ARENA_SIZE="64MiB"),
                      scene(self, "use:5", name="a\"b\\c\nd")]
-        text = tool("stats", "all", "--prom").stdout
-        metrics = prometheus_text.read(text)
-        allocations = metrics["rmmshim_program_allocations_total"]
-        for process, count, program in zip(processes, (3, 4, 5), ("python3", "python3", "a\\\"b\\\\c?d")):
-            labels = {"device": "0", "kind": "device", "program": program, "pid": str(process.pid), "resource": "program"}
-            self.assertEqual(allocations.samples[tuple(sorted(labels.items()))], count)
-        self.assertIn("rmmshim_account_limit_bytes", metrics)
+        ranked = scene(self, "use:1", RMM_POOL_SIZE="64MiB", OMPI_COMM_WORLD_RANK="7")
+        scripts = ("output_scenes.py", "output_scenes.py", "")
+        for words, name, more in (([], "rmmshim_allocations_total", {}),
+                                  (["--all-metrics"], "rmmshim_program_allocations_total", {"resource": "program"})):
+            text = tool("stats", "all", "--prom", *words).stdout
+            metrics = prometheus_text.read(text)
+            uuids = {row["uuid"] for row in self.rows(*processes)}
+            for process, count, program, script in zip(processes, (3, 4, 5), ("python3", "python3", "a\\\"b\\\\c?d"), scripts):
+                labels = {"device": "0", "kind": "device", "program": program, "pid": str(process.pid), "uuid": uuids.copy().pop(),
+                          "user": pwd.getpwuid(os.geteuid()).pw_name, **({"script": script} if script else {}), **more}
+                self.assertEqual(metrics[name].samples[tuple(sorted(labels.items()))], count)
+            self.assertEqual(bool(words), "rmmshim_account_limit_bytes" in metrics)
+            self.assertEqual(bool(words), len(metrics) > 20)
+        self.assertEqual([value for labels, value in metrics["rmmshim_limit_bytes"].samples.items()
+                          if ("pid", str(processes[0].pid)) in labels], [1 << 30])
+        rank, = (dict(labels)["rank"] for labels in metrics["rmmshim_used_bytes"].samples if ("pid", str(ranked.pid)) in labels)
+        self.assertEqual(rank, "7")
         promtool = shutil.which("promtool")
         if promtool:
             result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
@@ -297,6 +352,7 @@ class BadInput(Test):
             (["stats", "99999999999"], "'99999999999' is not a process ID, nor 'all'; 'rmmshim ls' lists them"),
             (["stats", "1", "2"], "one process ID, or 'all'"),
             (["stats", "1", "--json", "--prom"], "one of --json and --prom"),
+            (["stats", "1", "--all-metrics"], "--all-metrics belongs to --prom; text and JSON have all counters"),
             (["stats", "1", "--prm"], "unknown option '--prm'; did you mean '--prom'?"),
         ):
             with self.subTest(arguments):
@@ -340,6 +396,26 @@ class BadInput(Test):
         process = page(self, real.pid, "same")
         self.assertEqual(self.rows(process)[0]["expression"], self.rows(real)[0]["expression"])
 
+    def test_counters_of_another_name(self):
+        """Nobody's metrics become invalid or are left out by a process whose counters have names that make other
+        metrics' names, types or units."""
+        real = scene(self, "hold:%d" % MIB, "use:3", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB")
+        before = prometheus_text.read(tool("stats", real.pid, "--prom", "--all-metrics").stdout)
+        usual = prometheus_text.read(tool("stats", real.pid, "--prom").stdout)
+        for names in ("growths:held_bytes", "chunks:held_bytes", "held:total", "chunks:total", "live_allocations:allocations_total",
+                      "failures:allocations", "refusals:limit", "charged:bytes", "growths:held", "growths:held_gauge",
+                      "limit:limit_seconds", "pool:pool_held", "pool:used", "account:pool", "program:limit"):
+            with self.subTest(names):
+                liar = page(self, real.pid, "rename:" + names)
+                for words in ([], ["--all-metrics"]):
+                    metrics = prometheus_text.read(tool("stats", "all", "--prom", *words).stdout)
+                    told = {name: {labels: value for labels, value in metric.samples.items() if ("pid", str(real.pid)) in labels}
+                            for name, metric in metrics.items()}
+                    for name, metric in before.items():
+                        if words or name in usual:
+                            self.assertEqual(told[name], metric.samples, name)
+                liar.end()
+
     def test_pages_spoilt_at_random(self):
         """What is printed is sound, whatever the numbers are."""
         real = scene(self, "hold:1000", "use:3", RMM_RESOURCE="statistics(pool(cuda))", RMM_LIMIT="1GiB")
@@ -347,7 +423,8 @@ class BadInput(Test):
         self.assertGreater(len(self.rows(*processes)), 5)
         json_schema.check(tool("top", "--json", "--interval", "0.1").stdout, "processes.json")
         json_schema.check(tool("stats", "all", "--json").stdout, "statistics_of_all.json")
-        prometheus_text.read(tool("stats", "all", "--prom").stdout)
+        for words in ([], ["--all-metrics"]):
+            prometheus_text.read(tool("stats", "all", "--prom", *words).stdout)
         for arguments in (["ls"], ["top"], ["top", "--by", "device"], ["stats", "all"]):
             self.assertEqual(tool(*arguments).status, 0)
         for process in processes:

@@ -29,7 +29,7 @@ CONNECTIONS_MAX, IDLE_SECONDS = 16, 10  # of src/tool/serve/http.c
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 FORM = "; an address is 127.0.0.1:9835, [::1]:9835, or a port alone"
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
-ALLOCATIONS = "rmmshim_program_allocations_total"
+ALLOCATIONS = "rmmshim_allocations_total"
 
 
 class Server:
@@ -96,8 +96,12 @@ class Metrics(support.Test):
             text = answer.read().decode()
             self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, TYPE))
         told = samples_of(text, *processes)
-        self.assertGreater(len(told), 40)
         self.assertEqual(told, samples_of(tool("stats", "all", "--prom").stdout, *processes))
+        everything = samples_of(Server(self, "--listen", "0", "--all-metrics").get(), *processes)
+        self.assertGreater(len(everything), 40)
+        self.assertEqual(everything, samples_of(tool("stats", "all", "--prom", "--all-metrics").stdout, *processes))
+        self.assertEqual(told, {key: value for key, value in everything.items() if key in told})
+        self.assertLess(len(told), len(everything) // 2)
         promtool = shutil.which("promtool")
         if promtool:
             result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
@@ -381,7 +385,7 @@ class Usage(support.Test):
                 self.assertEqual((result.status, result.stdout, result.stderr), (2, "", "rmmshim: %s\n" % line))
 
     def test_the_command_is_there(self):
-        self.assertIn("  rmmshim serve [--listen ADDRESS]\n", tool("--help").stdout)
+        self.assertIn("  rmmshim serve [--listen ADDRESS] [--all-metrics]\n", tool("--help").stdout)
         self.assertIn("127.0.0.1:9835 by default", tool("serve", "--help").stdout)
 
     @unittest.skipIf(HAS_HTTP, "this build has an HTTP server")

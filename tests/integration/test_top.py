@@ -144,7 +144,7 @@ class Terminal(Test):
         ascending = self.by_number(one, two, three)
         top = self.top(lines=200)
         top.until_order(two, one, three)
-        for key, text, order in (("s", "by live", (three, one, two)), ("s", "by peak", (three, one, two)),
+        for key, text, order in (("s", "by used", (three, one, two)), ("s", "by peak", (three, one, two)),
                                  ("s", "by rate", ()), ("s", "by pid", ascending),
                                  ("r", "by pid, reversed", ascending[::-1]), ("r", "by pid", ascending),
                                  ("s", "by held", (two, one, three))):
@@ -228,9 +228,45 @@ class Terminal(Test):
         while (shown := int(top.frame[2].split()[0])) != process.pid:
             top.press("\x1b[B" if shown < process.pid else "\x1b[A")
             top.until(lambda frame, shown=shown: int(frame[2].split()[0]) != shown, "another row")
-        words = ("PID", "PROGRAM", "DEVICE", "HELD", "LIVE", "PEAK", "LIMIT", "ALLOC/S", "HISTORY")
+        words = ("PID", "PROGRAM", "DEVICE", "USED", "HELD", "PEAK", "LIMIT", "REFUSED", "HISTORY")
         # Other tests' processes come and go; those on a device with another UUID widen the column.
         top.until(lambda frame: all(word in frame[1] for word in words), "all of %s" % (words,))
+
+    def test_the_columns_are_those_of_ls(self):
+        """In the same order, as many as there is room for; rates and the history stand behind them."""
+        process = scene(self, "hold:%d" % MIB, RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB", RANK="1")
+        spiller = scene(self, *["hold:%d" % (30 * MIB)] * 3, RMM_RESOURCE="fallback(limiting(cuda, limit=64MiB), managed)")
+        title_of = lambda text: next(line for line in text.splitlines() if "PROGRAM" in line)
+        columns = title_of(tool("ls").stdout.replace("JOB LIMIT", "JOB-LIMIT")).split()
+        for width in (200, 150, 100, 80):
+            with self.subTest(width):
+                top = self.top(lines=200, columns=width)
+                top.until_order(spiller, process)
+                shown = title_of("\n".join(top.frame).replace("JOB LIMIT", "JOB-LIMIT")).split()
+                self.assertEqual([name for name in shown if name in columns], [name for name in columns if name in shown])
+                self.assertEqual([name for name in shown if name not in columns],
+                                 [name for name in ("ALLOC/S", "BYTES/S", "HISTORY") if name in shown])
+                self.assertLessEqual({"PID", "PROGRAM", "DEVICE", "USED", "HELD", "LIMIT", "REFUSED", "SPILLED"}, set(shown))
+                top.press("q")
+                self.assertEqual(top.status(), 0)
+
+    def test_help(self):
+        process = scene(self, "use:1")
+        top = self.top(lines=40)
+        top.until_order(process)
+        self.assertIn("h help", top.frame[-1])
+        for key in "h?":
+            top.press(key)
+            top.until(lambda frame: all(any(line.startswith(word) for line in frame) for word in
+                                        ("q    ", "p, space", "s    ", "r    ", "d    ", "arrows", "h, ?", "REFUSED")), "the keys")
+            self.assertLessEqual(max(map(len, top.frame)), 80)
+            self.assertEqual(top.order(process), [])
+            top.press("x")
+            top.until_order(process)
+        top.press("h")
+        top.until_line("p, space")
+        top.press("q")
+        self.assertEqual(top.status(), 0)
 
     def test_rates(self):
         """One picture has the rate of the time in which it was, be that short or long."""
@@ -277,6 +313,11 @@ class Terminal(Test):
         top.until_order(processes[-1])
         self.assertEqual(top.order(*processes[:-1]), [])
         top.until(lambda frame: re.search(r"\+ \d+ unreadable", frame[0]), "unreadable")
+        for text in ("by used", "by peak", "by rate", "by pid"):  # said also where some are left out
+            top.press("s")
+            top.until(lambda frame, text=text: text in frame[0] and re.search(r"\+ \d+ unreadable", frame[0]), text)
+        top.press("r")
+        top.until(lambda frame: "by pid, reversed" in frame[0] and "unreadable" in frame[0], "reversed")
 
 
 class Signals(Test):
@@ -335,6 +376,16 @@ class Looks(Test):
                                     (line.strip() for line in frame)), "a chart")
         return top
 
+    def test_the_chart_shows_a_part(self):
+        """Of the limit, else of the device: not of the most that was held."""
+        for limit, block in (("64MiB", "\u2588"), ("600MiB", "\u2582"), (None, "\u2581")):
+            with self.subTest(limit):
+                settings = {"RMM_POOL_SIZE": "0", **({"RMM_LIMIT": limit} if limit else {})}
+                process = scene(self, "hold:%d" % (60 * MIB), **settings)
+                top = self.top(lines=100)
+                top.until(lambda frame, pid=process.pid, block=block: any(
+                    line.split()[:1] == [str(pid)] and line.rstrip().endswith(block) for line in frame), block)
+
     def test_colours(self):
         for environment, has_colors in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True),
                                         ({"TERM": "vt100"}, False), ({"TERM": "screen-256color"}, True),
@@ -374,7 +425,7 @@ class Once(Test):
 
     def test_json(self):
         one, two, three = self.three()
-        for sort, order in (("held", (two, one, three)), ("live", (three, one, two)), ("pid", self.by_number(one, two, three))):
+        for sort, order in (("held", (two, one, three)), ("used", (three, one, two)), ("pid", self.by_number(one, two, three))):
             with self.subTest(sort):
                 rows = json_schema.check(tool("top", "--once", "--json", "--sort", sort).stdout, "processes.json")
                 pids = [process.pid for process in order]
@@ -389,7 +440,7 @@ class Once(Test):
             (["4711"], "unknown option '4711'"),
             (["--by", "thread"], "unknown --by 'thread'"),
             (["--by"], "--by needs a value"),
-            (["--sort", "lives"], "unknown --sort 'lives'; did you mean 'live'?"),
+            (["--sort", "usd"], "unknown --sort 'usd'; did you mean 'used'?"),
             (["--sort="], "--sort needs a value"),
             (["--interval", "0"], "--interval '0': a number of seconds from 0.1 to 3600"),
             (["--interval", "nan"], "--interval 'nan': a number of seconds from 0.1 to 3600"),
@@ -429,7 +480,7 @@ class Tmux(Test):
         self.addCleanup(self.tmux, "kill-server")
         self.until(lambda text: text.startswith("prompt:"))
         self.tmux("send-keys", served.TOOL + " top --sort pid", "Enter")
-        lines = self.until(lambda text: pid in text and text.rstrip().endswith("scroll") and "\u2588" in text)
+        lines = self.until(lambda text: pid in text and text.rstrip().endswith("scroll") and "\u2581" in text)
         self.assertEqual(len(lines), 24)
         self.assertTrue(lines[0].startswith("rmmshim top "))
         self.tmux("resize-window", "-x", "10", "-y", "3")

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/doctor/doctor.h"
 
-#include "report/plain.h"
-#include "tool/json.h"
+#include "tool/print.h"
 #include "tool/tool.h"
 
 #include <stdarg.h>
@@ -25,7 +24,6 @@ static void add(struct doctor *doctor, bool is_problem, const char *topic, const
     if (doctor->count == DOCTOR_FINDINGS_MAX)
         return;
     vsnprintf(text, sizeof(text), format, arguments);
-    rs_plain_make(text); /* names of programs and files are others' text */
     *finding = (struct doctor_finding){topic, step, strdup(text), is_problem};
     doctor->count += finding->text != NULL;
 }
@@ -139,75 +137,50 @@ static const struct doctor_finding *first_problem(const struct doctor *doctor)
     return NULL;
 }
 
-static const char *bad_verdict(const struct doctor *doctor)
+/* As text the verdict is the first line. */
+static void put_verdict(struct rs_node *root, const struct doctor *doctor,
+                        const struct doctor_finding *problem)
 {
-    if (doctor->is_unseen)
-        return "not known";
-    return doctor->is_served ? "served, but not wholly" : "not served";
+    const char *word = !problem            ? "served"
+                       : doctor->is_unseen ? "unknown"
+                       : doctor->is_served ? "partly"
+                                           : "not";
+
+    root->line = !problem            ? rs_document_format(root->document, "%s\n", doctor->good)
+                 : doctor->is_unseen ? "not known: {reason}\n"
+                 : doctor->is_served ? "served, but not wholly: {reason}\n"
+                                     : "not served: {reason}\n";
+    rs_node_count(root, "schema", 1);
+    rs_node_word(root, "kind", doctor->kind);
+    rs_node_word(root, "subject", doctor->subject);
+    rs_node_word(root, "verdict", word);
+    rs_node_word(root, "reason", problem ? problem->text : "");
 }
 
-static void put_text(const struct doctor *doctor, const struct doctor_finding *problem)
+static void put_finding(struct rs_node *list, const struct doctor_finding *finding)
 {
-    if (problem)
-        printf("%s: %s\n", bad_verdict(doctor), problem->text);
-    else
-        puts(doctor->good);
-    for (size_t i = 0; i < doctor->count; i++) {
-        const struct doctor_finding *finding = &doctor->findings[i];
-        printf("  %s %s: %s%s%s\n", finding->is_problem ? "!" : "-", finding->topic, finding->text,
-               finding->step ? " -> " : "", finding->step ? finding->step : "");
-    }
-}
+    struct rs_node *object = rs_node_object(list, NULL);
 
-static void put_json_member(const char *name, const char *text)
-{
-    printf("\"%s\": ", name);
-    json_put_text(text);
-}
-
-static void put_json_finding(const struct doctor_finding *finding)
-{
-    putchar('{');
-    put_json_member("topic", finding->topic);
-    printf(", \"problem\": %s, ", finding->is_problem ? "true" : "false");
-    put_json_member("text", finding->text);
-    fputs(", ", stdout);
-    put_json_member("step", finding->step ? finding->step : "");
-    putchar('}');
-}
-
-static void put_json(const struct doctor *doctor, const struct doctor_finding *problem)
-{
-    char subject[PATH_MAX];
-
-    snprintf(subject, sizeof(subject), "%s", doctor->subject);
-    rs_plain_make(subject);
-    fputs("{\"schema\": 1, ", stdout);
-    put_json_member("kind", doctor->kind);
-    fputs(", ", stdout);
-    put_json_member("subject", subject);
-    fputs(", ", stdout);
-    put_json_member("verdict", !problem            ? "served"
-                               : doctor->is_unseen ? "unknown"
-                               : doctor->is_served ? "partly"
-                                                   : "not");
-    fputs(", ", stdout);
-    put_json_member("reason", problem ? problem->text : "");
-    fputs(", \"findings\": [", stdout);
-    for (size_t i = 0; i < doctor->count; i++) {
-        fputs(i ? ",\n  " : "\n  ", stdout);
-        put_json_finding(&doctor->findings[i]);
-    }
-    puts("\n]}");
+    object->line = "[{problem?}  !][{problem!}  -] {topic}: {text}[ -> {step}]\n";
+    rs_node_word(object, "topic", finding->topic);
+    rs_node_flag(object, "problem", finding->is_problem);
+    rs_node_word(object, "text", finding->text);
+    rs_node_word(object, "step", finding->step ? finding->step : "");
 }
 
 int doctor_print(const struct doctor *doctor, bool as_json)
 {
     const struct doctor_finding *problem = first_problem(doctor);
+    static struct rs_document document;
+    struct rs_node *list;
+    bool is_printed;
 
-    if (as_json)
-        put_json(doctor, problem);
-    else
-        put_text(doctor, problem);
-    return problem ? TOOL_FINDING : TOOL_OK;
+    rs_document_begin(&document);
+    put_verdict(&document.root, doctor, problem);
+    list = rs_node_list(&document.root, "findings");
+    for (size_t i = 0; i < doctor->count; i++)
+        put_finding(list, &doctor->findings[i]);
+    is_printed = as_json ? print_json(&document.root) : print_text(&document.root);
+    rs_document_release(&document);
+    return problem || !is_printed ? TOOL_FINDING : TOOL_OK;
 }

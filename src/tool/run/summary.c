@@ -35,14 +35,14 @@ static void add_stack(struct summary_device *device, const struct rs_reported_st
     struct usage usage = usage_of(&stack->report);
 
     device->limit_bytes = rs_max(device->limit_bytes, usage.limit);
-    device->refused += usage.refusals;
+    device->refused += usage.refused;
     device->internal_refusals += usage.internal_refusals;
     device->allocations += usage.allocations;
     device->unfreed_bytes += rs_report_value(&stack->report, RS_PROGRAM, "live", 0);
     device->unfreed_blocks += usage.live_allocations;
     device->waited_ns += rs_report_value(&stack->report, "reuse", "waited", 0);
     if (stack->kind != RS_KIND_PINNED) {
-        device->used_peak_bytes += usage.peak;
+        device->used_peak_bytes += usage.used_peak;
         device->spilled_peak_bytes += usage.spilled_peak;
         if (stack->kind == RS_KIND_DEVICE) /* managed memory is charged there, too */
             device->held_peak_bytes = usage.held_peak;

@@ -21,9 +21,11 @@ static const char *const blocks[LEVELS] = {
 static const char *const letters[LEVELS] = {" ", ".", ":", "-", "=", "+", "*", "#", "@"};
 
 /* What is not zero can be seen. */
-static int level_of(uint64_t value, uint64_t largest)
+static int level_of(uint64_t value, uint64_t whole)
 {
-    return value == 0 ? 0 : 1 + (int)((double)value / (double)largest * (LEVELS - 2) + 0.5);
+    double part = (double)rs_min(value, whole) / (double)whole;
+
+    return value == 0 ? 0 : 1 + (int)(part * (LEVELS - 2) + 0.5);
 }
 
 static void append(char *text, size_t room, const char *more)
@@ -34,8 +36,8 @@ static void append(char *text, size_t room, const char *more)
         memcpy(text + length, more, bytes + 1);
 }
 
-void chart_put(char *text, size_t room, const uint64_t *values, size_t count, int columns,
-               bool has_blocks)
+void chart_put(char *text, size_t room, const uint64_t *values, size_t count, uint64_t whole,
+               int columns, bool has_blocks)
 {
     size_t shown = rs_min(count, columns > 0 ? (size_t)columns : 0);
     uint64_t largest = 1;
@@ -43,10 +45,11 @@ void chart_put(char *text, size_t room, const uint64_t *values, size_t count, in
     *text = '\0';
     for (size_t i = count - shown; i < count; i++)
         largest = rs_max(largest, values[i]);
+    whole = whole ? whole : largest;
     for (int i = (int)shown; i < columns; i++)
         append(text, room, " ");
     for (size_t i = count - shown; i < count; i++)
-        append(text, room, (has_blocks ? blocks : letters)[level_of(values[i], largest)]);
+        append(text, room, (has_blocks ? blocks : letters)[level_of(values[i], whole)]);
 }
 
 void chart_put_part(char *text, size_t room, uint64_t part, uint64_t whole, int columns)

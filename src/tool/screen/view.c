@@ -11,11 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     LINE_BYTES = 1024,
     BYTES_WIDTH = 8,    /* "1023 MiB": columns of bytes do not change their width */
-    PROGRAM_WIDTH = 24, /* at most */
+    PROGRAM_WIDTH = 24, /* at most, */
+    PROGRAM_LEAST = 12, /* and before others have their room */
     CHART_WIDTH = 8,    /* at least */
     METERS_MAX = 4,
     METER_WIDTH = 60, /* at most */
@@ -23,7 +25,7 @@ enum {
     KEY_LINES = 8,    /* and where the keys are */
 };
 
-const char *const view_sort_names[VIEW_SORTS + 1] = {"held", "live", "peak", "rate", "pid", NULL};
+const char *const view_sort_names[VIEW_SORTS + 1] = {"held", "used", "peak", "rate", "pid", NULL};
 
 /* ---- order ---- */
 
@@ -34,10 +36,10 @@ static double weight(const struct row *row)
     switch (sorted_for->sort) {
     case VIEW_HELD:
         return (double)row->usage.held;
-    case VIEW_LIVE:
-        return (double)row->usage.live;
+    case VIEW_USED:
+        return (double)row->usage.used;
     case VIEW_PEAK:
-        return (double)row->usage.peak;
+        return (double)row->usage.used_peak;
     case VIEW_RATE:
         return row->allocations_per_second;
     case VIEW_PID:
@@ -69,7 +71,7 @@ const struct watched **view_rows(const struct view *view, const struct watch *wa
 
 /* ---- columns ---- */
 
-/* In the order in which they are shown; the last one is the chart. */
+/* In the order in which they are shown; the chart is behind them. */
 struct place {
     const struct column *column;
     int need; /* those with the lowest are shown first where there is little room */
@@ -77,40 +79,57 @@ struct place {
     int width; /* 0: not shown */
 };
 
-enum { PLACES = 15, CHART_NEED = 8 };
+enum { PLACES = COLUMNS + 5, CHART_NEED = 10 };
 
-static void places_of(const struct view *view, struct place places[PLACES])
+/* How much they are needed, and their least width.  Those that do not stand here are not shown. */
+static const struct place of_processes[] = {
+    {&column_process, 1, 3, 0},        {&column_held, 2, BYTES_WIDTH, 0},
+    {&column_program, 3, 4, 0},        {&column_device, 4, 0, 0},
+    {&column_used, 5, BYTES_WIDTH, 0}, {&column_limit, 6, BYTES_WIDTH, 0},
+    {&column_refused, 7, 0, 0},        {&column_spilled, 8, BYTES_WIDTH, 0},
+    {&column_peak, 9, BYTES_WIDTH, 0}, {&column_allocation_rate, 11, 7, 0},
+    {&column_user, 12, 0, 0},          {&column_job_limit, 13, BYTES_WIDTH, 0},
+    {&column_rank, 14, 0, 0},          {&column_byte_rate, 15, BYTES_WIDTH, 0},
+    {&column_expression, 16, 0, 0},
+};
+static const struct place of_devices[] = {
+    {&column_device, 1, 0, 0},
+    {&column_held, 2, BYTES_WIDTH, 0},
+    {&column_device_bytes, 3, BYTES_WIDTH, 0},
+    {&column_used, 4, BYTES_WIDTH, 0},
+    {&column_allocation_rate, 5, 7, 0},
+    {&column_byte_rate, 6, BYTES_WIDTH, 0},
+    {&column_limit, 7, BYTES_WIDTH, 0},
+    {&column_refused, 8, 0, 0},
+    {&column_process_count, 9, 0, 0},
+    {&column_spilled, 11, BYTES_WIDTH, 0},
+};
+
+/* Behind those that `ls` has too. */
+static const struct column *const others[PLACES - COLUMNS] = {
+    &column_device_bytes, &column_process_count, &column_allocation_rate,
+    &column_byte_rate,    &column_expression,
+};
+
+static struct place place_of(const struct column *column, bool is_by_device)
 {
-    const struct place of_processes[PLACES] = {
-        {&column_process, 1, 3, 0},
-        {&column_program, 3, 4, 0},
-        {&column_device, 4, 0, 0},
-        {&column_rank, 12, 0, 0},
-        {&column_held, 2, BYTES_WIDTH, 0},
-        {&column_live, 5, BYTES_WIDTH, 0},
-        {&column_cached, 14, BYTES_WIDTH, 0},
-        {&column_waiting, 13, BYTES_WIDTH, 0},
-        {&column_peak, 7, BYTES_WIDTH, 0},
-        {&column_limit, 6, BYTES_WIDTH, 0},
-        {&column_refused, 10, 0, 0},
-        {&column_allocation_rate, 9, 7, 0},
-        {&column_byte_rate, 11, BYTES_WIDTH, 0},
-    };
-    const struct place of_devices[PLACES] = {
-        {&column_device_uuid, 1, 0, 0},
-        {&column_process_count, 8, 0, 0},
-        {&column_held, 2, BYTES_WIDTH, 0},
-        {&column_device_bytes, 3, BYTES_WIDTH, 0},
-        {&column_live, 4, BYTES_WIDTH, 0},
-        {&column_cached, 10, BYTES_WIDTH, 0},
-        {&column_waiting, 11, BYTES_WIDTH, 0},
-        {&column_limit, 7, BYTES_WIDTH, 0},
-        {&column_refused, 9, 0, 0},
-        {&column_allocation_rate, 5, 7, 0},
-        {&column_byte_rate, 6, BYTES_WIDTH, 0},
-    };
+    const struct place *known = is_by_device ? of_devices : of_processes;
+    size_t count = is_by_device ? RS_ARRAY_LENGTH(of_devices) : RS_ARRAY_LENGTH(of_processes);
 
-    memcpy(places, view->is_by_device ? of_devices : of_processes, sizeof(of_processes));
+    for (size_t i = 0; i < count; i++)
+        if (known[i].column == column)
+            return known[i];
+    return (struct place){.column = NULL};
+}
+
+static void places_of(const struct view *view, bool needs_uuids, struct place places[PLACES])
+{
+    for (size_t i = 0; i < PLACES; i++) {
+        places[i] =
+            place_of(i < COLUMNS ? column_order[i] : others[i - COLUMNS], view->is_by_device);
+        if (places[i].column == &column_device && (needs_uuids || view->is_by_device))
+            places[i].column = &column_device_uuid;
+    }
 }
 
 static int wanted_width(const struct place *place, const struct watched *const *rows, size_t count)
@@ -136,20 +155,40 @@ static struct place *next_by_need(struct place places[PLACES], int after)
     return next;
 }
 
+/* What is left over goes to the program's name. */
+static void widen_program(struct place places[PLACES], const struct watched *const *rows,
+                          size_t count, int *room)
+{
+    for (size_t i = 0; i < PLACES; i++) {
+        int more = places[i].width > 0 && places[i].column == &column_program
+                       ? wanted_width(&places[i], rows, count) - places[i].width
+                       : 0;
+        more = more > *room ? *room : more;
+        if (more > 0) {
+            places[i].width += more;
+            *room -= more;
+        }
+    }
+}
+
 /* Gives widths, and returns the chart's; 0: there is none.  It has a column for each sample at
  * most, so that a line is short, however wide the terminal. */
 static int share_room(struct place places[PLACES], const struct watched *const *rows, size_t count,
                       int room, bool has_chart)
 {
     struct place *place;
-    bool is_kept_free = false;
+    int chart = 0;
+    bool is_chart_due = has_chart;
 
     for (int need = 0; (place = next_by_need(places, need)); need = place->need) {
         int wanted = wanted_width(place, rows, count), between = room > 0 && need > 0;
-        if (has_chart && !is_kept_free && place->need > CHART_NEED && room > CHART_WIDTH) {
-            is_kept_free = true;
-            room -= CHART_WIDTH + 1;
+        if (is_chart_due && place->need > CHART_NEED) {
+            is_chart_due = false;
+            chart = room > CHART_WIDTH ? CHART_WIDTH : 0;
+            room -= chart ? chart + 1 : 0;
         }
+        if (place->column == &column_program && wanted > PROGRAM_LEAST)
+            wanted = PROGRAM_LEAST;
         if (wanted + between > room && place->column == &column_program && room > place->least)
             wanted = room - between;
         if (wanted == 0 || (wanted + between > room && need > 0))
@@ -157,10 +196,8 @@ static int share_room(struct place places[PLACES], const struct watched *const *
         place->width = wanted;
         room -= wanted + between;
     }
-    if (has_chart && !is_kept_free && room > CHART_WIDTH)
-        return (int)rs_min((size_t)room - 1, WATCH_SAMPLES);
-    return is_kept_free ? (int)rs_min(CHART_WIDTH + (size_t)(room > 0 ? room : 0), WATCH_SAMPLES)
-                        : 0;
+    widen_program(places, rows, count, &room);
+    return chart ? (int)rs_min((size_t)(chart + (room > 0 ? room : 0)), WATCH_SAMPLES) : 0;
 }
 
 /* ---- lines ---- */
@@ -169,7 +206,7 @@ static enum frame_style style_of(const struct place *place, const struct row *ro
 {
     const struct usage *usage = &row->usage;
 
-    if (place->column == &column_refused && usage->refusals > 0)
+    if (place->column == &column_refused && usage->refused > 0)
         return FRAME_ALARM;
     if (place->column != &column_held || usage->limit == 0)
         return FRAME_PLAIN;
@@ -213,6 +250,16 @@ static void put_titles(struct frame *frame, const struct place places[PLACES], i
     frame_end_line(frame);
 }
 
+/* What a full column of the chart stands for: a limit, or all that there is. */
+static uint64_t whole_of(const struct row *row)
+{
+    uint64_t limit = usage_least_limit(&row->usage), all = row->device_bytes;
+
+    if (row->kind == RS_KIND_PINNED)
+        all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return limit && (all == 0 || limit < all) ? limit : all;
+}
+
 static void put_chart(struct frame *frame, const struct watched *watched, int columns,
                       bool has_blocks)
 {
@@ -222,7 +269,7 @@ static void put_chart(struct frame *frame, const struct watched *watched, int co
 
     for (size_t i = 0; i < count; i++)
         values[i] = watched->held[(watched->samples - count + i) % WATCH_SAMPLES];
-    chart_put(text, sizeof(text), values, count, columns, has_blocks);
+    chart_put(text, sizeof(text), values, count, whole_of(&watched->row), columns, has_blocks);
     frame_put(frame, FRAME_PLAIN, " ");
     frame_put(frame, FRAME_CHART, text);
 }
@@ -259,11 +306,15 @@ static void put_time(struct frame *frame, const struct view *view)
     frame_put(frame, FRAME_PLAIN, line);
     if (view->is_paused)
         frame_put(frame, FRAME_WARN, "  paused");
+    snprintf(line, sizeof(line), "  by %s%s", view_sort_names[view->sort],
+             view->is_reversed ? ", reversed" : "");
+    frame_put(frame, FRAME_PLAIN, line);
 }
 
+/* First what a narrow screen must not cut off: the order, and who is left out. */
 static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
 {
-    char held[RS_SIZE_TEXT_BYTES], live[RS_SIZE_TEXT_BYTES], line[LINE_BYTES];
+    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], line[LINE_BYTES];
     size_t processes = watch_process_count(watch), unreadable = watch_unreadable(watch);
     struct usage sum = {0};
 
@@ -276,9 +327,8 @@ static void put_summary(struct frame *frame, const struct view *view, const stru
         snprintf(line, sizeof(line), " + %zu unreadable", unreadable);
         frame_put(frame, FRAME_WARN, line);
     }
-    snprintf(line, sizeof(line), "  held %s  live %s  by %s%s",
-             rs_size_format_short(sum.held, held), rs_size_format_short(sum.live, live),
-             view_sort_names[view->sort], view->is_reversed ? ", reversed" : "");
+    snprintf(line, sizeof(line), "  used %s  held %s", rs_size_format_short(sum.used, used),
+             rs_size_format_short(sum.held, held));
     frame_put(frame, FRAME_PLAIN, line);
     frame_end_line(frame);
 }
@@ -318,8 +368,32 @@ static void put_meters(struct frame *frame, const struct watch *watch)
 static void put_keys(struct frame *frame)
 {
     frame_put(frame, FRAME_FAINT,
-              "q quit  p pause  s sort  r reverse  d devices or processes  arrows scroll");
+              "q quit  p pause  s sort  r reverse  d devices, processes  h help  arrows scroll");
     frame_end_line(frame);
+}
+
+static void put_help(struct frame *frame)
+{
+    static const char *const lines[] = {
+        "q            quit",
+        "p, space     pause, and go on",
+        "s            next order: held, used, peak, rate, pid",
+        "r            reverse the order",
+        "d            devices, or processes",
+        "arrows, page up, page down, home, end    scroll",
+        "h, ?         this help; any key ends it",
+        "",
+        "USED     what the program has            HELD     taken from the driver for it",
+        "PEAK     the most that was used          LIMIT    the most that may be held",
+        "REFUSED  out-of-memory errors that       SPILLED  what did not fit into the",
+        "         the program received                     device",
+        "HISTORY  HELD, as a part of the limit or of all memory",
+    };
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(lines) && frame_lines_left(frame) > 1; i++) {
+        frame_put(frame, FRAME_PLAIN, lines[i]);
+        frame_end_line(frame);
+    }
 }
 
 /* ---- the whole ---- */
@@ -329,6 +403,7 @@ static void put_table(struct view *view, struct frame *frame, const struct watch
                       size_t count, size_t room)
 {
     struct place places[PLACES];
+    struct rows some = {.count = 0};
     size_t shown;
     int chart;
 
@@ -336,16 +411,10 @@ static void put_table(struct view *view, struct frame *frame, const struct watch
     view->first = rs_min(view->first, count - view->visible);
     rows += view->first;
     shown = view->visible;
-    places_of(view, places);
-    if (!view->is_by_device) {
-        struct rows some = {.count = 0};
-        for (size_t i = 0; i < shown; i++)
-            rows_add(&some, &rows[i]->row);
-        for (size_t i = 0; rows_need_uuids(&some) && i < PLACES; i++)
-            if (places[i].column == &column_device)
-                places[i].column = &column_device_uuid;
-        rows_release(&some);
-    }
+    for (size_t i = 0; i < shown; i++)
+        rows_add(&some, &rows[i]->row);
+    places_of(view, rows_need_uuids(&some), places);
+    rows_release(&some);
     chart = share_room(places, rows, shown, frame->columns, frame->is_screen);
     put_titles(frame, places, chart);
     for (size_t i = 0; i < shown; i++)
@@ -364,7 +433,9 @@ void view_draw(struct view *view, const struct watch *watch, struct frame *frame
         put_meters(frame, watch);
     left = frame_lines_left(frame) - 1 - has_keys;
     room = left > 0 ? (size_t)left : 0;
-    if (count == 0) {
+    if (view->shows_help) {
+        put_help(frame);
+    } else if (count == 0) {
         frame_put(frame, FRAME_PLAIN, "no process of this user has memory through rmmshim");
         frame_end_line(frame);
     } else if (frame_lines_left(frame) > 0) {

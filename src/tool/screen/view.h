@@ -8,12 +8,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum view_sort { VIEW_HELD, VIEW_LIVE, VIEW_PEAK, VIEW_RATE, VIEW_PID, VIEW_SORTS };
+enum view_sort { VIEW_HELD, VIEW_USED, VIEW_PEAK, VIEW_RATE, VIEW_PID, VIEW_SORTS };
 
 extern const char *const view_sort_names[VIEW_SORTS + 1]; /* ended by NULL */
 
 struct view {
     bool is_by_device, is_reversed, is_paused;
+    bool shows_help; /* in place of the table */
     enum view_sort sort;
     double interval_seconds;
     size_t first;   /* row that is shown, of those that do not fit */

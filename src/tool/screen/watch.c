@@ -15,6 +15,7 @@ enum {
 
 struct watched_process {
     struct process process;
+    struct identity identity;
     struct watched *rows; /* it keeps those that it once had */
     size_t count;
 };
@@ -129,7 +130,7 @@ static void drop_unused_devices(struct watch *watch)
 static void clear_device(struct row *row)
 {
     row->process = 0;
-    row->program[0] = row->rank[0] = '\0';
+    row->program[0] = row->rank[0] = row->identity.script[0] = row->identity.user[0] = '\0';
     row->has_rates = false;
     row->allocations_per_second = row->bytes_per_second = 0;
 }
@@ -192,7 +193,8 @@ static void look_at(struct watch *watch, int number, size_t before, size_t *know
     if (answer != PROCESS_SERVED)
         return;
     watch->processes = grown(watch->processes, watch->count + 1, sizeof(*watch->processes));
-    watch->processes[watch->count++] = (struct watched_process){.process = process};
+    watch->processes[watch->count] = (struct watched_process){.process = process};
+    identity_read(&process, &watch->processes[watch->count++].identity);
 }
 
 static int by_number(const void *one, const void *other)
@@ -230,8 +232,8 @@ void watch_sample(struct watch *watch)
     begin_ns = rs_clock_ns();
     watch->nonsense = 0;
     for (size_t i = 0; i < watch->count; i++)
-        watch->nonsense +=
-            row_each(&watch->processes[i].process, take_row, &watch->processes[i]) == ROW_NONSENSE;
+        watch->nonsense += row_each(&watch->processes[i].process, &watch->processes[i].identity,
+                                    take_row, &watch->processes[i]) == ROW_NONSENSE;
     sum_devices(watch);
     watch->reading_ns = rs_clock_ns() - begin_ns;
 }

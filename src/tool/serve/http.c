@@ -14,9 +14,10 @@ bool http_load(void)
     return false;
 }
 
-bool http_begin(int socket)
+bool http_begin(int socket, bool has_counters)
 {
     (void)socket;
+    (void)has_counters;
     return false;
 }
 
@@ -119,6 +120,8 @@ static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned sta
     return send_response(connection, status, response, "text/plain; charset=utf-8");
 }
 
+static bool has_counters; /* of each resource too */
+
 /* Says how many processes are left out when that number has changed. */
 static void say_unreadable(size_t count)
 {
@@ -137,8 +140,8 @@ static int make_metrics(void)
 
     subjects_add_all(&subjects);
     say_unreadable(subjects.unreadable);
-    if (fd >= 0 && (subjects.is_short || !subjects_write(&subjects, RS_STATISTICS_PROMETHEUS, true,
-                                                         fd, "the answer to a request"))) {
+    if (fd >= 0 && (subjects.is_short || !subjects_write_metrics(&subjects, has_counters, fd,
+                                                                 "the answer to a request"))) {
         close(fd);
         fd = -1;
     }
@@ -244,8 +247,9 @@ void http_close_slow(void)
 
 /* ---- the server ---- */
 
-bool http_begin(int socket)
+bool http_begin(int socket, bool counters)
 {
+    has_counters = counters;
     server = mhd.start_daemon(
         MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, answer, NULL, MHD_OPTION_LISTEN_SOCKET, socket,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,

@@ -10,8 +10,9 @@
 bool http_load(void);
 
 /* Answers requests at the listening socket, in a thread that serves one at a time, until http_end.
- * Takes the socket over.  False where that fails, with errno. */
-bool http_begin(int socket);
+ * `has_counters` as for subjects_write_metrics.  Takes the socket over.  False where that fails,
+ * with errno. */
+bool http_begin(int socket, bool has_counters);
 
 /* Closes connections that have lasted too long, whatever they send or take meanwhile.  The caller
  * calls this once a second or so, from any thread. */
