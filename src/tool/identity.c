@@ -4,10 +4,12 @@
 #include "base/check.h"
 #include "report/plain.h"
 
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 /* ---- the script ---- */
 
@@ -96,6 +98,28 @@ void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIP
     rs_plain_make(script);
 }
 
+static void read_script(const struct process *process, char script[IDENTITY_SCRIPT_BYTES])
+{
+    char words[WORDS_BYTES];
+    ssize_t bytes = process_read_file(process, "cmdline", words, sizeof(words));
+
+    identity_script(words, bytes > 0 ? (size_t)bytes : 0, script);
+}
+
+void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES])
+{
+    struct process process = {.number = number};
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d", number);
+    process.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *script = '\0';
+    if (process.directory < 0)
+        return;
+    read_script(&process, script);
+    close(process.directory);
+}
+
 /* ---- the user ---- */
 
 enum { ENTRY_BYTES = 4096, STATUS_BYTES = 8192 };
@@ -128,11 +152,10 @@ static void put_known_user(long user, char name[IDENTITY_USER_BYTES])
 void identity_read(const struct process *process, struct identity *identity)
 {
     char text[STATUS_BYTES];
-    ssize_t bytes = process_read_file(process, "cmdline", text, WORDS_BYTES);
     const char *line;
     long user;
 
-    identity_script(text, bytes > 0 ? (size_t)bytes : 0, identity->script);
+    read_script(process, identity->script);
     *identity->user = '\0';
     line = process_read_file(process, "status", text, sizeof(text)) > 0 ? strstr(text, "\nUid:")
                                                                         : NULL;

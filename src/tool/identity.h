@@ -18,6 +18,9 @@ struct identity {
 /* What /proc tells of the process now.  Not thread safe. */
 void identity_read(const struct process *process, struct identity *identity);
 
+/* The script alone, of the process of that number; empty too where the process is gone. */
+void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES]);
+
 /* What an interpreter with this command line (as /proc/PID/cmdline has it) runs; empty where it is
  * none, or runs no file. */
 void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIPT_BYTES]);

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -212,6 +213,31 @@ class Lines(Run):
         result, report = self.report("--limit", "1GiB", name, "device", 1)
         self.assertTrue(self.said(result)[0].startswith('a?[2J"b?? (pid N), GPU 0'), result)
         self.assertEqual(report["processes"][0]["program"], 'a?[2J"b??')
+
+    def test_scripts(self):
+        """An interpreter's process is known by what it runs, served or not, though it is gone."""
+        folder = os.path.dirname(os.path.abspath(__file__))
+        script = shutil.copy(os.path.join(folder, "output_scenes.py"), self.path("train.py"))
+        served = ["--limit", "1GiB", "--fail-over", "1MiB", sys.executable, "-u"]
+        result, report = self.report(*served, script, "hold:%d" % (2 * MIB))
+        said = self.said(result)
+        self.assertTrue(said[0].startswith("train.py (pid N), GPU 0: "), said)
+        self.assertIn("--fail-over 1MiB: train.py (pid N) used up to 2.00 MiB of GPU 0", said)
+        process, = report["processes"]
+        self.assertEqual((process["program"], process["script"]), (os.path.basename(sys.executable), "train.py"))
+        result = self.under(*served, "-m", "output_scenes", "use:1", more={"PYTHONPATH": folder})
+        self.assertTrue(self.said(result)[0].startswith("-m output_scenes (pid N), GPU 0: "), result)
+        process = subprocess.Popen([TOOL, "run", "--limit", "1GiB", "--json", self.path("json"), "sh", "-c",
+                                    'env -u LD_PRELOAD "$@"; true', "sh", sys.executable, script, "use:1", "say", "wait"],
+                                   env=support.environment(preload=[]), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        self.wait_for_look(process.pid)
+        stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
+        self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)),
+                         ["NOT covered: train.py (pid N): it was started without LD_PRELOAD"])
+        row, = json_schema.read(self.path("json"), "run.json")["unserved"]
+        self.assertEqual(row["script"], "train.py")
 
     def test_nobody_reads_it(self):
         read, write = os.pipe()

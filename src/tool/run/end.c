@@ -57,12 +57,12 @@ static void add_device(struct rs_node *devices, const struct summary_device *fro
     rs_node_bytes(device, "unfreed_bytes", from->unfreed_bytes);
     rs_node_count(device, "unfreed_blocks", from->unfreed_blocks);
     if (is_said)
-        device->line =
-            "rmmshim: {program} (pid {pid}), GPU {device}: [used up to {used_peak_bytes}]"
-            "[{used_peak_bytes!}used nothing], held up to {held_peak_bytes}"
-            "[ of its {limit_bytes} limit][, spilled up to {spilled_peak_bytes}]; "
-            "[{refused} out-of-memory error{refused||s}]"
-            "[{refused!}no out-of-memory errors]\n";
+        device->line = "rmmshim: [{script}][{script!}{program}] (pid {pid}), GPU {device}: [used "
+                       "up to {used_peak_bytes}]"
+                       "[{used_peak_bytes!}used nothing], held up to {held_peak_bytes}"
+                       "[ of its {limit_bytes} limit][, spilled up to {spilled_peak_bytes}]; "
+                       "[{refused} out-of-memory error{refused||s}]"
+                       "[{refused!}no out-of-memory errors]\n";
 }
 
 static int by_peak(const void *one, const void *other)
@@ -87,6 +87,7 @@ static void add_processes(struct rs_node *root, const struct summary *summary)
         struct rs_node *process = rs_node_object(processes, NULL), *devices;
         rs_node_count(process, "pid", (uint64_t)from->number);
         rs_node_text(process, "program", from->program);
+        rs_node_text(process, "script", from->script);
         rs_node_text(process, "rank", from->rank);
         rs_node_flag(process, "ended", from->has_ended);
         devices = rs_node_list(process, "devices");
@@ -107,9 +108,11 @@ static void add_unserved(struct rs_node *root, const struct summary *summary)
         struct rs_node *process = rs_node_object(unserved, NULL);
         rs_node_count(process, "pid", (uint64_t)summary->unserved[i].number);
         rs_node_text(process, "program", summary->unserved[i].program);
+        rs_node_text(process, "script", summary->unserved[i].script);
         rs_node_word(process, "reason", unserved_reason_text(summary->unserved[i].reason));
         if (i < SAID_MAX)
-            process->line = "rmmshim: NOT covered: {program} (pid {pid}): {reason}\n";
+            process->line = "rmmshim: NOT covered: [{script}][{script!}{program}] (pid {pid}): "
+                            "{reason}\n";
     }
     if (summary->unserved_count > SAID_MAX)
         unserved->end =
@@ -225,7 +228,7 @@ static bool used_more(const struct run_options *options, const struct summary_pr
         return false;
     if (is_to_be_said())
         tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
-                 printable(process->program, name), process->number,
+                 printable(summary_name(process), name), process->number,
                  rs_size_format_short(device->used_peak_bytes, used), device->device);
     return true;
 }
@@ -239,7 +242,7 @@ static bool leaked(const struct run_options *options, const struct summary_proce
         return false;
     if (is_to_be_said())
         tool_say("--fail-on-leak: %s (pid %d) ended with %llu %s not freed on GPU %d, %s",
-                 printable(process->program, name), process->number,
+                 printable(summary_name(process), name), process->number,
                  (unsigned long long)device->unfreed_blocks,
                  device->unfreed_blocks == 1 ? "block" : "blocks", device->device,
                  rs_size_format_short(device->unfreed_bytes, bytes));

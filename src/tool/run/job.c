@@ -58,6 +58,7 @@ struct held {
     bool has_ended;
     void *page;
     uint64_t inode; /* of the page */
+    char script[IDENTITY_SCRIPT_BYTES];
 };
 
 static struct watched listener = {OF_LISTENER, -1}, program = {OF_PROGRAM, -1};
@@ -132,6 +133,8 @@ static bool hold(pid_t process, int fd)
     if (process)
         held->watched.fd = (int)syscall(SYS_pidfd_open, process, 0);
     held->has_ended = process && held->watched.fd < 0 && errno == ESRCH;
+    if (process)
+        identity_script_of(process, held->script);
     (void)watch(&held->watched);
     held->next = all_held;
     all_held = held;
@@ -160,7 +163,7 @@ static void report_gone(void)
         }
         *at = held->next;
         gone_report(held->page);
-        summary_add(&summary, held->process, true, held->page);
+        summary_add(&summary, held->process, true, held->page, held->script);
         gone_keep_refusal(held->page);
         let_go(held);
     }
@@ -400,7 +403,7 @@ void job_end(void)
         (void)serve_some(NAP_MS);
     report_gone();
     for (const struct held *held = all_held; held; held = held->next)
-        summary_add(&summary, held->process, false, held->page);
+        summary_add(&summary, held->process, false, held->page, held->script);
 }
 
 void job_take_summary(struct summary *taken)

@@ -6,6 +6,7 @@
 #include "tool/publication.h"
 #include "tool/usage.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,11 +85,13 @@ static bool add_stacks(struct summary_process *process, struct publication *page
     return process->devices;
 }
 
-void summary_add(struct summary *summary, int number, bool has_ended, const void *file)
+void summary_add(struct summary *summary, int number, bool has_ended, const void *file,
+                 const char *script)
 {
     struct summary_process process = {.number = number, .has_ended = has_ended};
     struct publication *page = calloc(1, sizeof(*page));
 
+    snprintf(process.script, sizeof(process.script), "%s", script);
     if (page && make_room(summary) && add_stacks(&process, page, file))
         summary->processes[summary->count++] = process;
     else
@@ -96,6 +99,11 @@ void summary_add(struct summary *summary, int number, bool has_ended, const void
     if (page)
         publication_release(page);
     free(page);
+}
+
+const char *summary_name(const struct summary_process *process)
+{
+    return *process->script ? process->script : process->program;
 }
 
 bool summary_is_incomplete(const struct summary *summary)

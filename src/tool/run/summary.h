@@ -3,6 +3,7 @@
 #pragma once
 
 #include "report/publish.h"
+#include "tool/identity.h"
 #include "tool/run/unserved.h"
 
 #include <stdbool.h>
@@ -28,6 +29,7 @@ struct summary_process {
     int number;
     bool has_ended;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
+    char script[IDENTITY_SCRIPT_BYTES]; /* empty: of no interpreter */
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none is known */
     struct summary_device *devices;     /* in ascending order of `device` */
     size_t device_count;
@@ -42,8 +44,12 @@ struct summary {
     bool is_short; /* there was no memory for all, or nothing could be held */
 };
 
-/* Adds a process by its mapped page. */
-void summary_add(struct summary *summary, int number, bool has_ended, const void *file);
+/* Adds a process by its mapped page, and by the script that it runs, or an empty text. */
+void summary_add(struct summary *summary, int number, bool has_ended, const void *file,
+                 const char *script);
+
+/* By what a person knows it: the script, or else the program. */
+const char *summary_name(const struct summary_process *process);
 
 /* True when a process that used CUDA, or may have, is not among `processes`. */
 bool summary_is_incomplete(const struct summary *summary);

@@ -288,19 +288,30 @@ static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_in
 
 /* ---- the list ---- */
 
+/* What is known stays where the process is gone meanwhile. */
+static void name_script(struct unserved *of)
+{
+    char script[IDENTITY_SCRIPT_BYTES];
+
+    identity_script_of(of->number, script);
+    if (*script)
+        memcpy(of->script, script, sizeof(script));
+}
+
 static void note(const struct row *row, enum unserved_reason reason)
 {
     for (size_t i = 0; i < seen_count; i++)
         if (seen[i].number == row->number) {
             seen[i].times++;
             memcpy(seen[i].program, row->program, sizeof(row->program));
+            name_script(&seen[i]);
             return;
         }
     if (seen_count == LIST_MAX)
         return;
     seen[seen_count] = (struct unserved){.number = row->number, .reason = reason, .times = 1};
     memcpy(seen[seen_count].program, row->program, sizeof(row->program));
-    seen_count++;
+    name_script(&seen[seen_count++]);
 }
 
 /* The name was read before the maps, and the process may have become another program between. */

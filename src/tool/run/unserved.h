@@ -3,6 +3,8 @@
  * once a second after the first seconds, so one that lives shortly is not seen. */
 #pragma once
 
+#include "tool/identity.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +24,7 @@ struct unserved {
     enum unserved_reason reason;
     unsigned times; /* that it was seen */
     char program[UNSERVED_PROGRAM_BYTES];
+    char script[IDENTITY_SCRIPT_BYTES]; /* that an interpreter runs; empty: none */
 };
 
 /* Forgets the processes seen, which were of an earlier program. */
