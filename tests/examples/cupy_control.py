@@ -11,7 +11,7 @@ except ImportError as error:
     print(error, file=sys.stderr)
     sys.exit(77)
 
-import rmmshim_ctypes as rmmshim
+import rmmshim
 
 MIB = 1 << 20
 
@@ -38,22 +38,22 @@ class MemoryPool:
         rmmshim.trim(self.device)
 
     def set_limit(self, size=None, fraction=None):
-        rmmshim.set_limit(self.device, size, fraction)
+        rmmshim.limit(size if fraction is None else "%f%%" % (100 * fraction), self.device)
 
     def get_limit(self):
-        return rmmshim.get_limit(self.device)
+        return rmmshim.limit(device=self.device)
 
 
 def main():
-    if not rmmshim.available():
-        print("rmmshim is not preloaded")
+    if not rmmshim.is_active():
+        print("rmmshim is not active")
         return
     cupy.cuda.set_allocator(None)  # without CuPy's own pool every array is a cudaMalloc
     pool = MemoryPool()
     a = cupy.arange(4 * MIB, dtype=cupy.float32)
     assert pool.used_bytes() >= a.nbytes
     assert pool.total_bytes() >= pool.used_bytes() + pool.free_bytes()
-    with rmmshim.using_resource("pool(managed)"):  # larger than the device would do
+    with rmmshim.resource("pool(managed)"):  # larger than the device would do
         b = cupy.ones(4 * MIB, dtype=cupy.float32)
     total = float((a + b).sum())
     expected = 4 * MIB * (4 * MIB - 1) / 2 + 4 * MIB

@@ -12,7 +12,7 @@ except ImportError as error:
     print(error, file=sys.stderr)
     sys.exit(77)
 
-import rmmshim_ctypes as rmmshim
+import rmmshim
 
 COUNT = 1 << 20
 
@@ -25,14 +25,14 @@ def add_one(values):
 
 
 def main():
-    if not rmmshim.available():
-        print("rmmshim is not preloaded")
+    if not rmmshim.is_active():
+        print("rmmshim is not active")
         return
     host = numpy.arange(COUNT, dtype=numpy.float32)
     values = cuda.to_device(host)
     before = rmmshim.statistics()
     assert before["used_bytes"] >= host.nbytes
-    with rmmshim.using_resource("binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)"):
+    with rmmshim.resource("binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)"):
         other = cuda.to_device(host)
     assert rmmshim.statistics()["used_bytes"] >= before["used_bytes"] + host.nbytes
     add_one[COUNT // 256, 256](values)

@@ -5,6 +5,7 @@ one on that stream at once.
     LD_PRELOAD=librmmshim.so RMM_POOL_SIZE=1GiB python3 torch_pluggable.py
 """
 import ctypes
+import os
 import sys
 
 try:
@@ -13,14 +14,15 @@ except ImportError as error:
     print(error, file=sys.stderr)
     sys.exit(77)
 
-import rmmshim_ctypes as rmmshim
+import rmmshim
 
 
 def install():
     """Before the first use of CUDA memory."""
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(rmmshim.path(), "rmmshim_torch_alloc", "rmmshim_torch_free")
+    library = next(word for word in os.environ["LD_PRELOAD"].replace(":", " ").split() if "librmmshim" in word)
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "rmmshim_torch_alloc", "rmmshim_torch_free")
     inner = allocator.allocator()
-    record = ctypes.cast(rmmshim.library.rmmshim_torch_record_stream, ctypes.c_void_p).value
+    record = ctypes.cast(ctypes.CDLL(None).rmmshim_torch_record_stream, ctypes.c_void_p).value
     # Without it PyTorch drops what Tensor.record_stream says.
     if hasattr(inner, "set_record_stream_fn"):
         inner.set_record_stream_fn(record)
@@ -30,8 +32,8 @@ def install():
 
 
 def main():
-    if not rmmshim.available():
-        print("rmmshim is not preloaded")
+    if not rmmshim.is_active():
+        print("rmmshim is not active")
         return
     install()
     a = torch.full((1 << 20,), 2.0, device="cuda")

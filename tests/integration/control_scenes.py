@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 
-import rmmshim_ctypes as rmmshim
+import c_api as rmmshim
 
 import support
 

@@ -8,9 +8,8 @@ import os
 import sys
 import threading
 
-import rmmshim_ctypes as rmmshim
+import c_api as rmmshim
 from control_scenes import MIB, allocate, allocate_pinned, fails, free, free_pinned, ok, start
-from rmmshim_ctypes import phase
 
 
 def totals(name, kind=rmmshim.DEVICE):
@@ -30,9 +29,9 @@ def sums():
     start()
     before = allocate(5000)
     for size in (100, 300, 200):
-        with phase("step"):
+        with rmmshim.phase("step"):
             free(allocate(size))
-            with phase("inner"):
+            with rmmshim.phase("inner"):
                 free_pinned(allocate_pinned(7000))
     free(before)
     assert totals("step") == (300, 5300, 600, 3), totals("step")
@@ -50,7 +49,7 @@ def sums():
 
 def threads():
     start()
-    with phase("both"):
+    with rmmshim.phase("both"):
         kept = allocate(1000)
         context = ctypes.c_void_p()
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -104,9 +103,9 @@ def forwarded():
     """No stack serves device memory: what the driver gives is charged."""
     start()
     held = allocate(2 * MIB)
-    with phase("outer"):
+    with rmmshim.phase("outer"):
         free(allocate(8 * MIB))
-        with phase("inner"):
+        with rmmshim.phase("inner"):
             free(allocate(4 * MIB))
     outer, inner = rmmshim.phases()["outer"], rmmshim.phases()["inner"]
     assert outer["allocations"] == outer["peak_bytes"] == 0, outer
@@ -119,9 +118,9 @@ def forwarded():
 
 def peaks():
     start()
-    with phase("outer"):
+    with rmmshim.phase("outer"):
         free(allocate(3000))
-        with phase("inner"):
+        with rmmshim.phase("inner"):
             free(allocate(2000))
         kept = allocate(100)
         rmmshim.reset_phase_peaks()
@@ -136,10 +135,10 @@ def reported(*where):
     """For the report at exit: an open phase, one that ended, one without memory."""
     start()
     rmmshim.push_phase("whole \"run\"\n")
-    with phase("idle"):
+    with rmmshim.phase("idle"):
         pass
     kept = allocate(1 << 20)
-    with phase("step"):
+    with rmmshim.phase("step"):
         free(allocate(2 << 20))
     if where:
         rmmshim.report(*where)
@@ -154,16 +153,16 @@ def unphased():
 def marks():
     start()
     free(allocate(1000))
-    with phase("one"):
+    with rmmshim.phase("one"):
         free(allocate(1000))
-        with phase("two"):
+        with rmmshim.phase("two"):
             pass
 
 
 def forked(where):
     """A child that begins anew keeps the phases that its thread had open, and only these."""
     rmmshim.push_phase("before")
-    with phase("ended"):
+    with rmmshim.phase("ended"):
         pass
     holder, stop = threading.Event(), threading.Event()
 
@@ -179,7 +178,7 @@ def forked(where):
     child = os.fork()
     if child == 0:
         start()
-        with phase("in the child"):
+        with rmmshim.phase("in the child"):
             free(allocate(1000))
         found = rmmshim.phases()
         assert list(found) == ["before", "in the child"], found

@@ -2,11 +2,15 @@
 """What test_python_module.py runs, under the preloaded library or without: python_scenes.py SCENE
 
 Each scene checks for itself and prints nothing but what its test asks for."""
+import asyncio
 import ctypes
 import errno
+import functools
 import importlib
 import os
 import sys
+import types
+import warnings
 
 import rmmshim
 
@@ -55,15 +59,31 @@ def enter(context):
         raise AssertionError("it began")
 
 
+def fail_inside(context):
+    with context:
+        raise KeyError("its own")
+
+
 def inactive():
-    """Every function but is_active raises RuntimeError with one sentence."""
+    """What only watches does nothing; every other function but is_active raises RuntimeError with one sentence."""
     assert rmmshim.is_active() is False
+    watched = []
+    with rmmshim.phase("x") as phase, rmmshim.counters() as counted, rmmshim.counters(1, "pinned"):
+        rmmshim.phase("y")(watched.append)(1)
+        rmmshim.mark("x")
+    rmmshim.reset_phase_peaks()
+    rmmshim.reset_peaks()
+    assert watched == [1] and rmmshim.phases() == []
+    assert counted == {} and counted["peak_used_bytes"] is None and counted.get("allocations") is None
+    for context in (rmmshim.phase("x"), rmmshim.counters()):
+        assert str(fails(KeyError, fail_inside, context)) == "'its own'"
+    fails(ValueError, rmmshim.phase, "")
+    fails(ValueError, enter, rmmshim.counters(0, "host"))
     said = set()
     for function, *arguments in (
             (rmmshim.version,), (rmmshim.statistics,), (rmmshim.statistics_of_all,), (rmmshim.limit,), (rmmshim.limit, MIB),
-            (rmmshim.limit, "50%"), (rmmshim.trim,), (enter, rmmshim.phase("x")), (rmmshim.phases,),
-            (rmmshim.reset_phase_peaks,), (enter, rmmshim.resource("cuda")), (rmmshim.set_resource, None),
-            (enter, rmmshim.counters()), (rmmshim.reset_peaks,), (rmmshim.report,), (rmmshim.mark, "x")):
+            (rmmshim.limit, "50%"), (rmmshim.trim,), (phase.statistics,), (enter, rmmshim.resource("cuda")),
+            (rmmshim.set_resource, None), (rmmshim.report,)):
         error = fails(RuntimeError, function, *arguments)
         assert isinstance(error, rmmshim.Error) and "\n" not in str(error), error
         said.add((error.errno, str(error)))
@@ -103,6 +123,9 @@ def limits():
     total = ctypes.c_size_t()
     ok(cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0))
     assert rmmshim.limit(" 50 %") == total.value // 2
+    for size in ("0%", " 0.00 %"):  # which is no request for no limit
+        assert "no memory at all" in str(fails(ValueError, rmmshim.limit, size)), size
+    assert rmmshim.limit() == total.value // 2
     for size in ("8 apples", -1, True, 1.5, "", "0.5"):
         assert "is a number of bytes" in str(fails(ValueError, rmmshim.limit, size)), size
     rmmshim.limit("96MiB")
@@ -163,16 +186,80 @@ def phases():
             assert odd.statistics()["open"] == 1
     assert fails(rmmshim.Error, rmmshim.phase("never").statistics).errno == errno.ERANGE
     fails(ValueError, rmmshim.phase, "")
-    with rmmshim.phase("over a fork"):
+    with rmmshim.phase("over a fork"), rmmshim.resource("cuda"), rmmshim.counters() as counted:
         child = os.fork()
         if child == 0:
             assert not rmmshim.is_active()
+            with rmmshim.phase("in the child"):
+                pass
     if child == 0:
+        assert not counted
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     with rmmshim.counters() as counted:
         free(allocate(500))
     assert (counted["allocated_bytes"], counted["peak_used_bytes"], counted["used_bytes"]) == (500, 500, 0), counted
+
+
+def suspended():
+    """What is suspended inside a range: it is measured, or said."""
+    start()
+
+    async def task():
+        pass
+
+    class Task:
+        async def __call__(self):
+            pass
+
+    def generator():
+        yield
+
+    async def both():
+        yield
+
+    for make in (lambda: rmmshim.phase("x"), lambda: rmmshim.resource("cuda")):
+        for function in (task, functools.partial(task), Task(), generator, both):
+            assert "suspended" in str(fails(TypeError, make(), function)), function
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            asyncio.run(make()(lambda: task())())  # pylint: disable=unnecessary-lambda
+        assert len(said) == 1 and "ended before the coroutine" in str(said[0].message), said
+
+    async def measured():
+        with rmmshim.phase("measured"):
+            block = allocate(1000)
+            await asyncio.sleep(0)
+            free(block)
+            free(allocate(2000))
+
+    asyncio.run(measured())
+    assert [(row["name"], row["allocations"], row["peak_bytes"]) for row in rmmshim.phases() if row["name"] != "x"] == [
+        ("measured", 2, 2000)], rmmshim.phases()
+
+    async def overlapping(make, turn, other):
+        with make:
+            turn.set()
+            await other.wait()
+
+    async def two(first, second):
+        one, other = asyncio.Event(), asyncio.Event()
+        await asyncio.gather(overlapping(first, one, other), overlapping(second, other, one))
+
+    for ranges in ([rmmshim.phase("a"), rmmshim.phase("b")], [rmmshim.resource("cuda"), rmmshim.resource("pool(cuda)")]):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            asyncio.run(two(*ranges))
+        assert [item.category for item in said] in ([], [RuntimeWarning]), said
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with ranges[0]:
+                ranges[1].__enter__()
+            ranges[1].__exit__()
+        assert [item.category for item in said] == [RuntimeWarning] and "ends inside" in str(said[0].message), said
+    assert [row["open"] for row in rmmshim.phases()] == [0] * len(rmmshim.phases()), rmmshim.phases()
+    assert ctypes.CDLL(None).rmmshim_pop_resource() == -errno.ERANGE
+    assert fails(rmmshim.Error, rmmshim.phase("never").__exit__).errno == errno.ERANGE
 
 
 def early_counters():
@@ -191,13 +278,32 @@ class Shell:
 
     def __init__(self):
         self.user_ns = {}
+        self.shown = []
 
     def register_magic_function(self, function, kind, name):
         assert (kind, name) == ("line_cell", "rmmshim")
         self.magic = function
 
+    def showtraceback(self, *_, **__):
+        self.shown.append(sys.exc_info()[1])
+
+    showsyntaxerror = showtraceback
+
     def run_cell(self, code):
-        exec(code, self.user_ns)
+        """Shows what fails, and returns it."""
+        result = types.SimpleNamespace(error_before_exec=None, error_in_exec=None)
+        try:
+            compiled = compile(code, "<cell>", "exec")
+        except SyntaxError as error:
+            self.showsyntaxerror()
+            result.error_before_exec = error
+            return result
+        try:
+            exec(compiled, self.user_ns)
+        except BaseException as error:
+            self.showtraceback()
+            result.error_in_exec = error
+        return result
 
 
 def notebook():
@@ -209,6 +315,28 @@ def notebook():
     shell.magic("", "import python_scenes\npython_scenes.start()\npython_scenes.allocate(1000)")
     shell.magic("")
     print(fails(ValueError, shell.magic, "x", "cell"))
+    fail_in_cells(shell)
+
+
+def fail_in_cells(shell):
+    """A cell that fails under the magic fails, and is shown once, by the cell around it."""
+    for kind, line, code in ((ZeroDivisionError, "", "1/0"), (ZeroDivisionError, "1/0", None), (SyntaxError, "", "x=("),
+                             (KeyboardInterrupt, "", "raise KeyboardInterrupt"), (ZeroDivisionError, "--plot", "1/0")):
+        fails(kind, shell.magic, line, code)
+    assert shell.shown == [] and "showtraceback" not in shell.__dict__
+    shell.run_cell("1/0")
+    assert len(shell.shown) == 1
+
+
+def inactive_notebook():
+    """The cells run."""
+    shell = Shell()
+    importlib.import_module("rmmshim.notebook").load_ipython_extension(shell)
+    shell.magic("")
+    shell.magic("--kind pinned", "x = 5")
+    shell.magic("y = x")
+    assert (shell.user_ns["y"], shell.user_ns["_rmmshim"]) == (5, {"before_bytes": 0})
+    fails(ZeroDivisionError, shell.magic, "", "1/0")
 
 
 def resources():

@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCENES = os.path.join(HERE, "control_scenes.py")
 EXAMPLES = os.path.join(HERE, "..", "examples")
 MIB = 1 << 20
-PATH = {"PYTHONPATH": EXAMPLES, "PYTHONDONTWRITEBYTECODE": "1"}
+PATH = {"PYTHONDONTWRITEBYTECODE": "1"}
 POOL = {"RMM_POOL_SIZE": "64MiB"}
 GROWING = {"RMM_POOL_SIZE": "0"}
 KINDS = dict(POOL, RMM_PINNED_POOL_SIZE="16MiB", RMM_MANAGED_POOL_SIZE="8MiB")
@@ -297,16 +297,17 @@ class Control(support.Test):
     def test_examples(self):
         expected = ["used 8 MiB of 64 MiB", "a pool of its own: 80 MiB in all",
                     "100 MiB under a limit of 96 MiB: error 2"]
-        command = [sys.executable, os.path.join(EXAMPLES, "control_ctypes.py")]
-        result = run(command, POOL, more=PATH)
+        command = [sys.executable, os.path.join(EXAMPLES, "python_control.py")]
+        more = dict(PATH, PYTHONPATH=os.environ["PYTHON_MODULE"])
+        result = run(command, POOL, more=more)
         self.assertEqual(result.status, 0, result)
         lines = result.stdout.splitlines()
         self.assertEqual(lines[:3], expected, result)
         self.assertIn("did you mean 'pool'", lines[3])
         self.assertEqual(lines[4:], ["peak 12 MiB, 2 allocations, 0 live"], result)
         self.assertEqual(result.said, [], result)
-        plain = run(command, preload=[], more=PATH)
-        self.assertEqual(plain.outcome, (0, "rmmshim is not preloaded\n"), plain)
+        plain = run(command, preload=[], more=more)
+        self.assertEqual(plain.outcome, (0, "rmmshim is not active\n"), plain)
 
     def test_example_in_c(self):
         command = [support.program("example_control")]

@@ -9,7 +9,7 @@ from support import run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCENES = os.path.join(HERE, "phase_scenes.py")
-PATH = {"PYTHONPATH": os.path.join(HERE, "..", "examples"), "PYTHONDONTWRITEBYTECODE": "1"}
+PATH = {"PYTHONDONTWRITEBYTECODE": "1"}
 POOLS = {"RMM_POOL_SIZE": "64MiB", "RMM_PINNED_POOL_SIZE": "16MiB"}
 
 

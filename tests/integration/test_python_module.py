@@ -65,6 +65,20 @@ def test_limit():
 '''
 
 
+WORKERS = '''
+import os, pytest, python_scenes
+python_scenes.start()
+
+@pytest.mark.parametrize("size", [5000, 6000])
+def test_leaks(size):
+    python_scenes.allocate(size)
+
+@pytest.mark.skipif("END" not in os.environ, reason="it ends its worker")
+def test_ends():
+    os._exit(1)
+'''
+
+
 NOTEBOOK = """
 import json, sys, nbformat
 from nbclient import NotebookClient
@@ -97,8 +111,8 @@ rmmshim: device 0: peak 2 MiB above 1 MiB, allocated 2 MiB in 1 blocks, 0 B left
 rmmshim: device 0: peak 0 B above 1 MiB, allocated 1.46 KiB in 1 blocks, -1 MiB left
 image/png text/plain
 rmmshim: device 0, device memory: used 0 B, peak 3 MiB, held 64 MiB
-KeyError 'its own'
 rmmshim: device 0, pinned memory: peak 0 B above 0 B, allocated 0 B in 0 blocks, 0 B left
+KeyError 'its own'
 ValueError --devise: usage: %rmmshim [--device N] [--kind KIND] [--plot] STATEMENT
 """
 
@@ -121,6 +135,11 @@ class Module(support.Test):
         self.assertRegex(self.scene("inactive", {}), r"^\d+ rmmshim serves nothing in this process\ndone\n$")
         self.assertIn("not preloaded", self.scene("inactive", POOL, preload=[]))
 
+    def test_a_notebook_without_the_library(self):
+        for preload in ([], None):
+            said = self.scene("inactive_notebook", {}, preload=preload)
+            self.assertEqual(said, "rmmshim: not active\n" + 3 * "rmmshim: not active, so nothing was measured\n" + "done\n")
+
     def active(self, name, settings=None):
         self.assertEqual(self.scene(name, settings or POOL), "done\n")
 
@@ -138,6 +157,9 @@ class Module(support.Test):
     def test_phases(self):
         self.active("phases")
         self.active("early_counters")
+
+    def test_a_suspended_function_is_no_phase(self):
+        self.active("suspended")
 
     def test_resources(self):
         self.active("resources")
@@ -179,9 +201,25 @@ class Module(support.Test):
         self.assertEqual(limited.stdout.count(" bytes on device "), 1, limited)
         self.assertEqual(run(command + ["--rmmshim-limit", "8 apples"], POOL, more=more, cwd=self.folder).status, 4)
         inactive = run(command, preload=[], more=more, cwd=self.folder)
-        self.assertIn("PASSED test_memory.py::test_above", inactive.stdout)
-        self.assertIn("rmmshim: not active", inactive.stdout)
+        for line in ("PASSED test_memory.py::test_leaks", "FAILED test_memory.py::test_within", "rmmshim: not active",
+                     "FAILED test_memory.py::test_above", "so nothing was measured",
+                     "FAILED test_memory.py::test_fails_itself - AssertionError: its own reason"):
+            self.assertIn(line, inactive.stdout)
         self.assertEqual(run(command + ["--rmmshim-limit", "1MiB"], preload=[], more=more, cwd=self.folder).status, 4)
+
+    @unittest.skipUnless(has_modules("pytest", "xdist"), "pytest-xdist is not installed")
+    def test_pytest_workers(self):
+        path = self.path("test_workers.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(WORKERS)
+        more = dict(MORE, PYTHONPATH=MORE["PYTHONPATH"] + ":" + HERE, COLUMNS="200")
+        command = [sys.executable, "-m", "pytest", "-p", "rmmshim.pytest_plugin", "-p", "no:cacheprovider", "-n", "2",
+                   "--rootdir", self.folder, path]
+        result = run(command, POOL, more=more, cwd=self.folder)
+        for size in (5000, 6000):
+            self.assertIn("test_workers.py::test_leaks[%d]: %d bytes on device 0" % (size, size), result.stdout, result)
+        result = run(command + ["--max-worker-restart=0"], POOL, more=dict(more, END="1"), cwd=self.folder)
+        self.assertRegex(result.stdout, r"gw\d ended before it could say what its tests left behind", result)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,16 @@
 
     import rmmshim
 
+    with rmmshim.phase("forward"):
+        run()
     if rmmshim.is_active():
-        with rmmshim.phase("forward"):
-            run()
         print(rmmshim.statistics()["used_bytes"], rmmshim.phases())
 
 The module needs no build and no other package: it calls the library that is preloaded into this process
 (`rmmshim run python3 ...`, or LD_PRELOAD=librmmshim.so).  Where there is none, or where it serves nothing,
-is_active() returns False and every other function raises RuntimeError.  rmmshim(3) describes the functions beneath.
+is_active() returns False, and what only watches does nothing, so that a program may keep it: phase(), counters(),
+mark(), reset_peaks(), reset_phase_peaks(); phases() is empty.  Every other function raises RuntimeError.  rmmshim(3)
+describes the functions beneath.
 
 Functions that return counts return flat dictionaries of integers and names, and lists of them, so that
 pandas.DataFrame([rmmshim.statistics()]) and pandas.DataFrame(rmmshim.phases()) are tables.  `device` is a CUDA
@@ -21,9 +23,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
+import inspect
 import os
 import re
-from typing import Any, Dict, Iterator, List, Optional, Union
+import threading
+import warnings
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 __all__ = ["Error", "is_active", "version", "statistics", "statistics_of_all", "limit", "trim", "phase", "phases",
            "reset_phase_peaks", "resource", "set_resource", "counters", "reset_peaks", "report", "mark", "size_of"]
@@ -102,12 +108,25 @@ def _call(name: str, *arguments: Any) -> None:
         raise Error(said or os.strerror(-result), -result)
 
 
+def _is_inactive(error: Error) -> bool:
+    return error.errno in (0, errno.ENOTSUP)
+
+
+def _watch(name: str, *arguments: Any) -> None:
+    """A call that only watches the program, which does nothing where nothing is served."""
+    try:
+        _call(name, *arguments)
+    except Error as error:
+        if not _is_inactive(error):
+            raise
+
+
 def _need_service() -> None:
     """Raises where the library serves nothing, for functions whose result would not tell."""
     try:
         _call("get_limit", 0, ctypes.byref(ctypes.c_size_t()))
     except Error as error:
-        if error.errno in (0, errno.ENOTSUP):
+        if _is_inactive(error):
             raise
 
 
@@ -193,7 +212,10 @@ def limit(size: Optional[Size] = None, device: int = 0) -> int:
     """Sets the most bytes that this process may hold of the device from now on (0: no limit; "80%": of the device's
     memory, once CUDA has started), unless `size` is None.  Returns the limit in force, 0 for none."""
     if isinstance(size, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*%\s*", size):
-        _call("set_limit_fraction", _device(device), float(size.strip().rstrip("% ")) / 100)
+        fraction = float(size.strip().rstrip("% ")) / 100
+        if fraction == 0:
+            raise ValueError("%r is no memory at all; no limit is 0" % (size,))
+        _call("set_limit_fraction", _device(device), fraction)
     elif size is not None:
         _call("set_limit", _device(device), size_of(size))
     now = ctypes.c_size_t()
@@ -215,7 +237,63 @@ def _kept_name(name: str) -> str:
     return re.sub("[\x01-\x1f\x7f]", " ", kept)
 
 
-class phase(contextlib.ContextDecorator):
+class _Range:
+    """What a thread begins and ends, by a `with` block or around a function, the innermost first: the library pops what
+    the thread pushed last.  A coroutine or generator that is suspended inside leaves it to whatever the thread does
+    then, so such a function is refused, and ranges that end in another order are said."""
+
+    _what = ""  # push_<what>, pop_<what>
+    _begun = threading.local()  # of each kind, the ranges of the thread that are open in the library, outermost first
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        for code in (function, getattr(function, "__call__", None)):
+            if inspect.iscoroutinefunction(code) or inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+                raise TypeError("a %s is of a thread, which does other things while %r is suspended: use `with` around "
+                                "what neither awaits nor yields" % (self._what, function))
+
+        @functools.wraps(function)
+        def inside(*arguments: Any, **named: Any) -> Any:
+            with self:
+                result = function(*arguments, **named)
+            if inspect.iscoroutine(result):
+                warnings.warn("the %s %r ended before the coroutine that %r returned began" % (
+                    self._what, self._text, function), RuntimeWarning, stacklevel=2)
+            return result
+
+        return inside
+
+    def __enter__(self) -> Any:
+        raise NotImplementedError
+
+    def _open(self) -> List[List[Any]]:
+        ranges: List[List[Any]] = self._begun.__dict__.setdefault(self._what, [])
+        return ranges
+
+    def _push(self) -> None:
+        _call("push_" + self._what, self._text.encode(errors="replace"))
+        self._open().append([self, False])
+
+    def __exit__(self, *raised: object) -> None:
+        ranges = self._open()
+        mine = [entry for entry in ranges if entry[0] is self and not entry[1]]
+        if not mine:  # where nothing is served, nothing was pushed
+            if not is_active():
+                return
+            raise Error("the %s %r was not begun in this thread" % (self._what, self._text), errno.ERANGE)
+        mine[-1][1] = True
+        if mine[-1] is not ranges[-1]:
+            warnings.warn("the %s %r ends inside the %s %r, and goes on until that one ends: tasks of one thread must not "
+                          "wait inside a %s" % (self._what, self._text, self._what, ranges[-1][0]._text, self._what),
+                          RuntimeWarning, stacklevel=2)
+        while ranges and ranges[-1][1]:
+            ranges.pop()
+            _watch("pop_" + self._what)  # a child after fork() has not pushed it
+
+
+class phase(_Range):
     """A named range of the calling thread, as a `with` block or around a function:
 
         with rmmshim.phase("load") as load:
@@ -225,28 +303,28 @@ class phase(contextlib.ContextDecorator):
         @rmmshim.phase("step")
         def step(): ...
 
-    Phases nest, and entries of one name are summed up."""
+    Phases nest, and entries of one name are summed up.  Around a coroutine function or a generator function it raises
+    TypeError; tasks of one thread whose phases overlap are a RuntimeWarning."""
+
+    _what = "phase"
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise ValueError("the name of a phase is text, not %r" % (name,))
+        super().__init__(name)
         self.name = name
-        self._pid = 0
 
     def __enter__(self) -> phase:
-        _call("push_phase", self.name.encode(errors="replace"))
-        self._pid = os.getpid()
+        try:
+            self._push()
+        except Error as error:
+            if not _is_inactive(error):
+                raise
         return self
 
-    def __exit__(self, *raised: object) -> None:
-        try:
-            _call("pop_phase")
-        except Error:
-            if self._pid == os.getpid():  # a child after fork() has not pushed it
-                raise
-
     def statistics(self, device: int = 0, kind: str = "device") -> Row:
-        """The row of phases() for this name."""
+        """The row of phases() for this name.  Raises where rmmshim is not active."""
+        _need_service()
         rows = {row["name"]: row for row in phases(device, kind)}
         row = rows.get(_kept_name(self.name), rows.get("(others)"))
         if row is not None:
@@ -256,14 +334,14 @@ class phase(contextlib.ContextDecorator):
 
 def phases(device: int = 0, kind: str = "device") -> List[Row]:
     """A row for each name, in the order of their first entries: entries, peaks and totals, the members of struct
-    rmmshim_phase."""
+    rmmshim_phase.  None where rmmshim is not active."""
     rows: List[Row] = []
     filled = _Phase(size=ctypes.sizeof(_Phase))
     while True:
         try:
             _call("get_phase", _device(device), _kind(kind), len(rows), ctypes.byref(filled))
         except Error as error:
-            if error.errno == errno.ERANGE:
+            if error.errno == errno.ERANGE or _is_inactive(error):
                 return rows
             raise
         name = filled.name.decode(errors="replace")
@@ -272,17 +350,17 @@ def phases(device: int = 0, kind: str = "device") -> List[Row]:
 
 def reset_phase_peaks(device: int = 0, kind: str = "device") -> None:
     """Restarts the peaks of all phases."""
-    _call("reset_phase_peaks", _device(device), _kind(kind))
+    _watch("reset_phase_peaks", _device(device), _kind(kind))
 
 
-@contextlib.contextmanager
-def resource(expression: str) -> Iterator[None]:
-    """This thread's device memory comes from a stack of that expression (the syntax of RMM_RESOURCE) inside the block."""
-    _call("push_resource", expression.encode())
-    try:
-        yield
-    finally:
-        _call("pop_resource")
+class resource(_Range):
+    """This thread's device memory comes from a stack of that expression (the syntax of RMM_RESOURCE) inside the `with`
+    block or the function.  It raises, and warns, where phase() does, and where rmmshim is not active."""
+
+    _what = "resource"
+
+    def __enter__(self) -> None:
+        self._push()
 
 
 def set_resource(expression: Optional[str], device: int = 0) -> None:
@@ -290,39 +368,50 @@ def set_resource(expression: Optional[str], device: int = 0) -> None:
     _call("set_resource", _device(device), None if expression is None else expression.encode())
 
 
+class _Counted(Dict[str, Any]):
+    """Answers None for what was not counted."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
 @contextlib.contextmanager
-def counters(device: int = 0, kind: str = "device") -> Iterator[Row]:
+def counters(device: int = 0, kind: str = "device") -> Iterator[Dict[str, Any]]:
     """Counts what all threads allocate inside the block.  The dictionary is filled at the block's end: used_bytes (may be
     negative), peak_used_bytes above what was used before, allocated_bytes, and the same of blocks.  CUDA may start
-    inside the block.
+    inside the block.  Where rmmshim is not active, the dictionary stays empty, and each count in it reads None.
 
     There is one stack of blocks for a device and kind, which all threads share: the blocks of several threads must nest
     in time, as the first to end takes the counts of the last that began.  Threads that overlap otherwise count by
     phase()."""
-    counted: Row = {}
+    counted = _Counted()
     filled = _Counters(size=ctypes.sizeof(_Counters))
     number = _kind(kind)
     pop = "pop_counters"
     try:
         _call("push_counters", _device(device), number)
     except Error as error:
-        if error.errno != errno.EAGAIN:
+        if error.errno == errno.EAGAIN:
+            pop = "get_counters"  # nothing is allocated before CUDA has started: the whole process is the block
+        elif not _is_inactive(error):
             raise
-        pop = "get_counters"  # nothing is allocated before CUDA has started: the whole process is the block
     try:
         yield counted
     finally:
+        served = True
         try:
             _call(pop, device, number, ctypes.byref(filled))
         except Error as error:
-            if error.errno != errno.EAGAIN:
+            served = not _is_inactive(error)
+            if served and error.errno != errno.EAGAIN:
                 raise
-        counted.update(_row(filled, {"device": device, "kind": kind}))
+        if served:
+            counted.update(_row(filled, {"device": device, "kind": kind}))
 
 
 def reset_peaks(device: int = 0, kind: str = "device") -> None:
     """Restarts the peaks of statistics() at what is used now."""
-    _call("reset_peaks", _device(device), _kind(kind))
+    _watch("reset_peaks", _device(device), _kind(kind))
 
 
 def report(where: Optional[str] = None) -> None:
@@ -332,4 +421,4 @@ def report(where: Optional[str] = None) -> None:
 
 def mark(text: str) -> None:
     """Notes a moment of the program beside each open event log, in LOG.marks."""
-    _call("mark", text.encode(errors="replace"))
+    _watch("mark", text.encode(errors="replace"))

@@ -6,7 +6,8 @@
     %%rmmshim [--device N] [--kind KIND] [--plot]     measures the cell
     %rmmshim  [--device N] [--kind KIND] STATEMENT    measures the statement; without one, says what is used now
 
-Both print one line, and leave the counts in the variable _rmmshim.  --plot draws the used memory while the cell runs,
+Both print one line, and leave the counts in the variable _rmmshim.  What fails inside fails as it would without them.
+Where rmmshim is not active they say so, and run the cell.  --plot draws the used memory while the cell runs,
 looked at every 10 ms, where matplotlib is installed; the peak in the line is exact."""
 from __future__ import annotations
 
@@ -53,11 +54,11 @@ def _options(line: str) -> Tuple[int, str, bool, str]:
 
 
 def _used(device: int, kind: str) -> int:
-    """0 before CUDA has started."""
+    """0 before CUDA has started, and where rmmshim is not active."""
     try:
         return int(rmmshim.statistics(device, kind)["used_bytes"])
     except rmmshim.Error as error:
-        if error.errno != errno.EAGAIN:
+        if error.errno != errno.EAGAIN and rmmshim.is_active():
             raise
         return 0
 
@@ -107,18 +108,37 @@ def _plot(watch: _Watch, device: int, kind: str) -> None:
     display.display(display.Image(data=png.getvalue()))
 
 
-def _run(shell: Any, code: str, device: int, kind: str, watch: Optional[_Watch]) -> None:
+def _run_cell(shell: Any, code: str) -> Optional[BaseException]:
+    """What it raised, and has not shown: the cell around it raises that, and shows it once."""
+    shows = "showtraceback", "showsyntaxerror"
+    patched = {name: shell.__dict__[name] for name in shows if name in shell.__dict__}
+    shell.__dict__.update(dict.fromkeys(shows, lambda *_, **__: None))
+    try:
+        result = shell.run_cell(code)
+    finally:
+        for name in shows:
+            del shell.__dict__[name]
+        shell.__dict__.update(patched)
+    error: Optional[BaseException] = result.error_before_exec or result.error_in_exec
+    return error
+
+
+def _run(shell: Any, code: str, device: int, kind: str, watch: Optional[_Watch]) -> Optional[BaseException]:
     before = _used(device, kind)
     with rmmshim.counters(device, kind) as counted:
         if watch is None:
-            shell.run_cell(code)
+            error = _run_cell(shell, code)
         else:
             with watch:
-                shell.run_cell(code)
+                error = _run_cell(shell, code)
     shell.user_ns["_rmmshim"] = dict(counted, before_bytes=before)
+    if not counted:
+        print("rmmshim: not active, so nothing was measured")
+        return error
     print("rmmshim: device %d%s: peak %s above %s, allocated %s in %d blocks, %s left" % (
         device, "" if kind == "device" else ", %s memory" % kind, _text(counted["peak_used_bytes"]), _text(before),
         _text(counted["allocated_bytes"]), int(counted["allocations"]), _text(counted["used_bytes"])))
+    return error
 
 
 def _rows() -> List[rmmshim.Row]:
@@ -132,6 +152,10 @@ def _rows() -> List[rmmshim.Row]:
 
 
 def _say_now(shell: Any) -> None:
+    if not rmmshim.is_active():
+        shell.user_ns["_rmmshim"] = []
+        print("rmmshim: not active")
+        return
     rows = shell.user_ns["_rmmshim"] = [row for row in _rows() if row["total_bytes"]]
     for row in rows:
         print("rmmshim: device %s, %s memory: used %s, peak %s, held %s" % (
@@ -152,9 +176,11 @@ def load_ipython_extension(shell: Any) -> None:
             _say_now(shell)
             return
         watch = _Watch(device, kind) if plots else None
-        _run(shell, statement if cell is None else cell, device, kind, watch)
+        error = _run(shell, statement if cell is None else cell, device, kind, watch)
         if watch is not None:
             _plot(watch, device, kind)
+        if error is not None:
+            raise error
 
     magic.__doc__ = __doc__
     shell.register_magic_function(magic, "line_cell", "rmmshim")

@@ -7,8 +7,8 @@
 gpu_memory("500MiB") fails when more than that is live at once while it runs, above what was live when it began;
 `device=` and `kind=` may follow.  Device memory that a test allocates and that is still live after its fixtures have
 ended is listed at the end of the session (less what its fixtures had allocated before and have freed).  Where rmmshim
-is not active, `--rmmshim-limit` is an error and markers do nothing, as the session's header says.  Under pytest-xdist
-each worker is a process with a limit and a list of its own."""
+is not active, `--rmmshim-limit` is an error, a test with the marker fails, as nothing was measured, and the session's
+header says so.  Under pytest-xdist each worker is a process with a limit of its own, and the list is that of all."""
 from __future__ import annotations
 
 import errno
@@ -20,6 +20,7 @@ import pytest
 import rmmshim
 
 _LEAKS = pytest.StashKey[List[Tuple[str, int, int]]]()
+_LOST = pytest.StashKey[List[str]]()  # workers that ended without their list
 _LIVE = pytest.StashKey[Dict[str, List[int]]]()
 
 
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu_memory(size, device=0, kind='device'): the test fails when it takes more "
                                        "GPU memory than that, by rmmshim")
     config.stash[_LEAKS] = []
+    config.stash[_LOST] = []
     size = config.getoption("rmmshim_limit")
     if size is not None:
         _set_limit(size)
@@ -52,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     if not rmmshim.is_active():
-        return "rmmshim: not active, gpu_memory markers and leaks are not looked at"
+        return "rmmshim: not active, tests with gpu_memory markers fail, and leaks are not looked at"
     return "rmmshim: %s" % rmmshim.version()
 
 
@@ -102,7 +104,9 @@ def _call_measured(marker: pytest.Mark) -> Generator[None, Any, None]:
         most, counting = _measurement(*marker.args, **marker.kwargs)
         with counting as counted:
             outcome = yield
-        if int(counted["peak_used_bytes"]) > most:
+        if not counted:
+            why = "the marker gpu_memory: rmmshim is not active in this process, so nothing was measured"
+        elif int(counted["peak_used_bytes"]) > most:
             why = ("the test took %d bytes of GPU memory at once, more than gpu_memory(%r) allows"
                    % (counted["peak_used_bytes"], marker.args[0] if marker.args else most))
     except (TypeError, ValueError, rmmshim.Error) as error:
@@ -114,10 +118,13 @@ def _call_measured(marker: pytest.Mark) -> Generator[None, Any, None]:
 # The outermost: with pluggy before 1.1, where it raises, others behind it would not come to their end.
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
-    if not rmmshim.is_active():
-        yield
-        return
     marker = item.get_closest_marker("gpu_memory")
+    if not rmmshim.is_active():
+        if marker is None:
+            yield
+        else:
+            yield from _call_measured(marker)
+        return
     live = item.stash[_LIVE]
     live["before call"] = _live_bytes()
     try:
@@ -130,9 +137,26 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         live["after call"] = _live_bytes()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist gives the controller its list."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["rmmshim_leaks"] = session.config.stash[_LEAKS]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    output = getattr(node, "workeroutput", None)
+    if output is None:
+        node.config.stash[_LOST].append(node.gateway.id)
+    else:
+        node.config.stash[_LEAKS].extend(tuple(leak) for leak in output.get("rmmshim_leaks", ()))
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    leaks = config.stash[_LEAKS]
-    if leaks:
+    leaks, lost = config.stash[_LEAKS], config.stash[_LOST]
+    if leaks or lost:
         terminalreporter.section("GPU memory that tests left behind")
         for name, device, size in leaks:
             terminalreporter.write_line("%s: %d bytes on device %d" % (name, size, device))
+        for worker in lost:
+            terminalreporter.write_line("%s ended before it could say what its tests left behind" % worker)

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rmmshim's functions (include/rmmshim/rmmshim.h) for Python, by ctypes.
+"""rmmshim's functions (include/rmmshim/rmmshim.h) one by one, by ctypes, for the scenes that test them.
 
-    import rmmshim_ctypes as rmmshim
-    if rmmshim.available():
-        print(rmmshim.statistics(0))
-"""
+Programs use the module rmmshim (src/python)."""
 import contextlib
 import ctypes
 import os
-import re
 
 
 class Error(OSError):
@@ -78,24 +74,10 @@ def available():
     return library is not None
 
 
-def path():
-    """The file of the library, for those who load it by name."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        for line in maps:
-            found = re.search(r"(/\S*librmmshim\S*\.so\S*)", line)
-            if found:
-                return found.group(1)
-    return None
-
-
 def _check(result):
     if result:
         said = library.rmmshim_last_error().decode(errors="replace")
         raise Error(-result, said or os.strerror(-result))
-
-
-def version():
-    return library.rmmshim_version().decode()
 
 
 def _dictionary(filled):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """rmmshim from Python without any framework: the driver API by ctypes.
 
-    LD_PRELOAD=librmmshim.so RMM_POOL_SIZE=64MiB python3 control_ctypes.py
+    LD_PRELOAD=librmmshim.so RMM_POOL_SIZE=64MiB python3 python_control.py
 """
 import ctypes
 import sys
 
-import rmmshim_ctypes as rmmshim
+import rmmshim
 
 MIB = 1 << 20
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -28,8 +28,8 @@ def free(address):
 
 
 def main():
-    if not rmmshim.available():
-        print("rmmshim is not preloaded")
+    if not rmmshim.is_active():
+        print("rmmshim is not active")
         return
     context = ctypes.c_void_p()
     ok(cuda.cuInit(0))
@@ -40,22 +40,22 @@ def main():
     now = rmmshim.statistics()
     print("used %d MiB of %d MiB" % (now["used_bytes"] // MIB, now["total_bytes"] // MIB))
 
-    with rmmshim.using_resource("pool(cuda, initial_size=16MiB)"):
+    with rmmshim.resource("pool(cuda, initial_size=16MiB)"):
         second = allocate(4 * MIB)
         print("a pool of its own: %d MiB in all" % (rmmshim.statistics()["total_bytes"] // MIB))
     free(second)  # back to the pool that it came from
     free(first)
 
-    rmmshim.set_limit(size=96 * MIB)
+    rmmshim.limit("96MiB")
     refused = ctypes.c_uint64()
     print("100 MiB under a limit of 96 MiB: error %d"
           % cuda.cuMemAlloc_v2(ctypes.byref(refused), ctypes.c_size_t(100 * MIB)))
-    rmmshim.set_limit()
+    rmmshim.limit(0)
 
     try:
-        rmmshim.push_resource("pol(cuda)")
+        rmmshim.set_resource("pol(cuda)")
     except rmmshim.Error as error:
-        print(error.strerror)
+        print(error)
     now = rmmshim.statistics()
     print("peak %d MiB, %d allocations, %d live" % (now["peak_used_bytes"] // MIB, now["allocations"],
                                                     now["used_blocks"]))
