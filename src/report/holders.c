@@ -73,26 +73,6 @@ bool rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, st
 
 /* ---- what is said of them ---- */
 
-/* The CUDA runtime, and this library, whose functions the runtime's callers go through. */
-static bool is_between(const void *frame)
-{
-    struct rs_symbol symbol;
-
-    if (rs_call_site_is_ours(frame))
-        return true;
-    rs_symbol_describe_object(frame, &symbol);
-    return strncmp(symbol.object, "libcudart", 9) == 0;
-}
-
-unsigned rs_site_frames_outside(const struct rs_call_site *site)
-{
-    unsigned outside = 0;
-
-    while (outside < site->frame_count && is_between(site->frames[outside]))
-        outside++;
-    return outside < site->frame_count ? outside : 0;
-}
-
 static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
 {
     size_t frames;
@@ -173,16 +153,18 @@ size_t rs_holders_sort(struct rs_holders *holders)
 
 void rs_site_put_text(struct rs_page *page, const struct rs_call_site *site, unsigned outside)
 {
+    const void *frames[RS_CALL_SITE_FRAMES_MAX];
+    unsigned count = rs_site_frames_to_say(site, outside, frames);
     struct rs_symbol symbol;
 
     for (unsigned i = 0; i < site->line_count; i++)
         PUT("    %s\n", site->lines[i]->text);
-    for (unsigned i = outside; i < site->frame_count; i++) {
-        if (i - outside == TEXT_FRAMES_MAX) {
+    for (unsigned i = 0; i < count; i++) {
+        if (i == TEXT_FRAMES_MAX) {
             PUT("    ...\n");
             return;
         }
-        rs_symbol_describe(site->frames[i], &symbol);
+        rs_symbol_describe(frames[i], &symbol);
         if (symbol.function[0])
             PUT("    %s+%#zx (%s+%#zx)\n", symbol.function, (size_t)symbol.function_offset,
                 symbol.object, (size_t)symbol.object_offset);
@@ -221,6 +203,8 @@ void rs_site_put_json(struct rs_page *page, const struct rs_call_site *site, uns
 void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
                   bool has_lines)
 {
+    const void *said[RS_CALL_SITE_FRAMES_MAX];
+    unsigned count = site && has_lines ? rs_site_frames_to_say(site, outside, said) : 0, next = 0;
     struct rs_node *list = rs_node_list(in, "python"), *frame;
     struct rs_symbol symbol;
 
@@ -234,11 +218,14 @@ void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned 
         rs_node_count(frame, "function_offset", symbol.function_offset);
         rs_node_text(frame, "object", symbol.object);
         rs_node_count(frame, "object_offset", symbol.object_offset);
-        if (has_lines && i - outside < TEXT_FRAMES_MAX)
+        if (next == count || said[next] != site->frames[i])
+            continue;
+        if (next == TEXT_FRAMES_MAX)
+            frame->line = "    ...\n";
+        else if (next < TEXT_FRAMES_MAX)
             frame->line = symbol.function[0]
                               ? "    {function}+{function_offset:x} ({object}+{object_offset:x})\n"
                               : "    {object}+{object_offset:x}\n";
-        else if (has_lines && i - outside == TEXT_FRAMES_MAX)
-            frame->line = "    ...\n";
+        next++;
     }
 }

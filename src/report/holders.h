@@ -5,7 +5,7 @@
 
 #include "context/stack.h"
 #include "report/document.h"
-#include "trace/call_site.h"
+#include "trace/site.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,10 +43,6 @@ bool rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, st
 /* Packs the used places to the front, by device, then by kind, the most bytes first.  Returns their
  * number.  Nothing can be added afterwards. */
 size_t rs_holders_sort(struct rs_holders *holders);
-
-/* How many frames at the top of a site are the CUDA runtime's, and this library's between them: a
- * program is told where it calls the runtime, not where that calls the driver. */
-unsigned rs_site_frames_outside(const struct rs_call_site *site);
 
 /* Adds a site to a document's object: the lists "python" and "frames", empty where the site is
  * NULL. The lines of the text stop after some frames. */

@@ -7,6 +7,7 @@
 #include "context/block_record.h"
 #include "context/context.h"
 #include "context/fault.h"
+#include "context/visit.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
@@ -14,6 +15,7 @@
 #include "introspect/sync_memops.h"
 #include "ipc/export.h"
 #include "report/out_of_memory.h"
+#include "resource/adaptor/poison.h"
 #include "shim/commands.h"
 
 enum { PITCH_BYTES = 512 }; /* the driver rounds a row up to it (MEASURED.md) */
@@ -225,6 +227,29 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
 }
 
+static void find_poisoned(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct rs_poisoned *block = data;
+    CUdeviceptr address = block->address;
+
+    (void)stack;
+    if (!block->size_bytes)
+        (void)rs_poison_find(mr, address, block);
+}
+
+/* `poison` still knows a block that the program has freed. */
+RS_COLD static void say_freed_twice(CUdeviceptr address)
+{
+    struct rs_poisoned block = {.address = address};
+    struct rs_block_view live;
+
+    if (rs_block_find(address, &live))
+        return;
+    rs_context_each_stack(find_poisoned, &block);
+    if (block.size_bytes)
+        rs_poison_say_freed_twice(&block);
+}
+
 /* A call may be ending the block's context.  The driver answers for an address at which no block
  * begins, unless it lies in memory of the library. */
 RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult *result)
@@ -237,6 +262,8 @@ RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult
     }
     if (!rs_block_is_our_memory(address))
         return false;
+    if (atomic_load_explicit(&rs_poison_count, memory_order_relaxed))
+        say_freed_twice(address);
     *result = CUDA_ERROR_INVALID_VALUE;
     return true;
 }

@@ -579,3 +579,8 @@ unsigned rs_python_lines(enum rs_unwind_end end, const struct rs_line *lines[RS_
     errno = kept_errno;
     return count;
 }
+
+const void *rs_python_address(void)
+{
+    return python.PyCode_Type;
+}

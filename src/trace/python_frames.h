@@ -14,3 +14,6 @@ enum { RS_PYTHON_FRAMES_MAX = 8 }; /* the innermost ones */
  * does not hold Python's lock.  `end` is that of a walk of the thread's stack.  Never waits for
  * that lock, runs no Python code, makes no object, and keeps errno. */
 unsigned rs_python_lines(enum rs_unwind_end end, const struct rs_line *lines[RS_PYTHON_FRAMES_MAX]);
+
+/* An address in the interpreter's object; NULL before it was found. */
+const void *rs_python_address(void);

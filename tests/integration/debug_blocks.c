@@ -113,6 +113,31 @@ static void writes_after_the_free(void)
     OK(cudaFree(allocate(BYTES)));
 }
 
+/* Frees of others have the block's own free looked at, wherever freed blocks wait. */
+static void writes_long_after_the_free(void)
+{
+    char *block = allocate(BYTES);
+
+    OK(cudaFree(block));
+    for (int i = 0; i < 100; i++) {
+        OK(cudaFree(allocate(2 * BYTES)));
+        OK(cudaDeviceSynchronize());
+    }
+    OK(cudaMemset(block + 1000, 0x77, 4));
+    OK(cudaDeviceSynchronize());
+    OK(cudaFree(allocate(BYTES)));
+}
+
+/* The answer is the driver's own. */
+static void frees_twice(void)
+{
+    char *block = allocate(BYTES);
+
+    OK(cudaFree(block));
+    if (cudaFree(block) != cudaErrorInvalidValue)
+        exit(1);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -123,6 +148,8 @@ static const struct {
     {"writes_past_the_end", writes_past_the_end},
     {"writes_before_the_beginning", writes_before_the_beginning},
     {"writes_after_the_free", writes_after_the_free},
+    {"writes_long_after_the_free", writes_long_after_the_free},
+    {"frees_twice", frees_twice},
 };
 
 int main(int argc, char **argv)

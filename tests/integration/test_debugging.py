@@ -50,6 +50,18 @@ assert cuda.cudaFree(blocks.pop()) == 0
 print("done")
 """
 
+PYTHON_FREES_TWICE = """\
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+def make():
+    block = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000)) == 0
+    return block
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context := ctypes.c_void_p()), 0) == cuda.cuCtxSetCurrent(context) == 0
+block = make()
+assert (cuda.cuMemFree_v2(block), cuda.cuMemFree_v2(block)) == (0, 1)
+"""
+
 # It says itself who called, for each size.  Code is made and dropped again and again, so that its parts lie
 # where those of other code lay.
 PYTHON_KEEP = """\
@@ -334,7 +346,8 @@ class Leaks(Programs):
         self.assertEqual(lines[1], "  586 KiB in 3 blocks, allocated at")
         self.assertRegex(lines[2], r"^    forgets_three[.\w]*\+0x[0-9a-f]+ \(debug_blocks_shared\+0x[0-9a-f]+\)$")
 
-    def test_a_program_that_frees_all_is_silent(self):
+    def test_a_program_that_frees_all_has_no_leaks(self):
+        """Which is said, as text; not where nothing was looked at."""
         for name in self.programs:
             for settings in ({"RMM_TRACKING": "1"}, dict(POOL, RMM_TRACKING="text"),
                              dict(POOL, RMM_TRACKING="1", RMM_PINNED_POOL_SIZE="1MiB")):
@@ -509,24 +522,45 @@ class Python(support.Test):
 
 
 class Mistakes(Programs):
-    def assert_named(self, scene, what, settings=None):
+    def assert_named(self, scene, what, settings=None, function=None):
         for name in self.programs:
             result = self.scene(name, scene, dict(settings or POISON))
             self.assertEqual(len(result.said), 1, result)
-            self.assertRegex(result.said[0], r"^poison: device 0: block 0x[0-9a-f]+ of %d bytes was written %s$"
-                             % (BYTES, re.escape(what)))
+            self.assertRegex(result.said[0], r"^poison: device 0: block 0x[0-9a-f]+ of %d bytes was %s, allocated at "
+                             r"(?:cudaMalloc \S+, from )?%s \(debug_blocks\w*\+0x[0-9a-f]+\), from " % (BYTES, re.escape(what), function or scene))
 
     def test_a_byte_past_the_end(self):
-        self.assert_named("writes_past_the_end", "past its end: byte %d is 0x77" % BYTES)
+        self.assert_named("writes_past_the_end", "written past its end: byte %d is 0x77" % BYTES)
         for resource in ("poison(cuda)", "poison(managed)", "poison(pool(cuda), guard=512)"):
-            self.assert_named("writes_past_the_end", "past its end: byte %d is 0x77" % BYTES,
+            self.assert_named("writes_past_the_end", "written past its end: byte %d is 0x77" % BYTES,
                               dict(POISON, RMM_RESOURCE=resource))
 
     def test_before_the_beginning(self):
-        self.assert_named("writes_before_the_beginning", "before its beginning: byte -4 is 0x77")
+        self.assert_named("writes_before_the_beginning", "written before its beginning: byte -4 is 0x77")
 
     def test_after_the_free(self):
-        self.assert_named("writes_after_the_free", "after it was freed: byte 1000 is 0x77")
+        self.assert_named("writes_after_the_free", "written after it was freed: byte 1000 is 0x77")
+
+    def test_blocks_that_are_handed_out_again(self):
+        """A block comes back to `poison` each time, whatever else keeps freed blocks."""
+        for free in ("wait", "deferred"):
+            self.assert_named("writes_long_after_the_free", "written after it was freed: byte 1000 is 0x77",
+                              {"RMM_RESOURCE": "poison(pool(cuda))", "RMM_FREE": free})
+
+    def test_a_block_that_is_freed_twice(self):
+        for free in ("wait", "deferred"):
+            for resource in ("poison(pool(cuda))", "poison(cuda)", "statistics(poison(managed))"):
+                self.assert_named("frees_twice", "freed twice", {"RMM_RESOURCE": resource, "RMM_FREE": free})
+        self.assertEqual(self.scene(self.programs[0], "frees_twice", POOL).said, [])
+
+    def test_python_is_named(self):
+        program = self.path("program.py")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(PYTHON_FREES_TWICE)
+        result = run([sys.executable, program], POISON)
+        self.assertEqual(result.status, 0, result)
+        self.assertRegex(result.said[0], r"^poison: .* was freed twice, allocated at \S+/program.py:5 in make, from "
+                         r"\S+/program.py:8 in <module>$")
 
     def test_mistakes_are_counted(self):
         path = self.path("report.json")
@@ -540,10 +574,12 @@ class Mistakes(Programs):
                                                       "unchecked")], [0, 1, 0, 0])
 
     def test_abort(self):
-        result = run([support.program("debug_blocks_shared"), "writes_past_the_end"],
-                     dict(POISON, RMM_RESOURCE="poison(pool(cuda), abort=1)"))
-        self.assertEqual(result.status, -6, result)
-        self.assertEqual(len(result.said), 1)
+        for option in ("abort=1", "on_error=abort"):
+            for scene in ("writes_past_the_end", "frees_twice"):
+                result = run([support.program("debug_blocks_shared"), scene],
+                             dict(POISON, RMM_RESOURCE="poison(pool(cuda), %s)" % option))
+                self.assertEqual(result.status, -6, result)
+                self.assertEqual(len(result.said), 1)
 
     def test_right_programs_are_silent_and_compute_the_same(self):
         commands = [([support.program(name), "right"], RACE) for name in self.programs]

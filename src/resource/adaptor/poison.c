@@ -8,16 +8,17 @@
  *
  * poison stands below `reuse`, so it sees only blocks that no work uses any more.  Its fills and
  * copies go through the context's own stream, so it never waits for the program's work. */
+#include "resource/adaptor/poison.h"
+
 #include "base/lock.h"
 #include "base/log.h"
-#include "driver/context.h"
 #include "driver/driver.h"
-#include "driver/own_stream.h"
 #include "heap/record_slab.h"
 #include "ledger/account.h"
+#include "resource/adaptor/fill.h"
 #include "resource/report.h"
-#include "resource/resource.h"
 #include "shared/published.h"
+#include "trace/site.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -37,15 +38,20 @@ enum {
 struct poison_config {
     size_t guard, keep;
     uint64_t fill_allocated, fill_freed;
-    bool abort;
+    int on_error;
 };
+
+enum { ON_ERROR_REPORT, ON_ERROR_ABORT };
+
+static const char *const on_error_words[] = {"report", "abort", NULL};
 
 /* The record of a live or kept block; it is the token of a live one. */
 struct record {
-    struct record *before, *after; /* neighbours in the ring of live blocks, or of kept ones */
-    struct rs_allocation upstream; /* upstream's block, with the guards */
-    size_t size_bytes;             /* the size that the program asked for */
-    bool is_guarded;               /* its guards were written */
+    struct record *before, *after;   /* neighbours in the ring of live blocks, or of kept ones */
+    struct rs_allocation upstream;   /* upstream's block, with the guards */
+    size_t size_bytes : 63;          /* the size that the program asked for */
+    size_t is_guarded : 1;           /* its guards were written */
+    const struct rs_call_site *site; /* that allocated it last; NULL: not known */
 };
 
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
@@ -92,94 +98,6 @@ static void ring_remove(struct record *record)
 
 /* ---- the device ---- */
 
-static const uint64_t fill_ns = 15ull * 1000 * 1000 * 1000;
-
-/* Between visit_begin and visit_end the context is current, and no capture of the program is
- * invalidated. */
-struct visit {
-    CUstreamCaptureMode mode;
-    bool entered;
-    CUstream stream;
-    bool is_pending; /* work was begun and is not waited for yet */
-    CUresult result;
-};
-
-static struct visit visit_begin(const struct poison *poison)
-{
-    struct visit visit = {.mode = rs_capture_relax()};
-
-    visit.entered = rs_driver_context_enter(poison->environment->context, &visit.result);
-    if (visit.result != CUDA_SUCCESS)
-        return visit;
-    visit.stream = rs_own_stream(poison->environment->own_stream, poison->environment->context);
-    if (!visit.stream)
-        visit.result = CUDA_ERROR_OUT_OF_MEMORY;
-    return visit;
-}
-
-/* Waits for the own stream for a bounded time, as it may share a channel with work that waits for
- * this thread. */
-static void visit_wait(struct visit *visit)
-{
-    CUresult waited = CUDA_SUCCESS;
-
-    if (visit->is_pending && !rs_own_stream_settle(visit->stream, fill_ns))
-        waited = rs_driver.cuStreamQuery(visit->stream);
-    visit->is_pending = false;
-    if (visit->result == CUDA_SUCCESS)
-        visit->result = waited == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : waited;
-}
-
-/* Waits for the work that was begun, also after an error.  Returns the first error, if any. */
-static CUresult visit_end(struct visit *visit)
-{
-    visit_wait(visit);
-    rs_driver_context_leave(visit->entered);
-    rs_capture_restore(visit->mode);
-    return visit->result;
-}
-
-static void fill_bytes(struct visit *visit, CUdeviceptr address, unsigned char value, size_t bytes)
-{
-    if (visit->result != CUDA_SUCCESS || bytes == 0)
-        return;
-    visit->is_pending = true;
-    visit->result = rs_driver.cuMemsetD8Async(address, value, bytes, visit->stream);
-}
-
-/* Returns a byte of a pattern in little-endian order, that of CUDA's hosts and devices. */
-static unsigned char pattern_byte(unsigned pattern, size_t at)
-{
-    return (unsigned char)(pattern >> 8 * (at % sizeof(pattern)));
-}
-
-static void fill_words(struct visit *visit, CUdeviceptr address, unsigned pattern, size_t bytes)
-{
-    size_t whole_bytes = rs_round_down(bytes, sizeof(pattern));
-
-    if (visit->result == CUDA_SUCCESS && whole_bytes > 0) {
-        visit->is_pending = true;
-        visit->result = rs_driver.cuMemsetD32Async(address, pattern, whole_bytes / sizeof(pattern),
-                                                   visit->stream);
-    }
-    for (size_t i = whole_bytes; i < bytes; i++)
-        fill_bytes(visit, address + i, pattern_byte(pattern, i), 1);
-}
-
-struct difference {
-    bool found;
-    size_t at;
-    unsigned char value;
-};
-
-static struct difference compare(const unsigned char *bytes, unsigned pattern, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        if (bytes[i] != pattern_byte(pattern, i))
-            return (struct difference){true, i, bytes[i]};
-    return (struct difference){false, 0, 0};
-}
-
 static CUresult prepare_buffer(struct poison *poison)
 {
     void *buffer = NULL;
@@ -193,10 +111,11 @@ static CUresult prepare_buffer(struct poison *poison)
 }
 
 /* Finds the first byte that differs from its fill. */
-static struct difference find_difference(struct poison *poison, struct visit *visit,
-                                         CUdeviceptr address, unsigned pattern, size_t bytes)
+static struct rs_fill_difference find_difference(struct poison *poison, struct rs_fill_visit *visit,
+                                                 CUdeviceptr address, unsigned pattern,
+                                                 size_t bytes)
 {
-    struct difference difference = {false, 0, 0};
+    struct rs_fill_difference difference = {false, 0, 0};
 
     rs_mutex_lock(&poison->copy_lock);
     if (visit->result == CUDA_SUCCESS)
@@ -208,10 +127,10 @@ static struct difference find_difference(struct poison *poison, struct visit *vi
             visit->result =
                 rs_driver.cuMemcpyDtoHAsync_v2(poison->buffer, address + done, part, visit->stream);
         }
-        visit_wait(visit);
+        rs_fill_visit_wait(visit);
         if (visit->result != CUDA_SUCCESS)
             break;
-        difference = compare(poison->buffer, pattern, part);
+        difference = rs_fill_compare(poison->buffer, pattern, part);
         difference.at += done;
     }
     rs_mutex_unlock(&poison->copy_lock);
@@ -225,15 +144,69 @@ static CUdeviceptr address_of(const struct poison *poison, const struct record *
     return record->upstream.address + poison->guard_bytes;
 }
 
+_Atomic unsigned rs_poison_count;
+
+enum { SITE_BYTES = 640 }; /* of a line */
+
 static void say(struct poison *poison, const struct record *record, const char *what,
                 long long offset, unsigned char value, _Atomic uint64_t *counter)
 {
+    char site[SITE_BYTES];
+
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
-    rs_log("poison: device %d: block %#llx of %zu bytes was written %s: byte %lld is %#04x",
+    rs_site_describe(record->site, site, sizeof(site));
+    rs_log("poison: device %d: block %#llx of %zu bytes was written %s: byte %lld is %#04x%s",
            (int)poison->environment->device, (unsigned long long)address_of(poison, record),
-           record->size_bytes, what, offset, value);
+           (size_t)record->size_bytes, what, offset, value, site);
     if (poison->aborts)
         abort();
+}
+
+void rs_poison_say_freed_twice(const struct rs_poisoned *block)
+{
+    char site[SITE_BYTES];
+
+    rs_site_describe(block->site, site, sizeof(site));
+    rs_log("poison: device %d: block %#llx of %zu bytes was freed twice%s", block->device,
+           (unsigned long long)block->address, block->size_bytes, site);
+    if (block->aborts)
+        abort();
+}
+
+/* The caller holds the lock. */
+static const struct record *find_in(const struct poison *poison, const struct record *ring,
+                                    CUdeviceptr address)
+{
+    const struct record *record = ring->after;
+
+    while (record != ring && address_of(poison, record) != address)
+        record = record->after;
+    return record == ring ? NULL : record;
+}
+
+static bool find(struct poison *poison, CUdeviceptr address, struct rs_poisoned *found)
+{
+    const struct record *record;
+
+    rs_mutex_lock(&poison->lock);
+    record = find_in(poison, &poison->live, address);
+    if (!record)
+        record = find_in(poison, &poison->kept, address);
+    if (record)
+        *found = (struct rs_poisoned){(int)poison->environment->device, address, record->size_bytes,
+                                      record->site, poison->aborts};
+    rs_mutex_unlock(&poison->lock);
+    return record;
+}
+
+bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *found)
+{
+    if (mr->descriptor == &rs_mr_descriptor_poison && find(poison_of(mr), address, found))
+        return true;
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        if (rs_poison_find(mr->upstream[i], address, found))
+            return true;
+    return false;
 }
 
 static void count_unchecked(struct poison *poison, CUresult result)
@@ -252,17 +225,17 @@ static void end_use(struct poison *poison, struct record *record)
 {
     size_t guard_bytes = record->is_guarded ? poison->guard_bytes : 0;
     CUdeviceptr block = address_of(poison, record);
-    struct visit visit = visit_begin(poison);
-    struct difference before, after;
+    struct rs_fill_visit visit = rs_fill_visit_begin(poison->environment);
+    struct rs_fill_difference before, after;
     CUresult result;
 
-    fill_words(&visit, block, poison->fill_freed, record->size_bytes);
+    rs_fill_words(&visit, block, poison->fill_freed, record->size_bytes);
     before =
         find_difference(poison, &visit, record->upstream.address, guard_pattern(), guard_bytes);
     after =
         find_difference(poison, &visit, block + record->size_bytes, guard_pattern(), guard_bytes);
-    result = visit_end(&visit);
-    record->is_guarded = record->is_guarded && result == CUDA_SUCCESS;
+    result = rs_fill_visit_end(&visit);
+    record->is_guarded &= result == CUDA_SUCCESS;
     count_unchecked(poison, result);
     if (before.found)
         say(poison, record, "before its beginning",
@@ -276,15 +249,15 @@ static void end_use(struct poison *poison, struct record *record)
 /* Checks a kept block that is about to be handed out or to go upstream. */
 static void check_freed(struct poison *poison, const struct record *record)
 {
-    struct difference difference;
-    struct visit visit;
+    struct rs_fill_difference difference;
+    struct rs_fill_visit visit;
 
     if (!record->is_guarded)
         return;
-    visit = visit_begin(poison);
+    visit = rs_fill_visit_begin(poison->environment);
     difference = find_difference(poison, &visit, address_of(poison, record), poison->fill_freed,
                                  record->size_bytes);
-    count_unchecked(poison, visit_end(&visit));
+    count_unchecked(poison, rs_fill_visit_end(&visit));
     if (difference.found)
         say(poison, record, "after it was freed", (long long)difference.at, difference.value,
             &poison->freed_count);
@@ -294,13 +267,13 @@ static void check_freed(struct poison *poison, const struct record *record)
 static void fill_allocated(struct poison *poison, struct record *record)
 {
     CUdeviceptr block = address_of(poison, record);
-    struct visit visit = visit_begin(poison);
+    struct rs_fill_visit visit = rs_fill_visit_begin(poison->environment);
     CUresult result;
 
-    fill_bytes(&visit, record->upstream.address, GUARD_BYTE, poison->guard_bytes);
-    fill_words(&visit, block, poison->fill_allocated, record->size_bytes);
-    fill_bytes(&visit, block + record->size_bytes, GUARD_BYTE, poison->guard_bytes);
-    result = visit_end(&visit);
+    rs_fill_bytes(&visit, record->upstream.address, GUARD_BYTE, poison->guard_bytes);
+    rs_fill_words(&visit, block, poison->fill_allocated, record->size_bytes);
+    rs_fill_bytes(&visit, block + record->size_bytes, GUARD_BYTE, poison->guard_bytes);
+    result = rs_fill_visit_end(&visit);
     record->is_guarded = result == CUDA_SUCCESS;
     count_unchecked(poison, result);
 }
@@ -477,6 +450,7 @@ static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream st
             return rs_effort_result(effort, result);
     }
     record->size_bytes = size_bytes;
+    record->site = rs_call_site_here();
     fill_allocated(poison, record);
     rs_mutex_lock(&poison->lock);
     ring_add(&poison->live, record);
@@ -604,6 +578,7 @@ static void poison_destroy(struct rs_mr *mr, bool memory_is_gone)
     rs_record_slab_destroy(&poison->records);
     rs_mutex_destroy(&poison->copy_lock);
     rs_mutex_destroy(&poison->lock);
+    atomic_fetch_sub(&rs_poison_count, 1);
     rs_published_free(poison);
 }
 
@@ -642,11 +617,12 @@ static int poison_create(const struct rs_environment *environment, const void *c
     poison->keep_bytes = settings->keep;
     poison->fill_allocated = (unsigned)settings->fill_allocated;
     poison->fill_freed = (unsigned)settings->fill_freed;
-    poison->aborts = settings->abort;
+    poison->aborts = settings->on_error == ON_ERROR_ABORT;
     rs_mutex_init(&poison->copy_lock, RS_RANK_RESOURCE);
     rs_mutex_init(&poison->lock, RS_RANK_RESOURCE);
     poison->live.before = poison->live.after = &poison->live;
     poison->kept.before = poison->kept.after = &poison->kept;
+    atomic_fetch_add(&rs_poison_count, 1);
     *out = &poison->base;
     return 0;
 }
@@ -662,8 +638,9 @@ static const struct rs_option poison_options[] = {
                         "32-bit word that allocated memory is filled with", .maximum = UINT32_MAX),
     RS_OPTION_COUNT_ROW(struct poison_config, fill_freed, "0x7ffd7ffd",
                         "32-bit word that freed memory is filled with", .maximum = UINT32_MAX),
-    RS_OPTION_BOOLEAN_ROW(struct poison_config, abort, "0",
-                          "end the process where a mistake is found"),
+    RS_OPTION_WORD_ROW(struct poison_config, on_error, on_error_words, "report",
+                       "what follows a mistake: one line, or a line and abort()",
+                       .aliases = {{"abort", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };
 

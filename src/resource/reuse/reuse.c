@@ -254,13 +254,13 @@ static const struct rs_mr_ops reuse_ops = {
 };
 
 /* True when a second upstream may stand in for a first one: a block of the second must not be
- * handed out again while the first has room. */
-static bool chooses(const struct rs_mr *mr)
+ * handed out again while the first has room.  And for `poison`, which looks at each use. */
+static bool needs_each_block(const struct rs_mr *mr)
 {
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        if (chooses(mr->upstream[i]))
+        if (needs_each_block(mr->upstream[i]))
             return true;
-    return mr->descriptor->upstream_count > 1;
+    return mr->descriptor->upstream_count > 1 || mr->descriptor == &rs_mr_descriptor_poison;
 }
 
 static int reuse_create(const struct rs_environment *environment, const void *config,
@@ -276,7 +276,7 @@ static int reuse_create(const struct rs_environment *environment, const void *co
         (struct rs_reuse){.environment = environment, .mode = (enum rs_reuse_mode)settings->free};
     rs_mr_init(&reuse->base, &reuse_ops, &rs_mr_descriptor_reuse, upstream);
     reuse->frees_wait = reuse->mode == RS_REUSE_WAIT || !(has_fences || is_host);
-    reuse->keeps_blocks = !reuse->frees_wait && !chooses(upstream[0]);
+    reuse->keeps_blocks = !reuse->frees_wait && !needs_each_block(upstream[0]);
     reuse->base.keeps_holders = reuse->keeps_blocks && environment->forget_holder;
     reuse->is_eager = is_host;
     rs_reuse_init_ready(reuse);
