@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/leaks.h"
 
+#include "base/lock.h"
+#include "base/size.h"
 #include "config/mode.h"
+#include "context/block_counts.h"
 #include "context/visit.h"
+#include "report/gather.h"
 #include "report/holders.h"
 #include "report/page.h"
+#include "report/publish.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -90,6 +96,48 @@ static void put_text_stack(const struct rs_holder *leaks, size_t count)
     PUT(" from %zu more call site%s\n", count - said, plural(count - said));
 }
 
+/* Memory that no stack serves is not tracked. */
+static uint64_t untracked_bytes(const struct rs_report *report)
+{
+    static const char *const ways[] = {"driver", "managed",        "arrays",
+                                       "vmm",    "stream_ordered", "graphs"};
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(ways); i++)
+        bytes += rs_report_value(report, "account", ways[i], 0);
+    return bytes;
+}
+
+/* Nothing was found, which says something only of what was looked at. */
+static void put_text_none(void)
+{
+    static struct rs_gathered all;
+    uint64_t blocks = 0, live = 0, untracked = 0;
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (rs_locks_missed()->name_count)
+        return; /* it is said that something was left out */
+    rs_gather_all(&all);
+    for (size_t i = 0; i < all.count; i++) {
+        blocks += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "allocations", 0);
+        live += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "live_allocations", 0);
+        untracked += untracked_bytes(&all.stacks[i].report);
+    }
+    if (!all.count)
+        return; /* no device was used */
+    PUT("rmmshim[%d]: %s: ", (int)getpid(), program_invocation_short_name);
+    if (live) /* of a resource that a thread has pushed, say */
+        PUT("no leaks in stacks that track; in others %" PRIu64 " block%s not freed", live,
+            live == 1 ? " was" : "s were");
+    else if (blocks)
+        PUT("no leaks: all %" PRIu64 " block%s freed", blocks, blocks == 1 ? " was" : "s were");
+    else
+        PUT("no leaks were looked for: no block was tracked");
+    if (untracked)
+        PUT("; %s that no stack serves are not tracked", rs_size_format_short(untracked, text));
+    PUT("\n");
+}
+
 static void put_text_others(const struct rs_holder *others)
 {
     PUT("rmmshim[%d]: %s: and ", (int)getpid(), program_invocation_short_name);
@@ -153,6 +201,8 @@ static void fill_page(const struct rs_holders *leaks, size_t count, bool json)
             leaks->others.blocks);
     else if (leaks->others.blocks)
         put_text_others(&leaks->others);
+    else if (!count)
+        put_text_none();
 }
 
 static struct rs_page_file file = {.variable = "RMM_TRACKING"};
@@ -160,6 +210,8 @@ static struct rs_page_file file = {.variable = "RMM_TRACKING"};
 void rs_leaks_claim(void)
 {
     rs_page_claim(&file, rs_config.tracking_path);
+    if (rs_config.tracking != RS_STATISTICS_NONE)
+        rs_publish_leak_report();
 }
 
 void rs_leaks_write(void)

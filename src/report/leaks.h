@@ -9,8 +9,8 @@
  * Makes no driver call. */
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr);
 
-/* Writes the report to the place that RMM_TRACKING gives.  As text on stderr it writes nothing when
- * no block leaked. */
+/* Writes the report to the place that RMM_TRACKING gives.  As text it says so when no
+ * block leaked, and writes nothing where no device was used. */
 void rs_leaks_write(void);
 
 /* Claims the report's file for this process (rs_page_claim). */

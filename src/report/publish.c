@@ -197,7 +197,13 @@ void rs_publish_report_file(enum rs_statistics_format format, const struct rs_ou
         head->file_inode = status.st_ino;
         head->changed = status.st_mtim;
     }
-    atomic_store(&head->has_report, 1);
+    atomic_fetch_or(&head->has_report, RS_PUBLISHED_STATISTICS);
+}
+
+void rs_publish_leak_report(void)
+{
+    if (publication())
+        atomic_fetch_or(&publication()->has_report, RS_PUBLISHED_LEAKS);
 }
 
 void rs_publish_report_step(enum rs_report_step step)

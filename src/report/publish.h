@@ -27,6 +27,10 @@ enum {
     RS_PUBLISHED_REFUSAL_BYTES = 8 << 10,
 };
 
+/* The reports at exit that a process is asked for, bits.  Where the bit of the statistics is set,
+ * format, path and what follows it are filled in. */
+enum rs_published_reports { RS_PUBLISHED_STATISTICS = 1, RS_PUBLISHED_LEAKS = 2 };
+
 /* How far the process is with its report at exit. */
 enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
 
@@ -43,7 +47,7 @@ struct rs_publication {
     int32_t process;
     int32_t format;                   /* enum rs_statistics_format */
     _Atomic uint32_t report;          /* enum rs_report_step */
-    _Atomic uint32_t has_report;      /* the fields below are filled in */
+    _Atomic uint32_t has_report;      /* which are asked for (enum rs_published_reports) */
     char path[PATH_MAX];              /* the report's file; empty: stderr */
     uint64_t file_device, file_inode; /* which it is, where the process sees it */
     struct timespec changed; /* the file's time of change before it was claimed for the report */
@@ -97,6 +101,9 @@ void rs_publish_stacks(void);
 
 /* Publishes the report's format and file; a NULL output is stderr. */
 void rs_publish_report_file(enum rs_statistics_format format, const struct rs_output *output);
+
+/* Publishes that a leak report is asked for. */
+void rs_publish_leak_report(void);
 
 /* True when a `run` holds the page, and will outlive the process. */
 bool rs_publish_is_held(void);

@@ -31,7 +31,7 @@ STACKS = [
     {"RMM_RESOURCE": "virtual"},
     {"RMM_RESOURCE": "pool(async)"},
     {"RMM_RESOURCE": "async"},
-    {"RMM_RESOURCE": "tracking(poison(pool(cuda)))"},
+    {"RMM_RESOURCE": "tracking(poison(pool(cuda)))", "RMM_TRACKING": "0"},
     {"RMM_RESOURCE": "pool(cuda)", "RMM_FREE": "wait"},
     {"RMM_RESOURCE": "pool(cuda)", "RMM_FREE": "immediate"},
     {"RMM_RESOURCE": "pool(cuda)", "HOSTCUDA_DRIVER_VERSION": "11040"},

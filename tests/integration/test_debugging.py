@@ -351,8 +351,12 @@ class Leaks(Programs):
         for name in self.programs:
             for settings in ({"RMM_TRACKING": "1"}, dict(POOL, RMM_TRACKING="text"),
                              dict(POOL, RMM_TRACKING="1", RMM_PINNED_POOL_SIZE="1MiB")):
-                self.assert_same([support.program(name), "right"], settings)
-        self.assertEqual(self.report("debug_blocks_shared", "right", POOL)["leaks"], [])
+                result = self.assert_same([support.program(name), "right"], settings, silent=False)
+                blocks = 120 if "RMM_PINNED_POOL_SIZE" in settings else 80
+                self.assertRegex(result.stderr, r"^rmmshim\[\d+\]: %s: no leaks: all %d blocks were freed"
+                                 r"(; \S+ [KM]iB that no stack serves are not tracked)?\n$" % (name, blocks))
+            self.assert_same([support.program(name), "right"], dict(POOL, RMM_TRACKING="json:" + os.devnull))
+        self.assert_same(["true"], dict(POOL, RMM_TRACKING="1"))
 
     def test_without_stacks_only_amounts(self):
         result = self.scene("debug_blocks_shared", "leaks", {"RMM_RESOURCE": "tracking(pool(cuda))"})

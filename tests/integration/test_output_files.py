@@ -224,7 +224,7 @@ class SharedPaths(Outputs):
         self.assertEqual(self.allocations(self.path("report")), 2)
 
     def test_a_process_that_reports_nothing_leaves_no_file(self):
-        result = self.run_steps("use:1", RMM_TRACKING="text:" + self.path("leaks"))
+        result = self.run_steps("use:1", RMM_ON_OOM="text:" + self.path("refusals"))
         self.assertEqual((result.stderr, os.listdir(self.folder)), ("", []), result)
 
     def test_a_report_whose_descriptor_is_another_files(self):

@@ -64,7 +64,7 @@ class Reports(Run):
 
     def test_the_same_counters_however_it_ends(self):
         for expression in self.EXPRESSIONS:
-            settings = {"RMM_RESOURCE": expression, "RMM_LIMIT": "1GiB"}
+            settings = {"RMM_RESOURCE": expression, "RMM_LIMIT": "1GiB", "RMM_TRACKING": "0"}
             self.under(PYTHON + [SCENES, "use:300"], dict(settings, RMM_STATISTICS="json:" + self.path("report")))
             expected, whole = self.counters(), self.report()
             for how, status in test_output_files.Deaths.WAYS.items():

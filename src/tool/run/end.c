@@ -6,6 +6,7 @@
 #include "report/plain.h"
 #include "tool/doctor/driver.h"
 #include "tool/run/gone.h"
+#include "tool/run/leaks.h"
 #include "tool/run/summary.h"
 #include "tool/tool.h"
 
@@ -291,6 +292,7 @@ int run_end(const struct run_options *options, char *const *words,
 
     if (code != 0)
         gone_print_refusals();
+    run_leaks_say(outcome->result.program, outcome->result.status);
     tell(options, words[0], outcome);
     return checks_failed(options, &outcome->summary) && code == 0 ? TOOL_FINDING : code;
 }

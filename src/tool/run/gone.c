@@ -131,8 +131,8 @@ static void write_report(const struct rs_publication *head, const struct publica
 
 static bool wants_report(const struct rs_publication *head)
 {
-    return atomic_load(&head->has_report) && atomic_load(&head->report) != RS_REPORT_DONE &&
-           head->format > RS_STATISTICS_NONE &&
+    return atomic_load(&head->has_report) & RS_PUBLISHED_STATISTICS &&
+           atomic_load(&head->report) != RS_REPORT_DONE && head->format > RS_STATISTICS_NONE &&
            memchr(head->path, '\0', sizeof(head->path)) != NULL;
 }
 

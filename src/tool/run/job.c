@@ -8,6 +8,7 @@
 #include "shared/published.h"
 #include "tool/publication.h"
 #include "tool/run/gone.h"
+#include "tool/run/leaks.h"
 #include "tool/run/limit_job.h"
 #include "tool/run/shared_file.h"
 #include "tool/run/unserved.h"
@@ -165,6 +166,7 @@ static void report_gone(void)
         gone_report(held->page);
         summary_add(&summary, held->process, true, held->page, held->script);
         gone_keep_refusal(held->page);
+        run_leaks_look(held->process, held->page);
         let_go(held);
     }
 }
@@ -386,6 +388,7 @@ void job_watch(void)
 {
     summary_clear(&summary);
     gone_forget_refusals();
+    run_leaks_forget();
     unserved_begin();
     if (file)
         atomic_store(&file->unheld, 0);

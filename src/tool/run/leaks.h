@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leak reports (RMM_TRACKING) that processes of a `run` could not write.  Call sites are in the
+ * process's own memory, so nobody else can write them; that one is missing is said. */
+#pragma once
+
+#include <sys/types.h>
+
+/* Notes by its page that a process that is gone has not written the report it was asked for. */
+void run_leaks_look(int process, const void *page);
+
+/* Says which reports are missing, and why; `status` is that of the program, as of waitpid. */
+void run_leaks_say(pid_t program, int status);
+
+/* Forgets what was noted, which was of an earlier program. */
+void run_leaks_forget(void);
