@@ -88,18 +88,18 @@ static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
            memcmp(a->site->lines, b->site->lines, a->site->line_count * sizeof(void *)) == 0;
 }
 
-/* Packs the used places to the front, one for each that reads differently: a runtime reaches us by
- * two ways, of which only one has its own frames. */
-static size_t pack(struct rs_holders *holders)
+/* Packs the used places to the front, with `merges` one for each that reads differently: a runtime
+ * reaches us by two ways, of which only one has its own frames. */
+static size_t pack(struct rs_holders *holders, bool merges)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < RS_HOLDERS_MAX; i++) {
         struct rs_holder holder = holders->places[i];
-        size_t j = 0;
+        size_t j = merges ? 0 : count;
         if (!holder.blocks)
             continue;
-        holder.outside = holder.site ? rs_site_frames_outside(holder.site) : 0;
+        holder.outside = merges && holder.site ? rs_site_frames_outside(holder.site) : 0;
         while (j < count && !says_the_same(&holders->places[j], &holder))
             j++;
         if (j < count) {
@@ -141,7 +141,15 @@ static void sort(struct rs_holder *holders, size_t count)
 
 size_t rs_holders_sort(struct rs_holders *holders)
 {
-    size_t count = pack(holders);
+    size_t count = pack(holders, true);
+
+    sort(holders->places, count);
+    return count;
+}
+
+size_t rs_holders_order(struct rs_holders *holders)
+{
+    size_t count = pack(holders, false);
 
     sort(holders->places, count);
     return count;

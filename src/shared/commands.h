@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands to a running process (`rmmshim limit`, `rmmshim trim`).  The process has a memory file;
- * another process of the same user opens it through /proc/PID/fd and writes one command into it.
- * The library reads one word of the file at each allocation, free and synchronisation that it
+/* Commands to a running process (`rmmshim limit`, `trim` and `leaks`).  The process has a memory
+ * file; another process of the same user opens it through /proc/PID/fd and writes one command into
+ * it. The library reads one word of the file at each allocation, free and synchronisation that it
  * hooks, so it needs no thread.  A process that makes none of these calls takes a command only if
  * it has a thread for commands (RMM_CONTROL=thread).
  *
@@ -24,6 +24,7 @@ enum { RS_COMMANDS_BYTES = 4096, RS_COMMAND_TEXT_BYTES = 256 };
 enum rs_command_kind {
     RS_COMMAND_LIMIT = 1, /* sets the limit of a device to `bytes`; 0: no limit */
     RS_COMMAND_TRIM = 2,  /* gives unused memory back, except `bytes` of it */
+    RS_COMMAND_LIST = 3,  /* lists the live blocks of a device, as report/live.h says */
 };
 
 /* The state of the command.  A writer that gives up waiting withdraws a command that is not taken
@@ -44,7 +45,8 @@ struct rs_commands {
     int32_t device;
     int32_t result; /* 0 or -errno, valid when answered */
     uint64_t bytes;
-    uint64_t before_bytes, after_bytes; /* LIMIT: the limits; TRIM: the held bytes */
+    uint64_t before_bytes, after_bytes; /* LIMIT: the limits; TRIM: the held bytes; LIST: where the
+                                           list lies in the process's page, and its length */
     uint64_t held_bytes;                /* charged against the limit after the command */
     char text[RS_COMMAND_TEXT_BYTES];   /* the reason of a failure; else a remark, or empty */
 

@@ -12,6 +12,7 @@
 #include "driver/fence.h"
 #include "ipc/export.h"
 #include "ledger/account.h"
+#include "report/live.h"
 #include "shim/control.h"
 
 #include <errno.h>
@@ -85,6 +86,14 @@ static void trim(struct rs_commands *command)
     note_left(command, command->bytes, is_left);
 }
 
+static void list(struct rs_commands *command)
+{
+    command->result = rs_live_list(command->device, &command->before_bytes, &command->after_bytes);
+    if (command->result != 0)
+        (void)rs_control_error(command->result,
+                               "there is no room for the list in what the process publishes");
+}
+
 static void carry_out(struct rs_commands *command)
 {
     const struct rs_account *account = rs_context_device_account(command->device);
@@ -101,6 +110,8 @@ static void carry_out(struct rs_commands *command)
     else if (command->kind == RS_COMMAND_TRIM) {
         command->result = 0;
         trim(command);
+    } else if (command->kind == RS_COMMAND_LIST) {
+        list(command);
     } else {
         (void)rs_control_error(-EINVAL, "no such command");
     }

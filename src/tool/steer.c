@@ -5,8 +5,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "config/variables.h"
+#include "report/live.h"
 #include "report/plain.h"
 #include "shared/futex.h"
+#include "shared/published.h"
 #include "tool/publication.h"
 #include "tool/tool.h"
 
@@ -189,8 +191,25 @@ static enum steer_answer ask_and_wait(const struct process *process, struct rs_c
     return answer;
 }
 
+/* A copy of the list that the process has written into its page; NULL where it cannot be.  The
+ * caller has the lock of the file for commands, so no other one asks for a list meanwhile. */
+static char *copy_list(const struct process *process, const struct rs_commands *command)
+{
+    uint64_t offset = command->before_bytes, length = command->after_bytes;
+    char *list = NULL;
+
+    if (command->result == 0 && length <= RS_LIVE_LIST_BYTES &&
+        offset <= RS_PUBLISHED_BYTES - length)
+        list = malloc(length + 1);
+    if (list) {
+        memcpy(list, (const char *)process->file + offset, length);
+        list[length] = '\0';
+    }
+    return list;
+}
+
 static enum steer_answer hand_over(const struct process *process, struct rs_commands *command,
-                                   uint64_t wait_ns)
+                                   uint64_t wait_ns, char **list)
 {
     uint64_t until_ns = rs_clock_ns() + wait_ns;
     enum steer_answer answer = STEER_REFUSED;
@@ -212,6 +231,8 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
         catch_signals(before);
         answer = ask_and_wait(process, file, command, wait_ns, until_ns);
         release_signals(before);
+        if (list && answer == STEER_DONE)
+            *list = copy_list(process, command);
         munmap(file, RS_COMMANDS_BYTES);
     }
     close(fd);
@@ -228,8 +249,10 @@ static int say(const struct process *process, enum steer_answer answer,
     case STEER_DONE:
         return TOOL_OK;
     case STEER_LATE:
-        tool_say("process %d made no CUDA call in time, and nothing was changed on device %d%s",
-                 number, device,
+        tool_say("process %d made no CUDA call in time, and %s device %d%s", number,
+                 command->kind == RS_COMMAND_LIST ? "has not listed what it holds of"
+                                                  : "nothing was changed on",
+                 device,
                  command->has_thread
                      ? ""
                      : "; with RMM_CONTROL=thread it takes commands between its calls");
@@ -256,7 +279,13 @@ static int say(const struct process *process, enum steer_answer answer,
 
 int steer(const struct steer_target *target, struct rs_commands *command, uint64_t wait_ns)
 {
-    enum steer_answer answer = hand_over(&target->process, command, wait_ns);
+    return steer_list(target, command, wait_ns, NULL);
+}
+
+int steer_list(const struct steer_target *target, struct rs_commands *command, uint64_t wait_ns,
+               char **list)
+{
+    enum steer_answer answer = hand_over(&target->process, command, wait_ns, list);
     int code;
 
     if (answer != STEER_DONE) {

@@ -40,6 +40,10 @@ bool steer_parse_size(const char *name, const char *text, struct rs_size *size);
  * result fields filled in; another one after saying why not. */
 int steer(const struct steer_target *target, struct rs_commands *command, uint64_t wait_ns);
 
+/* As steer, for RS_COMMAND_LIST: *list is the list, or NULL; free() is due. */
+int steer_list(const struct steer_target *target, struct rs_commands *command, uint64_t wait_ns,
+               char **list);
+
 /* Ends this process by the signal that came while a command was asked, if one came.  The caller
  * prints what the process has answered before it calls this. */
 void steer_end_if_interrupted(void);

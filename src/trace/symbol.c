@@ -83,7 +83,8 @@ static void search_file(const struct file *file, uintptr_t offset, struct rs_sym
 
     if (!read_part(file, 0, &header, sizeof(header)) ||
         memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_shentsize != sizeof(section) ||
-        !find_section(file, &header, SHT_SYMTAB, &section) ||
+        !(find_section(file, &header, SHT_SYMTAB, &section) ||
+          find_section(file, &header, SHT_DYNSYM, &section)) ||
         !read_part(file, header.e_shoff + (size_t)section.sh_link * sizeof(names), &names,
                    sizeof(names)))
         return;
@@ -98,13 +99,13 @@ static void search_file(const struct file *file, uintptr_t offset, struct rs_sym
     }
 }
 
-static void search_object(const char *path, uintptr_t offset, struct rs_symbol *symbol)
+void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *symbol)
 {
     struct file file;
 
     if (!map_file(path, &file))
         return;
-    search_file(&file, offset, symbol);
+    search_file(&file, address, symbol);
     munmap((void *)(uintptr_t)file.bytes, file.length);
 }
 
@@ -151,5 +152,5 @@ void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol)
         symbol->function_offset = address - (uintptr_t)info.dli_saddr;
         return;
     }
-    search_object(path, symbol->object_offset, symbol);
+    rs_symbol_in_file(path, symbol->object_offset, symbol);
 }

@@ -17,6 +17,10 @@ struct rs_symbol {
 /* Describes of the call that returns to this address only the object. */
 void rs_symbol_describe_object(const void *return_address, struct rs_symbol *symbol);
 
+/* Names the function at an address as the object file counts it (object_offset), from the file's
+ * symbols, or from those that it exports where it has no others.  Changes nothing else. */
+void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *symbol);
+
 /* Describes the call that returns to this address, from the loader's tables and, for functions
  * that are not exported, from the object file's symbol table. */
 void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol);

@@ -138,6 +138,37 @@ static void frees_twice(void)
         exit(1);
 }
 
+/* A name as C++ gives it: app::train(int). */
+static char *train(size_t bytes) __asm__("_ZN3app5trainEi");
+
+static __attribute__((noinline, used)) char *train(size_t bytes)
+{
+    char *block = allocate(bytes);
+
+    OK(cudaMemset(block, FILL, bytes));
+    return block;
+}
+
+/* Holds blocks, and makes a call for each line of stdin. */
+static void holds(void)
+{
+    char line[16], *pinned = NULL;
+    size_t total;
+
+    for (size_t i = 0; i < 3; i++)
+        (void)train(2 * BYTES);
+    (void)forgets_one(BYTES);
+    OK(cudaMallocHost((void **)&pinned, BYTES));
+    OK(cudaFree(allocate(5 * BYTES)));
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof(line), stdin)) {
+        OK(cudaMemGetInfo(&total, &total));
+        printf("called\n");
+        fflush(stdout);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -150,6 +181,7 @@ static const struct {
     {"writes_after_the_free", writes_after_the_free},
     {"writes_long_after_the_free", writes_long_after_the_free},
     {"frees_twice", frees_twice},
+    {"holds", holds},
 };
 
 int main(int argc, char **argv)

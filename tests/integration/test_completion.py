@@ -105,7 +105,7 @@ class Completion(support.Test):
 
     def test_served_processes(self):
         process = str(served.scene(self, "hold:%d" % (1 << 20)).pid)
-        for offered in self.offered("limit ", "trim ", "trim --wait 1 ", "stats ", "doctor "):
+        for offered in self.offered("limit ", "trim ", "trim --wait 1 ", "leaks ", "stats ", "doctor "):
             self.assertIn(process, offered)
         for offered in self.offered("limit 1 ", "ls ", "run --pid "):
             self.assertNotIn(process, offered)

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who holds memory, and who has not given it back: of processes that run, and of those that ended without a report.
 TOOL is the command."""
+import ctypes.util
 import os
-import re
+import shutil
+import signal
+import subprocess
 import sys
 
 import support
-from support import run
+from support import ENOUGH_SECONDS, run
 
 TOOL = os.environ["TOOL"]
+HOLDS = [support.program("debug_blocks_shared"), "holds"]
+SITES = 4000
 POOL = {"RMM_POOL_SIZE": "64MiB"}
 TRACKED = dict(POOL, RMM_TRACKING="1")
 
@@ -27,6 +32,23 @@ assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
 blocks = [allocate(int(size)) for size in sys.argv[1].split(",") if size]
 exec(sys.argv[2])
 """
+ORDERED = """
+block, free, total = ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_size_t()
+assert cuda.cuMemAllocAsync(ctypes.byref(block), ctypes.c_size_t(5 << 20), None) == 0
+print("ready", flush=True)
+for line in sys.stdin:
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    print("called", flush=True)
+"""
+# Blocks of more call sites than are told apart; then it makes a call for each line of stdin.
+MANY = """
+for i in range(%d):
+    exec(compile("allocate(512)", "<site %%d>" %% i, "exec"))
+print("ready", flush=True)
+for line in sys.stdin:
+    cuda.cuMemFree_v2(allocate(100))
+    print("called", flush=True)
+""" % SITES
 DOES_NOT_RUN_HANDLERS = "without its exit handlers"
 
 
@@ -43,6 +65,101 @@ class Leaks(support.Test):
     def under_run(self, then, settings=None, words=("--quiet",)):
         result = run([TOOL, "run", *words] + self.command([1 << 20, 1000], then), settings or TRACKED, preload=[])
         return result, [line for line in result.stderr.splitlines() if "leak" in line]
+
+
+class Running(Leaks):
+    """`rmmshim leaks`."""
+
+    def start(self, command, settings):
+        process = subprocess.Popen(command, env=support.environment(settings), text=True, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def leaks(self, process, *words):
+        return run([TOOL, "leaks", str(process.pid), *words], preload=[])
+
+    def asked(self, process):
+        """What it lists while the process makes a call."""
+        command = subprocess.Popen([TOOL, "leaks", str(process.pid), "--wait", str(ENOUGH_SECONDS)], text=True,
+                                   env=support.environment(preload=[]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        while command.poll() is None:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            self.assertEqual(process.stdout.readline(), "called\n")
+        said = command.communicate()[0]
+        self.assertEqual(command.returncode, 0, said)
+        return said.replace("[%d]" % process.pid, "[PID]").splitlines()
+
+    def test_by_library_and_size(self):
+        process = self.start(HOLDS, dict(POOL, RMM_PINNED_POOL_SIZE="1MiB"))
+        said = self.asked(process)
+        self.assertEqual(said[:4], ["debug_blocks_shared [PID] device 0: holds 781 KiB in 5 blocks",
+                                    "  684 KiB in 4 blocks, allocated by debug_blocks_shared",
+                                    "    586 KiB in 3 blocks of 195 KiB", "    97.7 KiB in 1 block of 97.7 KiB"])
+        self.assertRegex(said[4], r"^  97.7 KiB in 1 block of 97.7 KiB, pinned memory, allocated by ")
+        self.assertEqual(len(said), 5)
+
+    def test_memory_that_no_stack_serves(self):
+        process = self.start(self.command([1000], ORDERED), dict(POOL, RMM_LIMIT="1GiB"))
+        said = self.asked(process)
+        self.assertRegex(said[0], r"\[PID\] device 0: holds 1000 B in 1 block$")
+        self.assertRegex(said[1], r"^  1000 B in 1 block of 1000 B, allocated by libffi")
+        self.assertRegex(said[2], r"^  \S+ MiB outside of rmmshim's stacks: stream_ordered$")
+
+    def test_by_call_site(self):
+        process = self.start(HOLDS, dict(TRACKED, RMM_PINNED_POOL_SIZE="1MiB", RMM_CONTROL="thread"))
+        with open(HOLDS[0], "rb") as file:
+            has_lines = shutil.which("addr2line") and b".debug_line" in file.read()
+        result = self.leaks(process, "--wait", str(ENOUGH_SECONDS))  # which makes no call
+        said = "\n".join(line for line in result.stdout.splitlines() if "cudaMalloc" not in line)
+        self.assertEqual(result.status, 0, result)
+        self.assertIn(": holds 781 KiB in 5 blocks\n", said)
+        if ctypes.util.find_library("stdc++"):
+            self.assertRegex(said, r"in \d blocks?, allocated at\n    app::train\(int\)")
+        self.assertRegex(said, r"  97.7 KiB in 1 block, allocated at\n    forgets_one")
+        self.assertRegex(said, r"  97.7 KiB in 1 block, pinned memory, allocated at\n    holds")
+        self.assertNotIn("libcudart", said)
+        if has_lines:
+            self.assertRegex(said, r"  586 KiB in 3 blocks, allocated at\n    \S+ at \S+/debug_blocks.c:\d+ \(debug_blocks_shared\)"
+                                   r"\n    holds at \S+/debug_blocks.c:\d+ ")
+
+    def test_python(self):
+        process = self.start(self.command([1 << 20, 1000], MANY), TRACKED)
+        said = self.asked(process)
+        total = (1 << 20) + 1000 + 512 * SITES
+        self.assertIn("[PID] device 0: holds %.2f MiB in %d blocks" % (total / (1 << 20), SITES + 2), said[0])
+        text = "\n".join(said)
+        self.assertRegex(text, r"1.00 MiB in 2 blocks, allocated at\n    \S+/program.py:6 in allocate\n    \S+/program.py:11 in ")
+        self.assertRegex(text, r" more$")
+        self.assertNotRegex(text, r"PyEval|\(python3|\(libpython|_start")
+        self.assertNotIn("the list is not whole", text)
+
+    def test_a_process_that_makes_no_call(self):
+        """It says so in time, and the process is as it was."""
+        process = self.start(HOLDS, TRACKED)
+        result = self.leaks(process, "--wait", "0.05")
+        self.assertEqual((result.status, result.stdout), (3, ""), result)
+        self.assertIn("made no CUDA call in time, and has not listed what it holds of device 0; with RMM_CONTROL=thread",
+                      result.stderr)
+        self.assertIn("holds 684 KiB in 4 blocks", self.asked(process)[0])
+        process.send_signal(signal.SIGSTOP)
+        self.assertEqual(self.leaks(process, "--wait", "0.05").status, 3)
+        process.send_signal(signal.SIGCONT)
+        self.assertIn("holds 684 KiB in 4 blocks", self.asked(process)[0])
+        process.communicate()
+        self.assertEqual(process.returncode, 0)
+
+    def test_no_process(self):
+        for words, code, said in ((["x"], 2, "'x' is no"), ([], 2, "no process"), ([str(os.getpid())], 1, "process"),
+                                  (["1", "2"], 2, "one word too many")):
+            result = run([TOOL, "leaks", *words], preload=[])
+            self.assertEqual((result.status, result.stdout), (code, ""), result)
+            self.assertIn(said, result.stderr)
 
 
 class AtTheEnd(Leaks):
