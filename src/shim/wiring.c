@@ -66,8 +66,15 @@ static void forked(void)
     X(ipc_import)                                                                                  \
     X(ledger_footprint)                                                                            \
     X(report_live)                                                                                 \
-    X(report_out_of_memory) X(report_publish) X(report_report) X(logging) X(resource_unfinished)   \
-        X(shim_nvtx) X(trace_call_site) X(trace_line) X(trace_object)
+    X(report_out_of_memory)                                                                        \
+    X(report_publish)                                                                              \
+    X(report_report)                                                                               \
+    X(logging)                                                                                     \
+    X(resource_unfinished)                                                                         \
+    X(shim_nvtx)                                                                                   \
+    X(trace_call_site)                                                                             \
+    X(trace_line)                                                                                  \
+    X(trace_object)
 #define DECLARE(name) extern const struct rs_lock_to_reset rs_reset_##name;
 #define RESET(name)   rs_lock_reset(&rs_reset_##name);
 LOCKS(DECLARE)
