@@ -7,6 +7,7 @@
 #include "driver/driver.h"
 #include "hook/caller.h"
 #include "hook/charged.h"
+#include "report/publish.h"
 #include "shim/shim.h"
 
 #define HOOK_device  RS_HOOK_DECLARE
@@ -34,10 +35,18 @@ static CUresult call_allocate(const void *arguments)
     return RS_FORWARD(cuMemAlloc_v2, (with->address, with->size_bytes));
 }
 
+/* No stack serves it. */
+RS_COLD static void note_forwarded(enum rs_kind kind)
+{
+    if (rs_mode_serving())
+        rs_publish_forwarded(kind);
+}
+
 __attribute__((noinline)) static CUresult forward_allocate(CUdeviceptr *address, size_t size_bytes)
 {
     const struct linear arguments = {address, size_bytes, 0};
 
+    note_forwarded(RS_KIND_DEVICE);
     return rs_charged(&(struct rs_charged_request){RS_PATH_DRIVER, size_bytes, address,
                                                    call_allocate, &arguments});
 }
@@ -95,6 +104,8 @@ __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool
 {
     struct rs_charge charge = rs_charged_free_begin(serving, RS_KEYS_ADDRESSES, address);
 
+    if (serving && address)
+        rs_publish_forwarded_free(RS_KIND_DEVICE);
     return rs_charged_free_end(charge, RS_FORWARD(cuMemFree_v2, (address)));
 }
 
@@ -125,6 +136,7 @@ static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, 
 
     if (rs_shim_allocate_managed(size_bytes, flags, CALLER_OBJECT(), address, &result))
         return result;
+    note_forwarded(RS_KIND_MANAGED);
     return flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST
                ? rs_charged(&request)
                : rs_charged_later(&request, undo_allocate);
@@ -138,6 +150,7 @@ static CUresult hook_cuMemHostAlloc(void **address, size_t size_bytes, unsigned 
 
     if (rs_shim_allocate_host(size_bytes, flags, CALLER_OBJECT(), address, &result))
         return result;
+    note_forwarded(RS_KIND_PINNED);
     return RS_AGAIN_HOST(size_bytes, RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags)));
 }
 
@@ -147,6 +160,7 @@ static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
 
     if (rs_shim_allocate_host(size_bytes, 0, CALLER_OBJECT(), address, &result))
         return result;
+    note_forwarded(RS_KIND_PINNED);
     return RS_AGAIN_HOST(size_bytes, RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes)));
 }
 
@@ -156,5 +170,7 @@ static CUresult hook_cuMemFreeHost(void *address)
 
     if (rs_mode_serving() && rs_shim_free_host(address, &result))
         return result;
+    if (rs_mode_serving() && address)
+        rs_publish_forwarded_free(RS_KIND_PINNED);
     return RS_FORWARD(cuMemFreeHost, (address));
 }

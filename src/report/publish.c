@@ -206,6 +206,33 @@ void rs_publish_leak_report(void)
         atomic_fetch_or(&publication()->has_report, RS_PUBLISHED_LEAKS);
 }
 
+/* The sizes may differ, so this is not what a pool would serve, but that there is reuse. */
+void rs_publish_forwarded(enum rs_kind kind)
+{
+    struct rs_publication *head = publication();
+    _Atomic uint64_t *freed;
+    uint64_t left;
+
+    if (!head)
+        return;
+    freed = &head->forwarded[kind == RS_KIND_PINNED ? kind : RS_KIND_DEVICE].freed;
+    left = atomic_load_explicit(freed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&head->forwarded[kind].allocations, 1, memory_order_relaxed);
+    while (left > 0 && !atomic_compare_exchange_weak_explicit(
+                           freed, &left, left - 1, memory_order_relaxed, memory_order_relaxed))
+        continue;
+    if (left > 0)
+        atomic_fetch_add_explicit(&head->forwarded[kind].repeated, 1, memory_order_relaxed);
+}
+
+void rs_publish_forwarded_free(enum rs_kind kind)
+{
+    struct rs_publication *head = publication();
+
+    if (head)
+        atomic_fetch_add_explicit(&head->forwarded[kind].freed, 1, memory_order_relaxed);
+}
+
 void rs_publish_report_step(enum rs_report_step step)
 {
     if (publication())

@@ -41,6 +41,13 @@ struct rs_published_refusal {
     char text[RS_PUBLISHED_REFUSAL_BYTES];
 };
 
+/* Calls about one kind of memory that no stack served. */
+struct rs_published_forwarded {
+    _Atomic uint64_t allocations;
+    _Atomic uint64_t repeated; /* of these, the ones that a block freed before could have served */
+    _Atomic uint64_t freed;    /* blocks that none has come after yet */
+};
+
 /* The beginning of the file. */
 struct rs_publication {
     char layout[32];
@@ -57,6 +64,7 @@ struct rs_publication {
     _Atomic uint64_t directory; /* the directory's offset in the file; 0: none yet. A new directory
                                    replaces it */
     struct rs_published_refusal refusal;
+    struct rs_published_forwarded forwarded[RS_KINDS];
 };
 
 /* A struct rs_term whose fields lie at an offset in the file. */
@@ -111,6 +119,12 @@ bool rs_publish_is_held(void);
 /* Keeps the text of a refused request's report in the page, in place of the one before; cut off
  * where it is longer than the room.  Not thread safe. */
 void rs_publish_refusal(const char *text);
+
+/* Counts an allocation, or a free, of the program's that the driver itself answers.  Frees of
+ * managed memory count as those of device memory.  Only where stacks serve (config/mode.h): a
+ * forked child has no copy of the page. */
+void rs_publish_forwarded(enum rs_kind kind);
+void rs_publish_forwarded_free(enum rs_kind kind);
 
 /* Publishes how far the process is with its report. */
 void rs_publish_report_step(enum rs_report_step step);

@@ -8,6 +8,7 @@
 #include "tool/profile.h"
 #include "tool/run/end.h"
 #include "tool/run/find_min.h"
+#include "tool/run/framework_pools.h"
 #include "tool/run/job.h"
 #include "tool/run/limit_job.h"
 #include "tool/run/options.h"
@@ -65,8 +66,9 @@ static int start(char **program, const struct run_options *options)
     char library[PATH_MAX];
     int failed;
 
-    if ((options->profile && !profile_enter(options->profile)) || !run_options_agree(options) ||
-        !settings_are_good(options) || !limit_job_begin(options->becomes) || !library_find(library))
+    if ((options->profile && !profile_enter(options->profile)) || !framework_pools_settle() ||
+        !run_options_agree(options) || !settings_are_good(options) ||
+        !limit_job_begin(options->becomes) || !library_find(library))
         return TOOL_RUN_FAILED;
     failed = library_check_program(library, program[0]);
     if (failed)

@@ -3,6 +3,7 @@
 #include "tool/process.h"
 #include "base/size.h"
 #include "shared/published.h"
+#include "tool/advice.h"
 #include "tool/doctor/doctor.h"
 #include "tool/doctor/patient.h"
 #include "tool/library.h"
@@ -273,9 +274,17 @@ static void add_stack(struct doctor *doctor, const struct publication *page,
     }
 }
 
-static void add_page(struct doctor *doctor, const struct process *process)
+static const char *variable_of(void *patient, const char *name)
 {
+    return patient_variable(patient, name);
+}
+
+static void add_page(struct patient *patient, const struct process *process)
+{
+    struct doctor *doctor = patient->doctor;
     struct publication *page = calloc(1, sizeof(*page));
+    struct advice advices[RS_KINDS];
+    size_t advice_count;
 
     if (!page)
         return;
@@ -283,6 +292,9 @@ static void add_page(struct doctor *doctor, const struct process *process)
         doctor_note(doctor, "memory", NULL, "no stack has been made yet");
     for (size_t i = 0; i < page->count; i++)
         add_stack(doctor, page, &page->stacks[i]);
+    advice_count = advice_of(page, process->file, variable_of, patient, advices);
+    for (size_t i = 0; i < advice_count; i++)
+        doctor_note(doctor, "pool", advices[i].step, "%s", advices[i].text);
     publication_release(page);
     free(page);
 }
@@ -334,7 +346,7 @@ static void examine(struct patient *patient, enum process_answer answer,
     if (answer == PROCESS_SERVED) {
         patient->doctor->is_served = true;
         (void)find_in_preload(patient, ours);
-        add_page(patient->doctor, process);
+        add_page(patient, process);
         add_uncounted(patient);
     } else if (patient->maps.has_library) {
         (void)find_in_preload(patient, ours);

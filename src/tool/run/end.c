@@ -5,6 +5,7 @@
 #include "report/document.h"
 #include "report/plain.h"
 #include "tool/doctor/driver.h"
+#include "tool/run/advice.h"
 #include "tool/run/gone.h"
 #include "tool/run/leaks.h"
 #include "tool/run/summary.h"
@@ -294,5 +295,7 @@ int run_end(const struct run_options *options, char *const *words,
         gone_print_refusals();
     run_leaks_say(outcome->result.program, outcome->result.status);
     tell(options, words[0], outcome);
+    if (!options->is_quiet && !outcome->runs)
+        run_advice_say();
     return checks_failed(options, &outcome->summary) && code == 0 ? TOOL_FINDING : code;
 }

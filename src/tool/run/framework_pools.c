@@ -2,6 +2,7 @@
 #include "tool/run/framework_pools.h"
 
 #include "base/check.h"
+#include "config/variables.h"
 #include "tool/library.h"
 #include "tool/tool.h"
 
@@ -75,9 +76,13 @@ static bool prepend_python_path(const char *folder)
     return done;
 }
 
+static bool is_off;
+
 static bool switch_off(void)
 {
     char folder[PATH_MAX];
+
+    is_off = true;
 
     if (!library_find_beside(python_places, RS_ARRAY_LENGTH(python_places), folder)) {
         tool_say(OPTION ": the folder framework-pools is not beside this command");
@@ -87,6 +92,21 @@ static bool switch_off(void)
         if (!set(variables[i].name, variables[i].value, false))
             return false;
     return prepend_python_path(folder);
+}
+
+static bool is_set(enum rs_variable_index variable)
+{
+    const char *value = getenv(rs_variables[variable].option.name);
+
+    return value && *value;
+}
+
+bool framework_pools_settle(void)
+{
+    if (!is_off || is_set(RS_VARIABLE_PINNED_POOL_SIZE) || is_set(RS_VARIABLE_PINNED_RESOURCE) ||
+        is_set(RS_VARIABLE_HOOKS))
+        return true;
+    return set(rs_variables[RS_VARIABLE_PINNED_POOL_SIZE].option.name, "0", true);
 }
 
 bool framework_pools_take(char ***arguments)
@@ -113,5 +133,7 @@ void framework_pools_print_help(void)
          "themselves, so that all that they allocate is served: sets "
          "PYTORCH_NO_CUDA_MEMORY_CACHING\n"
          "and XLA_PYTHON_CLIENT_ALLOCATOR where they are not set, and puts a sitecustomize.py for\n"
-         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S skip it).");
+         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S skip it). Pinned memory has "
+         "a\n"
+         "pool then (--pinned-pool-size 0), unless another setting is about it.");
 }

@@ -12,5 +12,10 @@ bool framework_pools_is_option(const char *text);
  * word that belongs to it.  False after printing what is wrong. */
 bool framework_pools_take(char ***arguments);
 
+/* When all options were taken: pools pinned memory too where the pools were switched off, unless a
+ * setting says what it comes from.  CuPy's is one of those, and copies go through it.  False after
+ * printing what is wrong. */
+bool framework_pools_settle(void);
+
 /* Prints the lines of the help about the option. */
 void framework_pools_print_help(void);

@@ -7,6 +7,7 @@
 #include "shared/job.h"
 #include "shared/published.h"
 #include "tool/publication.h"
+#include "tool/run/advice.h"
 #include "tool/run/gone.h"
 #include "tool/run/leaks.h"
 #include "tool/run/limit_job.h"
@@ -167,6 +168,7 @@ static void report_gone(void)
         summary_add(&summary, held->process, true, held->page, held->script);
         gone_keep_refusal(held->page);
         run_leaks_look(held->process, held->page);
+        run_advice_look(held->process, held->page);
         let_go(held);
     }
 }
@@ -389,6 +391,7 @@ void job_watch(void)
     summary_clear(&summary);
     gone_forget_refusals();
     run_leaks_forget();
+    run_advice_forget();
     unserved_begin();
     if (file)
         atomic_store(&file->unheld, 0);
