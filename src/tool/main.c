@@ -86,7 +86,8 @@ bool tool_is_help(const char *argument)
 
 void tool_print_help(const struct tool_command *command)
 {
-    printf("usage: rmmshim %s %s\n%s.\n", command->name, command->arguments, command->summary);
+    printf("usage: rmmshim %s%s%s\n%s.\n", command->name, *command->arguments ? " " : "",
+           command->arguments, command->summary);
     if (command->help) {
         putchar('\n');
         command->help();
@@ -97,8 +98,8 @@ static void print_usage(void)
 {
     puts("rmmshim: GPU memory resources for unmodified CUDA programs.\n\nusage:");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
-        printf("  rmmshim %s %s\n      %s\n", commands[i]->name, commands[i]->arguments,
-               commands[i]->summary);
+        printf("  rmmshim %s%s%s\n      %s\n", commands[i]->name,
+               *commands[i]->arguments ? " " : "", commands[i]->arguments, commands[i]->summary);
     puts("  rmmshim COMMAND --help\n      More on a command");
     fputs("  rmmshim help TOPIC\n      A page of the manual:", stdout);
     for (size_t i = 0; manual_topics[i]; i++)

@@ -24,10 +24,12 @@ _Static_assert(RS_ARRAY_LENGTH(pages) + 1 == RS_ARRAY_LENGTH(manual_topics), "a 
 
 static int show(const char *page, const char *folder)
 {
-    char installed[PATH_MAX], built[PATH_MAX], path[PATH_MAX];
-    const char *const places[] = {installed, built};
+    char installed[PATH_MAX], compressed[PATH_MAX], built[PATH_MAX], path[PATH_MAX];
+    const char *const places[] = {installed, compressed, built};
 
     snprintf(installed, sizeof(installed), "../" RMMSHIM_MANDIR "/%s/%s", folder, page);
+    /* as packages of distributions have them */
+    snprintf(compressed, sizeof(compressed), "../" RMMSHIM_MANDIR "/%s/%s.gz", folder, page);
     snprintf(built, sizeof(built), "man/%s", page);
     if (!library_find_beside(places, RS_ARRAY_LENGTH(places), path)) {
         tool_say("the page %s is not beside this command", page);
