@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +37,12 @@ long long rs_process_start_ticks(pid_t process)
     for (int i = 2; field && i < 22; i++)
         field = strchr(field + 1, ' ');
     return field ? strtoll(field, NULL, 10) : -1;
+}
+
+/* By its system call: the C library has gettid since glibc 2.30 only. */
+pid_t rs_process_thread(void)
+{
+    return (pid_t)syscall(SYS_gettid);
 }
 
 bool rs_process_stat_has_ended(const char *stat)

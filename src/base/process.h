@@ -11,6 +11,9 @@
  * there is no such process or /proc does not tell. */
 long long rs_process_start_ticks(pid_t process);
 
+/* Returns the kernel's number of the calling thread. */
+pid_t rs_process_thread(void);
+
 /* Returns the inode number of the calling process's PID namespace; 0 when /proc does not tell. */
 uint64_t rs_process_namespace(void);
 

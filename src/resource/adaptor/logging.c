@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/path.h"
+#include "base/process.h"
 #include "resource/resource.h"
 
 #include <errno.h>
@@ -224,7 +225,7 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
     if (!sink->on)
         return;
     if (thread == 0)
-        thread = (int)gettid();
+        thread = (int)rs_process_thread();
     row.end = row.text;
     put_decimal(&row, (uint64_t)thread, 1);
     put_byte(&row, ',');
@@ -394,9 +395,9 @@ static int write_mark(struct sink *sink, const char *text)
     if (!is_ours(sink)) /* then the marks' descriptor may be another file's too */
         return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
-    length =
-        snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)gettid(), clock_text(sink, &now),
-                 now.tv_nsec / 1000, (unsigned long long)sink->rows, MARK_BYTES_MAX, text);
+    length = snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)rs_process_thread(),
+                      clock_text(sink, &now), now.tv_nsec / 1000, (unsigned long long)sink->rows,
+                      MARK_BYTES_MAX, text);
     for (int i = 0; i < length - 1; i++)
         if ((unsigned char)row[i] < ' ')
             row[i] = ' ';
