@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an installation has and where, and that the command finds the rest of it.
 
-usage: test_installed.py BUILD; meson sets SOURCE_ROOT and HOSTCUDA_DIRECTORY."""
+usage: test_installed.py BUILD; meson sets SOURCE_ROOT, CUDA_INCLUDE and VERSION.  Wheels and Debian packages are made by
+scripts/package and tried by scripts/packaging/try; here are their metadata, and where Meson puts the files."""
 import glob
 import gzip
 import json
@@ -59,15 +60,12 @@ def installed(lib):
     return {"%s/%s" % (folder, name) for folder, names in rows for name in names.split()}
 
 
-def version():
-    return re.search(r"(?m)^  version: '(.*)',$", text_of("meson.build")).group(1)
-
-
 class Folder(unittest.TestCase):
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         # Resolved, as the command prints paths.
-        self.folder = os.path.realpath(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
+        cls.folder = os.path.realpath(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
 
     def plan(self, *options, python=sys.executable):
         """Where an installation with these options would have its files."""
@@ -84,16 +82,17 @@ class Folder(unittest.TestCase):
 
 
 class Installed(Folder):
-    def setUp(self):
-        super().setUp()
-        do("meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", self.folder)
-        self.command, = glob.glob(self.folder + "/**/bin/rmmshim", recursive=True)
-        self.prefix = self.command[:-len("/bin/rmmshim")]
-        self.library, = glob.glob(self.prefix + "/lib*/**/librmmshim.so", recursive=True)
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        do("meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", cls.folder + "/installed")
+        cls.command, = glob.glob(cls.folder + "/installed/**/bin/rmmshim", recursive=True)
+        cls.prefix = cls.command[:-len("/bin/rmmshim")]
+        cls.library, = glob.glob(cls.prefix + "/lib*/**/librmmshim.so", recursive=True)
 
     def test_everything_is_there_and_nothing_else(self):
         lib = os.path.dirname(os.path.relpath(self.library, self.prefix))
-        found = {os.path.relpath(os.path.join(where, name), self.prefix) for where, _, names in os.walk(self.folder) for name in names
+        found = {os.path.relpath(os.path.join(where, name), self.prefix) for where, _, names in os.walk(self.folder + "/installed") for name in names
                  if not name.endswith(".pyc")}
         modules = {name for name in found if re.search(r"/(site|dist)-packages/rmmshim/", name)}
         self.assertEqual(sorted(installed(lib)), sorted(found - modules))
@@ -114,6 +113,7 @@ class Installed(Folder):
     def test_path_says_what_is_wrong(self):
         self.assertEqual("rmmshim: x: path takes no argument\n", do(self.command, "path", "x", code=2))
         os.rename(self.library, self.library + ".away")
+        self.addCleanup(os.rename, self.library + ".away", self.library)
         self.assertIn("librmmshim.so is not beside this command", do(self.command, "path", code=1))
 
     def test_a_program_runs_under_what_was_installed(self):
@@ -132,7 +132,9 @@ class Installed(Folder):
         self.assertEqual(page + "\n", do(self.command, "help", "commands", PATH=path))
         with open(page, "rb") as plain, gzip.open(page + ".gz", "wb") as compressed:
             compressed.write(plain.read())
-        os.remove(page)
+        os.rename(page, self.folder + "/page")
+        self.addCleanup(os.rename, self.folder + "/page", page)
+        self.addCleanup(os.remove, page + ".gz")
         self.assertEqual(page + ".gz\n", do(self.command, "help", "commands", PATH=path))
 
 
@@ -150,10 +152,46 @@ class Module(Folder):
         if not os.path.exists("/usr/bin/python3"):
             self.skipTest("there is none")
         looks = do("/usr/bin/python3", "-c", "import site; print(*site.getsitepackages())").split()
-        for prefix in "/usr", "/usr/local":
-            expected = [folder for folder in looks if folder.startswith(prefix + "/lib/")][:1]
-            if expected:
-                self.assertEqual(expected, [self.module_folder("--prefix=" + prefix, python="/usr/bin/python3")])
+        expected = [folder for folder in looks if folder.startswith("/usr/local/lib/")][:1]
+        if expected:
+            self.assertEqual(expected, [self.module_folder("--prefix=/usr/local", python="/usr/bin/python3")])
+
+
+class Wheel(Folder):
+    def words(self, name):
+        """A list of texts in pyproject.toml; tomllib is there since Python 3.11 alone."""
+        listed = re.search(r"(?ms)^%s = \[(.*?)\]$" % name, text_of("pyproject.toml")).group(1)
+        return re.findall('"(.*?)"', re.sub("(?m)#.*$", "", listed))
+
+    def test_it_has_what_an_installation_has_to_run_programs(self):
+        """In folders that meson-python knows."""
+        left_out = tuple(pattern.replace("**", "") for pattern in self.words("exclude"))
+        self.assertEqual(
+            sorted([re.sub("^bin", "{bindir}", re.sub("^(?=share/|lib/)", "{datadir}/", name)) for name in installed("lib")
+                    if not name.startswith(("include/", "lib/pkgconfig/", "share/doc/"))] +
+                   ["{py_purelib}/rmmshim/" + name for name in MODULES]),
+            [name for name in self.plan(*self.words("setup")) if not name.startswith(left_out)])
+
+    def test_what_it_is_built_with_is_what_setup_fetches(self):
+        fetched = re.search("CUDA_PACKAGES='(.*)'", text_of("scripts", "setup")).group(1).split()
+        self.assertEqual(fetched, [name.replace(" ", "") for name in self.words("requires") if "nvidia" in name])
+
+
+class Version(unittest.TestCase):
+    def test_it_stands_in_one_place(self):
+        version = os.environ["VERSION"]
+        self.assertEqual([version], re.findall(r"(?m)^  version: '(.*)',$", text_of("meson.build")))
+        self.assertEqual("rmmshim %s\n" % version, do(os.environ["TOOL"], "--version"))
+        self.assertIn(version, re.search("(?m)^## .*$", text_of("CHANGELOG.md")).group())
+        for where, _, names in os.walk(os.path.join(SOURCE, "scripts/packaging")):
+            for name in names:
+                self.assertNotIn(version, text_of(where, name), name)
+        self.assertNotRegex(text_of("pyproject.toml"), r"(?m)^version")
+
+    def test_notes_of_a_release_are_those_of_the_changelog(self):
+        notes = do(os.path.join(SOURCE, "scripts/package"), "notes")
+        self.assertIn(notes.strip(), text_of("CHANGELOG.md"))
+        self.assertRegex(notes, r"\A\n### ")
 
 
 if __name__ == "__main__":
