@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The driver's allocation and free take some 2 ms of 4 MiB of pinned memory, and some 80 us of 1 MiB
- * of device memory (tests/bench/README.md): so many take a tenth of a second or more, which a user
- * may notice. */
+/* The driver's allocation and free take some 2 ms of 4 MiB of pinned memory, and some 80 us of 1
+ * MiB of device memory (tests/bench/README.md): so many take a tenth of a second or more, which a
+ * user may notice. */
 static const struct {
     const char *name, *step;
     enum rs_variable_index expression; /* where it is set, the size of a pool is a bad setting */

@@ -114,6 +114,17 @@ unsigned long long rs_object_identity(const void *address)
     return find_origin(address, &origin) ? identity_of(origin.path) : 0;
 }
 
+bool rs_object_origin(const void *address, const char **path, uintptr_t *base)
+{
+    struct origin origin;
+
+    if (!find_origin(address, &origin))
+        return false;
+    *path = origin.path ? origin.path : "";
+    *base = origin.base;
+    return true;
+}
+
 /* ---- the table ---- */
 
 /* At its place: the same file elsewhere is an object of its own, so that all addresses of an object

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { RS_OBJECTS_MAX = 512 };
 
@@ -21,6 +22,11 @@ unsigned rs_object_of_caller(const void *address);
  * have; 0 when no object holds the address.  Takes no lock of the loader where glibc is 2.35 or
  * newer, and with 2.34 one that no constructor runs under. */
 unsigned long long rs_object_identity(const void *address);
+
+/* Finds the file of the object that holds the address ("" for the program's own), and the
+ * difference between its addresses and those in the file; both are the object's as long as it is
+ * loaded.  False where no object holds the address.  Locks as rs_object_identity does. */
+bool rs_object_origin(const void *address, const char **path, uintptr_t *base);
 
 /* Looks for objects that were loaded where another one had asked for memory.  A caller's number is
  * kept by its address, so blocks of both may have the old object's number: from now on that number

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/site.h"
 
+#include "trace/object.h"
 #include "trace/python_frames.h"
 #include "trace/symbol.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,12 +13,15 @@ enum { CALLERS_MAX = 4 };
 /* The CUDA runtime, and this library, whose functions the runtime's callers go through. */
 static bool is_between(const void *frame)
 {
-    struct rs_symbol symbol;
+    const char *path, *slash;
+    uintptr_t base;
 
     if (rs_call_site_is_ours(frame))
         return true;
-    rs_symbol_describe_object(frame, &symbol);
-    return strncmp(symbol.object, "libcudart", 9) == 0;
+    if (!rs_object_origin((const char *)frame - 1, &path, &base))
+        return false;
+    slash = strrchr(path, '/');
+    return strncmp(slash ? slash + 1 : path, "libcudart", 9) == 0;
 }
 
 unsigned rs_site_frames_outside(const struct rs_call_site *site)
@@ -30,20 +33,22 @@ unsigned rs_site_frames_outside(const struct rs_call_site *site)
     return outside < site->frame_count ? outside : 0;
 }
 
-/* Where the object that holds the address begins; NULL where none does. */
-static const void *object_at(const void *address)
+/* The file of the object that holds the address, as one text for each object; NULL where none does.
+ */
+static const char *object_at(const void *address)
 {
-    Dl_info info;
+    const char *path;
+    uintptr_t base;
 
-    return address && dladdr(address, &info) ? info.dli_fbase : NULL;
+    return address && rs_object_origin(address, &path, &base) ? path : NULL;
 }
 
 unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside,
                                const void *frames[RS_CALL_SITE_FRAMES_MAX])
 {
-    const void *interpreter = site->line_count ? object_at(rs_python_address()) : NULL;
-    const void *c_library = object_at((const void *)(uintptr_t)&snprintf);
-    const void *object = NULL, *above;
+    const char *interpreter = site->line_count ? object_at(rs_python_address()) : NULL;
+    const char *c_library = object_at((const void *)(uintptr_t)&snprintf);
+    const char *object = NULL, *above;
     bool is_below = false;
     unsigned count = 0;
 
@@ -85,7 +90,7 @@ void rs_site_describe(const struct rs_call_site *site, char *text, size_t room)
         return;
     count = rs_site_frames_to_say(site, rs_site_frames_outside(site), frames);
     for (; said < count && said < CALLERS_MAX; said++) {
-        rs_symbol_describe(frames[said], &symbol);
+        rs_symbol_describe_by_file(frames[said], &symbol);
         snprintf(caller, sizeof(caller), "%s%s%s+%#zx%s", symbol.function,
                  symbol.function[0] ? " (" : "", symbol.object, (size_t)symbol.object_offset,
                  symbol.function[0] ? ")" : "");

@@ -2,6 +2,7 @@
 #include "trace/symbol.h"
 
 #include "base/file.h"
+#include "trace/object.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -115,28 +116,28 @@ static uintptr_t call_of(const void *return_address)
     return (uintptr_t)return_address - 1;
 }
 
+/* Returns where the object's file is; the program's own has no name. */
+static const char *name_object(const char *path, struct rs_symbol *symbol)
+{
+    const char *slash = strrchr(path, '/');
+
+    snprintf(symbol->object, sizeof(symbol->object), "%s",
+             !*path  ? program_invocation_short_name
+             : slash ? slash + 1
+                     : path);
+    return *path ? path : "/proc/self/exe";
+}
+
 /* Returns where the object's file is; NULL when there is no object. */
 static const char *describe_object(uintptr_t address, struct rs_symbol *symbol, Dl_info *info)
 {
     struct link_map *object = NULL;
-    const char *path, *slash;
 
     *symbol = (struct rs_symbol){.object = "?", .object_offset = address};
     if (!dladdr1((const void *)address, info, (void **)&object, RTLD_DL_LINKMAP) || !object)
         return NULL;
-    path = object->l_name && *object->l_name ? object->l_name : "/proc/self/exe";
     symbol->object_offset = address - object->l_addr;
-    slash = strrchr(path, '/');
-    snprintf(symbol->object, sizeof(symbol->object), "%s",
-             path == object->l_name ? (slash ? slash + 1 : path) : program_invocation_short_name);
-    return path;
-}
-
-void rs_symbol_describe_object(const void *return_address, struct rs_symbol *symbol)
-{
-    Dl_info info;
-
-    (void)describe_object(call_of(return_address), symbol, &info);
+    return name_object(object->l_name ? object->l_name : "", symbol);
 }
 
 void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol)
@@ -153,4 +154,16 @@ void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol)
         return;
     }
     rs_symbol_in_file(path, symbol->object_offset, symbol);
+}
+
+void rs_symbol_describe_by_file(const void *return_address, struct rs_symbol *symbol)
+{
+    uintptr_t address = call_of(return_address), base;
+    const char *path;
+
+    *symbol = (struct rs_symbol){.object = "?", .object_offset = address};
+    if (!rs_object_origin((const void *)address, &path, &base))
+        return;
+    symbol->object_offset = address - base;
+    rs_symbol_in_file(name_object(path, symbol), symbol->object_offset, symbol);
 }

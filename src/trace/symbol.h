@@ -14,9 +14,6 @@ struct rs_symbol {
     uintptr_t function_offset;           /* from the function's beginning; 0 when unknown */
 };
 
-/* Describes of the call that returns to this address only the object. */
-void rs_symbol_describe_object(const void *return_address, struct rs_symbol *symbol);
-
 /* Names the function at an address as the object file counts it (object_offset), from the file's
  * symbols, or from those that it exports where it has no others.  Changes nothing else. */
 void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *symbol);
@@ -24,3 +21,7 @@ void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *sy
 /* Describes the call that returns to this address, from the loader's tables and, for functions
  * that are not exported, from the object file's symbol table. */
 void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol);
+
+/* As rs_symbol_describe, from the files alone: for callers that may hold a lock which a
+ * constructor, run by the loader under its own lock, may wait for (rs_object_origin). */
+void rs_symbol_describe_by_file(const void *return_address, struct rs_symbol *symbol);
