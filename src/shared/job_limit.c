@@ -485,6 +485,19 @@ bool rs_job_contest_wait(struct rs_job_contest *contest)
     return true;
 }
 
+bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
+{
+    struct rs_job_contest contest = {.naps = 0};
+    enum rs_job_answer answer;
+
+    do
+        answer = rs_job_share_announce(share, bytes);
+    while (answer == RS_JOB_CONTESTED && rs_job_contest_wait(&contest));
+    if (answer == RS_JOB_FITS)
+        rs_job_share_settle(share, bytes, true);
+    return answer == RS_JOB_FITS;
+}
+
 static struct rs_job_device *device_of(const struct rs_job_share *share)
 {
     return &share->job->devices[share->device];

@@ -122,6 +122,10 @@ struct rs_job_contest {
  * have taken 20 ms.  No lock may be held: the others may be stopped. */
 bool rs_job_contest_wait(struct rs_job_contest *contest);
 
+/* Counts bytes as taken where all members together stay below the limit.  May wait for requests of
+ * other members that are under way. */
+bool rs_job_share_take(struct rs_job_share *share, size_t bytes);
+
 /* Counts bytes that are taken already, or, as a negative number, given back. */
 void rs_job_share_add(struct rs_job_share *share, size_t bytes);
 
