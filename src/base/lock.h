@@ -38,9 +38,11 @@ enum rs_lock_rank {
     RS_RANK_RESOURCE,
     /* A part of a resource that is also taken under the whole: one log. */
     RS_RANK_RESOURCE_PART,
-    /* Tables under which no other lock is taken: address map, block records, footprints, call
+    /* Tables under which no other lock but the next is taken: address map, block records, call
      * sites, published memory. */
     RS_RANK_TABLE,
+    /* The account of a device. */
+    RS_RANK_LEDGER,
     /* Taken only by a thread that holds no lock; no other lock is taken under it. */
     RS_RANK_ALONE,
     RS_RANK_COUNT

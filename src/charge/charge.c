@@ -7,7 +7,7 @@
 #include "base/request.h"
 #include "charge/record.h"
 #include "context/exclusion.h"
-#include "ledger/footprint.h"
+#include "ledger/account.h"
 #include "shim/wiring.h"
 
 #include <stdatomic.h>
@@ -50,12 +50,12 @@ static void give(const struct rs_charged *record)
         return;
     }
     if (record->path == RS_PATH_ARRAY) {
-        charged_bytes = rs_footprint_unpack(account, record->size_bytes, &share);
+        charged_bytes = rs_footprint_unpack(account, record->size_bytes, &share, false);
     } else {
         if (record->is_shared)
             charged_bytes =
                 rs_footprint_leave(account, record->key, record->size_bytes, memory_of(record));
-        rs_account_give_as(account, record->size_bytes, charged_bytes, memory_of(record));
+        rs_account_give(account, record->size_bytes, charged_bytes, memory_of(record));
     }
     rs_limit_note_path(record->device, record->path, charged_bytes, 0);
     rs_limit_note_unserved(record->device, record->size_bytes, 0);
@@ -66,10 +66,9 @@ static bool take(struct rs_charged *record)
     struct rs_account *account = rs_limit_account(record->device);
     struct rs_footprint_share share = {record->charged_bytes, false};
 
-    if (record->path == RS_PATH_ARRAY
-            ? !rs_footprint_pack(account, record->size_bytes, &share)
-            : !rs_account_take_as(account, record->size_bytes, record->charged_bytes,
-                                  memory_of(record)))
+    if (record->path == RS_PATH_ARRAY ? !rs_footprint_pack(account, record->size_bytes, &share)
+                                      : !rs_account_take(account, record->size_bytes,
+                                                         record->charged_bytes, memory_of(record)))
         return false;
     record->charged_bytes = share.charged_bytes;
     record->is_packed = share.is_packed;
@@ -89,7 +88,7 @@ static void settle(struct rs_charged *record, unsigned long long key)
         record->charged_bytes = charged_bytes;
         record->is_shared = true;
     } else {
-        rs_account_taken(account, record->charged_bytes, memory_of(record));
+        rs_account_taken(account, record->size_bytes, record->charged_bytes, memory_of(record));
     }
     rs_limit_note_unserved(record->device, 0, record->size_bytes);
 }
@@ -102,9 +101,9 @@ static void untake(struct rs_charged *record)
     size_t charged_bytes = record->charged_bytes;
 
     if (record->path == RS_PATH_ARRAY)
-        charged_bytes = rs_footprint_unpack_refused(account, record->size_bytes, &share);
+        charged_bytes = rs_footprint_unpack(account, record->size_bytes, &share, true);
     else
-        rs_account_untake_as(account, record->size_bytes, record->charged_bytes, memory_of(record));
+        rs_account_untake(account, record->size_bytes, record->charged_bytes, memory_of(record));
     rs_limit_note_path(record->device, record->path, charged_bytes, 0);
 }
 

@@ -10,7 +10,7 @@
 #include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
-#include "ledger/footprint.h"
+#include "ledger/account.h"
 #include "shared/commands.h"
 #include "shared/job_limit.h"
 

@@ -61,8 +61,9 @@ struct rs_pool_record *rs_charge_pool_find_or_add(CUmemoryPool handle, int devic
  * pool may have made, to the pool's new size. */
 static void set_held(struct rs_pool_record *pool, size_t held_bytes, size_t charged_bytes)
 {
-    rs_account_follow(rs_limit_account(pool->device), pool->held_bytes, held_bytes,
-                      pool->held_bytes + charged_bytes);
+    rs_account_settle(rs_limit_account(pool->device),
+                      (struct rs_amount){pool->held_bytes, pool->held_bytes + charged_bytes, 0},
+                      (struct rs_amount){held_bytes, held_bytes, 0}, RS_MEMORY_DEVICE);
     rs_limit_note_path(pool->device, path_of(pool), pool->held_bytes, held_bytes);
     pool->held_bytes = held_bytes;
 }
@@ -133,7 +134,7 @@ size_t rs_charge_pool_follow(struct rs_pool_record *pool, size_t charged_bytes)
     } else if (charged_bytes && pool->claimed_bytes && !pool->destroyed) {
         set_held(pool, before + charged_bytes, charged_bytes);
     } else if (charged_bytes) {
-        rs_account_recharge(rs_limit_account(pool->device), charged_bytes, 0);
+        rs_account_give(rs_limit_account(pool->device), 0, charged_bytes, RS_MEMORY_DEVICE);
     }
     rs_mutex_unlock(&rs_charge_pools_lock);
     return before;

@@ -9,7 +9,7 @@
 #include "config/variables.h"
 #include "context/exclusion.h"
 #include "driver/driver.h"
-#include "ledger/footprint.h"
+#include "ledger/account.h"
 #include "shim/wiring.h"
 
 #include <stdatomic.h>
@@ -102,7 +102,7 @@ static bool take(struct rs_pool_charge *charge)
 {
     size_t bytes = most_growth(charge);
 
-    if (!rs_account_take_as(rs_limit_account(charge->device), 0, bytes, RS_MEMORY_DEVICE))
+    if (!rs_account_take(rs_limit_account(charge->device), 0, bytes, RS_MEMORY_DEVICE))
         return false;
     charge->charged = bytes;
     atomic_fetch_add(&growth[charge->device].flying, bytes);
@@ -279,7 +279,9 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     after = pool->held_bytes;
     excess = result == CUDA_SUCCESS && after > before && is_excess(charge, after - before, flying);
     atomic_fetch_sub(&growth[charge->device].flying, charge->charged);
-    rs_account_taken(rs_limit_account(charge->device), charge->charged, RS_MEMORY_DEVICE);
+    rs_account_settle(rs_limit_account(charge->device),
+                      (struct rs_amount){.asked_bytes = charge->charged},
+                      (struct rs_amount){.asked_bytes = 0}, RS_MEMORY_DEVICE);
     if (result == CUDA_SUCCESS && !excess && address) /* without one no free could name it */
         enter_record(charge, address);
     else

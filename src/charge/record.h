@@ -13,7 +13,7 @@ struct rs_charged {
     struct rs_context *context;  /* the allocation dies with it; NULL: it outlives contexts */
     struct rs_pool_record *pool; /* charged in place of the allocation; NULL: not stream-ordered */
     size_t size_bytes, charged_bytes;
-    bool is_shared;             /* charged by address, with its neighbours (ledger/footprint.h) */
+    bool is_shared;             /* charged by address, with its neighbours (ledger/account.h) */
     bool is_packed;             /* charged with other small arrays */
     unsigned handles, mappings; /* references to virtual memory */
     unsigned calls;             /* under way that refer to the record */

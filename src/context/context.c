@@ -75,7 +75,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->id = rs_context_id_of(handle);
     context->device = device;
     context->primary = rs_driver_known_primary(device) == handle;
-    context->account.device = rs_limit_account(device);
+    rs_account_begin(&context->account, rs_limit_account(device));
     atomic_store(&context->peers,
                  rs_wiring.peer_devices(handle) & ~(1ull << (unsigned)device % RS_DEVICES_MAX));
     rs_context_begins(context);

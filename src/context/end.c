@@ -10,7 +10,7 @@
 #include "context/pushed_stack.h"
 #include "context/stack.h"
 #include "context/table.h"
-#include "ledger/footprint.h"
+#include "ledger/account.h"
 #include "shim/wiring.h"
 
 #include <stdlib.h>
@@ -213,7 +213,6 @@ void rs_context_give_back_ended(void)
              pushed = pushed->next)
             end_stack(&pushed->stack);
         rs_account_lose(&context->account);
-        rs_footprint_lose(&context->account);
         rs_mutex_lock(&rs_contexts_lock);
         append_to_dropped(context);
     }

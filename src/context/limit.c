@@ -35,7 +35,9 @@ struct device_limit {
     _Atomic unsigned resolved; /* enum resolved: RMM_LIMIT, unless rs_limit_set came first */
 };
 
-static struct device_limit unpublished[RS_DEVICES_MAX], *devices = unpublished;
+static struct device_limit unpublished[RS_DEVICES_MAX] = {
+    [0 ... RS_DEVICES_MAX - 1] = {.account = {.mutex = RS_MUTEX_INIT(RS_RANK_LEDGER)}}};
+static struct device_limit *devices = unpublished;
 
 static _Atomic bool any_limit;
 
@@ -68,6 +70,8 @@ void rs_limit_begin(void)
     if (!published) /* a forked child: another thread may have been joining the job */
         memset(unpublished, 0, sizeof(unpublished));
     devices = published ? published : unpublished;
+    for (int device = 0; device < RS_DEVICES_MAX; device++)
+        rs_account_begin(&devices[device].account, NULL);
 }
 
 static bool is_known(int device)

@@ -187,7 +187,7 @@ static struct rs_phase_memory measured(struct open_phase *phase, enum rs_kind ki
     }
     if (account)
         counted.peak_charged_bytes =
-            rs_max(phase->peak_charged_bytes[device], rs_account_recent_peak(account));
+            rs_max(phase->peak_charged_bytes[device], atomic_load(&account->recent_peak_bytes));
     return counted;
 }
 

@@ -3,292 +3,392 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/counter.h"
 
-/* A context's account is part of its device's, and a device's of none. */
-__attribute__((unused)) static bool has_sound_device(const struct rs_account *account)
-{
-    return !account || !account->device || !account->device->device;
-}
+#include <stdlib.h>
 
-/* What others hold is in it too, so it never falls below 0. */
-static void take_away(_Atomic size_t *counter, size_t bytes)
-{
-    size_t before = atomic_fetch_sub_explicit(counter, bytes, memory_order_relaxed);
+enum { BLOCK_BITS = 21, SMALL_BYTES = 1 << 20 };
 
-    /* Else given back twice, or never taken.  A size that no memory has wraps around, and back. */
-    RS_ASSERT_SLOW(before >= bytes || bytes > SIZE_MAX / 2);
-    (void)before;
-}
+static const size_t block_bytes = (size_t)1 << BLOCK_BITS;
 
-static void raise_peak(_Atomic size_t *peak, size_t value)
-{
-    size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
+/* Releases by this thread, of all devices.  rs_account_releases leaves them out: a refused
+ * request releases its own charge, and that must not make the refusal look stale. */
+static __thread uint64_t own_releases;
 
-    while (value > seen && !atomic_compare_exchange_weak_explicit(
-                               peak, &seen, value, memory_order_relaxed, memory_order_relaxed))
-        ;
-}
+/* NULL for NULL. */
+#define DEVICE_OF(account) ((account) && (account)->device ? (account)->device : (account))
 
 static struct rs_job_share *job_of(const struct rs_account *device)
 {
     return atomic_load_explicit(&device->job, memory_order_acquire);
 }
 
-/* Releases by this thread, of all devices.  rs_account_releases leaves them out: a refused
- * request releases its own charge, and that must not make the refusal look stale. */
-static __thread uint64_t own_releases;
-
-/* Bytes are charged, or, as a negative number, charged no longer, whatever the limit says. */
-static void change_charged(struct rs_account *account, size_t bytes)
+void rs_account_begin(struct rs_account *account, struct rs_account *device)
 {
-    struct rs_job_share *job = job_of(account);
-
-    atomic_fetch_add_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
-    if (RS_LIKELY(!job))
-        return;
-    rs_job_share_add(job, bytes);
-    own_releases += bytes > SIZE_MAX / 2; /* the job's number of releases has grown, too */
+    RS_ASSERT(!device || !device->device); /* a device's account is part of none */
+    *account = (struct rs_account){.device = device};
+    rs_mutex_init(&account->mutex, RS_RANK_LEDGER);
 }
 
-static bool refuse(struct rs_account *account)
+/* ---- changes; under the device's mutex ---- */
+
+/* What others hold is in it too, so it never falls below 0. */
+static void change(_Atomic size_t *counter, size_t from, size_t to)
 {
-    atomic_fetch_add_explicit(&account->refusals, 1, memory_order_relaxed);
-    return false;
+    /* Else given back twice, or never taken.  A size that no memory has wraps around, and back. */
+    RS_ASSERT_SLOW(to >= from || from - to > SIZE_MAX / 2 || rs_counter_get(counter) >= from - to);
+    rs_counter_add(counter, to - from);
 }
 
-/* Adds the bytes unless that exceeds the process's own limit, even for a moment. */
-static bool charge_own(struct rs_account *account, size_t bytes)
+/* Of all that is charged, bytes that calls under way have asked for are left out of the peaks: the
+ * driver may refuse them. */
+static void raise_peaks(struct rs_account *device)
 {
-    size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed), limit;
+    size_t asked = rs_counter_get(&device->asked_bytes);
+    size_t charged = rs_counter_get(&device->charged_bytes);
+    size_t granted = charged - rs_min(asked, charged);
 
-    do {
-        limit = atomic_load_explicit(&account->limit_bytes, memory_order_relaxed);
-        if (limit && (charged > limit || bytes > limit - charged))
-            return false;
-    } while (!atomic_compare_exchange_weak_explicit(&account->charged_bytes, &charged,
-                                                    charged + bytes, memory_order_relaxed,
-                                                    memory_order_relaxed));
+    if (granted > rs_counter_get(&device->peak_charged_bytes))
+        atomic_store(&device->peak_charged_bytes, granted);
+    if (granted > rs_counter_get(&device->recent_peak_bytes))
+        atomic_store(&device->recent_peak_bytes, granted);
+}
+
+/* Bytes that are asked for are so before they are charged, and until they are not charged: who
+ * reads the first number first (charge/reclaim.c) sees none of them as live. */
+static void count(struct rs_account *account, struct rs_amount from, struct rs_amount to,
+                  enum rs_memory memory)
+{
+    struct rs_account *device = DEVICE_OF(account);
+
+    RS_ASSERT_HELD(&device->mutex);
+    if (to.asked_bytes > from.asked_bytes)
+        change(&device->asked_bytes, from.asked_bytes, to.asked_bytes);
+    for (; account; account = account->device) {
+        change(&account->held_bytes[memory], from.held_bytes, to.held_bytes);
+        change(&account->charged_bytes, from.charged_bytes, to.charged_bytes);
+    }
+    if (to.asked_bytes < from.asked_bytes)
+        change(&device->asked_bytes, from.asked_bytes, to.asked_bytes);
+    raise_peaks(device);
+    if (to.held_bytes < from.held_bytes || to.charged_bytes < from.charged_bytes) {
+        atomic_fetch_add_explicit(&device->releases, 1, memory_order_release);
+        own_releases++;
+    }
+}
+
+/* False, and counted as such, where the limit or the job refuses.  The process's own limit is asked
+ * first: nobody else is refused for what it refuses. */
+static bool take(struct rs_account *account, struct rs_amount amount, enum rs_memory memory)
+{
+    struct rs_account *device = DEVICE_OF(account);
+    struct rs_job_share *job = job_of(device);
+    size_t limit = atomic_load_explicit(&device->limit_bytes, memory_order_relaxed);
+    size_t charged = rs_counter_get(&device->charged_bytes), bytes = amount.charged_bytes;
+
+    if (memory != RS_MEMORY_HOST && ((limit && (charged > limit || bytes > limit - charged)) ||
+                                     (RS_UNLIKELY(job) && !rs_job_share_take(job, bytes)))) {
+        atomic_fetch_add_explicit(&device->refusals, 1, memory_order_relaxed);
+        return false;
+    }
+    count(account, (struct rs_amount){0, 0, 0}, amount, memory);
     return true;
 }
 
-/* The bytes are announced to the job while the process's own limit is asked.  So neither counts
- * bytes that the other refuses: nobody is refused for what nobody got. */
-static bool charge(struct rs_account *account, size_t bytes, struct rs_account_wait *wait)
+static void settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
+                   enum rs_memory memory)
 {
-    struct rs_job_share *job = job_of(account);
-    enum rs_job_answer answer;
-    bool charged;
+    struct rs_account *device = DEVICE_OF(account);
+    struct rs_job_share *job = job_of(device);
+    size_t more = to.charged_bytes - from.charged_bytes;
 
-    if (RS_LIKELY(!job))
-        return charge_own(account, bytes) || refuse(account);
-    answer = rs_job_share_announce(job, bytes);
-    wait->is_contested = answer == RS_JOB_CONTESTED;
-    if (answer != RS_JOB_FITS)
-        return !wait->is_contested && refuse(account);
-    charged = charge_own(account, bytes);
-    rs_job_share_settle(job, bytes, charged);
-    return charged || refuse(account);
-}
-
-/* Raises the peaks to the granted bytes.  Bytes that calls under way have asked for are left
- * out: the driver may refuse them. */
-static void raise_peaks(struct rs_account *account)
-{
-    size_t asked = atomic_load_explicit(&account->asked_bytes, memory_order_relaxed);
-    size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
-    size_t held =
-        atomic_load_explicit(&account->held_bytes[RS_MEMORY_DEVICE], memory_order_relaxed);
-    size_t granted = charged > asked ? charged - asked : 0;
-
-    raise_peak(&account->peak_charged_bytes, granted);
-    if (!account->device)
-        raise_peak(&account->recent_peak_bytes, granted);
-    raise_peak(&account->peak_bytes, held > asked ? held - asked : 0);
-}
-
-size_t rs_account_recent_peak(struct rs_account *device)
-{
-    RS_ASSERT(!device->device);
-    raise_peaks(device);
-    return atomic_load_explicit(&device->recent_peak_bytes, memory_order_relaxed);
-}
-
-/* A request that is granted meanwhile raises the peak again, to what is charged then. */
-size_t rs_account_restart_peak(struct rs_account *device)
-{
-    size_t was;
-
-    RS_ASSERT(!device->device);
-    was = atomic_exchange(&device->recent_peak_bytes, 0);
-    raise_peaks(device);
-    return was;
-}
-
-static void note_release(struct rs_account *account)
-{
-    if (account->device)
+    count(account, from, to, memory);
+    if (RS_LIKELY(!job) || more == 0)
         return;
-    atomic_fetch_add_explicit(&account->releases, 1, memory_order_release);
-    own_releases++;
+    rs_job_share_add(job, more);
+    own_releases += more > SIZE_MAX / 2; /* the job's number of releases has grown, too */
 }
 
-static void subtract(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                     enum rs_memory memory)
+/* Host memory is never charged. */
+static struct rs_amount amount_of(size_t bytes, size_t charge_bytes, size_t asked_bytes,
+                                  enum rs_memory memory)
 {
     RS_ASSERT(memory < RS_MEMORIES);
-    take_away(&account->held_bytes[memory], bytes);
-    if (memory != RS_MEMORY_HOST)
-        change_charged(account, 0 - charge_bytes);
-    if (bytes | charge_bytes)
-        note_release(account);
+    return memory == RS_MEMORY_HOST ? (struct rs_amount){bytes, 0, 0}
+                                    : (struct rs_amount){bytes, charge_bytes, asked_bytes};
 }
 
-static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                    enum rs_memory memory, struct rs_account_wait *wait)
+bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                     enum rs_memory memory)
 {
-    struct rs_account *device = account && account->device ? account->device : account;
+    struct rs_account *device = DEVICE_OF(account);
+    bool taken;
 
-    RS_ASSERT(memory < RS_MEMORIES && has_sound_device(account));
     if (!account)
         return true;
-    if (memory != RS_MEMORY_HOST) {
-        if (!charge(device, charge_bytes, wait))
-            return false;
-        if (account != device)
-            atomic_fetch_add_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
-    }
-    for (; account; account = account->device)
-        atomic_fetch_add_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
-    return true;
+    rs_mutex_lock(&device->mutex);
+    taken = take(account, amount_of(bytes, charge_bytes, charge_bytes, memory), memory);
+    rs_mutex_unlock(&device->mutex);
+    return taken;
 }
 
-bool rs_account_try_grow(struct rs_account *account, size_t bytes, enum rs_memory memory,
-                         struct rs_account_wait *wait)
+void rs_account_settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
+                       enum rs_memory memory)
 {
-    if (!grow_as(account, bytes, bytes, memory, wait))
-        return false;
-    for (; account; account = account->device)
-        raise_peaks(account);
-    return true;
+    struct rs_account *device = DEVICE_OF(account);
+
+    if (!account)
+        return;
+    rs_mutex_lock(&device->mutex);
+    settle(account, amount_of(from.held_bytes, from.charged_bytes, from.asked_bytes, memory),
+           amount_of(to.held_bytes, to.charged_bytes, to.asked_bytes, memory), memory);
+    rs_mutex_unlock(&device->mutex);
 }
 
-static void answer(struct rs_account *account, size_t charge_bytes, enum rs_memory memory)
+/* Its charge goes with the bytes of the first kind; all of it with the last. */
+void rs_account_lose(struct rs_account *account)
 {
-    if (memory != RS_MEMORY_HOST)
-        take_away(&account->asked_bytes, charge_bytes);
+    struct rs_account *device = DEVICE_OF(account);
+
+    rs_mutex_lock(&device->mutex);
+    for (int memory = 0; memory < RS_MEMORIES; memory++)
+        settle(account,
+               (struct rs_amount){rs_counter_get(&account->held_bytes[memory]),
+                                  rs_counter_get(&account->charged_bytes), 0},
+               (struct rs_amount){0, 0, 0}, memory);
+    rs_hash_clear(&account->blocks);
+    rs_mutex_unlock(&device->mutex);
 }
 
-void rs_account_taken(struct rs_account *account, size_t charge_bytes, enum rs_memory memory)
+/* ---- small allocations by address ---- */
+
+static bool is_small(size_t size_bytes)
 {
-    for (; account; account = account->device) {
-        answer(account, charge_bytes, memory);
-        raise_peaks(account);
-    }
+    return size_bytes <= SMALL_BYTES;
 }
 
-bool rs_account_try_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                       enum rs_memory memory, struct rs_account_wait *wait)
+size_t rs_footprint_most(size_t size_bytes)
 {
-    if (!grow_as(account, bytes, charge_bytes, memory, wait))
-        return false;
-    for (; account; account = account->device) {
-        atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
-        if (memory != RS_MEMORY_HOST)
-            atomic_fetch_add_explicit(&account->asked_bytes, charge_bytes, memory_order_relaxed);
-    }
-    return true;
+    size_t rounded;
+
+    return rs_round_up(size_bytes, block_bytes, &rounded) ? rounded : size_bytes;
 }
 
-bool rs_account_wait(struct rs_account *account, struct rs_account_wait *wait)
+static size_t number_in(const struct rs_account *account, uint64_t block)
 {
-    struct rs_account *device = account && account->device ? account->device : account;
-
-    if (!wait->is_contested)
-        return false;                    /* counted by the try */
-    RS_ASSERT(device && job_of(device)); /* nobody else contests */
-    return rs_job_contest_wait(&wait->contest) || refuse(device);
+    return (uintptr_t)rs_hash_get(&account->blocks, block);
 }
 
-bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                        enum rs_memory memory)
+/* Counts one more allocation in the block.  Returns the bytes newly charged, or SIZE_MAX when
+ * out of host memory, or for block 0, which is no key of the table: no driver has memory there. */
+static size_t enter(struct rs_account *account, uint64_t block)
 {
-    struct rs_account_wait wait = {.is_contested = false};
+    size_t number = number_in(account, block);
 
-    do
-        if (rs_account_try_as(account, bytes, charge_bytes, memory, &wait))
-            return true;
-    while (rs_account_wait(account, &wait));
-    return false;
+    if (block == 0 || !rs_hash_put(&account->blocks, block, (void *)(uintptr_t)(number + 1)))
+        return SIZE_MAX;
+    return number ? 0 : block_bytes;
 }
 
-bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory)
+/* Counts one allocation less in the block.  Returns the bytes no longer charged. */
+static size_t leave(struct rs_account *account, uint64_t block)
 {
-    return rs_account_take_as(account, bytes, bytes, memory);
+    size_t number = number_in(account, block);
+
+    if (number > 1)
+        (void)rs_hash_put(&account->blocks, block, (void *)(uintptr_t)(number - 1)); /* replaces */
+    else
+        (void)rs_hash_take(&account->blocks, block);
+    return number == 1 ? block_bytes : 0;
 }
 
-void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory)
-{
-    for (; account; account = account->device)
-        subtract(account, bytes, bytes, memory);
-}
-
-void rs_account_give_many(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                          uint64_t count, enum rs_memory memory)
-{
-    for (; account; account = account->device) {
-        atomic_fetch_add_explicit(&account->driver_frees, count, memory_order_relaxed);
-        subtract(account, bytes, charge_bytes, memory);
-    }
-}
-
-void rs_account_give_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                        enum rs_memory memory)
-{
-    rs_account_give_many(account, bytes, charge_bytes, 1, memory);
-}
-
-void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory)
-{
-    rs_account_give_as(account, bytes, bytes, memory);
-}
-
-void rs_account_untake_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+static bool shares_blocks(const struct rs_account *account, size_t size_bytes,
                           enum rs_memory memory)
 {
-    for (; account; account = account->device) {
-        atomic_fetch_sub_explicit(&account->driver_allocations, 1, memory_order_relaxed);
-        answer(account, charge_bytes, memory);
-        subtract(account, bytes, charge_bytes, memory);
+    return account && memory != RS_MEMORY_HOST && is_small(size_bytes);
+}
+
+/* It lies in two blocks at most.  Returns as enter. */
+static size_t enter_both(struct rs_account *account, CUdeviceptr address, size_t size_bytes)
+{
+    uint64_t first = address >> BLOCK_BITS, last = (address + size_bytes - 1) >> BLOCK_BITS;
+    size_t bytes = enter(account, first), more = 0;
+
+    RS_ASSERT(last - first <= 1);
+    if (bytes != SIZE_MAX && last != first)
+        more = enter(account, last);
+    if (more == SIZE_MAX)
+        (void)leave(account, first);
+    return bytes == SIZE_MAX || more == SIZE_MAX ? SIZE_MAX : bytes + more;
+}
+
+bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
+                         enum rs_memory memory, size_t *charged_bytes)
+{
+    struct rs_account *device = DEVICE_OF(account);
+    size_t most = rs_footprint_most(size_bytes);
+
+    *charged_bytes = most;
+    if (!shares_blocks(account, size_bytes, memory)) {
+        rs_account_taken(account, size_bytes, most, memory);
+        return true;
     }
+    rs_mutex_lock(&device->mutex);
+    *charged_bytes = enter_both(account, address, size_bytes);
+    if (*charged_bytes != SIZE_MAX)
+        settle(account, (struct rs_amount){size_bytes, most, most},
+               (struct rs_amount){size_bytes, *charged_bytes, 0}, memory);
+    rs_mutex_unlock(&device->mutex);
+    return *charged_bytes != SIZE_MAX;
 }
 
-void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory)
+size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
+                          enum rs_memory memory)
 {
-    rs_account_untake_as(account, bytes, bytes, memory);
+    uint64_t first = address >> BLOCK_BITS, last = (address + size_bytes - 1) >> BLOCK_BITS;
+    struct rs_account *device = DEVICE_OF(account);
+    size_t bytes;
+
+    if (!shares_blocks(account, size_bytes, memory))
+        return rs_footprint_most(size_bytes);
+    rs_mutex_lock(&device->mutex);
+    bytes = leave(account, first) + (last != first ? leave(account, last) : 0);
+    rs_mutex_unlock(&device->mutex);
+    return bytes;
 }
 
-void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t to_bytes)
+/* ---- memory whose address is not known ---- */
+
+enum { UNIT_BITS = 12, CLASSES = (SMALL_BYTES >> UNIT_BITS) + 1 };
+
+/* The small allocations of a device whose addresses are not known.  A driver block holds a whole
+ * number of equal ones: five of 368 KiB (facts_h200.txt, footprint.levels_256).  So each is
+ * counted as its share of a block, 1/5 of 2 MiB there.  A freed one leaves a hole until a
+ * smaller one fills it; a block returns to the driver when nothing is in it. */
+struct rs_packed {
+    size_t live_bytes, live_count, hole_bytes;
+    unsigned holes[CLASSES]; /* number of holes, by size in units of 4 KiB */
+};
+
+static size_t share_of(size_t size_bytes)
 {
-    for (; account; account = account->device) {
-        change_charged(account, to_bytes - from_bytes);
-        raise_peaks(account);
-        if (to_bytes < from_bytes)
-            note_release(account);
+    return block_bytes / (block_bytes / rs_max(size_bytes, 1));
+}
+
+static size_t class_of(size_t size_bytes)
+{
+    return share_of(size_bytes) >> UNIT_BITS;
+}
+
+static size_t bytes_of(size_t class)
+{
+    return class << UNIT_BITS;
+}
+
+static void add_hole(struct rs_packed *packed, size_t class)
+{
+    RS_ASSERT(class < CLASSES);
+    if (class == 0)
+        return;
+    packed->holes[class]++;
+    packed->hole_bytes += bytes_of(class);
+}
+
+/* Fills the smallest hole that is large enough; the rest of it stays a hole. */
+static void take_hole(struct rs_packed *packed, size_t class)
+{
+    size_t found = class;
+
+    while (found < CLASSES && packed->holes[found] == 0)
+        found++;
+    if (found == CLASSES)
+        return;
+    RS_ASSERT(packed->hole_bytes >= bytes_of(found));
+    packed->holes[found]--;
+    packed->hole_bytes -= bytes_of(found);
+    add_hole(packed, found - class);
+}
+
+static void pack(struct rs_packed *packed, size_t size_bytes)
+{
+    take_hole(packed, class_of(size_bytes));
+    packed->live_bytes += share_of(size_bytes);
+    packed->live_count++;
+}
+
+static void unpack(struct rs_packed *packed, size_t size_bytes)
+{
+    RS_ASSERT(packed->live_count > 0 && packed->live_bytes >= share_of(size_bytes));
+    packed->live_bytes -= share_of(size_bytes);
+    if (--packed->live_count == 0)
+        *packed = (struct rs_packed){.live_count = 0};
+    else
+        add_hole(packed, class_of(size_bytes));
+}
+
+/* Returns the most bytes that the driver takes for them: every block has at least one
+ * allocation. */
+static size_t packed_bytes(const struct rs_packed *packed)
+{
+    return rs_min(rs_footprint_most(packed->live_bytes + packed->hole_bytes),
+                  packed->live_count * block_bytes);
+}
+
+/* True when the allocation is counted among the small ones.  Under the mutex. */
+static bool is_packed(struct rs_account *device, size_t size_bytes)
+{
+    if (is_small(size_bytes) && !device->packed)
+        device->packed = calloc(1, sizeof(*device->packed));
+    return is_small(size_bytes) && device->packed;
+}
+
+bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
+                       struct rs_footprint_share *share)
+{
+    struct rs_packed after;
+    struct rs_amount amount;
+    bool taken;
+
+    RS_ASSERT(!account->device);
+    rs_mutex_lock(&account->mutex);
+    share->is_packed = is_packed(account, size_bytes);
+    share->charged_bytes = rs_footprint_most(size_bytes);
+    if (share->is_packed) {
+        after = *account->packed;
+        pack(&after, size_bytes);
+        RS_ASSERT(packed_bytes(&after) >= packed_bytes(account->packed));
+        share->charged_bytes = packed_bytes(&after) - packed_bytes(account->packed);
     }
+    amount = (struct rs_amount){size_bytes, share->charged_bytes, share->charged_bytes};
+    taken = take(account, amount, RS_MEMORY_DEVICE);
+    if (taken && share->is_packed)
+        *account->packed = after;
+    rs_mutex_unlock(&account->mutex);
+    return taken;
 }
 
-void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
-                       size_t from_bytes)
+size_t rs_footprint_unpack(struct rs_account *account, size_t size_bytes,
+                           const struct rs_footprint_share *share, bool refused)
 {
-    RS_ASSERT(!account->device); /* a device's: nothing is added to another */
-    atomic_fetch_add_explicit(&account->held_bytes[RS_MEMORY_DEVICE],
-                              to_held_bytes - from_held_bytes, memory_order_relaxed);
-    rs_account_recharge(account, from_bytes, to_held_bytes);
+    size_t less_bytes = share->charged_bytes;
+
+    rs_mutex_lock(&account->mutex);
+    if (share->is_packed) {
+        less_bytes = packed_bytes(account->packed);
+        unpack(account->packed, size_bytes);
+        less_bytes -= packed_bytes(account->packed);
+    }
+    settle(account, (struct rs_amount){size_bytes, less_bytes, refused ? share->charged_bytes : 0},
+           (struct rs_amount){0, 0, 0}, RS_MEMORY_DEVICE);
+    rs_mutex_unlock(&account->mutex);
+    return less_bytes;
 }
+
+/* ---- read without the mutex ---- */
 
 void rs_account_begin_return(struct rs_account *account, size_t bytes)
 {
-    struct rs_account *device = account && account->device ? account->device : account;
+    struct rs_account *device = DEVICE_OF(account);
 
     if (device)
         atomic_fetch_add(&device->returning_bytes, bytes);
@@ -301,19 +401,18 @@ void rs_account_end_return(struct rs_account *account, size_t bytes)
 
 uint64_t rs_account_releases(const struct rs_account *account)
 {
-    const struct rs_account *device = account && account->device ? account->device : account;
-    const struct rs_job_share *job;
+    const struct rs_account *device = DEVICE_OF(account);
+    const struct rs_job_share *job = device ? job_of(device) : NULL;
 
     if (!device)
         return 0;
-    job = job_of(device);
     return atomic_load_explicit(&device->releases, memory_order_acquire) +
            (job ? rs_job_share_releases(job) : 0) - own_releases;
 }
 
 void rs_account_freed(const struct rs_account *account, size_t bytes)
 {
-    const struct rs_account *device = account && account->device ? account->device : account;
+    const struct rs_account *device = DEVICE_OF(account);
     struct rs_job_share *job = device ? job_of(device) : NULL;
 
     if (RS_UNLIKELY(job))
@@ -322,7 +421,7 @@ void rs_account_freed(const struct rs_account *account, size_t bytes)
 
 size_t rs_account_limit(const struct rs_account *account)
 {
-    const struct rs_account *device = account->device ? account->device : account;
+    const struct rs_account *device = DEVICE_OF(account);
     size_t limit = atomic_load_explicit(&device->limit_bytes, memory_order_relaxed), others;
     const struct rs_job_share *job = job_of(device);
 
@@ -335,20 +434,25 @@ size_t rs_account_limit(const struct rs_account *account)
 
 size_t rs_account_most(const struct rs_account *account)
 {
-    const struct rs_account *device = account && account->device ? account->device : account;
+    const struct rs_account *device = DEVICE_OF(account);
     const struct rs_job_share *job = device ? job_of(device) : NULL;
     size_t limit = device ? atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) : 0;
 
     return rs_min(limit ? limit : SIZE_MAX, job ? job->limit_bytes : SIZE_MAX);
 }
 
+bool rs_account_has_limit(const struct rs_account *account)
+{
+    return rs_account_most(account) != SIZE_MAX;
+}
+
 /* Returns the device's limit and its charged bytes; SIZE_MAX and 0 without a limit. */
 static size_t limit_of(const struct rs_account *account, size_t *charged)
 {
-    const struct rs_account *device = account && account->device ? account->device : account;
+    const struct rs_account *device = DEVICE_OF(account);
     size_t limit = device ? rs_account_limit(device) : 0;
 
-    *charged = limit ? atomic_load_explicit(&device->charged_bytes, memory_order_relaxed) : 0;
+    *charged = limit ? rs_counter_get(&device->charged_bytes) : 0;
     return limit ? limit : SIZE_MAX;
 }
 
@@ -366,12 +470,16 @@ bool rs_account_has_room(const struct rs_account *account, size_t bytes)
     return charged <= limit && bytes <= limit - charged;
 }
 
-bool rs_account_has_limit(const struct rs_account *account)
+size_t rs_account_restart_peak(struct rs_account *device)
 {
-    const struct rs_account *device = account && account->device ? account->device : account;
+    size_t was;
 
-    return device &&
-           (atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) > 0 || job_of(device));
+    RS_ASSERT(!device->device);
+    rs_mutex_lock(&device->mutex);
+    was = atomic_exchange(&device->recent_peak_bytes, 0);
+    raise_peaks(device);
+    rs_mutex_unlock(&device->mutex);
+    return was;
 }
 
 size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories)
@@ -380,29 +488,11 @@ size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memor
 
     for (int memory = 0; account && memory < RS_MEMORIES; memory++)
         if (memories & 1u << memory)
-            held += atomic_load_explicit(&account->held_bytes[memory], memory_order_relaxed);
+            held += rs_counter_get(&account->held_bytes[memory]);
     return held;
 }
 
 size_t rs_account_held_bytes(const struct rs_account *account)
 {
     return rs_account_held_bytes_of(account, ~0u);
-}
-
-void rs_account_lose(struct rs_account *account)
-{
-    size_t charged = atomic_exchange_explicit(&account->charged_bytes, 0, memory_order_relaxed);
-
-    RS_ASSERT(has_sound_device(account));
-    for (int memory = 0; memory < RS_MEMORIES; memory++) {
-        size_t held =
-            atomic_exchange_explicit(&account->held_bytes[memory], 0, memory_order_relaxed);
-        if (account->device)
-            atomic_fetch_sub_explicit(&account->device->held_bytes[memory], held,
-                                      memory_order_relaxed);
-    }
-    if (account->device) {
-        change_charged(account->device, 0 - charged);
-        note_release(account->device);
-    }
 }

@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes that this process holds of one device, or that one context holds, counted beneath
  * every stack.  A leaf charges each byte here before it asks the driver, so a byte is counted
- * once whatever the stack looks like, and a limit is checked before the driver is asked. */
+ * once whatever the stack looks like, and a limit is checked before the driver is asked.
+ *
+ * A context's account is part of its device's, under the device's mutex.  All numbers are plain
+ * ones that change under it; those that are read without it are atomic.  No function waits for the
+ * driver; one that takes may wait for the job's lock.
+ *
+ * What an allocation really takes: the driver cuts requests of up to 1 MiB from shared blocks of
+ * 2 MiB, and gives larger requests whole blocks (MEASURED.md).  A thousand requests of one byte
+ * must not be charged as a thousand bytes, nor as a thousand blocks, so shared blocks are counted
+ * by address, once per context: on a driver where contexts share them, each is charged. */
 #pragma once
 
+#include "base/hash_table.h"
+#include "base/lock.h"
+#include "driver/cuda.h"
 #include "shared/job_limit.h"
 
 #include <stdatomic.h>
@@ -19,25 +31,25 @@ enum rs_memory {
     RS_MEMORIES
 };
 
-/* The account of a device (`device` is NULL), or of a context.  Fields marked [device] are used in
- * a device's account only. */
+/* The account of a device (`device` is NULL), or of a context, which uses the first fields alone.
+ */
 struct rs_account {
-    struct rs_account *device; /* of a context's account: the device's, which counts it too */
+    struct rs_account *device;   /* of a context's account: the device's, which counts it too */
+    struct rs_hash_table blocks; /* small allocations in each shared block, by address / 2 MiB */
     _Atomic size_t held_bytes[RS_MEMORIES]; /* now taken from the driver, as requested */
     _Atomic size_t charged_bytes;           /* device and managed memory, in the driver's own units
                                                where they are known: the limit applies to it */
-    _Atomic size_t asked_bytes;             /* part of charged_bytes: the driver has not answered */
-    _Atomic size_t peak_charged_bytes;      /* largest charged_bytes that the driver has granted */
-    _Atomic size_t recent_peak_bytes;       /* [device] the same since rs_account_restart_peak */
-    _Atomic size_t limit_bytes;             /* [device] 0: no limit */
-    _Atomic size_t peak_bytes;              /* largest held_bytes of device memory */
-    /* Calls that the driver granted or is about to; calls that gave back; requests over the limit,
-     * which a device's account counts. */
-    _Atomic uint64_t driver_allocations, driver_frees, refusals;
-    _Atomic uint64_t releases;          /* [device] grows when bytes are no longer charged */
-    _Atomic size_t returning_bytes;     /* [device] rs_account_begin_return */
-    _Atomic(struct rs_job_share *) job; /* [device] its job's; NULL: no job has a limit */
-    struct rs_footprint_packed *packed; /* [device] footprint.c's, never freed */
+
+    struct rs_mutex mutex;
+    _Atomic size_t limit_bytes;         /* 0: no limit */
+    _Atomic size_t asked_bytes;         /* part of charged_bytes: the driver has not answered */
+    _Atomic size_t peak_charged_bytes;  /* largest charged_bytes that the driver has granted */
+    _Atomic size_t recent_peak_bytes;   /* the same since rs_account_restart_peak */
+    _Atomic size_t returning_bytes;     /* rs_account_begin_return */
+    _Atomic uint64_t refusals;          /* requests over the limit */
+    _Atomic uint64_t releases;          /* grows when bytes are no longer charged */
+    _Atomic(struct rs_job_share *) job; /* its job's; NULL: no job has a limit */
+    struct rs_packed *packed; /* small allocations whose addresses are not known; never freed */
 };
 
 /* The state in which a request was made that may be refused.  Memory that other threads released
@@ -49,83 +61,103 @@ struct rs_refusal {
     enum rs_memory memory; /* the kind that is asked for */
 };
 
-/* How one request that may have to wait for other processes of the job was answered; zero at first.
- */
-struct rs_account_wait {
-    struct rs_job_contest contest;
-    bool is_contested; /* the latest try */
+/* An empty account: of a context of `device`, or, where that is NULL, of a device. */
+void rs_account_begin(struct rs_account *account, struct rs_account *device);
+
+/* Charges charge_bytes for a request of `bytes` that the driver is about to be asked for.  Returns
+ * false, with nothing counted, when that would exceed the device's limit, or its job's; the driver
+ * must not be asked then.  Otherwise rs_account_settle must follow with the driver's answer; until
+ * then no peak rises, as the driver may refuse.  A NULL account counts nothing and returns true.
+ * Thread safe, like all functions here. */
+bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                     enum rs_memory memory);
+
+/* What an account has counted for a holder of memory. */
+struct rs_amount {
+    size_t held_bytes, charged_bytes;
+    size_t asked_bytes; /* charged by rs_account_take, and not answered yet */
 };
 
-/* Charges bytes that the driver is about to be asked for.  Returns false, with nothing counted,
- * when they would exceed the device's limit, or its job's; the driver must not be asked then.
- * Otherwise rs_account_taken or rs_account_untake must follow with the driver's answer; until then
- * no peak rises, as the driver may refuse.  While the answer depends on requests of other processes
- * of the job it waits, 20 ms at most, with nothing counted: no lock may be held.  A NULL account
- * counts nothing and returns true.  Thread safe, like all functions here. */
-bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory);
+/* What is counted for a holder goes from one amount to another.  The driver has the say: no limit
+ * is checked. */
+void rs_account_settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
+                       enum rs_memory memory);
 
-/* Charges as rs_account_take does, where the driver takes charge_bytes of the device for a
- * request of `bytes`. */
-bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                        enum rs_memory memory);
+/* The driver granted what rs_account_take charged: peaks rise. */
+static inline void rs_account_taken(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                                    enum rs_memory memory)
+{
+    rs_account_settle(account, (struct rs_amount){bytes, charge_bytes, charge_bytes},
+                      (struct rs_amount){bytes, charge_bytes, 0}, memory);
+}
 
-/* Charges as rs_account_take_as does, but never waits: for callers that hold a lock.  These leave
- * it and try again while rs_account_wait says so. */
-bool rs_account_try_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                       enum rs_memory memory, struct rs_account_wait *wait);
+/* The driver refused it. */
+static inline void rs_account_untake(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                                     enum rs_memory memory)
+{
+    rs_account_settle(account, (struct rs_amount){bytes, charge_bytes, charge_bytes},
+                      (struct rs_amount){0, 0, 0}, memory);
+}
 
-/* True after a nap, when the latest try was refused because of requests of other processes that may
- * be refused themselves.  False when the request is refused. */
-bool rs_account_wait(struct rs_account *account, struct rs_account_wait *wait);
+/* The driver has it back. */
+static inline void rs_account_give(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                                   enum rs_memory memory)
+{
+    rs_account_settle(account, (struct rs_amount){bytes, charge_bytes, 0},
+                      (struct rs_amount){0, 0, 0}, memory);
+}
 
-/* The driver granted a request that was charged as charge_bytes: peaks rise. */
-void rs_account_taken(struct rs_account *account, size_t charge_bytes, enum rs_memory memory);
+/* A context is gone with all that it held: takes its bytes off the account and its device's. */
+void rs_account_lose(struct rs_account *account);
 
-/* Counts one driver call that gave back `bytes`, charged as the same number. */
-void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory);
+/* ---- what an allocation really takes ---- */
 
-/* Counts as rs_account_give does, for `bytes` that were charged as charge_bytes. */
-void rs_account_give_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                        enum rs_memory memory);
+/* Returns the most bytes that the driver may take for a request: size_bytes rounded up to 2 MiB.
+ * They are charged before the driver is asked. */
+size_t rs_footprint_most(size_t size_bytes);
 
-/* Counts as rs_account_give_as does, for `count` driver calls that gave back `bytes` in all. */
-void rs_account_give_many(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                          uint64_t count, enum rs_memory memory);
+/* The driver granted, at `address`, a request that was charged as the most that it may take:
+ * corrects the charge to *charged_bytes, and peaks rise.  Returns false, with the account
+ * unchanged, when out of host memory. */
+bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
+                         enum rs_memory memory, size_t *charged_bytes);
 
-/* Charge and release memory that grows and shrinks inside the driver's own calls: no driver call
- * is counted, and no answer follows, so peaks rise at once.  rs_account_try_grow returns false,
- * with nothing counted, as rs_account_try_as does. */
-bool rs_account_try_grow(struct rs_account *account, size_t bytes, enum rs_memory memory,
-                         struct rs_account_wait *wait);
-void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory);
-
-/* The driver refused a request that rs_account_take, or rs_account_take_as, charged. */
-void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory);
-void rs_account_untake_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+/* The allocation is about to go back to the driver.  Returns the bytes charged for it, which
+ * rs_account_give takes once the driver has it.  Needs no host memory. */
+size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
                           enum rs_memory memory);
 
-/* Changes a charge from from_bytes to to_bytes.  The driver has taken them already, so no limit
- * is checked. */
-void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t to_bytes);
+/* How an allocation without a known address is counted. */
+struct rs_footprint_share {
+    size_t charged_bytes; /* by how much the charge grew when it was taken */
+    bool is_packed;       /* it shares driver blocks with other small allocations */
+};
 
-/* Follows the size of a driver's pool, which the driver changes by itself: held bytes go from
- * from_held_bytes to to_held_bytes, and the charge from from_bytes to to_held_bytes.  `account`
- * is a device's. */
-void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
-                       size_t from_bytes);
+/* Charges device memory whose address the driver does not tell (arrays), before the driver is
+ * asked.  Small allocations share blocks as closely as earlier frees leave room for.  Returns
+ * false, with nothing counted, as rs_account_take does. */
+bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
+                       struct rs_footprint_share *share);
+
+/* The driver has the memory back, or, `refused`, did not grant what rs_footprint_pack charged.
+ * Returns the bytes that are no longer charged, which may differ from those charged for it: other
+ * allocations came and went between. */
+size_t rs_footprint_unpack(struct rs_account *account, size_t size_bytes,
+                           const struct rs_footprint_share *share, bool refused);
+
+/* ---- read without the mutex; a NULL account is allowed where it says so ---- */
 
 /* Enclose the time in which bytes are on their way back to the driver: no resource counts them
- * as idle, but they are still charged.  A NULL account is allowed. */
+ * as idle, but they are still charged.  NULL is allowed. */
 void rs_account_begin_return(struct rs_account *account, size_t bytes);
 void rs_account_end_return(struct rs_account *account, size_t bytes);
 
 /* Returns a number that changes whenever another thread, or another process of the job, releases
  * charged bytes of the device.  A refusal counts only if the number is what it was before the
- * request.  0 for a NULL account. */
+ * request.  0 for NULL. */
 uint64_t rs_account_releases(const struct rs_account *account);
 
-/* The program has freed `bytes`: other processes of the job may ask for them.  A NULL account is
- * allowed. */
+/* The program has freed `bytes`: other processes of the job may ask for them.  NULL is allowed. */
 void rs_account_freed(const struct rs_account *account, size_t bytes);
 
 /* Returns the bytes that the device's limit leaves room for now; SIZE_MAX without a limit. */
@@ -139,23 +171,17 @@ bool rs_account_has_room(const struct rs_account *account, size_t bytes);
 size_t rs_account_limit(const struct rs_account *account);
 
 /* The most that this process may have charged of the device at any time: the smaller of its own
- * limit and its job's.  SIZE_MAX without either, and for a NULL account. */
+ * limit and its job's.  SIZE_MAX without either, and for NULL. */
 size_t rs_account_most(const struct rs_account *account);
+
+/* True when the device has a limit.  NULL is allowed. */
+bool rs_account_has_limit(const struct rs_account *account);
 
 /* Returns the largest charged_bytes that the driver has granted of the device since the last call,
  * now included, and restarts that peak at what is charged now; peak_charged_bytes stays. */
 size_t rs_account_restart_peak(struct rs_account *device);
 
-/* The same without a restart. */
-size_t rs_account_recent_peak(struct rs_account *device);
-
-/* True when the device has a limit. */
-bool rs_account_has_limit(const struct rs_account *account);
-
 /* Return the held bytes of all kinds of memory, and of those whose bits (1 << memory) are set in
  * `memories`. */
 size_t rs_account_held_bytes(const struct rs_account *account);
 size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories);
-
-/* A context is gone with all that it held: takes its bytes off the account and its device's. */
-void rs_account_lose(struct rs_account *account);

@@ -64,7 +64,6 @@ static void forked(void)
     X(introspect_peer)                                                                             \
     X(ipc_export)                                                                                  \
     X(ipc_import)                                                                                  \
-    X(ledger_footprint)                                                                            \
     X(report_live)                                                                                 \
     X(report_out_of_memory)                                                                        \
     X(report_publish)                                                                              \

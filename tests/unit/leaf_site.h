@@ -28,7 +28,8 @@ static inline void make(struct site *site, const struct rs_mr_descriptor *descri
     int error;
 
     memset(site, 0, sizeof(*site));
-    site->account.device = &site->device_account;
+    rs_account_begin(&site->device_account, NULL);
+    rs_account_begin(&site->account, &site->device_account);
     site->environment = (struct rs_environment){
         .context = CTX,
         .own_stream = &site->own_stream,

@@ -334,7 +334,7 @@ void start_device(bool has_fences)
     device.in_free = NULL;
     atomic_store(&submitted, 0);
     atomic_store(&completed, 0);
-    memset(&account, 0, sizeof(account));
+    rs_account_begin(&account, NULL);
     rs_driver = (struct rs_driver){
         .cuCtxGetCurrent = fake_get_current,
         .cuCtxPushCurrent_v2 = fake_push,

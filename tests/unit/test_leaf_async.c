@@ -337,25 +337,20 @@ TEST(unsupported_is_a_bad_setting)
 /* ---- in a job ---- */
 
 static struct rs_job_member *stopped; /* after it has announced a request */
-static struct rs_mr *used_in_nap;
 static unsigned naps;
 
 int __real_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 
-/* What another thread does meanwhile takes the leaf's lock.  In the third nap the stopped process's
- * request is refused. */
+/* In the third nap the stopped process's request is refused. */
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
-    if (used_in_nap) {
-        (void)rs_mr_idle_bytes(used_in_nap);
-        if (++naps == 3)
-            stopped->pending_bytes[0] = 0;
-    }
+    if (stopped && ++naps == 3)
+        stopped->pending_bytes[0] = 0;
     return __real_nanosleep(time, left);
 }
 
-TEST(a_growth_that_other_processes_contest_waits_without_the_lock)
+TEST(a_growth_that_other_processes_contest_waits)
 {
     static struct rs_job_limit job;
     struct rs_job_share share = {.job = &job, .limit_bytes = 512 * MIB};
@@ -368,11 +363,10 @@ TEST(a_growth_that_other_processes_contest_waits_without_the_lock)
     make(&site, &rs_mr_descriptor_async, NULL);
     atomic_store(&site.device_account.job, &share);
     stopped->pending_bytes[0] = 512 * MIB;
-    used_in_nap = site.mr;
     clock_stands = true; /* the naps are short, on whatever machine */
     block = take(&site, MIB);
     clock_stands = false;
-    used_in_nap = NULL;
+    stopped = NULL;
     assert_int_equal(naps, 3);
     assert_int_equal(site.device_account.refusals, 0);
     assert_int_equal(share.member->pending_bytes[0], 0);

@@ -3,7 +3,6 @@
 #include "unit.h"
 
 #include "ledger/account.h"
-#include "ledger/footprint.h"
 #include "shared/job_limit.h"
 
 #include <pthread.h>
@@ -20,10 +19,16 @@ static struct rs_account device, first, second;
 static int setup(void **state)
 {
     (void)state;
-    device = (struct rs_account){.limit_bytes = 16 * MIB};
-    first = (struct rs_account){.device = &device};
-    second = (struct rs_account){.device = &device};
+    rs_account_begin(&device, NULL);
+    rs_account_begin(&first, &device);
+    rs_account_begin(&second, &device);
+    device.limit_bytes = 16 * MIB;
     return 0;
+}
+
+static bool take_footprint(struct rs_account *account, size_t size_bytes)
+{
+    return rs_account_take(account, size_bytes, rs_footprint_most(size_bytes), RS_MEMORY_DEVICE);
 }
 
 static void assert_charged(size_t device_bytes, size_t first_bytes, size_t second_bytes)
@@ -36,28 +41,28 @@ static void assert_charged(size_t device_bytes, size_t first_bytes, size_t secon
 static void give_footprint(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
                            enum rs_memory memory)
 {
-    rs_account_give_as(account, size_bytes,
-                       rs_footprint_leave(account, address, size_bytes, memory), memory);
+    rs_account_give(account, size_bytes, rs_footprint_leave(account, address, size_bytes, memory),
+                    memory);
 }
 
 TEST_WITH(setup, NULL, a_refusal_changes_nothing)
 {
     struct rs_account before;
 
-    assert_true(rs_account_take(&first, 10 * MIB, RS_MEMORY_DEVICE));
-    rs_account_taken(&first, 10 * MIB, RS_MEMORY_DEVICE);
+    assert_true(rs_account_take(&first, 10 * MIB, 10 * MIB, RS_MEMORY_DEVICE));
+    rs_account_taken(&first, 10 * MIB, 10 * MIB, RS_MEMORY_DEVICE);
     before = device;
-    assert_false(rs_account_take(&second, 7 * MIB, RS_MEMORY_DEVICE));
-    assert_false(rs_account_take(&second, SIZE_MAX, RS_MEMORY_MANAGED));
+    assert_false(rs_account_take(&second, 7 * MIB, 7 * MIB, RS_MEMORY_DEVICE));
+    assert_false(rs_account_take(&second, SIZE_MAX, SIZE_MAX, RS_MEMORY_MANAGED));
     assert_int_equal(device.refusals, 2);
     before.refusals = 2;
     assert_memory_equal(&before, &device, sizeof(before));
     assert_charged(10 * MIB, 10 * MIB, 0);
-    assert_true(rs_account_take(&second, 6 * MIB, RS_MEMORY_MANAGED));
-    rs_account_taken(&second, 6 * MIB, RS_MEMORY_MANAGED);
-    assert_false(rs_account_take(&second, 1, RS_MEMORY_DEVICE));
-    assert_true(rs_account_take(&second, 100 * MIB, RS_MEMORY_HOST)); /* of no device */
-    rs_account_give(&first, 10 * MIB, RS_MEMORY_DEVICE);
+    assert_true(rs_account_take(&second, 6 * MIB, 6 * MIB, RS_MEMORY_MANAGED));
+    rs_account_taken(&second, 6 * MIB, 6 * MIB, RS_MEMORY_MANAGED);
+    assert_false(rs_account_take(&second, 1, 1, RS_MEMORY_DEVICE));
+    assert_true(rs_account_take(&second, 100 * MIB, 100 * MIB, RS_MEMORY_HOST)); /* of no device */
+    rs_account_give(&first, 10 * MIB, 10 * MIB, RS_MEMORY_DEVICE);
     assert_charged(6 * MIB, 0, 6 * MIB);
     assert_int_equal(device.peak_charged_bytes, 16 * MIB);
 }
@@ -66,22 +71,21 @@ TEST_WITH(setup, NULL, a_refusal_changes_nothing)
 TEST_WITH(setup, NULL, a_peak_rises_when_the_driver_has_answered)
 {
     device.limit_bytes = 0;
-    assert_true(rs_account_take(&first, 4 * MIB, RS_MEMORY_DEVICE));
-    rs_account_taken(&first, 4 * MIB, RS_MEMORY_DEVICE);
-    assert_true(rs_account_take(&first, 100 * MIB, RS_MEMORY_DEVICE));
+    assert_true(rs_account_take(&first, 4 * MIB, 4 * MIB, RS_MEMORY_DEVICE));
+    rs_account_taken(&first, 4 * MIB, 4 * MIB, RS_MEMORY_DEVICE);
+    assert_true(rs_account_take(&first, 100 * MIB, 100 * MIB, RS_MEMORY_DEVICE));
     /* Meanwhile another is answered. */
-    assert_true(rs_account_take(&second, 2 * MIB, RS_MEMORY_DEVICE));
-    rs_account_taken(&second, 2 * MIB, RS_MEMORY_DEVICE);
-    rs_account_untake(&first, 100 * MIB, RS_MEMORY_DEVICE);
+    assert_true(rs_account_take(&second, 2 * MIB, 2 * MIB, RS_MEMORY_DEVICE));
+    rs_account_taken(&second, 2 * MIB, 2 * MIB, RS_MEMORY_DEVICE);
+    rs_account_untake(&first, 100 * MIB, 100 * MIB, RS_MEMORY_DEVICE);
     assert_int_equal(device.peak_charged_bytes, 6 * MIB);
-    assert_int_equal(device.peak_bytes, 6 * MIB);
     assert_int_equal(device.asked_bytes, 0);
 }
 
 static void *ask_in_vain(void *account)
 {
-    assert_true(rs_account_take(account, 10 * MIB, RS_MEMORY_DEVICE));
-    rs_account_untake(account, 10 * MIB, RS_MEMORY_DEVICE);
+    assert_true(rs_account_take(account, 10 * MIB, 10 * MIB, RS_MEMORY_DEVICE));
+    rs_account_untake(account, 10 * MIB, 10 * MIB, RS_MEMORY_DEVICE);
     return NULL;
 }
 
@@ -100,19 +104,18 @@ TEST_WITH(setup, NULL, releases_tell_what_other_threads_gave_back)
 
 TEST_WITH(setup, NULL, a_lost_context_gives_its_part_back)
 {
-    assert_true(rs_footprint_take(&first, 3 * MIB, RS_MEMORY_DEVICE));
-    assert_true(rs_footprint_take(&first, 100, RS_MEMORY_DEVICE));
+    assert_true(take_footprint(&first, 3 * MIB));
+    assert_true(take_footprint(&first, 100));
     assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE, &charged_bytes));
-    assert_true(rs_footprint_take(&second, 100, RS_MEMORY_DEVICE));
+    assert_true(take_footprint(&second, 100));
     assert_true(
         rs_footprint_settle(&second, 64 * MIB + 512, 100, RS_MEMORY_DEVICE, &charged_bytes));
     assert_charged(8 * MIB, 6 * MIB, 2 * MIB);
     rs_account_lose(&first);
-    rs_footprint_lose(&first);
     assert_charged(2 * MIB, 0, 2 * MIB);
     assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 100);
     /* The next context at the same place begins anew. */
-    assert_true(rs_footprint_take(&first, 100, RS_MEMORY_DEVICE));
+    assert_true(take_footprint(&first, 100));
     assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE, &charged_bytes));
     assert_charged(4 * MIB, 2 * MIB, 2 * MIB);
     give_footprint(&first, 64 * MIB, 100, RS_MEMORY_DEVICE);
@@ -124,18 +127,18 @@ TEST_WITH(setup, NULL, a_lost_context_gives_its_part_back)
 TEST_WITH(setup, NULL, small_allocations_share_blocks)
 {
     for (size_t i = 0; i < 1000; i++) {
-        assert_true(rs_footprint_take(&first, 1, RS_MEMORY_DEVICE));
+        assert_true(take_footprint(&first, 1));
         assert_true(
             rs_footprint_settle(&first, 32 * MIB + 512 * i, 1, RS_MEMORY_DEVICE, &charged_bytes));
         assert_charged(2 * MIB, 2 * MIB, 0);
     }
     for (size_t i = 0; i < 7; i++) {
-        assert_true(rs_footprint_take(&first, MIB, RS_MEMORY_DEVICE));
+        assert_true(take_footprint(&first, MIB));
         assert_true(
             rs_footprint_settle(&first, (34 + 2 * i) * MIB, MIB, RS_MEMORY_DEVICE, &charged_bytes));
     }
     assert_charged(16 * MIB, 16 * MIB, 0);
-    assert_false(rs_footprint_take(&first, 1, RS_MEMORY_DEVICE)); /* it may need a block */
+    assert_false(take_footprint(&first, 1)); /* it may need a block */
     for (size_t i = 0; i < 999; i++)
         give_footprint(&first, 32 * MIB + 512 * i, 1, RS_MEMORY_DEVICE);
     assert_charged(16 * MIB, 16 * MIB, 0);
@@ -149,7 +152,7 @@ TEST_WITH(setup, NULL, small_allocations_share_blocks)
 
 TEST_WITH(setup, NULL, a_small_allocation_may_lie_in_two_blocks)
 {
-    assert_true(rs_footprint_take(&first, MIB, RS_MEMORY_DEVICE));
+    assert_true(take_footprint(&first, MIB));
     assert_true(
         rs_footprint_settle(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE, &charged_bytes));
     assert_charged(4 * MIB, 4 * MIB, 0);
@@ -162,23 +165,23 @@ TEST_WITH(setup, NULL, large_allocations_are_whole_blocks)
     assert_int_equal(rs_footprint_most(1), 2 * MIB);
     assert_int_equal(rs_footprint_most(2 * MIB + 1), 4 * MIB);
     assert_int_equal(rs_footprint_most(SIZE_MAX), SIZE_MAX);
-    assert_true(rs_footprint_take(&first, 3 * MIB, RS_MEMORY_DEVICE));
+    assert_true(take_footprint(&first, 3 * MIB));
     assert_charged(4 * MIB, 4 * MIB, 0);
-    rs_footprint_untake(&first, 3 * MIB, RS_MEMORY_DEVICE);
+    rs_account_untake(&first, 3 * MIB, 4 * MIB, RS_MEMORY_DEVICE);
     assert_charged(0, 0, 0);
 }
 
 /* A pool of the driver's: charged for a growth that may be, then for what it is. */
 TEST_WITH(setup, NULL, what_the_driver_holds_is_followed)
 {
-    assert_true(rs_account_take_as(&device, 0, 6 * MIB, RS_MEMORY_DEVICE));
-    rs_account_follow(&device, 0, 10 * MIB, 6 * MIB);
-    rs_account_taken(&device, 6 * MIB, RS_MEMORY_DEVICE);
+    assert_true(rs_account_take(&device, 0, 6 * MIB, RS_MEMORY_DEVICE));
+    rs_account_settle(&device, (struct rs_amount){0, 6 * MIB, 6 * MIB},
+                      (struct rs_amount){10 * MIB, 10 * MIB, 0}, RS_MEMORY_DEVICE);
     assert_int_equal(device.charged_bytes, 10 * MIB);
     assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 10 * MIB);
     assert_true(rs_account_has_room(&first, 6 * MIB));
     assert_false(rs_account_has_room(&first, 6 * MIB + 1));
-    rs_account_follow(&device, 10 * MIB, 0, 10 * MIB);
+    rs_account_give(&device, 10 * MIB, 10 * MIB, RS_MEMORY_DEVICE);
     assert_int_equal(device.charged_bytes, 0);
     assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 0);
     assert_int_equal(device.peak_charged_bytes, 10 * MIB);
@@ -189,11 +192,11 @@ static void *take_and_give(void *account)
     size_t most = 0;
 
     for (int i = 0; i < 20000; i++) {
-        if (!rs_account_take(account, 3 * MIB, RS_MEMORY_DEVICE))
+        if (!rs_account_take(account, 3 * MIB, 3 * MIB, RS_MEMORY_DEVICE))
             continue;
-        rs_account_taken(account, 3 * MIB, RS_MEMORY_DEVICE);
+        rs_account_taken(account, 3 * MIB, 3 * MIB, RS_MEMORY_DEVICE);
         most = device.charged_bytes > most ? device.charged_bytes : most;
-        rs_account_give(account, 3 * MIB, RS_MEMORY_DEVICE);
+        rs_account_give(account, 3 * MIB, 3 * MIB, RS_MEMORY_DEVICE);
     }
     return (void *)most;
 }
@@ -221,17 +224,18 @@ TEST(small_arrays_share_blocks)
     static struct rs_account account;
     struct rs_footprint_share shares[COUNT], tiny;
 
+    rs_account_begin(&account, NULL);
     for (size_t i = 0; i < COUNT; i++) {
         assert_true(rs_footprint_pack(&account, BYTES, &shares[i]));
         assert_int_equal(account.charged_bytes, (i / 5 + 1) * 2 * MIB);
     }
-    assert_int_equal(rs_footprint_unpack(&account, BYTES, &shares[0]), 0); /* a hole, ... */
+    assert_int_equal(rs_footprint_unpack(&account, BYTES, &shares[0], false), 0); /* a hole, ... */
     assert_true(rs_footprint_pack(&account, 4096, &tiny));
     assert_int_equal(tiny.charged_bytes, 0); /* ... which a smaller one lies in */
     for (size_t i = 1; i < COUNT; i++)
-        (void)rs_footprint_unpack(&account, BYTES, &shares[i]);
+        (void)rs_footprint_unpack(&account, BYTES, &shares[i], false);
     assert_int_equal(account.charged_bytes, 2 * MIB); /* one is live */
-    (void)rs_footprint_unpack(&account, 4096, &tiny);
+    (void)rs_footprint_unpack(&account, 4096, &tiny, false);
     assert_int_equal(account.charged_bytes, 0);
     assert_int_equal(account.held_bytes[RS_MEMORY_DEVICE], 0);
 }
@@ -241,14 +245,15 @@ TEST(a_refused_array_leaves_others_their_block)
     static struct rs_account account;
     struct rs_footprint_share one, other;
 
+    rs_account_begin(&account, NULL);
     account.limit_bytes = 2 * MIB;
     assert_true(rs_footprint_pack(&account, 64 << 10, &one));
     assert_true(rs_footprint_pack(&account, 64 << 10, &other));
-    assert_int_equal(rs_footprint_unpack_refused(&account, 64 << 10, &one), 0);
+    assert_int_equal(rs_footprint_unpack(&account, 64 << 10, &one, true), 0);
     assert_int_equal(account.charged_bytes, 2 * MIB); /* the second is there */
     assert_false(rs_footprint_pack(&account, 2 * MIB, &one));
-    rs_account_taken(&account, other.charged_bytes, RS_MEMORY_DEVICE);
-    (void)rs_footprint_unpack(&account, 64 << 10, &other);
+    rs_account_taken(&account, 64 << 10, other.charged_bytes, RS_MEMORY_DEVICE);
+    (void)rs_footprint_unpack(&account, 64 << 10, &other, false);
     assert_int_equal(account.charged_bytes, 0);
     assert_int_equal(account.asked_bytes, 0);
     assert_true(rs_footprint_pack(&account, 2 * MIB, &one));
@@ -320,14 +325,15 @@ static void assert_nothing_is_counted(void)
 TEST_WITH(setup_job, end_job, a_request_that_others_contest_waits_with_nothing_counted)
 {
     on_nap = assert_nothing_is_counted;
-    assert_false(rs_account_take(&first, 8 * MIB, RS_MEMORY_DEVICE));
+    assert_false(rs_account_take(&first, 8 * MIB, 8 * MIB, RS_MEMORY_DEVICE));
     assert_true(naps > 0);
     assert_int_equal(device.refusals, 1);
     assert_int_equal(device.peak_charged_bytes, 0);
     assert_nothing_is_counted();
     naps = 0;
-    assert_false(rs_account_take(&first, 17 * MIB, RS_MEMORY_DEVICE)); /* whatever the others do */
-    assert_true(rs_account_take(&first, 4 * MIB, RS_MEMORY_DEVICE));
+    assert_false(
+        rs_account_take(&first, 17 * MIB, 17 * MIB, RS_MEMORY_DEVICE)); /* whatever the others do */
+    assert_true(rs_account_take(&first, 4 * MIB, 4 * MIB, RS_MEMORY_DEVICE));
     assert_int_equal(naps, 0);
     assert_int_equal(device.refusals, 2);
     assert_int_equal(share.member->pending_bytes[0], 0);
@@ -339,35 +345,9 @@ TEST_WITH(setup_job, end_job, what_the_own_limit_refuses_was_never_the_job_s)
     uint64_t releases = rs_job_share_releases(&share);
 
     device.limit_bytes = 2 * MIB;
-    assert_false(rs_account_take(&first, 4 * MIB, RS_MEMORY_DEVICE));
+    assert_false(rs_account_take(&first, 4 * MIB, 4 * MIB, RS_MEMORY_DEVICE));
     assert_nothing_is_counted();
     assert_int_equal(rs_job_share_releases(&share), releases);
     assert_int_equal(device.refusals, 1);
     assert_int_equal(naps, 0);
-}
-
-/* Takes the lock that a request must not hold in a nap; then the other member's request is refused.
- */
-static void pack_elsewhere(void)
-{
-    struct rs_account elsewhere = {.device = NULL};
-    struct rs_footprint_share small;
-
-    assert_true(rs_footprint_pack(&elsewhere, 1, &small));
-    (void)rs_footprint_unpack(&elsewhere, 1, &small);
-    free(elsewhere.packed);
-    if (naps == 3)
-        other->pending_bytes[0] = 0;
-}
-
-TEST_WITH(setup_job, end_job, a_contested_request_for_an_array_stops_no_other)
-{
-    struct rs_footprint_share large;
-
-    on_nap = pack_elsewhere;
-    assert_true(rs_footprint_pack(&device, 8 * MIB, &large));
-    assert_int_equal(naps, 3);
-    assert_int_equal(device.refusals, 0);
-    (void)rs_footprint_unpack(&device, 8 * MIB, &large);
-    assert_nothing_is_counted();
 }

@@ -473,13 +473,16 @@ TEST(spilled_managed_memory_need_not_count_against_a_limit)
         (struct rs_driver){.cuMemAllocManaged = allocate_managed, .cuMemFree_v2 = free_managed};
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(options); i++) {
         enum rs_memory memory = i == 0 ? RS_MEMORY_MANAGED : RS_MEMORY_HOST;
-        struct rs_account account = {.limit_bytes = 4 * MIB};
+        struct rs_account account;
         struct rs_environment environment = {.account = &account};
         struct rs_allocation small, large;
+        struct rs_mr *mr;
         int error;
-        struct rs_mr *mr = make_resource_at(&environment, &rs_mr_descriptor_managed, NULL,
-                                            OPTIONS(options[i]), &error);
 
+        rs_account_begin(&account, NULL);
+        account.limit_bytes = 4 * MIB;
+        mr = make_resource_at(&environment, &rs_mr_descriptor_managed, NULL, OPTIONS(options[i]),
+                              &error);
         assert_int_equal(rs_mr_allocate(mr, 3 * MIB, NULL, &small), CUDA_SUCCESS);
         assert_int_equal(account.held_bytes[memory], 3 * MIB);
         assert_int_equal(account.charged_bytes, i == 0 ? 4 * MIB : 0);

@@ -4,6 +4,7 @@
 #include "context/block_counts.h"
 #include "context/context.h"
 #include "context/count_levels.h"
+#include "context/limit.h"
 #include "context/phase.h"
 #include "ledger/account.h"
 
@@ -359,11 +360,10 @@ static struct rs_phase_memory charged_in(const char *name)
     return memory;
 }
 
-static bool grow(struct rs_account *account, size_t bytes)
+static void grow(struct rs_account *account, size_t bytes)
 {
-    struct rs_account_wait wait = {.is_contested = false};
-
-    return rs_account_try_grow(account, bytes, RS_MEMORY_DEVICE, &wait);
+    assert_true(rs_account_take(account, bytes, bytes, RS_MEMORY_DEVICE));
+    rs_account_taken(account, bytes, bytes, RS_MEMORY_DEVICE);
 }
 
 /* As the driver's own allocations are, where no stack serves. */
@@ -371,14 +371,15 @@ TEST(phases_have_what_is_charged_without_a_stack)
 {
     struct rs_account *account = rs_context_device_account(13);
 
-    assert_true(grow(account, 5000));
-    rs_account_shrink(account, 4000, RS_MEMORY_DEVICE);
+    rs_limit_begin();
+    grow(account, 5000);
+    rs_account_give(account, 4000, 4000, RS_MEMORY_DEVICE);
     push("charges");
-    assert_true(grow(account, 200));
-    rs_account_shrink(account, 200, RS_MEMORY_DEVICE);
+    grow(account, 200);
+    rs_account_give(account, 200, 200, RS_MEMORY_DEVICE);
     push("charges more");
-    assert_true(grow(account, 100));
-    rs_account_shrink(account, 100, RS_MEMORY_DEVICE);
+    grow(account, 100);
+    rs_account_give(account, 100, 100, RS_MEMORY_DEVICE);
     assert_int_equal(charged_in("charges more").peak_charged_bytes, 1100);
     pop();
     pop();
@@ -388,10 +389,10 @@ TEST(phases_have_what_is_charged_without_a_stack)
     assert_int_equal(atomic_load(&account->peak_charged_bytes), 5000);
     assert_int_equal(memory_of("charges", 13).peak_charged_bytes, 0); /* pinned */
     push("charged now");
-    assert_true(grow(account, 600));
+    grow(account, 600);
     push("inside");
     pop();
-    rs_account_shrink(account, 600, RS_MEMORY_DEVICE);
+    rs_account_give(account, 600, 600, RS_MEMORY_DEVICE);
     rs_phase_reset_peaks(RS_KIND_DEVICE, 13);
     assert_int_equal(charged_in("charges").peak_charged_bytes, 0);
     assert_int_equal(charged_in("charged now").peak_charged_bytes, 1000);

@@ -108,7 +108,7 @@ TEST(every_failing_call_is_survived)
     for (size_t i = 0; i < RS_ARRAY_LENGTH(errors); i++)
         for (uint64_t at = 1; at < calls; at++) {
             fake_vmm_install(GIB);
-            account = (struct rs_account){.device = NULL};
+            rs_account_begin(&account, NULL);
             fake_vmm.fail_at = at;
             fake_vmm.fail_with = errors[i].of_driver;
             use_everything(errors[i].expected);
@@ -165,7 +165,7 @@ TEST(every_missing_host_allocation_is_survived)
     rs_mr_destroy(make(GIB, NULL), false);
     do {
         fake_vmm_install(GIB);
-        account = (struct rs_account){.device = NULL};
+        rs_account_begin(&account, NULL);
         host_refused = 0;
         host_left = allowed++;
         use_with_little_host_memory();

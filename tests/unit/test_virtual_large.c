@@ -101,7 +101,7 @@ TEST(scattered_addresses_are_no_shortage_either)
 
     fake_vmm_install(GIB);
     environment = (struct rs_environment){.total_bytes = 16 * 2 * MIB, .frees_are_ready = true};
-    account = (struct rs_account){.device = NULL};
+    rs_account_begin(&account, NULL);
     environment.account = &account;
     {
         int error;

@@ -135,7 +135,8 @@ static size_t granularity_at(size_t total_bytes, size_t limit_bytes, size_t devi
 
     fake_vmm_install(GIB);
     fake_vmm.granularity_bytes = device_bytes;
-    account = (struct rs_account){.job = job_share};
+    rs_account_begin(&account, NULL);
+    account.job = job_share;
     atomic_store(&account.limit_bytes, limit_bytes);
     environment = (struct rs_environment){
         .total_bytes = total_bytes, .frees_are_ready = true, .account = &account};

@@ -23,7 +23,7 @@ static inline struct rs_mr *make(size_t capacity_bytes, const char *const *optio
     int error;
 
     fake_vmm_install(capacity_bytes);
-    account = (struct rs_account){.device = NULL};
+    rs_account_begin(&account, NULL);
     environment = (struct rs_environment){.total_bytes = 80 * GIB,
                                           .first_on_device = true,
                                           .frees_are_ready = true,

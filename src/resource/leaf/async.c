@@ -115,11 +115,11 @@ static void note_given(struct async *async, size_t size_bytes)
     rs_mutex_unlock(&async->leaf.lock);
 }
 
-/* Charges the most bytes by which a call may make the pool grow.  False at the limit.  It may wait
- * for other processes of the job, so the caller does not hold the lock. */
+/* Charges the most bytes by which a call may make the pool grow.  False at the limit. */
 static bool charge(struct async *async, size_t growth_bytes)
 {
-    if (!rs_account_take(async->leaf.environment->account, growth_bytes, memory_of(async)))
+    if (!rs_account_take(async->leaf.environment->account, growth_bytes, growth_bytes,
+                         memory_of(async)))
         return false;
     rs_mutex_lock(&async->leaf.lock);
     async->pending_bytes += growth_bytes;
@@ -127,11 +127,13 @@ static bool charge(struct async *async, size_t growth_bytes)
     return true;
 }
 
-/* Does what settle does, once. */
-static bool try_to_settle(struct async *async, size_t growth_bytes, bool may_grow,
-                          struct rs_account_wait *wait)
+/* Ends a call that was charged growth_bytes, or follows a change of the pool: charges the bytes
+ * that the pool has reserved.  False when it has grown by more than was charged without may_grow,
+ * or past the limit; the old charge stays then. */
+static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
 {
     struct rs_account *account = async->leaf.environment->account;
+    struct rs_amount from = {.asked_bytes = growth_bytes}, to = {.asked_bytes = 0};
     size_t reserved, charged, wanted;
     bool good = true;
 
@@ -141,26 +143,16 @@ static bool try_to_settle(struct async *async, size_t growth_bytes, bool may_gro
     async->pending_bytes -= growth_bytes;
     /* Bytes that other calls may still add are charged, and a part may be reserved by now. */
     wanted = rs_max(reserved, rs_min(charged, reserved + async->pending_bytes));
-    if (wanted > charged)
-        good = may_grow && rs_account_try_grow(account, wanted - charged, memory_of(async), wait);
-    else
-        rs_account_shrink(account, charged - wanted, memory_of(async));
-    rs_account_taken(account, growth_bytes, memory_of(async));
+    if (wanted > charged) {
+        good = may_grow &&
+               rs_account_take(account, wanted - charged, wanted - charged, memory_of(async));
+        from.asked_bytes += good ? wanted - charged : 0;
+    } else {
+        from.held_bytes = from.charged_bytes = charged - wanted;
+    }
+    rs_account_settle(account, from, to, memory_of(async));
     rs_detached_leaf_hold(&async->leaf, (good ? wanted : charged) - async->pending_bytes);
     rs_mutex_unlock(&async->leaf.lock);
-    return good;
-}
-
-/* Ends a call that was charged growth_bytes, or follows a change of the pool: charges the bytes
- * that the pool has reserved.  False when it has grown by more than was charged without may_grow,
- * or past the limit; the old charge stays then. */
-static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
-{
-    struct rs_account_wait wait = {.is_contested = false};
-    bool good = try_to_settle(async, growth_bytes, may_grow, &wait);
-
-    while (!good && rs_account_wait(async->leaf.environment->account, &wait))
-        good = try_to_settle(async, 0, may_grow, &wait);
     return good;
 }
 
@@ -246,7 +238,6 @@ static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_
 static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
-    struct rs_account *account = async->leaf.environment->account;
     uint64_t wait_ns;
     CUresult result;
 
@@ -267,10 +258,7 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
         trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
         (void)settle(async, 0, true);
     }
-    if (result != CUDA_SUCCESS)
-        rs_account_untake(account, 0,
-                          memory_of(async)); /* counts the call; settle has counted the bytes */
-    else if (growth_bytes > 0)
+    if (result == CUDA_SUCCESS && growth_bytes > 0)
         note_given(async, growth_bytes);
     return result;
 }
@@ -332,7 +320,6 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
     if (rs_mr_frees_at_once() || !leaf->environment->frees_are_ready)
         settle_own_stream(async, free_wait_ns);
     note_given(async, size_bytes);
-    rs_account_give(leaf->environment->account, 0, memory_of(async)); /* the bytes stay reserved */
     return CUDA_SUCCESS;
 }
 
@@ -363,7 +350,8 @@ static bool async_end(struct rs_detached_leaf *leaf)
     rs_capture_restore(mode);
     /* in any case, as the account ends with its context */
     rs_mutex_lock(&leaf->lock);
-    rs_account_shrink(leaf->environment->account, leaf->held_bytes, memory_of(async));
+    rs_account_give(leaf->environment->account, leaf->held_bytes, leaf->held_bytes,
+                    memory_of(async));
     rs_detached_leaf_hold(leaf, 0);
     rs_mutex_unlock(&leaf->lock);
     return result == CUDA_SUCCESS;

@@ -8,7 +8,7 @@
 #include "driver/driver.h"
 #include "driver/idle.h"
 #include "driver/own_stream.h"
-#include "ledger/footprint.h"
+#include "ledger/account.h"
 #include "resource/report.h"
 #include "resource/segment.h"
 #include "shared/published.h"
@@ -81,10 +81,9 @@ static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream st
     return in_order ? give_in_order(leaf, address, own_stream(leaf)) : give(leaf, address);
 }
 
-static void count_given(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes,
-                        uint64_t count)
+static void count_given(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes)
 {
-    rs_account_give_many(leaf->environment->account, size_bytes, charge_bytes, count, leaf->memory);
+    rs_account_give(leaf->environment->account, size_bytes, charge_bytes, leaf->memory);
     atomic_fetch_sub_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
 }
 
@@ -132,7 +131,7 @@ static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
     if (!settled)
         leave_unsettled(leaf, bytes, charge_bytes, count);
     else if (count > 0)
-        count_given(leaf, bytes, charge_bytes, count);
+        count_given(leaf, bytes, charge_bytes);
     rs_account_end_return(account, charge_bytes);
     return settled ? bytes : 0;
 }
@@ -155,7 +154,7 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     size_t charged_bytes;
     CUresult result;
 
-    if (!rs_footprint_take(account, size_bytes, memory))
+    if (!rs_account_take(account, size_bytes, rs_footprint_most(size_bytes), memory))
         return CUDA_ERROR_OUT_OF_MEMORY;
     mode = rs_capture_relax();
     result = rs_effort_result_of_driver(leaf->take(leaf->environment, size_bytes, address));
@@ -175,7 +174,7 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS)
-        rs_footprint_untake(account, size_bytes, memory);
+        rs_account_untake(account, size_bytes, rs_footprint_most(size_bytes), memory);
     return result;
 }
 
@@ -266,7 +265,7 @@ static CUresult deallocate(struct rs_leaf *leaf, const struct rs_allocation *all
                                       leaf->memory);
     atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
     if (settled)
-        count_given(leaf, size_bytes, charge_bytes, 1);
+        count_given(leaf, size_bytes, charge_bytes);
     else
         leave_unsettled(leaf, size_bytes, charge_bytes, 1);
     return CUDA_SUCCESS;

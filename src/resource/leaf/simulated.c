@@ -122,16 +122,17 @@ static struct part *place_part(struct simulated *simulated, size_t size_bytes)
 
 static struct part *allocate_locked(struct simulated *simulated, size_t size_bytes)
 {
+    struct rs_account *account = simulated->environment->account;
     enum rs_memory memory = simulated->base.descriptor->memory;
     struct part *part = NULL;
 
     if (size_bytes <= simulated->capacity_bytes - simulated->live_bytes &&
-        rs_account_take(simulated->environment->account, size_bytes, memory)) {
+        rs_account_take(account, size_bytes, size_bytes, memory)) {
         part = place_part(simulated, size_bytes);
         if (part)
-            rs_account_taken(simulated->environment->account, size_bytes, memory);
+            rs_account_taken(account, size_bytes, size_bytes, memory);
         else
-            rs_account_untake(simulated->environment->account, size_bytes, memory);
+            rs_account_untake(account, size_bytes, size_bytes, memory);
     }
     if (part) {
         simulated->live_bytes += size_bytes;
@@ -174,7 +175,8 @@ static CUresult simulated_deallocate(struct rs_mr *mr, const struct rs_allocatio
     RS_ASSERT(!part->is_free);
     simulated->live_bytes -= part->size_bytes;
     simulated->deallocations++;
-    rs_account_give(simulated->environment->account, part->size_bytes, mr->descriptor->memory);
+    rs_account_give(simulated->environment->account, part->size_bytes, part->size_bytes,
+                    mr->descriptor->memory);
     part->is_free = true;
     before = part->before;
     if (before && before->is_free) {
@@ -196,8 +198,8 @@ static void simulated_destroy(struct rs_mr *mr, bool memory_is_gone)
     struct simulated *simulated = simulated_of(mr);
 
     if (!memory_is_gone)
-        rs_account_shrink(simulated->environment->account, simulated->live_bytes,
-                          mr->descriptor->memory);
+        rs_account_give(simulated->environment->account, simulated->live_bytes,
+                        simulated->live_bytes, mr->descriptor->memory);
     rs_record_slab_destroy(&simulated->records);
     rs_mutex_destroy(&simulated->lock);
     free(simulated);

@@ -53,15 +53,15 @@ static CUresult take_once(struct rs_detached_leaf *leaf, size_t size_bytes, CUde
     void *memory;
 
     if (!round_size(size_bytes, &rounded_bytes) ||
-        !rs_account_take(account, size_bytes, RS_MEMORY_HOST))
+        !rs_account_take(account, size_bytes, 0, RS_MEMORY_HOST))
         return CUDA_ERROR_OUT_OF_MEMORY;
     memory = size_bytes >= LARGE_BYTES ? map_large(rounded_bytes)
                                        : aligned_alloc(RS_BLOCK_ALIGNMENT, rounded_bytes);
     if (!memory) {
-        rs_account_untake(account, size_bytes, RS_MEMORY_HOST);
+        rs_account_untake(account, size_bytes, 0, RS_MEMORY_HOST);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    rs_account_taken(account, size_bytes, RS_MEMORY_HOST);
+    rs_account_taken(account, size_bytes, 0, RS_MEMORY_HOST);
     *address = (CUdeviceptr)(uintptr_t)memory;
     return CUDA_SUCCESS;
 }
@@ -98,7 +98,7 @@ static CUresult system_give(struct rs_detached_leaf *leaf, CUdeviceptr address, 
         free(memory);
     else if (!round_size(size_bytes, &rounded_bytes) || munmap(memory, rounded_bytes) != 0)
         return CUDA_ERROR_UNKNOWN; /* the process has reached its limit of mappings */
-    rs_account_give(leaf->environment->account, size_bytes, RS_MEMORY_HOST);
+    rs_account_give(leaf->environment->account, size_bytes, 0, RS_MEMORY_HOST);
     return CUDA_SUCCESS;
 }
 

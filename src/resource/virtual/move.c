@@ -46,11 +46,11 @@ static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocati
     struct rs_account *account = vm->environment->account;
     CUresult result;
 
-    if (!rs_account_take(account, vm->granule_bytes, RS_MEMORY_DEVICE))
+    if (!rs_account_take(account, vm->granule_bytes, vm->granule_bytes, RS_MEMORY_DEVICE))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_driver.cuMemCreate(handle, vm->granule_bytes, &vm->properties, 0);
     if (result != CUDA_SUCCESS)
-        rs_account_untake(account, vm->granule_bytes, RS_MEMORY_DEVICE);
+        rs_account_untake(account, vm->granule_bytes, vm->granule_bytes, RS_MEMORY_DEVICE);
     return result;
 }
 
@@ -61,7 +61,7 @@ size_t rs_virtual_release_granules(const struct rs_virtual *vm, struct rs_accoun
 
     for (size_t i = 0; i < count; i++) {
         if (rs_driver.cuMemRelease(handles[i]) == CUDA_SUCCESS)
-            rs_account_give(account, vm->granule_bytes, RS_MEMORY_DEVICE);
+            rs_account_give(account, vm->granule_bytes, vm->granule_bytes, RS_MEMORY_DEVICE);
         else
             handles[kept++] = handles[i];
     }
@@ -218,7 +218,8 @@ static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *m
     asked_bytes = count * vm->granule_bytes;
     if (result != CUDA_SUCCESS)
         count = rs_virtual_release_granules(vm, vm->environment->account, handles, count);
-    rs_account_taken(vm->environment->account, asked_bytes, RS_MEMORY_DEVICE);
+    rs_account_settle(vm->environment->account, (struct rs_amount){.asked_bytes = asked_bytes},
+                      (struct rs_amount){.asked_bytes = 0}, RS_MEMORY_DEVICE);
     move->created = count;
     move->handle_count += count;
     return result;

@@ -220,8 +220,8 @@ void fake_device_install(uint64_t lag_ns, size_t capacity_bytes)
     rs_driver.cuStreamDestroy_v2 = fake_stream_done;
     rs_driver.cuStreamQuery = fake_stream_done;
     rs_driver.cuStreamSynchronize = fake_stream_done;
-    account = (struct rs_account){.device = &device_account};
-    device_account = (struct rs_account){.limit_bytes = 0};
+    rs_account_begin(&device_account, NULL);
+    rs_account_begin(&account, &device_account);
     environment = (struct rs_environment){
         .context = CONTEXT,
         .sentinel = &sentinel,
