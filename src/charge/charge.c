@@ -3,20 +3,16 @@
 #include "charge/charge.h"
 
 #include "base/hash_table.h"
-#include "base/lock.h"
-#include "base/request.h"
 #include "charge/record.h"
 #include "context/exclusion.h"
-#include "ledger/account.h"
 #include "shim/wiring.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the four variables below */
-RS_RESET_IN_CHILD(charge_charge, lock);
-static struct rs_hash_table tables[RS_KEYS];
+struct rs_mutex rs_charge_lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
+RS_RESET_IN_CHILD(charge_charge, rs_charge_lock);
+static struct rs_hash_table tables[RS_KEYS]; /* these three under the lock */
 static size_t pending[RS_KEYS]; /* places that calls under way have reserved in each table */
 static struct rs_mapping *mappings;
 static _Atomic size_t entered; /* live records, read without the lock; at 0 no free looks further */
@@ -34,131 +30,113 @@ static enum rs_memory memory_of(const struct rs_charged *record)
     return record->path == RS_PATH_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
 }
 
-static struct rs_footprint_share share_of(const struct rs_charged *record)
-{
-    return (struct rs_footprint_share){record->charged_bytes, record->is_packed};
-}
-
-static void give(const struct rs_charged *record)
-{
-    const struct rs_footprint_share share = share_of(record);
-    struct rs_account *account = rs_limit_account(record->device);
-    size_t charged_bytes = record->charged_bytes;
-
-    if (record->pool) {
-        rs_charge_pool_freed(record->pool, record->size_bytes, record->charged_bytes);
-        return;
-    }
-    if (record->path == RS_PATH_ARRAY) {
-        charged_bytes = rs_footprint_unpack(account, record->size_bytes, &share, false);
-    } else {
-        if (record->is_shared)
-            charged_bytes =
-                rs_footprint_leave(account, record->key, record->size_bytes, memory_of(record));
-        rs_account_give(account, record->size_bytes, charged_bytes, memory_of(record));
-    }
-    rs_limit_note_path(record->device, record->path, charged_bytes, 0);
-    rs_limit_note_unserved(record->device, record->size_bytes, 0);
-}
-
 static bool take(struct rs_charged *record)
 {
     struct rs_account *account = rs_limit_account(record->device);
-    struct rs_footprint_share share = {record->charged_bytes, false};
+    bool taken = record->path == RS_PATH_ARRAY
+                     ? rs_footprint_pack(account, record->size_bytes, &record->share)
+                     : rs_account_take(account, record->size_bytes, record->share.charged_bytes,
+                                       memory_of(record));
 
-    if (record->path == RS_PATH_ARRAY ? !rs_footprint_pack(account, record->size_bytes, &share)
-                                      : !rs_account_take(account, record->size_bytes,
-                                                         record->charged_bytes, memory_of(record)))
-        return false;
-    record->charged_bytes = share.charged_bytes;
-    record->is_packed = share.is_packed;
-    rs_limit_note_path(record->device, record->path, 0, record->charged_bytes);
-    return true;
+    if (taken)
+        rs_limit_note_path(record->device, record->path, 0, record->share.charged_bytes);
+    return taken;
 }
 
 /* The driver made the allocation. */
 static void settle(struct rs_charged *record, unsigned long long key)
 {
     struct rs_account *account = rs_limit_account(record->device);
-    size_t charged_bytes = record->charged_bytes;
+    size_t charged_bytes;
 
-    if (record->keys == RS_KEYS_ADDRESSES &&
-        rs_footprint_settle(account, key, record->size_bytes, memory_of(record), &charged_bytes)) {
-        rs_limit_note_path(record->device, record->path, record->charged_bytes, charged_bytes);
-        record->charged_bytes = charged_bytes;
-        record->is_shared = true;
-    } else {
-        rs_account_taken(account, record->size_bytes, record->charged_bytes, memory_of(record));
-    }
     rs_limit_note_unserved(record->device, 0, record->size_bytes);
+    record->is_shared =
+        record->keys == RS_KEYS_ADDRESSES &&
+        rs_footprint_settle(account, key, record->size_bytes, memory_of(record), &charged_bytes);
+    if (!record->is_shared) {
+        rs_account_taken(account, record->size_bytes, record->share.charged_bytes,
+                         memory_of(record));
+        return;
+    }
+    rs_limit_note_path(record->device, record->path, record->share.charged_bytes, charged_bytes);
+    record->share.charged_bytes = charged_bytes;
 }
 
-/* The driver made no allocation that a free could name. */
-static void untake(struct rs_charged *record)
+/* The driver has the memory back, or, `refused`, made no allocation that a free could name. */
+static void give(const struct rs_charged *record, bool refused)
 {
     struct rs_account *account = rs_limit_account(record->device);
-    const struct rs_footprint_share share = share_of(record);
-    size_t charged_bytes = record->charged_bytes;
+    size_t charged_bytes = record->share.charged_bytes;
 
+    if (record->pool) {
+        rs_charge_pool_freed(record->pool, record->size_bytes, charged_bytes);
+        return;
+    }
+    if (record->is_shared)
+        charged_bytes =
+            rs_footprint_leave(account, record->key, record->size_bytes, memory_of(record));
     if (record->path == RS_PATH_ARRAY)
-        charged_bytes = rs_footprint_unpack(account, record->size_bytes, &share, true);
+        charged_bytes = rs_footprint_unpack(account, record->size_bytes, &record->share, refused);
+    else if (refused)
+        rs_account_untake(account, record->size_bytes, charged_bytes, memory_of(record));
     else
-        rs_account_untake(account, record->size_bytes, record->charged_bytes, memory_of(record));
+        rs_account_give(account, record->size_bytes, charged_bytes, memory_of(record));
     rs_limit_note_path(record->device, record->path, charged_bytes, 0);
+    if (!refused)
+        rs_limit_note_unserved(record->device, record->size_bytes, 0);
 }
+
+/* ---- the tables; under the lock ---- */
 
 struct rs_charged *rs_charged_reserve(enum rs_charge_keys keys)
 {
-    struct rs_charged *record = calloc(1, sizeof(*record));
-    bool reserved;
+    struct rs_charged *record = NULL;
 
+    if (rs_hash_reserve(&tables[keys], pending[keys] + 1))
+        record = calloc(1, sizeof(*record));
     if (!record)
         return NULL;
-    rs_mutex_lock(&lock);
-    reserved = rs_hash_reserve(&tables[keys], pending[keys] + 1);
-    pending[keys] += reserved;
-    rs_mutex_unlock(&lock);
-    if (reserved) {
-        record->keys = keys;
-        return record;
-    }
-    free(record);
-    return NULL;
+    record->keys = keys;
+    pending[keys]++;
+    return record;
 }
 
 void rs_charged_drop(struct rs_charged *record)
 {
-    rs_mutex_lock(&lock);
     pending[record->keys]--;
-    rs_mutex_unlock(&lock);
     free(record);
 }
 
-/* Under the lock: frees the record of memory without a handle, a mapping or a call under way. */
+/* Frees the record of memory without a handle, a mapping or a call under way. */
 static void drop_unused(struct rs_charged *memory)
 {
     if (memory->handles || memory->mappings || memory->calls)
         return;
-    give(memory);
+    give(memory, false);
     free(memory);
     atomic_fetch_sub(&entered, 1);
 }
 
-void rs_charged_enter(struct rs_charged *record, unsigned long long key)
+/* At a place that is reserved. */
+static void put(struct rs_charged *record)
 {
-    struct rs_charged *old;
+    struct rs_charged *old = rs_hash_take(&tables[record->keys], record->key);
 
-    record->key = key;
-    rs_mutex_lock(&lock);
-    pending[record->keys]--;
-    atomic_fetch_add(&entered, 1);
-    old = rs_hash_take(&tables[record->keys], key);        /* freed by a call without a hook */
-    (void)rs_hash_put(&tables[record->keys], key, record); /* reserved */
-    if (old) {
+    (void)rs_hash_put(&tables[record->keys], record->key, record);
+    if (old && old != record) { /* freed by a call without a hook */
         old->handles = 0;
         drop_unused(old);
     }
-    rs_mutex_unlock(&lock);
+}
+
+void rs_charged_enter(struct rs_charged *record, unsigned long long key)
+{
+    RS_ASSERT_HELD(&rs_charge_lock);
+    pending[record->keys]--;
+    atomic_fetch_add(&entered, 1);
+    record->handles = 1;
+    record->key = key;
+    put(record);
 }
 
 /* ---- allocations ---- */
@@ -174,7 +152,8 @@ static enum rs_charge_keys keys_of(enum rs_path path)
 static bool take_or_reclaim(struct rs_charged *record)
 {
     const struct rs_account *account = rs_limit_account(record->device);
-    struct rs_refusal refusal = {.size_bytes = record->charged_bytes, .memory = memory_of(record)};
+    struct rs_refusal refusal = {.size_bytes = record->share.charged_bytes,
+                                 .memory = memory_of(record)};
 
     do {
         refusal.releases = rs_account_releases(account);
@@ -184,43 +163,35 @@ static bool take_or_reclaim(struct rs_charged *record)
     return false;
 }
 
-static bool begin(struct rs_charge *charge, const struct rs_charge_owner *owner, enum rs_path path,
-                  size_t size_bytes)
+bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
+                     enum rs_path path, size_t size_bytes)
 {
     struct rs_charged *record;
 
+    *charge = (struct rs_charge){.record = NULL};
     if (!rs_limit_account(owner->device))
         return true;
     rs_limit_resolve(owner->device);
     rs_context_publish_stacks();
+    rs_mutex_lock(&rs_charge_lock);
     record = rs_charged_reserve(keys_of(path));
+    rs_mutex_unlock(&rs_charge_lock);
     if (!record)
         return false;
     record->path = path;
     record->device = owner->device;
     record->context = owner->context;
     record->size_bytes = size_bytes;
-    record->charged_bytes = rs_footprint_most(size_bytes);
+    record->share.charged_bytes = rs_footprint_most(size_bytes);
     if (!take_or_reclaim(record)) {
+        rs_mutex_lock(&rs_charge_lock);
         rs_charged_drop(record);
+        rs_mutex_unlock(&rs_charge_lock);
         return false;
     }
     charge->record = record;
     charge->releases = rs_account_releases(rs_limit_account(owner->device));
     return true;
-}
-
-bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
-                     enum rs_path path, size_t size_bytes)
-{
-    bool begun;
-
-    *charge = (struct rs_charge){.record = NULL};
-    rs_request_begin();
-    begun = begin(charge, owner, path, size_bytes);
-    if (!begun)
-        rs_request_end();
-    return begun;
 }
 
 bool rs_charge_again(struct rs_charge *charge, CUresult result)
@@ -231,7 +202,7 @@ bool rs_charge_again(struct rs_charge *charge, CUresult result)
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !record)
         return false;
     refusal = (struct rs_refusal){rs_footprint_most(record->size_bytes), charge->releases,
-                                  record->charged_bytes, memory_of(record)};
+                                  record->share.charged_bytes, memory_of(record)};
     charge->releases = rs_account_releases(rs_limit_account(record->device));
     return rs_wiring.reclaim(record->device, &refusal, true);
 }
@@ -240,50 +211,69 @@ CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long 
 {
     struct rs_charged *record = charge->record;
 
-    rs_request_end();
     if (!record)
         return result;
+    rs_mutex_lock(&rs_charge_lock);
     if (result == CUDA_SUCCESS && key != 0) { /* without a key no free could name it */
-        record->handles = 1;
         settle(record, key);
         rs_charged_enter(record, key);
-        return result;
+    } else {
+        give(record, true);
+        rs_charged_drop(record);
     }
-    untake(record);
-    rs_charged_drop(record);
+    rs_mutex_unlock(&rs_charge_lock);
     return result;
 }
 
-void rs_charge_free_begin(struct rs_charge *charge, enum rs_charge_keys keys,
-                          unsigned long long key)
+struct rs_charge rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
+                                      unsigned long long key)
 {
-    *charge = (struct rs_charge){.record = NULL};
-    if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
-        return;
-    rs_mutex_lock(&lock);
-    charge->record = rs_hash_take(&tables[keys], key);
-    pending[keys] += charge->record != NULL; /* where the record returns when the driver refuses */
-    rs_mutex_unlock(&lock);
+    struct rs_charge charge = {.record = NULL};
+    struct rs_charged *record;
+
+    if (!serving || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+        return charge;
+    rs_mutex_lock(&rs_charge_lock);
+    record = rs_hash_get(&tables[keys], key);
+    if (record) {
+        record->calls++;
+        if (--record->handles == 0) { /* its place is where it returns when the driver refuses */
+            (void)rs_hash_take(&tables[keys], key);
+            pending[keys]++;
+            charge.taken_out = true;
+        }
+    }
+    charge.record = record;
+    rs_mutex_unlock(&rs_charge_lock);
+    return charge;
 }
 
-void rs_charge_free_end(struct rs_charge *charge, CUresult result)
+/* One more handle; the first one enters the memory. */
+static void add_handle(struct rs_charged *memory)
 {
-    struct rs_charged *record = charge->record;
+    if (memory->handles++ == 0)
+        put(memory);
+}
+
+CUresult rs_charge_free_end(struct rs_charge charge, CUresult result)
+{
+    struct rs_charged *record = charge.record;
 
     if (!record)
-        return;
-    atomic_fetch_sub(&entered, 1);
-    if (result != CUDA_SUCCESS) {
-        rs_charged_enter(record, record->key);
-        return;
-    }
-    give(record);
-    rs_charged_drop(record);
+        return result;
+    rs_mutex_lock(&rs_charge_lock);
+    pending[record->keys] -= charge.taken_out;
+    if (result != CUDA_SUCCESS)
+        add_handle(record);
+    record->calls--;
+    drop_unused(record);
+    rs_mutex_unlock(&rs_charge_lock);
+    return result;
 }
 
 void rs_charge_forget(const struct rs_context *context)
 {
-    rs_mutex_lock(&lock);
+    rs_mutex_lock(&rs_charge_lock);
     for (int keys = 0; keys < RS_KEYS; keys++) {
         for (size_t slot = 0; slot < tables[keys].slot_count;) {
             struct rs_charged *record = rs_hash_at(&tables[keys], slot);
@@ -293,58 +283,14 @@ void rs_charge_forget(const struct rs_context *context)
             }
             (void)rs_hash_take(&tables[keys],
                                record->key); /* another record may move to this slot */
-            give(record);
-            free(record);
-            atomic_fetch_sub(&entered, 1);
+            record->handles = 0;
+            drop_unused(record);
         }
     }
-    rs_mutex_unlock(&lock);
+    rs_mutex_unlock(&rs_charge_lock);
 }
 
 /* ---- virtual memory ---- */
-
-void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHandle handle)
-{
-    struct rs_charged *memory;
-
-    *charge = (struct rs_charge){.record = NULL};
-    if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
-        return;
-    rs_mutex_lock(&lock);
-    memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
-    if (memory) {
-        memory->calls++;
-        if (--memory->handles == 0) { /* the driver may give the same handle to another thread */
-            (void)rs_hash_take(&tables[RS_KEYS_HANDLES], handle);
-            pending[RS_KEYS_HANDLES]++;
-            charge->taken_out = true;
-        }
-    }
-    charge->record = memory;
-    rs_mutex_unlock(&lock);
-}
-
-/* Counts one more handle, and enters the first.  Under the lock. */
-static void enter_handle(struct rs_charged *memory)
-{
-    if (memory->handles++ == 0)
-        (void)rs_hash_put(&tables[RS_KEYS_HANDLES], memory->key, memory);
-}
-
-void rs_charge_release_end(struct rs_charge *charge, CUresult result)
-{
-    struct rs_charged *memory = charge->record;
-
-    if (!memory)
-        return;
-    rs_mutex_lock(&lock);
-    pending[RS_KEYS_HANDLES] -= charge->taken_out;
-    if (result != CUDA_SUCCESS)
-        enter_handle(memory);
-    memory->calls--;
-    drop_unused(memory);
-    rs_mutex_unlock(&lock);
-}
 
 /* The memory that is mapped to the address.  Under the lock. */
 static struct rs_charged *mapped_at(CUdeviceptr address)
@@ -362,15 +308,15 @@ void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address
 
     if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
-    rs_mutex_lock(&lock);
+    rs_mutex_lock(&rs_charge_lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
     if (!memory && address)
         memory = mapped_at(address);
     if (memory && handle) {
         memory->key = handle;
-        enter_handle(memory);
+        add_handle(memory);
     }
-    rs_mutex_unlock(&lock);
+    rs_mutex_unlock(&rs_charge_lock);
 }
 
 bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_t size_bytes,
@@ -381,30 +327,26 @@ bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_
     *mapping = NULL;
     if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return true;
-    rs_mutex_lock(&lock);
+    *mapping = malloc(sizeof(**mapping));
+    rs_mutex_lock(&rs_charge_lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
-    if (memory)
-        memory->calls++;
-    rs_mutex_unlock(&lock);
-    if (!memory)
-        return true;
-    *mapping = calloc(1, sizeof(**mapping));
-    if (*mapping) {
+    if (memory && *mapping) {
         **mapping = (struct rs_mapping){address, size_bytes, memory, NULL};
-        return true;
+        memory->calls++;
     }
-    rs_mutex_lock(&lock);
-    memory->calls--;
-    drop_unused(memory);
-    rs_mutex_unlock(&lock);
-    return false;
+    rs_mutex_unlock(&rs_charge_lock);
+    if (memory)
+        return *mapping;
+    free(*mapping);
+    *mapping = NULL;
+    return true;
 }
 
 void rs_charge_map_end(struct rs_mapping *mapping, CUresult result)
 {
     if (!mapping)
         return;
-    rs_mutex_lock(&lock);
+    rs_mutex_lock(&rs_charge_lock);
     mapping->memory->calls--;
     if (result == CUDA_SUCCESS) {
         mapping->memory->mappings++;
@@ -414,7 +356,7 @@ void rs_charge_map_end(struct rs_mapping *mapping, CUresult result)
         drop_unused(mapping->memory);
         free(mapping);
     }
-    rs_mutex_unlock(&lock);
+    rs_mutex_unlock(&rs_charge_lock);
 }
 
 struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes)
@@ -424,7 +366,7 @@ struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes)
 
     if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return NULL;
-    rs_mutex_lock(&lock);
+    rs_mutex_lock(&rs_charge_lock);
     while (*link && covered < size_bytes) {
         struct rs_mapping *mapping = *link;
         if (mapping->address < address || mapping->address - address >= size_bytes) {
@@ -436,7 +378,7 @@ struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes)
         found = mapping;
         covered += mapping->size_bytes;
     }
-    rs_mutex_unlock(&lock);
+    rs_mutex_unlock(&rs_charge_lock);
     return found;
 }
 
@@ -446,7 +388,7 @@ void rs_charge_unmap_end(struct rs_mapping *found, CUresult result)
 
     if (!found)
         return;
-    rs_mutex_lock(&lock);
+    rs_mutex_lock(&rs_charge_lock);
     for (; found; found = next) {
         next = found->next;
         if (result != CUDA_SUCCESS) {
@@ -458,5 +400,5 @@ void rs_charge_unmap_end(struct rs_mapping *found, CUresult result)
         drop_unused(found->memory);
         free(found);
     }
-    rs_mutex_unlock(&lock);
+    rs_mutex_unlock(&rs_charge_lock);
 }

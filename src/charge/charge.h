@@ -43,9 +43,9 @@ enum rs_charge_keys {
     RS_KEYS
 };
 
-/* Charges size_bytes to the owner, and reclaims memory while the limit leaves no room.  False when
- * nothing more comes back, or host memory is out: then answer CUDA_ERROR_OUT_OF_MEMORY.  When true,
- * a request of the thread has begun, which rs_charge_end ends. */
+/* Inside a request (base/request.h), as all that follows up to rs_charge_end: charges size_bytes to
+ * the owner, and reclaims memory while the limit leaves no room.  False when nothing more comes
+ * back, or host memory is out: then answer CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                      enum rs_path path, size_t size_bytes);
 
@@ -57,22 +57,19 @@ bool rs_charge_again(struct rs_charge *charge, CUresult result);
  * the result to answer. */
 CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
 
-/* Around a free: begin takes the allocation out of its table before the driver may give the same
- * key to another thread; end counts the free, or enters the allocation again when the driver
- * refused. */
-void rs_charge_free_begin(struct rs_charge *charge, enum rs_charge_keys keys,
-                          unsigned long long key);
-void rs_charge_free_end(struct rs_charge *charge, CUresult result);
+/* Around a driver call that frees, or releases a handle: begin takes the allocation out of its
+ * table before the driver may give the same key to another thread; end counts the free, or enters
+ * the allocation again when the driver refused, and returns the driver's result.  `serving`: stacks
+ * serve in this process (config/mode.h). */
+struct rs_charge rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
+                                      unsigned long long key);
+CUresult rs_charge_free_end(struct rs_charge charge, CUresult result);
 
 /* A context is gone with its allocations.  Called with the contexts' lock held. */
 void rs_charge_forget(const struct rs_context *context);
 
 /* ---- virtual memory: the memory of a handle lives until all its handles are released and all its
  * mappings are gone ---- */
-
-/* Around cuMemRelease. */
-void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHandle handle);
-void rs_charge_release_end(struct rs_charge *charge, CUresult result);
 
 /* A handle got one more reference, by cuMemRetainAllocationHandle or by an import of an export of
  * this process.  `address` is mapped to its memory; 0: not known. */
@@ -104,10 +101,9 @@ struct rs_pool_charge {
     unsigned turn; /* how often the pool grew past the limit for this allocation; begins as 0 */
 };
 
-/* Charges the growth of `pool` (NULL: the current pool of the owner's device).  A default stream is
- * given by its own name, CU_STREAM_PER_THREAD, or NULL for the legacy one.  False: answer
- * CUDA_ERROR_OUT_OF_MEMORY.  When true, a request of the thread has begun, which
- * rs_charge_async_end ends. */
+/* Inside a request, too: charges the growth of `pool` (NULL: the current pool of the owner's
+ * device). A default stream is given by its own name, CU_STREAM_PER_THREAD, or NULL for the legacy
+ * one. False: answer CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
                            CUmemoryPool pool, CUstream stream, size_t size_bytes);
 
@@ -169,5 +165,5 @@ void rs_charge_leaving_in_vain(int device);
  * then to held_bytes (may be NULL).  Returns the bytes given back. */
 size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes);
 
-/* An allocation of a pool was freed (charge.c tells pool.c). */
+/* An allocation of a pool was freed (charge.c tells pool.c, under the lock of the records). */
 void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes);

@@ -2,22 +2,19 @@
 /* A stream-ordered allocation is charged for the most that its pool may grow by, until the driver
  * has said how much the pool holds after the allocation. */
 #include "base/arithmetic.h"
-#include "base/lock.h"
 #include "base/request.h"
-#include "charge/pool.h"
 #include "charge/record.h"
 #include "config/variables.h"
 #include "context/exclusion.h"
 #include "driver/driver.h"
-#include "ledger/account.h"
 #include "shim/wiring.h"
 
 #include <stdatomic.h>
 
 static struct {
-    _Atomic size_t unit;   /* bytes; a driver's pool grows by whole units; 0: none seen yet */
-    _Atomic size_t flying; /* bytes charged by calls under way for growths of pools */
-} growth[RS_DEVICES_MAX];
+    size_t unit;          /* bytes; a driver's pool grows by whole units; 0: none seen yet */
+    size_t flying;        /* bytes charged by calls under way for growths of pools */
+} growth[RS_DEVICES_MAX]; /* under the lock */
 
 enum {
     BLOCK_BYTES = 2 << 20, /* the least growth of a pool */
@@ -34,10 +31,10 @@ static bool is_capturing(CUstream stream)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* The most bytes that the pool may grow by for this request. */
+/* The most bytes that the pool may grow by for this request.  Under the lock. */
 static size_t most_growth(const struct rs_pool_charge *charge)
 {
-    size_t unit = rs_max(atomic_load(&growth[charge->device].unit), BLOCK_BYTES), whole;
+    size_t unit = rs_max(growth[charge->device].unit, BLOCK_BYTES), whole;
 
     return __builtin_add_overflow(charge->bytes, unit - 1, &whole) ? charge->bytes
                                                                    : whole / unit * unit;
@@ -53,14 +50,14 @@ static bool claim_once(struct rs_pool_charge *charge, bool *raced)
     uint64_t settled;
     bool claimed;
 
-    rs_mutex_lock(&rs_charge_pools_lock);
+    rs_mutex_lock(&rs_charge_lock);
     settled = pool->settled;
     held = pool->held_bytes;
-    rs_mutex_unlock(&rs_charge_pools_lock);
+    rs_mutex_unlock(&rs_charge_lock);
     *raced = false;
-    if (!rs_charge_pool_read(pool, true, &used) || !rs_round_up(used, BLOCK_BYTES, &used))
+    if (!rs_pool_read(pool, true, &used) || !rs_round_up(used, BLOCK_BYTES, &used))
         return false;
-    rs_mutex_lock(&rs_charge_pools_lock);
+    rs_mutex_lock(&rs_charge_lock);
     *raced = pool->settled != settled;
     claimed = !*raced && held >= used && held - used >= pool->claimed_bytes &&
               held - used - pool->claimed_bytes >= bytes;
@@ -69,22 +66,8 @@ static bool claim_once(struct rs_pool_charge *charge, bool *raced)
         charge->claimed = bytes;
         rs_account_begin_return(rs_limit_account(charge->device), bytes);
     }
-    rs_mutex_unlock(&rs_charge_pools_lock);
+    rs_mutex_unlock(&rs_charge_lock);
     return claimed;
-}
-
-static void end_claim(struct rs_pool_charge *charge)
-{
-    struct rs_pool_record *pool = charge->pool;
-    bool may_be_less;
-
-    rs_mutex_lock(&rs_charge_pools_lock);
-    pool->claimed_bytes -= charge->claimed;
-    may_be_less = pool->is_overcharged && !pool->claimed_bytes;
-    rs_mutex_unlock(&rs_charge_pools_lock);
-    if (may_be_less)
-        (void)rs_charge_pool_follow(pool, 0);
-    rs_account_end_return(rs_limit_account(charge->device), charge->claimed);
 }
 
 enum { CLAIMS_MAX = 8 };
@@ -100,13 +83,18 @@ static bool claim(struct rs_pool_charge *charge)
 
 static bool take(struct rs_pool_charge *charge)
 {
-    size_t bytes = most_growth(charge);
+    size_t bytes;
+    bool taken;
 
-    if (!rs_account_take(rs_limit_account(charge->device), 0, bytes, RS_MEMORY_DEVICE))
-        return false;
-    charge->charged = bytes;
-    atomic_fetch_add(&growth[charge->device].flying, bytes);
-    return true;
+    rs_mutex_lock(&rs_charge_lock);
+    bytes = most_growth(charge);
+    taken = rs_account_take(rs_limit_account(charge->device), 0, bytes, RS_MEMORY_DEVICE);
+    if (taken) {
+        charge->charged = bytes;
+        growth[charge->device].flying += bytes;
+    }
+    rs_mutex_unlock(&rs_charge_lock);
+    return taken;
 }
 
 /* Memory that other threads freed is read first; the pool's free memory serves next; then every
@@ -127,21 +115,25 @@ static bool make_room(struct rs_pool_charge *charge)
     return false;
 }
 
+/* Names the pool, and reserves the record of the allocation.  False when host memory is out.  A
+ * pool of host memory is not counted. */
 static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
 {
-    bool counted = true;
+    struct rs_pool_record *pool;
+    bool done;
 
-    rs_mutex_lock(&rs_charge_pools_lock);
-    charge->pool = rs_charge_pool_find_or_add(handle, charge->device);
-    if (charge->pool && charge->pool->host) {
-        charge->pool = NULL;
-        counted = false;
-    } else if (charge->pool) {
-        charge->device = charge->pool->device;
-        charge->pool->calls++;
+    rs_mutex_lock(&rs_charge_lock);
+    pool = rs_pool_find_or_add(handle, charge->device);
+    if (pool && !pool->host)
+        charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
+    done = pool && (pool->host || charge->record);
+    if (charge->record) {
+        charge->pool = pool;
+        charge->device = pool->device;
+        pool->calls++;
     }
-    rs_mutex_unlock(&rs_charge_pools_lock);
-    return charge->pool || !counted;
+    rs_mutex_unlock(&rs_charge_lock);
+    return done;
 }
 
 /* Charges for the allocation.  False when the limit leaves no room, or host memory is out. */
@@ -155,17 +147,17 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
     if (!charge->pool)
         return true;
     rs_limit_resolve(charge->device); /* the pool's device may not be the stream's */
-    charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
-    if (charge->record && make_room(charge))
+    if (make_room(charge))
         return true;
-    if (charge->record)
-        rs_charged_drop(charge->record);
-    rs_charge_pool_let_go(charge->pool);
+    rs_mutex_lock(&rs_charge_lock);
+    rs_charged_drop(charge->record);
+    rs_pool_let_go(charge->pool);
+    rs_mutex_unlock(&rs_charge_lock);
     return false;
 }
 
-static bool begin_async(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
-                        CUmemoryPool pool, CUstream stream, size_t size_bytes)
+bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
+                           CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
     CUstreamCaptureMode mode;
     bool begun = true;
@@ -184,18 +176,6 @@ static bool begin_async(struct rs_pool_charge *charge, const struct rs_charge_ow
                                  : begin(charge, pool);
     charge->releases = rs_account_releases(rs_limit_account(charge->device));
     rs_capture_restore(mode);
-    return begun;
-}
-
-bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
-                           CUmemoryPool pool, CUstream stream, size_t size_bytes)
-{
-    bool begun;
-
-    rs_request_begin();
-    begun = begin_async(charge, owner, pool, stream, size_bytes);
-    if (!begun)
-        rs_request_end();
     return begun;
 }
 
@@ -225,25 +205,24 @@ static size_t common_divisor(size_t first, size_t second)
  * several threads. */
 static void learn_unit(int device, size_t grown_bytes)
 {
-    size_t seen = atomic_load(&growth[device].unit), unit;
+    size_t seen = growth[device].unit;
+    size_t unit = seen || grown_bytes <= UNIT_MOST ? common_divisor(grown_bytes, seen) : seen;
 
-    do {
-        unit = seen || grown_bytes <= UNIT_MOST ? common_divisor(grown_bytes, seen) : seen;
-        if (unit == seen || unit % BLOCK_BYTES)
-            return;
-    } while (!atomic_compare_exchange_weak(&growth[device].unit, &seen, unit));
+    if (unit % BLOCK_BYTES == 0)
+        growth[device].unit = unit;
 }
 
 /* True when the pool grew past the limit, and by more than calls under way were charged for. */
-static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes, size_t flying_bytes)
+static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
-    size_t limit = rs_account_limit(account);
+    size_t flying = growth[charge->device].flying, limit;
 
     learn_unit(charge->device, grown_bytes);
-    if (grown_bytes <= flying_bytes)
+    if (grown_bytes <= flying)
         return false;
-    return limit && atomic_load(&account->charged_bytes) > limit + flying_bytes - charge->charged;
+    limit = rs_account_limit(account);
+    return limit && atomic_load(&account->charged_bytes) > limit + flying - charge->charged;
 }
 
 static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr address)
@@ -254,40 +233,51 @@ static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr addres
     record->device = charge->device;
     record->pool = charge->pool;
     record->size_bytes = charge->bytes;
-    record->charged_bytes = rs_footprint_most(charge->bytes);
-    rs_mutex_lock(&rs_charge_pools_lock);
-    charge->pool->live_bytes += record->charged_bytes;
+    record->share.charged_bytes = rs_footprint_most(charge->bytes);
+    charge->pool->live_bytes += record->share.charged_bytes;
     charge->pool->asked_bytes += record->size_bytes;
     charge->pool->count++;
-    rs_mutex_unlock(&rs_charge_pools_lock);
     rs_limit_note_stream_ordered(record->device, record->size_bytes, false);
     rs_charged_enter(record, address);
+}
+
+/* The calls' last claim on the pool's free memory is gone: the pool is charged for less again. */
+static void follow_less(struct rs_pool_record *pool)
+{
+    struct rs_pool_reading reading;
+
+    rs_mutex_unlock(&rs_charge_lock);
+    reading = rs_pool_begin_follow(pool);
+    rs_mutex_lock(&rs_charge_lock);
+    rs_pool_follow(pool, reading, 0);
 }
 
 bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdeviceptr address)
 {
     struct rs_pool_record *pool = charge->pool;
-    size_t before, after, flying;
+    struct rs_pool_reading reading;
+    size_t before;
     bool excess;
 
-    rs_request_end();
     if (!pool)
         return false;
-    flying = atomic_load(&growth[charge->device].flying);
-    before = rs_charge_pool_follow(
-        pool, charge->charged); /* the claim still stands: not charged for less */
-    after = pool->held_bytes;
-    excess = result == CUDA_SUCCESS && after > before && is_excess(charge, after - before, flying);
-    atomic_fetch_sub(&growth[charge->device].flying, charge->charged);
-    rs_account_settle(rs_limit_account(charge->device),
-                      (struct rs_amount){.asked_bytes = charge->charged},
-                      (struct rs_amount){.asked_bytes = 0}, RS_MEMORY_DEVICE);
+    reading = rs_pool_begin_follow(pool);
+    rs_mutex_lock(&rs_charge_lock);
+    before = pool->held_bytes;
+    rs_pool_follow(pool, reading, charge->charged); /* the claim stands: not charged for less */
+    excess = result == CUDA_SUCCESS && pool->held_bytes > before &&
+             is_excess(charge, pool->held_bytes - before);
+    growth[charge->device].flying -= charge->charged;
     if (result == CUDA_SUCCESS && !excess && address) /* without one no free could name it */
         enter_record(charge, address);
     else
         rs_charged_drop(charge->record);
-    end_claim(charge);
-    rs_charge_pool_let_go(pool);
+    pool->claimed_bytes -= charge->claimed;
+    if (pool->is_overcharged && !pool->claimed_bytes)
+        follow_less(pool);
+    rs_account_end_return(rs_limit_account(charge->device), charge->claimed);
+    rs_pool_let_go(pool);
+    rs_mutex_unlock(&rs_charge_lock);
     return excess;
 }
 
@@ -308,20 +298,24 @@ bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CU
 
 bool rs_charge_graph_node(int device, size_t size_bytes)
 {
-    struct rs_pool_record *pool;
     struct rs_account *account = rs_limit_account(device);
+    struct rs_pool_reading reading;
+    struct rs_pool_record *pool;
     struct rs_refusal refusal = {.size_bytes = size_bytes};
     bool has_room;
 
     if (!account || !rs_limit_follows())
         return true;
     rs_limit_resolve(device);
-    rs_mutex_lock(&rs_charge_pools_lock);
-    pool = rs_charge_pool_find_or_add(NULL, device); /* read from now on */
-    rs_mutex_unlock(&rs_charge_pools_lock);
+    rs_mutex_lock(&rs_charge_lock);
+    pool = rs_pool_find_or_add(NULL, device); /* read from now on */
+    rs_mutex_unlock(&rs_charge_lock);
     if (!pool)
         return false;
-    (void)rs_charge_pool_follow(pool, 0);
+    reading = rs_pool_begin_follow(pool);
+    rs_mutex_lock(&rs_charge_lock);
+    rs_pool_follow(pool, reading, 0);
+    rs_mutex_unlock(&rs_charge_lock);
     rs_request_begin();
     do {
         refusal.releases = rs_account_releases(account);

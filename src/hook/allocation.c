@@ -47,7 +47,8 @@ __attribute__((noinline)) static CUresult forward_allocate(CUdeviceptr *address,
     const struct linear arguments = {address, size_bytes, 0};
 
     note_forwarded(RS_KIND_DEVICE);
-    return rs_charged(&(struct rs_charged_request){RS_PATH_DRIVER, size_bytes, address,
+    return rs_charged(RS_NO_DEVICE,
+                      &(struct rs_charged_request){RS_PATH_DRIVER, size_bytes, address,
                                                    call_allocate, &arguments});
 }
 
@@ -96,17 +97,17 @@ static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_byte
         __builtin_mul_overflow(row_bytes, height, &request.size_bytes))
         request.size_bytes = 0; /* the driver's own error */
     if (!pitch_bytes || (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
-        return rs_charged_later(&request, undo_allocate);
-    return rs_charged(&request);
+        return rs_charged_later(RS_NO_DEVICE, &request, undo_allocate);
+    return rs_charged(RS_NO_DEVICE, &request);
 }
 
 __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool serving)
 {
-    struct rs_charge charge = rs_charged_free_begin(serving, RS_KEYS_ADDRESSES, address);
+    struct rs_charge charge = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
 
     if (serving && address)
         rs_publish_forwarded_free(RS_KIND_DEVICE);
-    return rs_charged_free_end(charge, RS_FORWARD(cuMemFree_v2, (address)));
+    return rs_charge_free_end(charge, RS_FORWARD(cuMemFree_v2, (address)));
 }
 
 RS_HOT static CUresult hook_cuMemFree_v2(CUdeviceptr address)
@@ -138,8 +139,8 @@ static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, 
         return result;
     note_forwarded(RS_KIND_MANAGED);
     return flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST
-               ? rs_charged(&request)
-               : rs_charged_later(&request, undo_allocate);
+               ? rs_charged(RS_NO_DEVICE, &request)
+               : rs_charged_later(RS_NO_DEVICE, &request, undo_allocate);
 }
 
 /* ---- pinned host memory ---- */

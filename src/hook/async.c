@@ -54,8 +54,8 @@ static CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 
     if (serving && rs_shim_free_async(address, named(stream, CU_STREAM_LEGACY), &result))
         return result;
-    charge = rs_charged_free_begin(serving, RS_KEYS_ADDRESSES, address);
-    return rs_charged_free_end(charge, RS_FORWARD(cuMemFreeAsync, (address, stream)));
+    charge = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
+    return rs_charge_free_end(charge, RS_FORWARD(cuMemFreeAsync, (address, stream)));
 }
 
 static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
@@ -66,6 +66,6 @@ static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 
     if (serving && rs_shim_free_async(address, named(stream, CU_STREAM_PER_THREAD), &result))
         return result;
-    charge = rs_charged_free_begin(serving, RS_KEYS_ADDRESSES, address);
-    return rs_charged_free_end(charge, RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream)));
+    charge = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
+    return rs_charge_free_end(charge, RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream)));
 }

@@ -16,26 +16,17 @@ static bool is_allowed(size_t size_bytes, bool *is_counted)
     return size_bytes == 0 || mode != RS_MODE_DENY;
 }
 
-bool rs_charged_owner_current(size_t size_bytes, struct rs_charge_owner *owner)
+bool rs_charged_owner(int device, size_t size_bytes, struct rs_charge_owner *owner)
 {
     struct rs_context *context = NULL;
     bool is_counted, allowed = is_allowed(size_bytes, &is_counted);
 
-    if (is_counted)
+    if (is_counted && device == RS_NO_DEVICE)
         context = rs_context_owner();
     /* Without a context the driver answers its own error, or a tool's callback calls inside a call
      * of the library. */
-    owner->device = context ? context->device : RS_NO_DEVICE;
+    owner->device = context ? context->device : is_counted ? device : RS_NO_DEVICE;
     owner->context = context;
-    return allowed;
-}
-
-bool rs_charged_owner_device(int device, size_t size_bytes, struct rs_charge_owner *owner)
-{
-    bool is_counted, allowed = is_allowed(size_bytes, &is_counted);
-
-    owner->device = is_counted ? device : RS_NO_DEVICE;
-    owner->context = NULL;
     return allowed;
 }
 
@@ -76,13 +67,8 @@ static CUresult call_made(const void *arguments)
     return CUDA_SUCCESS;
 }
 
-static CUresult charge_now(int device, const struct rs_charged_request *request)
-{
-    return device == RS_NO_DEVICE ? rs_charged(request) : rs_charged_on_device(device, request);
-}
-
-RS_COLD static CUresult charge_later(int device, const struct rs_charged_request *request,
-                                     CUresult (*undo)(unsigned long long key))
+RS_COLD CUresult rs_charged_later(int device, const struct rs_charged_request *request,
+                                  CUresult (*undo)(unsigned long long key))
 {
     struct rs_charged_request made = *request;
     CUresult result = rs_mode_now() == RS_MODE_DENY ? CUDA_ERROR_OUT_OF_MEMORY
@@ -90,27 +76,15 @@ RS_COLD static CUresult charge_later(int device, const struct rs_charged_request
     unsigned long long key;
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY) /* so it is a call like any other */
-        return charge_now(device, request);
+        return rs_charged(device, request);
     if (result != CUDA_SUCCESS || !request->key)
         return result;
     made.call = call_made;
     memcpy(&key, request->key, sizeof(key));
-    result = charge_now(device, &made);
+    result = rs_charged(device, &made);
     if (result != CUDA_SUCCESS)
         (void)undo(key);
     return result;
-}
-
-RS_COLD CUresult rs_charged_later(const struct rs_charged_request *request,
-                                  CUresult (*undo)(unsigned long long key))
-{
-    return charge_later(RS_NO_DEVICE, request, undo);
-}
-
-RS_COLD CUresult rs_charged_later_on_device(int device, const struct rs_charged_request *request,
-                                            CUresult (*undo)(unsigned long long key))
-{
-    return charge_later(device, request, undo);
 }
 
 RS_COLD CUresult rs_charged_refused(const struct rs_charge_owner *owner, enum rs_path path,

@@ -14,13 +14,11 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Finds the owner of size_bytes that the calling thread's context is about to take.  False when the
- * settings deny every allocation.  The mode is asked here, since a shim function that declined the
- * call may have found the settings bad on this device. */
-bool rs_charged_owner_current(size_t size_bytes, struct rs_charge_owner *owner);
-
-/* The same for memory of a device that outlives contexts. */
-bool rs_charged_owner_device(int device, size_t size_bytes, struct rs_charge_owner *owner);
+/* Finds the owner of size_bytes of memory that the calling thread's context is about to take, or,
+ * with a device's number in place of RS_NO_DEVICE, of memory of a device that outlives contexts.
+ * False when the settings deny every allocation.  The mode is asked here, since a shim function
+ * that declined the call may have found the settings bad on this device. */
+bool rs_charged_owner(int device, size_t size_bytes, struct rs_charge_owner *owner);
 
 /* The same for memory that an allocation on the stream takes. */
 bool rs_charged_owner_stream(CUstream stream, size_t size_bytes, struct rs_charge_owner *owner);
@@ -43,89 +41,44 @@ _Static_assert(sizeof(CUdeviceptr) == sizeof(unsigned long long) &&
                    sizeof(CUmemGenericAllocationHandle) == sizeof(unsigned long long),
                "every key of a charge has one size");
 
-/* Charges the owner's account, makes the call, makes it again after each out-of-memory error for
- * which memory was given back, and enters the allocation under its key. */
-RS_HOT_INLINE CUresult rs_charged_by(const struct rs_charge_owner *owner,
-                                     const struct rs_charged_request *request)
-{
-    unsigned long long key = 0;
-    struct rs_charge charge;
-    CUresult result;
-
-    if (!rs_charge_begin(&charge, owner, request->path, request->size_bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    do
-        result = request->call(request->arguments);
-    while (rs_charge_again(&charge, result));
-    if (result == CUDA_SUCCESS)
-        memcpy(&key, request->key, sizeof(key));
-    return rs_charge_end(&charge, result, key);
-}
-
 /* The program is about to be told that it is out of memory: the report (report/out_of_memory.h).
  * Returns the result.  Outside of the request. */
 RS_COLD CUresult rs_charged_refused(const struct rs_charge_owner *owner, enum rs_path path,
                                     size_t size_bytes);
 
-/* rs_charged_by for the current context, or for a device.  Finding the owner is part of the
- * request: the driver calls for it must not wait. */
-RS_HOT_INLINE CUresult rs_charged(const struct rs_charged_request *request)
+/* Charges the account of the owner (rs_charged_owner), makes the call, makes it again after each
+ * out-of-memory error for which memory was given back, and enters the allocation under its key.
+ * Finding the owner is part of the request: the driver calls for it must not wait. */
+RS_HOT_INLINE CUresult rs_charged(int device, const struct rs_charged_request *request)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    unsigned long long key = 0;
     struct rs_charge_owner owner;
+    struct rs_charge charge;
 
     if (RS_UNLIKELY(!request->key))
         return request->call(request->arguments); /* the driver's own error */
     rs_request_begin();
-    if (rs_charged_owner_current(request->size_bytes, &owner))
-        result = rs_charged_by(&owner, request);
+    if (rs_charged_owner(device, request->size_bytes, &owner) &&
+        rs_charge_begin(&charge, &owner, request->path, request->size_bytes)) {
+        do
+            result = request->call(request->arguments);
+        while (rs_charge_again(&charge, result));
+        if (result == CUDA_SUCCESS)
+            memcpy(&key, request->key, sizeof(key));
+        result = rs_charge_end(&charge, result, key);
+    }
     rs_request_end();
     if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY))
         return rs_charged_refused(&owner, request->path, request->size_bytes);
     return result;
 }
 
-RS_HOT_INLINE CUresult rs_charged_on_device(int device, const struct rs_charged_request *request)
-{
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    struct rs_charge_owner owner;
-
-    rs_request_begin();
-    if (rs_charged_owner_device(device, request->size_bytes, &owner))
-        result = rs_charged_by(&owner, request);
-    rs_request_end();
-    if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY))
-        return rs_charged_refused(&owner, request->path, request->size_bytes);
-    return result;
-}
-
-/* rs_charged, or on a device rs_charged_on_device, for a call that the driver will probably refuse
- * as invalid: under a limit, too, the program gets that error and not out-of-memory.  The driver is
- * asked before the account is charged; `undo` frees what it made all the same, where the limit
- * leaves no room for it. */
-RS_COLD CUresult rs_charged_later(const struct rs_charged_request *request,
+/* rs_charged for a call that the driver will probably refuse as invalid: under a limit, too, the
+ * program gets that error and not out-of-memory.  The driver is asked before the account is
+ * charged; `undo` frees what it made all the same, where the limit leaves no room for it. */
+RS_COLD CUresult rs_charged_later(int device, const struct rs_charged_request *request,
                                   CUresult (*undo)(unsigned long long key));
-RS_COLD CUresult rs_charged_later_on_device(int device, const struct rs_charged_request *request,
-                                            CUresult (*undo)(unsigned long long key));
-
-/* Around a driver call that frees: takes the allocation out of its table before the driver may give
- * the same key to another thread.  The end settles the charge and returns the driver's result.
- * `serving`: stacks serve in this process (config/mode.h). */
-static inline struct rs_charge rs_charged_free_begin(bool serving, enum rs_charge_keys keys,
-                                                     unsigned long long key)
-{
-    struct rs_charge charge = {.record = NULL};
-
-    if (serving)
-        rs_charge_free_begin(&charge, keys, key);
-    return charge;
-}
-
-static inline CUresult rs_charged_free_end(struct rs_charge charge, CUresult result)
-{
-    rs_charge_free_end(&charge, result);
-    return result;
-}
 
 /* The arguments of a stream-ordered allocation. */
 struct rs_charged_async {

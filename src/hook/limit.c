@@ -174,20 +174,15 @@ static CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t si
         prop->location.id < 0) /* memory of the host, or the driver's own error */
         return RS_AGAIN_HOST(size_bytes, call_create(&arguments));
     if (has_limit(prop->location.id) && is_odd_creation(&arguments))
-        return rs_charged_later_on_device(prop->location.id, &request, undo_create);
-    return rs_charged_on_device(prop->location.id, &request);
+        return rs_charged_later(prop->location.id, &request, undo_create);
+    return rs_charged(prop->location.id, &request);
 }
 
 static CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    struct rs_charge charge = {.record = NULL};
-    CUresult result;
+    struct rs_charge charge = rs_charge_free_begin(rs_mode_serving(), RS_KEYS_HANDLES, handle);
 
-    if (rs_mode_serving())
-        rs_charge_release_begin(&charge, handle);
-    result = RS_FORWARD(cuMemRelease, (handle));
-    rs_charge_release_end(&charge, result);
-    return result;
+    return rs_charge_free_end(charge, RS_FORWARD(cuMemRelease, (handle)));
 }
 
 static CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
@@ -266,8 +261,8 @@ static CUresult create_array(const struct rs_charged_request *request,
                              const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
                              CUresult (*undo)(unsigned long long array))
 {
-    return descriptor && !is_odd_array(descriptor) ? rs_charged(request)
-                                                   : rs_charged_later(request, undo);
+    return descriptor && !is_odd_array(descriptor) ? rs_charged(RS_NO_DEVICE, request)
+                                                   : rs_charged_later(RS_NO_DEVICE, request, undo);
 }
 
 struct array {
@@ -347,15 +342,15 @@ static CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array,
 static CUresult hook_cuArrayDestroy(CUarray array)
 {
     struct rs_charge charge =
-        rs_charged_free_begin(rs_mode_serving(), RS_KEYS_ARRAYS, (uintptr_t)array);
+        rs_charge_free_begin(rs_mode_serving(), RS_KEYS_ARRAYS, (uintptr_t)array);
 
-    return rs_charged_free_end(charge, RS_FORWARD(cuArrayDestroy, (array)));
+    return rs_charge_free_end(charge, RS_FORWARD(cuArrayDestroy, (array)));
 }
 
 static CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
     struct rs_charge charge =
-        rs_charged_free_begin(rs_mode_serving(), RS_KEYS_ARRAYS, (uintptr_t)array);
+        rs_charge_free_begin(rs_mode_serving(), RS_KEYS_ARRAYS, (uintptr_t)array);
 
-    return rs_charged_free_end(charge, RS_FORWARD(cuMipmappedArrayDestroy, (array)));
+    return rs_charge_free_end(charge, RS_FORWARD(cuMipmappedArrayDestroy, (array)));
 }

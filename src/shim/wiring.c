@@ -53,7 +53,6 @@ static void forked(void)
 /* The locks of the whole process (RS_RESET_IN_CHILD). */
 #define LOCKS(X)                                                                                   \
     X(charge_charge)                                                                               \
-    X(charge_pool)                                                                                 \
     X(calls_done)                                                                                  \
     X(holds_done)                                                                                  \
     X(context_peak_watch)                                                                          \
