@@ -19,8 +19,6 @@
 
 enum { PLACES_MAX = 1 << 16, ADDRESS_BYTES = 20, ASKED_AT_ONCE = 1024 };
 
-extern char **environ;
-
 struct object {
     struct object *next;
     char path[PATH_MAX]; /* as this process can open it */

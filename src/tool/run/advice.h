@@ -3,7 +3,7 @@
 #pragma once
 
 /* Keeps what the page of a process that is gone gives reason to advise; of at most 8 processes. */
-void run_advice_look(int process, const void *page);
+void run_advice_look(int process, const void *file);
 
 void run_advice_say(void);
 
