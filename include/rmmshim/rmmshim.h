@@ -257,11 +257,11 @@ RMMSHIM_API int rmmshim_prefetch(const void *address, size_t bytes, int device, 
 
 /** Writes the counters of all devices now, in the form of the report at exit (RMM_STATISTICS, which
  * need not be set; the counters of the resources that it adds to a stack are missing then). where:
- * "text:PATH", "json:PATH" or "prom:PATH", which replaces the file's contents; NULL or "text" is
- * stderr.  PATH may hold %p and the like, as in RMM_STATISTICS, and must not be the path of an
- * output that this process still has open.  Where nothing was allocated no report is written.  The
- * call waits for reports of other threads; an allocation waits for it only while the counters of
- * its own resource are read.
+ * "text:PATH", "json:PATH", "prom:PATH" or "prom-all:PATH", which replaces the file's contents;
+ * NULL or "text" is stderr.  PATH may hold %p and the like, as in RMM_STATISTICS, and must not be
+ * the path of an output that this process still has open.  Where nothing was allocated no report is
+ * written.  The call waits for reports of other threads; an allocation waits for it only while the
+ * counters of its own resource are read.
  *
  * -EINVAL: where cannot be parsed; rmmshim_last_error() names the place.  Or the negative errno of
  * opening or writing the file, which is also one line on stderr. */

@@ -30,8 +30,8 @@ static bool check_path(const struct rs_source *source, const char *path,
     return false;
 }
 
-static const char *const format_words[] = {"0",  "no",   "off",  "false", "1",    "yes",
-                                           "on", "true", "text", "json",  "prom", NULL};
+static const char *const format_words[] = {"0",    "no",   "off",  "false", "1",        "yes", "on",
+                                           "true", "text", "json", "prom",  "prom-all", NULL};
 
 bool rs_config_is_report(const char *text)
 {
@@ -49,16 +49,17 @@ static bool read_format(const struct rs_source *source, bool prometheus,
                         struct rs_diagnostics *diagnostics)
 {
     static const enum rs_statistics_format formats[] = {
-        RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE,      RS_STATISTICS_NONE,
-        RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,      RS_STATISTICS_TEXT,
-        RS_STATISTICS_TEXT, RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS};
+        RS_STATISTICS_NONE, RS_STATISTICS_NONE,       RS_STATISTICS_NONE,
+        RS_STATISTICS_NONE, RS_STATISTICS_TEXT,       RS_STATISTICS_TEXT,
+        RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,       RS_STATISTICS_TEXT,
+        RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS, RS_STATISTICS_PROMETHEUS_ALL};
     const char *text = source->text;
     size_t length = strcspn(text, ":");
     const char *colon = text[length] ? text + length : NULL;
 
     for (size_t i = 0; format_words[i]; i++) {
         if (strlen(format_words[i]) != length || strncasecmp(format_words[i], text, length) != 0 ||
-            (formats[i] == RS_STATISTICS_PROMETHEUS && !prometheus))
+            (formats[i] >= RS_STATISTICS_PROMETHEUS && !prometheus))
             continue;
         if (colon && check_path(source, colon + 1, diagnostics))
             *path = colon + 1;
@@ -87,7 +88,7 @@ enum rs_statistics_format rs_config_report(const struct rs_source *source, bool 
 
     if (!read_format(source, prometheus, &format, path, diagnostics))
         say_unknown_format(source, prometheus ? format_words + 8 : kinds,
-                           prometheus ? "1, text, text:PATH, json:PATH or prom:PATH"
+                           prometheus ? "1, text, text:PATH, json:PATH, prom:PATH or prom-all:PATH"
                                       : "1, text, text:PATH or json:PATH",
                            diagnostics);
     return format;

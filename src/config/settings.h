@@ -49,7 +49,8 @@ enum rs_statistics_format {
     RS_STATISTICS_NONE, /* no report */
     RS_STATISTICS_TEXT,
     RS_STATISTICS_JSON,
-    RS_STATISTICS_PROMETHEUS
+    RS_STATISTICS_PROMETHEUS,
+    RS_STATISTICS_PROMETHEUS_ALL, /* with each counter of each resource */
 };
 
 /* Groups of entry points that RMM_HOOKS switches on. */

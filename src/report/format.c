@@ -6,6 +6,7 @@
 #include "context/phase.h"
 #include "report/counter_help.h"
 #include "report/document.h"
+#include "report/usage.h"
 
 #include <string.h>
 
@@ -214,16 +215,41 @@ void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of)
 
 static struct rs_document document; /* one is written at a time */
 
+/* What a user reads of each kind and device, and with `has_counters` all counters. */
+static void fill_metrics(struct rs_node *process, const struct rs_report_subject *of,
+                         bool has_counters)
+{
+    struct rs_node *devices;
+
+    rs_node_text(process, "program", of->program)->is_label = true;
+    devices = rs_node_list(process, "devices");
+    for (size_t i = 0; i < of->stack_count; i++) {
+        const struct rs_reported_stack *stack = &of->stacks[i];
+        struct rs_usage usage = rs_usage_of(&stack->report, of->counts(stack));
+        struct rs_node *node = rs_node_object(devices, NULL);
+        rs_node_count(node, "device", (uint64_t)stack->device)->is_label = true;
+        rs_node_word(node, "kind", rs_kind_names[stack->kind])->is_label = true;
+        rs_usage_put(node, &usage);
+        if (has_counters)
+            rs_report_fill_counters(node, &stack->report, false);
+    }
+}
+
 void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
                    const struct rs_report_subject *of)
 {
+    bool has_counters = format == RS_STATISTICS_PROMETHEUS_ALL;
+
     rs_document_begin(&document);
-    rs_report_fill(&document.root, of);
-    if (format == RS_STATISTICS_JSON)
-        rs_document_put_json(to, &document.root, false);
-    else if (format == RS_STATISTICS_PROMETHEUS)
+    if (has_counters || format == RS_STATISTICS_PROMETHEUS) {
+        fill_metrics(&document.root, of, has_counters);
         rs_document_put_metrics(to, &document.root);
-    else
-        rs_document_put_text(to, &document.root);
+    } else {
+        rs_report_fill(&document.root, of);
+        if (format == RS_STATISTICS_JSON)
+            rs_document_put_json(to, &document.root, false);
+        else
+            rs_document_put_text(to, &document.root);
+    }
     rs_document_release(&document);
 }

@@ -24,6 +24,8 @@ struct rs_report_subject {
     const struct rs_reported_stack *stacks;
     size_t stack_count;
     const char *(*expression)(const struct rs_reported_stack *stack);
+    /* What counts the program's own allocations (RS_PROGRAM), of the stack's kind and device. */
+    const struct rs_report *(*counts)(const struct rs_reported_stack *stack);
     /* Names of resources left out, as a thread held their lock at exit. */
     const char *const *left_out;
     size_t left_out_count;

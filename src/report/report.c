@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "config/mode.h"
 #include "config/readers.h"
+#include "context/block_counts.h"
+#include "context/limit.h"
 #include "report/format.h"
 #include "report/gather.h"
 #include "report/leaks.h"
@@ -33,6 +35,17 @@ static const char *expression_of(const struct rs_reported_stack *stack)
     return rs_gathered_expression(stack, text);
 }
 
+static const struct rs_report *counts_of(const struct rs_reported_stack *stack)
+{
+    static struct rs_report counts;
+
+    rs_report_clear(&counts);
+    rs_block_counts_report(stack->kind, stack->device, &counts);
+    if (stack->kind == RS_KIND_DEVICE)
+        rs_limit_report_refused(stack->device, &counts);
+    return &counts;
+}
+
 static void put_report(enum rs_statistics_format format)
 {
     const struct rs_locks_missed *missed = rs_locks_missed();
@@ -44,6 +57,7 @@ static void put_report(enum rs_statistics_format format)
                       .stacks = all.stacks,
                       .stack_count = all.count,
                       .expression = expression_of,
+                      .counts = counts_of,
                       .left_out = missed->names,
                       .left_out_count = missed->name_count,
                       .is_this_process = true,

@@ -37,7 +37,7 @@ void row_fill(struct row *row, int process, const struct identity *identity,
     row->device = stack->device;
     row->kind = stack->kind;
     row->device_bytes = from->device_total_bytes;
-    row->usage = usage_of(&stack->report);
+    row->usage = rs_usage_of(&stack->report, &stack->report);
     put_uuid(row->uuid, from->device_uuid);
     memcpy(row->expression, from->expression, sizeof(row->expression));
 }
@@ -64,7 +64,7 @@ struct rs_node *row_put(struct rs_node *list, const struct row *row)
     put_label(object, "kind", rs_kind_names[row->kind]);
     total = rs_node_bytes(object, "device_memory", row->device_bytes);
     total->metric = row->device_bytes ? &device_memory : NULL;
-    usage_put(object, &row->usage);
+    rs_usage_put(object, &row->usage);
     if (row->has_rates) {
         rs_node_count(object, "allocations_per_second", whole_number(row->allocations_per_second));
         rs_node_bytes(object, "bytes_per_second", whole_number(row->bytes_per_second));

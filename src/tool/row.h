@@ -3,10 +3,10 @@
 #pragma once
 
 #include "report/document.h"
+#include "report/usage.h"
 #include "tool/identity.h"
 #include "tool/process.h"
 #include "tool/publication.h"
-#include "tool/usage.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ struct row {
     char uuid[ROW_UUID_BYTES];          /* of the device; empty: not known */
     uint64_t device_bytes;              /* that the device has in all; 0: not known */
     enum rs_kind kind;
-    struct usage usage;
+    struct rs_usage usage;
     char expression[RS_EXPRESSION_TEXT_BYTES];
 
     bool has_rates; /* seen twice */

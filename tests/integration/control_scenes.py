@@ -577,7 +577,7 @@ def reports(folder):
     free(blocks[0])
     for _ in range(3):
         rmmshim.report("json:" + paths[1])
-    rmmshim.report("prom:" + paths[2])
+    rmmshim.report("prom-all:" + paths[2])
     rmmshim.report("text:" + paths[3])
     rmmshim.report("text")  # on stderr
     rmmshim.report(None)

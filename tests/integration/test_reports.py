@@ -101,7 +101,7 @@ class Reports(support.Test):
         os.symlink(support.program("outputs"), path)
         report = self.statistics(program=path)
         self.assertEqual(report["program"], 'od"d\\??\u00e9??')
-        with open(self.report("RMM_STATISTICS", "prom", program=path), encoding="utf-8") as file:
+        with open(self.report("RMM_STATISTICS", "prom-all", program=path), encoding="utf-8") as file:
             metrics = prometheus_text.read(file.read())
         labels = dict(next(iter(metrics["rmmshim_pool_held_bytes"].samples)))
         self.assertEqual(labels["program"], 'od\\"d\\\\??\u00e9??')
@@ -119,20 +119,28 @@ class Reports(support.Test):
     def test_prometheus(self):
         statistics = self.statistics()
         with open(self.report("RMM_STATISTICS", "prom"), encoding="utf-8") as file:
+            usual = prometheus_text.read(file.read())
+        with open(self.report("RMM_STATISTICS", "prom-all"), encoding="utf-8") as file:
             metrics = prometheus_text.read(file.read())
+        self.assertEqual({name: metric.samples.keys() for name, metric in usual.items()},
+                         {name: metrics[name].samples.keys() for name in usual})
+        self.assertLess(len(usual), 15)
+        key = (("device", "3"), ("kind", "device"), ("program", "outputs"))
+        self.assertEqual(usual["rmmshim_limit_bytes"].samples[key], 1 << 30)
+        for name in ("rmmshim_used_peak_bytes", "rmmshim_held_peak_bytes", "rmmshim_allocations_total"):
+            self.assertGreater(usual[name].samples[key], 0)
         for metric in metrics.values():
             for labels in metric.samples:
                 self.assertEqual([name for name, _ in labels], ["device", "kind", "program"], metric.name)
         counters = [counter for device in statistics["devices"] for counter in device["counters"]]
-        self.assertEqual(sum(len(metric.samples) for metric in metrics.values()), len(counters))
+        self.assertEqual(sum(len(metric.samples) for name, metric in metrics.items() if name not in usual), len(counters))
         self.assertEqual(metrics["rmmshim_pool_held_bytes"].type, "gauge")
         self.assertEqual(metrics["rmmshim_pool_growths_total"].type, "counter")
         self.assertEqual(metrics["rmmshim_statistics_bytes_total"].type, "counter")
         self.assertEqual(metrics["rmmshim_reuse_waited_seconds_total"].type, "counter")
         for metric in metrics.values():
             self.assertRegex(metric.help, r"^[A-Z].* .*\.$", metric.name)
-            self.assertNotRegex(metric.help, r"_|does not know", metric.name)
-        key = (("device", "3"), ("kind", "device"), ("program", "outputs"))
+            self.assertNotRegex(metric.help.replace("RMM_LIMIT", ""), r"_|does not know", metric.name)
         self.assertEqual(metrics["rmmshim_account_limit_bytes"].samples[key], 1 << 30)
 
     def text(self, **how):

@@ -81,7 +81,7 @@ class Reports(Run):
                     self.assertLessEqual(self.counters().keys(), expected.keys())
 
     def test_as_text_and_for_prometheus(self):
-        for form in ("1", "text:" + self.path("text"), "prom:" + self.path("prom")):
+        for form in ("1", "text:" + self.path("text"), "prom-all:" + self.path("prom")):
             with self.subTest(form):
                 result = self.under(["--pool-size", "64MiB", "--statistics", form] + PYTHON +
                                     [SCENES, "use:5", "end:SIGKILL"])

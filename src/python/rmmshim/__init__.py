@@ -415,7 +415,7 @@ def reset_peaks(device: int = 0, kind: str = "device") -> None:
 
 
 def report(where: Optional[str] = None) -> None:
-    """Writes the report of RMM_STATISTICS now: "text:PATH", "json:PATH" or "prom:PATH"; None: as text to stderr."""
+    """Writes the report of RMM_STATISTICS now: "text:PATH", "json:PATH", "prom:PATH" or "prom-all:PATH"; None: as text to stderr."""
     _call("report", None if where is None else where.encode())
 
 

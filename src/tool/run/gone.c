@@ -25,6 +25,16 @@ static const char *expression_of(const struct rs_reported_stack *stack)
     return publication_stack(being_written, stack)->expression;
 }
 
+static const struct rs_report *counts_of(const struct rs_reported_stack *stack)
+{
+    const struct publication *page = being_written;
+
+    for (size_t i = 0; i < page->count; i++)
+        if (page->stacks[i].kind == stack->kind && page->stacks[i].device == stack->device)
+            return &page->stacks[i].report;
+    return &stack->report;
+}
+
 /* The process may have had another root directory, or other mounts. */
 static bool is_elsewhere(const struct rs_publication *head, const struct stat *status)
 {
@@ -109,6 +119,7 @@ static void put_report(struct rs_page *page, const struct publication *of,
                           .stacks = stacks,
                           .stack_count = count,
                           .expression = expression_of,
+                          .counts = counts_of,
                       });
     for (size_t i = 0; i < count; i++)
         rs_report_release(&stacks[i].report);

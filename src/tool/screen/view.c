@@ -197,14 +197,15 @@ static int share_room(struct place places[PLACES], const struct watched *const *
         room -= wanted + between;
     }
     widen_program(places, rows, count, &room);
-    return chart ? (int)rs_min((size_t)(chart + (room > 0 ? room : 0)), WATCH_SAMPLES) : 0;
+    chart += chart && room > 0 ? room : 0;
+    return chart < WATCH_SAMPLES ? chart : WATCH_SAMPLES;
 }
 
 /* ---- lines ---- */
 
 static enum frame_style style_of(const struct place *place, const struct row *row)
 {
-    const struct usage *usage = &row->usage;
+    const struct rs_usage *usage = &row->usage;
 
     if (place->column == &column_refused && usage->refused > 0)
         return FRAME_ALARM;
@@ -253,7 +254,7 @@ static void put_titles(struct frame *frame, const struct place places[PLACES], i
 /* What a full column of the chart stands for: a limit, or all that there is. */
 static uint64_t whole_of(const struct row *row)
 {
-    uint64_t limit = usage_least_limit(&row->usage), all = row->device_bytes;
+    uint64_t limit = rs_usage_least_limit(&row->usage), all = row->device_bytes;
 
     if (row->kind == RS_KIND_PINNED)
         all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -316,10 +317,10 @@ static void put_summary(struct frame *frame, const struct view *view, const stru
 {
     char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], line[LINE_BYTES];
     size_t processes = watch_process_count(watch), unreadable = watch_unreadable(watch);
-    struct usage sum = {0};
+    struct rs_usage sum = {0};
 
     for (size_t i = 0; i < watch->device_count; i++)
-        usage_add(&sum, &watch->devices[i].row.usage);
+        rs_usage_add(&sum, &watch->devices[i].row.usage);
     put_time(frame, view);
     snprintf(line, sizeof(line), "  %zu process%s", processes, processes == 1 ? "" : "es");
     frame_put(frame, FRAME_PLAIN, line);

@@ -33,10 +33,10 @@ static void *grown(void *memory, size_t count, size_t bytes)
 
 /* ---- rows ---- */
 
-static void set_rates(struct watched *watched, const struct usage *before, uint64_t now_ns)
+static void set_rates(struct watched *watched, const struct rs_usage *before, uint64_t now_ns)
 {
     double seconds = (double)(now_ns - watched->counted_at_ns) / 1e9;
-    const struct usage *usage = &watched->row.usage;
+    const struct rs_usage *usage = &watched->row.usage;
 
     watched->row.has_rates = watched->samples > 0 && seconds > 0;
     if (!watched->row.has_rates)
@@ -65,7 +65,7 @@ static struct watched *row_like(struct watched_process *of, const struct row *ro
 static void take_row(void *data, const struct row *row)
 {
     struct watched *watched = row_like(data, row);
-    struct usage before = watched->row.usage;
+    struct rs_usage before = watched->row.usage;
     uint64_t now_ns = rs_clock_ns();
 
     watched->row = *row;
@@ -113,7 +113,7 @@ static void add_to_device(struct watched *device, const struct row *row)
     if (is_first)
         sum->usage = row->usage;
     else
-        usage_add(&sum->usage, &row->usage);
+        rs_usage_add(&sum->usage, &row->usage);
 }
 
 /* A device that nobody uses any more is forgotten. */

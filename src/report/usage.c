@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/usage.h"
+#include "report/usage.h"
 
 #include "base/arithmetic.h"
 #include "base/check.h"
@@ -52,43 +52,44 @@ static uint64_t held(const struct rs_report *report, const char *charged, const 
 
 /* What was served and what was not need not have been at their peaks together, and never were more
  * than was held and spilled. */
-static uint64_t used_peak(const struct rs_report *report, const struct usage *usage)
+static uint64_t used_peak(const struct rs_report *report, const struct rs_report *program,
+                          const struct rs_usage *usage)
 {
-    uint64_t served = rs_max(program_value(report, "peak"), program_value(report, "past_peak"));
+    uint64_t served = rs_max(program_value(program, "peak"), program_value(program, "past_peak"));
     uint64_t both = served + account_value(report, "unserved_peak");
 
     return rs_max(rs_max(usage->used, served),
                   rs_min(both, usage->held_peak + usage->spilled_peak));
 }
 
-struct usage usage_of(const struct rs_report *report)
+struct rs_usage rs_usage_of(const struct rs_report *report, const struct rs_report *program)
 {
-    uint64_t used = program_value(report, "live") + account_value(report, "unserved");
+    uint64_t used = program_value(program, "live") + account_value(report, "unserved");
     uint64_t spilled = rs_report_value(report, "fallback", "live_second", 0);
-    struct usage usage = {
+    struct rs_usage usage = {
         .used = used,
         .held = held(report, "charged", "held", used),
         .waiting = rs_report_value(report, "reuse", "quarantined", 0),
         .limit = account_value(report, "limit"),
         .job_limit = account_value(report, "job_limit"),
-        .refused = program_value(report, "refused"),
+        .refused = program_value(program, "refused"),
         .internal_refusals =
             account_value(report, "internal_refusals") + sum_of_leaves(report, "internal_refusals"),
-        .allocations = program_value(report, "allocations"),
-        .live_allocations = program_value(report, "live_allocations"),
-        .allocated = program_value(report, "total"),
+        .allocations = program_value(program, "allocations"),
+        .live_allocations = program_value(program, "live_allocations"),
+        .allocated = program_value(program, "total"),
         .spilled = spilled,
         .spilled_peak = rs_max(spilled, rs_report_value(report, "fallback", "live_second_peak", 0)),
     };
 
     usage.held_peak = rs_max(usage.held, held(report, "charged_peak", "held_peak", used));
-    usage.used_peak = used_peak(report, &usage);
+    usage.used_peak = used_peak(report, program, &usage);
     usage.cached = usage.held - rs_min(usage.held, usage.used - rs_min(usage.used, spilled));
     usage.cached -= rs_min(usage.cached, usage.waiting);
     return usage;
 }
 
-void usage_add(struct usage *to, const struct usage *from)
+void rs_usage_add(struct rs_usage *to, const struct rs_usage *from)
 {
     to->limit = to->limit && from->limit ? to->limit + from->limit : 0;
     to->job_limit = 0;
@@ -107,7 +108,7 @@ void usage_add(struct usage *to, const struct usage *from)
     to->spilled_peak += from->spilled_peak;
 }
 
-uint64_t usage_least_limit(const struct usage *usage)
+uint64_t rs_usage_least_limit(const struct rs_usage *usage)
 {
     return usage->limit && usage->job_limit ? rs_min(usage->limit, usage->job_limit)
                                             : rs_max(usage->limit, usage->job_limit);
@@ -117,23 +118,17 @@ uint64_t usage_least_limit(const struct usage *usage)
 
 static const struct field {
     const char *name;
-    size_t offset; /* in struct usage */
-    bool is_count;
-    bool may_be_none; /* where it is 0 there is no sample */
-    struct rs_metric metric;
+    size_t offset; /* in struct rs_usage */
+    enum rs_value value;
+    bool may_be_none;        /* where it is 0 there is no sample */
+    struct rs_metric metric; /* without a name: it is none */
 } fields[] = {
-#define BYTES(field, ...)                                                                          \
-    {                                                                                              \
-#field, offsetof(struct usage, field), .metric = { __VA_ARGS__ }                           \
-    }
-#define MAYBE(field, ...)                                                                          \
-    {                                                                                              \
-#field, offsetof(struct usage, field), .may_be_none = true, .metric = { __VA_ARGS__ }      \
-    }
-#define COUNT(field, ...)                                                                          \
-    {                                                                                              \
-#field, offsetof(struct usage, field), .is_count = true, .metric = { __VA_ARGS__ }         \
-    }
+/* clang-format off */
+#define BYTES(field, name, help) {#field, offsetof(struct rs_usage, field), RS_VALUE_BYTES, false, {name, help, false}}
+#define MAYBE(field, name, help) {#field, offsetof(struct rs_usage, field), RS_VALUE_BYTES, true, {name, help, false}}
+#define TOTAL(field, unit, name, help) \
+    {#field, offsetof(struct rs_usage, field), RS_VALUE_##unit, false, {name, help, true}}
+    /* clang-format on */
     BYTES(used, "rmmshim_used_bytes", "Memory that the program has, in bytes."),
     BYTES(used_peak, "rmmshim_used_peak_bytes", "The most that the program had at once, in bytes."),
     BYTES(held, "rmmshim_held_bytes",
@@ -151,24 +146,25 @@ static const struct field {
           "Memory that the program has and that did not fit into the device, in bytes."),
     BYTES(spilled_peak, "rmmshim_spilled_peak_bytes",
           "The most that did not fit into the device at once, in bytes."),
-    COUNT(refused, "rmmshim_refused_total", "Out-of-memory errors that the program received.",
-          true),
-    COUNT(internal_refusals, NULL, NULL),
-    COUNT(allocations, "rmmshim_allocations_total", "Allocations of the program.", true),
-    BYTES(allocated, "rmmshim_allocated_bytes_total",
-          "Memory that the program has allocated since it began, in bytes.", true),
+    TOTAL(refused, COUNT, "rmmshim_refused_total",
+          "Out-of-memory errors that the program received."),
+    TOTAL(internal_refusals, COUNT, NULL, NULL),
+    TOTAL(allocations, COUNT, "rmmshim_allocations_total", "Allocations of the program."),
+    TOTAL(allocated, BYTES, "rmmshim_allocated_bytes_total",
+          "Memory that the program has allocated since it began, in bytes."),
 #undef BYTES
 #undef MAYBE
-#undef COUNT
+#undef TOTAL
 };
 
-void usage_put(struct rs_node *object, const struct usage *usage)
+void rs_usage_put(struct rs_node *object, const struct rs_usage *usage)
 {
     for (size_t i = 0; i < RS_ARRAY_LENGTH(fields); i++) {
         const struct field *field = &fields[i];
         const uint64_t *number = (const void *)((const char *)usage + field->offset);
-        struct rs_node *node = field->is_count ? rs_node_count(object, field->name, *number)
-                                               : rs_node_bytes(object, field->name, *number);
+        struct rs_node *node = field->value == RS_VALUE_COUNT
+                                   ? rs_node_count(object, field->name, *number)
+                                   : rs_node_bytes(object, field->name, *number);
         if (field->metric.name && (*number || !field->may_be_none))
             node->metric = &field->metric;
     }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Bytes, unless it says otherwise. */
-struct usage {
+struct rs_usage {
     uint64_t used; /* what the program has allocated and not freed, as it asked for it, served or
                       not */
     uint64_t used_peak; /* an upper bound where not all was served */
@@ -25,14 +25,15 @@ struct usage {
     uint64_t spilled, spilled_peak;         /* used, in the second upstream of a `fallback` */
 };
 
-struct usage usage_of(const struct rs_report *report);
+/* `program` has the program's own counters (RS_PROGRAM), and may be the same report. */
+struct rs_usage rs_usage_of(const struct rs_report *report, const struct rs_report *program);
 
 /* Adds up two; a limit only where both have one, and a job's is not added.  The sum of peaks is the
  * most that the highest can have been. */
-void usage_add(struct usage *to, const struct usage *from);
+void rs_usage_add(struct rs_usage *to, const struct rs_usage *from);
 
 /* The limit that holds: the lower one; 0: none. */
-uint64_t usage_least_limit(const struct usage *usage);
+uint64_t rs_usage_least_limit(const struct rs_usage *usage);
 
 /* Adds the numbers to an object, as fields and as metrics. */
-void usage_put(struct rs_node *object, const struct usage *usage);
+void rs_usage_put(struct rs_node *object, const struct rs_usage *usage);
