@@ -168,7 +168,7 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
 {
     struct rs_charged *record;
 
-    *charge = (struct rs_charge){.record = NULL};
+    *charge = (struct rs_charge){.next = {.device = RS_NO_DEVICE}};
     if (!rs_limit_account(owner->device))
         return true;
     rs_limit_resolve(owner->device);
@@ -190,21 +190,21 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
         return false;
     }
     charge->record = record;
-    charge->releases = rs_account_releases(rs_limit_account(owner->device));
+    charge->next = (struct rs_charge_try){owner->device,
+                                          {rs_footprint_most(size_bytes),
+                                           rs_account_releases(rs_limit_account(owner->device)),
+                                           record->share.charged_bytes, memory_of(record)}};
     return true;
 }
 
-bool rs_charge_again(struct rs_charge *charge, CUresult result)
+bool rs_charge_again(struct rs_charge_try *next, CUresult result)
 {
-    const struct rs_charged *record = charge->record;
-    struct rs_refusal refusal;
+    const struct rs_refusal refusal = next->refusal;
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !record)
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || next->device < 0)
         return false;
-    refusal = (struct rs_refusal){rs_footprint_most(record->size_bytes), charge->releases,
-                                  record->share.charged_bytes, memory_of(record)};
-    charge->releases = rs_account_releases(rs_limit_account(record->device));
-    return rs_wiring.reclaim(record->device, &refusal, true);
+    next->refusal.releases = rs_account_releases(rs_limit_account(next->device));
+    return rs_wiring.reclaim(next->device, &refusal, true);
 }
 
 CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key)

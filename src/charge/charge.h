@@ -28,11 +28,17 @@ struct rs_charge_owner {
     struct rs_context *context; /* the allocation dies with it; NULL: it outlives contexts */
 };
 
+/* A call of the driver's that is about to be made, as a request of memory that may be refused. */
+struct rs_charge_try {
+    int device; /* or RS_NO_DEVICE: not counted */
+    struct rs_refusal refusal;
+};
+
 /* One call under way. */
 struct rs_charge {
     struct rs_charged *record; /* NULL: this call is not counted */
     bool taken_out;            /* of its table, where a place is reserved for its return */
-    uint64_t releases;         /* rs_account_releases before the driver was asked */
+    struct rs_charge_try next;
 };
 
 /* The kind of key under which an allocation is entered; each kind has a table of its own. */
@@ -51,7 +57,7 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
 
 /* After the driver's call.  True when the call must be made once more: it was out of memory, and
  * memory was given back since, perhaps after a wait. */
-bool rs_charge_again(struct rs_charge *charge, CUresult result);
+bool rs_charge_again(struct rs_charge_try *next, CUresult result);
 
 /* Settles the charge by the call's result.  A later free names the allocation by `key`.  Returns
  * the result to answer. */
@@ -93,12 +99,11 @@ struct rs_pool_charge {
     struct rs_pool_record *pool; /* NULL: not counted */
     struct rs_charged *record;   /* of the allocation */
     int device;                  /* or RS_NO_DEVICE */
-    uint64_t releases;           /* rs_account_releases before the driver was asked */
-    size_t bytes;                /* that the program asked for */
-    size_t charged;              /* bytes by which the pool may grow */
-    size_t claimed;              /* bytes of the pool's free memory that this call counts on */
-    bool in_graph;               /* the stream captures: the memory is the graph's */
-    unsigned turn; /* how often the pool grew past the limit for this allocation; begins as 0 */
+    struct rs_charge_try next;
+    size_t bytes;   /* that the program asked for */
+    size_t charged; /* bytes by which the pool may grow */
+    size_t claimed; /* bytes of the pool's free memory that this call counts on */
+    unsigned turn;  /* how often the pool grew past the limit for this allocation; begins as 0 */
 };
 
 /* Inside a request, too: charges the growth of `pool` (NULL: the current pool of the owner's
@@ -106,9 +111,6 @@ struct rs_pool_charge {
  * one. False: answer CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
                            CUmemoryPool pool, CUstream stream, size_t size_bytes);
-
-/* The same as rs_charge_again. */
-bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result);
 
 /* Settles the charge.  True when the pool grew past the limit all the same: the allocation must be
  * undone. */
@@ -155,11 +157,8 @@ void rs_charge_begin_to_follow(int device);
 size_t rs_charge_spare_bytes(int device);
 
 /* Bytes that the program has freed in the order of streams and that the device's pools still count
- * as used. */
-size_t rs_charge_leaving_bytes(int device);
-
-/* A wait for the leaving bytes was in vain: they count as leaving again only when they change. */
-void rs_charge_leaving_in_vain(int device);
+ * as used.  in_vain: a wait for them was; they count again only when they change. */
+size_t rs_charge_leaving_bytes(int device, bool in_vain);
 
 /* Has the device's pools give back all free memory beyond keep_bytes, and writes what they hold
  * then to held_bytes (may be NULL).  Returns the bytes given back. */

@@ -219,7 +219,7 @@ size_t rs_charge_spare_bytes(int device)
 /* The driver counts an allocation as used until its free is executed in the order of its stream.
  * Memory that was taken before the library counted, or by another process, never leaves: after one
  * wait in vain it is left out. */
-static size_t leaving_bytes(int device, bool in_vain)
+size_t rs_charge_leaving_bytes(int device, bool in_vain)
 {
     struct rs_pool_record *pool = NULL;
     size_t bytes = 0, used, leaving;
@@ -233,16 +233,6 @@ static size_t leaving_bytes(int device, bool in_vain)
         rs_mutex_unlock(&rs_charge_lock);
     }
     return bytes;
-}
-
-size_t rs_charge_leaving_bytes(int device)
-{
-    return leaving_bytes(device, false);
-}
-
-void rs_charge_leaving_in_vain(int device)
-{
-    (void)leaving_bytes(device, true);
 }
 
 size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes)

@@ -20,6 +20,7 @@ enum {
     BLOCK_BYTES = 2 << 20, /* the least growth of a pool */
     UNIT_MOST = 64 << 20,  /* a larger growth was for a large request */
     TURNS_MOST = 4,
+    CLAIMS_MAX = 8, /* readings for one claim */
 };
 
 static bool is_capturing(CUstream stream)
@@ -41,44 +42,33 @@ static size_t most_growth(const struct rs_pool_charge *charge)
 }
 
 /* Claims the request's bytes of the pool's free memory.  False when the pool has less free than
- * other calls under way have not claimed.  *raced: an allocation was settled while the driver was
- * asked, and may have used memory that the driver said was free. */
-static bool claim_once(struct rs_pool_charge *charge, bool *raced)
+ * other calls under way have not claimed.  Where an allocation was settled while the driver was
+ * asked, it may have used memory that the driver said was free: it is asked again.  In later turns
+ * that memory was fragmented. */
+static bool claim(struct rs_pool_charge *charge)
 {
     struct rs_pool_record *pool = charge->pool;
     size_t held, used, bytes = rs_footprint_most(charge->bytes);
+    bool raced = charge->turn == 0, told;
     uint64_t settled;
-    bool claimed;
 
     rs_mutex_lock(&rs_charge_lock);
-    settled = pool->settled;
-    held = pool->held_bytes;
-    rs_mutex_unlock(&rs_charge_lock);
-    *raced = false;
-    if (!rs_pool_read(pool, true, &used) || !rs_round_up(used, BLOCK_BYTES, &used))
-        return false;
-    rs_mutex_lock(&rs_charge_lock);
-    *raced = pool->settled != settled;
-    claimed = !*raced && held >= used && held - used >= pool->claimed_bytes &&
-              held - used - pool->claimed_bytes >= bytes;
-    if (claimed) { /* until the call is over, the pool is charged for no less */
-        pool->claimed_bytes += bytes;
+    for (int i = 0; i < CLAIMS_MAX && raced; i++) {
+        settled = pool->settled;
+        held = pool->held_bytes;
+        rs_mutex_unlock(&rs_charge_lock);
+        told = rs_pool_read(pool, true, &used) && rs_round_up(used, BLOCK_BYTES, &used);
+        rs_mutex_lock(&rs_charge_lock);
+        raced = told && pool->settled != settled;
+        if (!told || raced || held < used || held - used < pool->claimed_bytes ||
+            held - used - pool->claimed_bytes < bytes)
+            continue;
+        pool->claimed_bytes += bytes; /* until the call is over, the pool is charged for no less */
         charge->claimed = bytes;
         rs_account_begin_return(rs_limit_account(charge->device), bytes);
     }
     rs_mutex_unlock(&rs_charge_lock);
-    return claimed;
-}
-
-enum { CLAIMS_MAX = 8 };
-
-static bool claim(struct rs_pool_charge *charge)
-{
-    bool raced = charge->turn == 0, claimed = false; /* later turns: that memory was fragmented */
-
-    for (int i = 0; i < CLAIMS_MAX && raced && !claimed; i++)
-        claimed = claim_once(charge, &raced);
-    return claimed;
+    return charge->claimed > 0;
 }
 
 static bool take(struct rs_pool_charge *charge)
@@ -160,34 +150,28 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge
                            CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
     CUstreamCaptureMode mode;
-    bool begun = true;
+    bool begun = true, in_graph; /* the stream captures: the memory is the graph's */
 
-    *charge =
-        (struct rs_pool_charge){.device = RS_NO_DEVICE, .bytes = size_bytes, .turn = charge->turn};
+    *charge = (struct rs_pool_charge){.device = owner->device,
+                                      .next = {.device = RS_NO_DEVICE},
+                                      .bytes = size_bytes,
+                                      .turn = charge->turn};
     if (!rs_limit_account(owner->device))
         return true;
-    charge->device = owner->device;
     mode = rs_capture_relax();
     rs_limit_resolve(charge->device);
     rs_context_publish_stacks();
-    charge->in_graph = is_capturing(stream);
+    in_graph = is_capturing(stream);
     if (rs_limit_follows())
-        begun = charge->in_graph ? rs_charge_graph_node(charge->device, charge->bytes)
-                                 : begin(charge, pool);
-    charge->releases = rs_account_releases(rs_limit_account(charge->device));
+        begun =
+            in_graph ? rs_charge_graph_node(charge->device, charge->bytes) : begin(charge, pool);
+    if (!in_graph)
+        charge->next = (struct rs_charge_try){
+            charge->device,
+            {size_bytes, rs_account_releases(rs_limit_account(charge->device)), charge->charged,
+             RS_MEMORY_DEVICE}};
     rs_capture_restore(mode);
     return begun;
-}
-
-bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
-{
-    struct rs_refusal refusal = {charge->bytes, charge->releases, charge->charged,
-                                 RS_MEMORY_DEVICE};
-
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->device < 0 || charge->in_graph)
-        return false;
-    charge->releases = rs_account_releases(rs_limit_account(charge->device));
-    return rs_wiring.reclaim(charge->device, &refusal, true);
 }
 
 static size_t common_divisor(size_t first, size_t second)

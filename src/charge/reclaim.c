@@ -91,7 +91,7 @@ static bool has_room(int device, const struct rs_refusal *refusal)
     asked = atomic_load(&account->asked_bytes);
     total = asked - rs_min(asked, refusal->asked_bytes) +
             rs_context_idle_bytes_of(device, 1u << RS_MEMORY_DEVICE) +
-            rs_charge_spare_bytes(device) + rs_charge_leaving_bytes(device) +
+            rs_charge_spare_bytes(device) + rs_charge_leaving_bytes(device, false) +
             atomic_load(&account->returning_bytes);
     return !rs_limit_ask_free(device, &room) || refusal->size_bytes <= total + room;
 }
@@ -181,16 +181,16 @@ static bool wait_for_idle(int device, unsigned initial_of)
  * when some were executed. */
 static bool wait_for_leaving(int device)
 {
-    size_t before = rs_charge_leaving_bytes(device), leaving = before;
+    size_t before = rs_charge_leaving_bytes(device, false), leaving = before;
     uint64_t begin_ns = rs_clock_ns();
 
     while (leaving > 0 && leaving >= before && rs_clock_ns() - begin_ns < LEAVING_NS &&
            rs_request_patience_ns() > 0) {
         rs_nap(NAP_NS);
-        leaving = rs_charge_leaving_bytes(device);
+        leaving = rs_charge_leaving_bytes(device, false);
     }
     if (leaving > 0 && leaving >= before)
-        rs_charge_leaving_in_vain(device);
+        (void)rs_charge_leaving_bytes(device, true);
     return leaving < before;
 }
 

@@ -49,6 +49,7 @@ struct rs_context *rs_context_take_record(void)
     for (int i = 0; i < RS_STACKS; i++)
         rs_mr_destroy(atomic_load(&context->stack[i].mr), true);
     rs_pushed_stack_recycle(atomic_load(&context->pushed));
+    rs_hash_clear(&context->account.blocks); /* a thread may have been inside when it was lost */
     *context = (struct rs_context){.handle = NULL};
     return context;
 }

@@ -45,7 +45,7 @@ static struct jit jit_keep(void **values, unsigned count)
 static bool jit_again(struct jit *jit, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY || --jit->tries_left <= 0 || jit->count > JIT_VALUES ||
-        !rs_again(result, CURRENT, &jit->deadline_ns))
+        !rs_again(result, CURRENT, 0, &jit->deadline_ns))
         return false;
     for (unsigned i = 0; i < jit->count; i++)
         if (jit->values[i] != jit->kept[i])
@@ -55,7 +55,7 @@ static bool jit_again(struct jit *jit, CUresult result)
 
 static CUresult told(CUresult result)
 {
-    return RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) ? rs_again_refused(CURRENT) : result;
+    return RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) ? rs_again_refused(CURRENT, 0) : result;
 }
 
 static CUresult hook_cuModuleLoad(CUmodule *module, const char *path)

@@ -63,7 +63,7 @@ RS_HOT_INLINE CUresult rs_charged(int device, const struct rs_charged_request *r
         rs_charge_begin(&charge, &owner, request->path, request->size_bytes)) {
         do
             result = request->call(request->arguments);
-        while (rs_charge_again(&charge, result));
+        while (rs_charge_again(&charge.next, result));
         if (result == CUDA_SUCCESS)
             memcpy(&key, request->key, sizeof(key));
         result = rs_charge_end(&charge, result, key);
@@ -109,7 +109,7 @@ RS_HOT_INLINE CUresult rs_charged_async(const struct rs_charged_async *with,
     while (anew && rs_charge_async_begin(&charge, &owner, with->pool, stream, with->size_bytes)) {
         do
             result = call(with);
-        while (rs_charge_async_again(&charge, result));
+        while (rs_charge_again(&charge.next, result));
         anew = rs_charge_async_end(&charge, result, result == CUDA_SUCCESS ? *with->address : 0);
         if (anew) {
             anew = rs_charge_async_undo(&charge, *with->address, stream);

@@ -108,8 +108,8 @@ static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     if (!is_counted || rs_charge_graph_node(device, params->bytesize))
-        result = RS_AGAIN_WHILE(
-            rs_again, device,
+        result = RS_AGAIN_FOR(
+            device, 0,
             RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
     if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) && is_counted)
         return rs_charged_refused(&(struct rs_charge_owner){.device = device}, RS_PATH_GRAPH,
@@ -218,7 +218,7 @@ static CUresult hook_cuMemMap(CUdeviceptr address, size_t size_bytes, size_t off
     CUresult result;
 
     if (rs_mode_serving() && !rs_charge_map_begin(&mapping, address, size_bytes, handle))
-        return rs_again_refused(RS_AGAIN_CURRENT);
+        return rs_again_refused(RS_AGAIN_CURRENT, 0);
     result = RS_AGAIN(RS_AGAIN_CURRENT,
                       RS_FORWARD(cuMemMap, (address, size_bytes, offset, handle, flags)));
     rs_charge_map_end(mapping, result);

@@ -50,8 +50,8 @@ void run_advice_say(void)
 {
     for (size_t i = 0; i < kept_count; i++)
         for (size_t j = 0; j < kept[i].count; j++)
-            tool_say("%s (pid %d): %s -> %s", kept[i].program, kept[i].process, kept[i].advices[j].text,
-                     kept[i].advices[j].step);
+            tool_say("%s (pid %d): %s -> %s", kept[i].program, kept[i].process,
+                     kept[i].advices[j].text, kept[i].advices[j].step);
 }
 
 void run_advice_forget(void)
