@@ -176,6 +176,15 @@ const char *rs_size_format(size_t bytes, char text[RS_SIZE_TEXT_BYTES])
     return text;
 }
 
+const char *rs_size_write(struct rs_size size, char text[RS_SIZE_TEXT_BYTES])
+{
+    if (size.kind == RS_SIZE_BYTES)
+        return rs_size_format((size_t)size.number, text);
+    snprintf(text, RS_SIZE_TEXT_BYTES, "%g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
+             size.kind == RS_SIZE_OF_FREE ? "free" : "");
+    return text;
+}
+
 const char *rs_size_format_short(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES])
 {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -20,6 +20,7 @@ enum {
     WAIT_NS = 1000 * 1000 * 1000, /* for others, unless earlier waits were in vain */
     IN_VAIN_MOST = 6,             /* then the wait is 1/64 of that */
     SLICE_NS = 10 * 1000 * 1000,  /* after which the others are asked anew */
+    SLICES_IN_VAIN = 4,           /* in which nobody has anything idle, or gives something */
     NAP_NS = 500 * 1000,          /* least time from one question to the next */
     /* Freed blocks that no seal has covered yet are not said to be idle: up to 4 MiB in each of a
      * few shards. */
@@ -87,7 +88,7 @@ void rs_job_look(void)
     atomic_fetch_and(rs_attention, ~RS_ATTENTION_JOB);
     if (!rs_driver_ready(false))
         return;
-    looking = true;
+    looking = rs_job_giving = true;
     rs_request_begin();
     for (int device = 0; device < RS_DEVICES_MAX; device++) {
         struct rs_job_share *share = share_of(device);
@@ -95,7 +96,7 @@ void rs_job_look(void)
             look_at(device, share);
     }
     rs_request_end();
-    looking = false;
+    looking = rs_job_giving = false;
 }
 
 /* ---- the process that asks ---- */
@@ -120,10 +121,12 @@ static bool may_help(const struct rs_account *account, const struct rs_job_share
     return missing > 0 && idle > 0 && missing <= idle + UNSAID_BYTES;
 }
 
-/* True when the request fits. */
+/* True when the request fits.  What was idle may be another's whose turn it was, and idle again
+ * soon: while some comes back at all, it is waited for. */
 static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_ns)
 {
     uint64_t now_ns = rs_clock_ns();
+    unsigned in_vain_for = 0;
 
     do {
         uint32_t releases = rs_job_share_releases(share);
@@ -133,7 +136,11 @@ static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_n
             return true;
         rs_nap(NAP_NS);
         now_ns = rs_clock_ns();
-    } while (now_ns < until_ns && rs_job_share_others_idle(share) > 0);
+        in_vain_for =
+            rs_job_share_others_idle(share) > 0 || rs_job_share_releases(share) != releases
+                ? 0
+                : in_vain_for + 1;
+    } while (now_ns < until_ns && in_vain_for < SLICES_IN_VAIN);
     return false;
 }
 
@@ -165,8 +172,8 @@ bool rs_job_ask(int device, const struct rs_refusal *refusal)
     before = rs_job_share_others(share);
     rs_job_share_want(share, bytes);
     gained = ask_until(share, bytes, rs_clock_ns() + wait_ns);
-    rs_job_share_want(share, 0 - bytes);
     gained = gained || rs_job_share_others(share) < before;
+    rs_job_share_want_no_more(share, bytes, gained);
     note_wait(gained);
     return gained;
 }

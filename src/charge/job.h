@@ -5,7 +5,7 @@
  * The process that lacks memory asks those that say that they have some idle, and waits for a
  * bounded time.  A process that is asked looks at its next call that allocates, frees or waits for
  * its work, or at once where it has a thread for commands (RMM_CONTROL=thread), and gives back what
- * is lacking, initial sizes at last. */
+ * is lacking, initial sizes at last.  That is kept for the processes that asked. */
 #pragma once
 
 #include "base/check.h"

@@ -201,7 +201,7 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
     struct rs_job_share *job = atomic_load(&account->job);
     size_t before = job ? rs_job_share_others(job) : 0, now = before;
 
-    while (job && rs_job_limit_reap(job->job) && now >= before && may_wait &&
+    while (job && rs_job_share_reap(job) && now >= before && may_wait &&
            rs_request_patience_ns() > 0) {
         rs_nap(SETTLE_NAP_NS);
         now = rs_job_share_others(job);

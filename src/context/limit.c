@@ -3,6 +3,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/lock.h"
 #include "base/path.h"
 #include "base/process.h"
@@ -29,9 +30,9 @@ struct device_limit {
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
     /* What the program has of all this as requested, of the driver's pools their blocks alone. */
     _Atomic size_t unserved_bytes, peak_unserved_bytes;
-    _Atomic uint64_t refused;  /* out-of-memory errors that the program received */
-    struct rs_job_share share; /* the account's, once it is joined */
-    _Atomic unsigned joining;  /* enum joining */
+    _Atomic uint64_t refused; /* out-of-memory errors that the program received */
+    struct rs_job_share shares[RS_JOBS_MAX]; /* the first is the account's, once it is joined */
+    _Atomic unsigned joining;                /* enum joining */
     _Atomic unsigned resolved; /* enum resolved: RMM_LIMIT, unless rs_limit_set came first */
 };
 
@@ -51,9 +52,14 @@ enum resolved { RESOLVED_NOT, RESOLVING, RESOLVED };
 /* A device joins the job once; other threads wait for it. */
 enum joining { JOINING_NOT, JOINING_NOW, JOINING_DONE };
 
-/* The job of the process, and its place there; NULL without a limit over a job. */
-static struct rs_job_limit *job;
-static struct rs_job_member *member;
+/* The jobs of the process, from the innermost one, and its places there. */
+static struct {
+    struct rs_job_limit *job;
+    struct rs_job_member *member;
+    struct rs_size limit;
+} jobs[RS_JOBS_MAX];
+
+static unsigned job_count;
 
 bool rs_limit_has_job;
 
@@ -61,10 +67,8 @@ void rs_limit_begin(void)
 {
     struct device_limit *published = NULL;
 
-    job = NULL;
-    member = NULL;
+    job_count = 0;
     rs_limit_has_job = false;
-
     if (rs_published_head())
         published = rs_published_allocate(sizeof(unpublished), _Alignof(struct device_limit));
     if (!published) /* a forked child: another thread may have been joining the job */
@@ -132,7 +136,7 @@ static const char *why_not(int error)
     case EPROTO:
         return "the job's file is of another version of rmmshim";
     case EACCES:
-        return "others may write to the job's file, so it limits nothing";
+        return "others may write to the job's file, or shorten it, so it limits nothing";
     case EXDEV:
         return "the job's processes are in another PID namespace, where nobody sees from here "
                "which "
@@ -141,6 +145,10 @@ static const char *why_not(int error)
         return "/proc does not tell who this process is, so the job cannot know when it ends";
     case EBUSY:
         return "another process is joining the job and does not get on";
+    case ENOTSUP:
+        return "this kernel has no robust locks, so a process that dies could stop the job";
+    case E2BIG:
+        return "too many jobs, one in the other";
     case EFBIG:
         return "the limit on file sizes (ulimit -f) leaves no room for the job's file";
     case EUSERS:
@@ -150,21 +158,55 @@ static const char *why_not(int error)
     }
 }
 
+static int join(int of_run, const char *path)
+{
+    int result;
+
+    if (job_count == RS_JOBS_MAX) {
+        rs_file_close(of_run);
+        return -E2BIG;
+    }
+    jobs[job_count].limit = rs_config.limit_job_size;
+    result = rs_job_limit_open(of_run, path, &jobs[job_count].limit, &jobs[job_count].job,
+                               &jobs[job_count].member);
+    job_count += result == 0;
+    return result;
+}
+
+/* All jobs of the `run` above, and of those above it. */
+static int join_of_run(void)
+{
+    uint32_t number = 0;
+    int more, result, file = -1;
+
+    do {
+        more = rs_run_ask(RS_JOB_GIVE_LIMIT, number++, -1, &file);
+        result = more < 0 ? more : join(file, NULL);
+    } while (result == 0 && more > 0);
+    return result;
+}
+
+/* A file that is named is a job below such a `run`, and without one. */
+static int join_all(const char *path)
+{
+    int result = path ? join(-1, path) : 0;
+
+    if (result == 0)
+        result = join_of_run();
+    return path && job_count == 1 && (result == -ENOENT || result == -EACCES || result == -ESTALE)
+               ? 0
+               : result;
+}
+
 bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
 {
     const char *at, *reason, *path = rs_config.job_path;
     RS_PATH_BUFFER(expanded);
-    int result = 0, file = -1;
+    char text[RS_SIZE_TEXT_BYTES];
+    int result;
 
     if (!rs_config.limit_job)
         return true;
-    if (!path)
-        result = rs_run_ask(RS_JOB_GIVE_LIMIT, -1, &file);
-    if (result == -ENOENT || result == -EACCES) {
-        rs_diagnose(diagnostics, rs_config.limit_job, NULL,
-                    "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file");
-        return false;
-    }
     if (!expanded) {
         rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not(-ENOMEM));
         return false;
@@ -173,19 +215,27 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
         rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
         return false;
     }
-    if (result == 0)
-        result = rs_job_limit_open(file, expanded, &job, &member);
+    result = join_all(path ? expanded : NULL);
     rs_limit_has_job = result == 0;
     if (result == 0)
         return true;
-    rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not(result));
+    if (!path && (result == -ENOENT || result == -EACCES) && job_count == 0)
+        reason = "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file";
+    else
+        reason = why_not(result);
+    if (result == -EEXIST)
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL,
+                    "the processes of the job at %s have another limit, %s", expanded,
+                    rs_size_write(jobs[job_count].limit, text));
+    else
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", reason);
     return false;
 }
 
 void rs_limit_can_be_asked(void)
 {
-    if (member)
-        rs_job_limit_can_be_asked(member);
+    for (unsigned i = 0; i < job_count; i++)
+        rs_job_limit_can_be_asked(jobs[i].member);
 }
 
 /* True when the driver tells of the device.  A driver without UUIDs has its devices by number. */
@@ -202,17 +252,23 @@ static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
 
 static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_bytes)
 {
-    struct rs_size size = rs_config.limit_job_size;
-    int number = rs_job_limit_device(job, (const unsigned char *)uuid->bytes);
+    size_t most = SIZE_MAX;
+    struct rs_job_share *share = NULL;
 
-    of->share = (struct rs_job_share){
-        .job = job,
-        .member = member,
-        .device = number < 0 ? 0 : (unsigned)number,
-        /* What cannot be counted is not had. */
-        .limit_bytes = number < 0 ? 0 : rs_max(rs_size_resolve(size, total_bytes, total_bytes), 1),
-    };
-    atomic_store_explicit(&of->account.job, &of->share, memory_order_release);
+    for (unsigned i = job_count; i-- > 0;) {
+        most = rs_min(most, rs_size_resolve(jobs[i].limit, total_bytes, total_bytes));
+        if (i == 0) /* a process of a `run`'s job may have a smaller one */
+            most =
+                rs_min(most, rs_size_resolve(rs_config.limit_job_size, total_bytes, total_bytes));
+        of->shares[i] = (struct rs_job_share){.job = jobs[i].job,
+                                              .member = jobs[i].member,
+                                              .next = share,
+                                              .limit_bytes = rs_max(most, 1)};
+        share = &of->shares[i];
+        memcpy(share->uuid, uuid->bytes, sizeof(share->uuid));
+    }
+    rs_job_share_enter(share);
+    atomic_store_explicit(&of->account.job, share, memory_order_release);
 }
 
 /* From now on what is charged is the job's too.  Before the first context of the device nothing is
@@ -224,7 +280,7 @@ static void join_device(CUdevice device)
     size_t total_bytes;
     CUuuid uuid;
 
-    if (!job || atomic_load(&of->joining) == JOINING_DONE ||
+    if (job_count == 0 || atomic_load(&of->joining) == JOINING_DONE ||
         !describe_device(device, &uuid, &total_bytes))
         return;
     if (atomic_compare_exchange_strong(&of->joining, &seen, JOINING_NOW)) {
@@ -242,6 +298,7 @@ bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes)
 
     if (!share)
         return false;
+    share = rs_job_share_tightest(share);
     *limit_bytes = share->limit_bytes;
     *others_bytes = rs_job_share_others(share);
     return true;
@@ -429,7 +486,7 @@ void rs_limit_report(int device, struct rs_report *report, bool also_unused)
     rs_report_add_field(report, "account", name, RS_COUNTER_##kind, RS_UNIT_##unit, field)
     ADD("limit", LIVE, BYTES, account->limit_bytes);
     if (atomic_load(&account->job))
-        ADD("job_limit", LIVE, BYTES, of->share.limit_bytes);
+        ADD("job_limit", LIVE, BYTES, of->shares[0].limit_bytes);
     ADD("charged", LIVE, BYTES, account->charged_bytes);
     ADD("charged_peak", PEAK, BYTES, account->peak_charged_bytes);
     ADD("internal_refusals", TOTAL, COUNT, account->refusals);

@@ -29,7 +29,7 @@ void rs_publish_begin(void)
     struct rs_publication *head;
 
     if (rs_published_begin(sizeof(*head)) != 0) {
-        (void)rs_run_ask(RS_JOB_HOLD_PAGE, -1, NULL);
+        (void)rs_run_ask(RS_JOB_HOLD_PAGE, 0, -1, NULL);
         return; /* no memory files here: the process is served all the same, but not published */
     }
     head = publication();
@@ -38,7 +38,7 @@ void rs_publish_begin(void)
     snprintf(head->rank, sizeof(head->rank), "%s", rs_process_rank());
     head->began_seconds = rs_process_start_seconds();
     snprintf(head->layout, sizeof(head->layout), "%s", RS_PUBLICATION_LAYOUT);
-    is_held = rs_run_ask(RS_JOB_HOLD_PAGE, rs_published_file()->fd, NULL) == 0;
+    is_held = rs_run_ask(RS_JOB_HOLD_PAGE, 0, rs_published_file()->fd, NULL) == 0;
 }
 
 /* ---- the directory ---- */

@@ -80,18 +80,18 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
 struct job {
     char name[RS_JOB_WORD_BYTES], token[RS_JOB_WORD_BYTES];
     const char *file; /* where its memory file is, for rs_other_file_open_named */
+    long long start;  /* rs_process_start_ticks of the `run` */
 };
 
-static bool read_variable(struct job *job)
+static bool read_variable(const char *text, struct job *job)
 {
-    const char *text = rs_environment_get(RS_JOB_VARIABLE);
     int length = 0;
 
     if (!text || sscanf(text, "%32[0-9a-f]:%32[0-9a-f]:%n", job->name, job->token, &length) != 2 ||
         length == 0 || strlen(job->name) + strlen(job->token) != 2ul * (RS_JOB_WORD_BYTES - 1))
         return false;
     job->file = text + length;
-    return true;
+    return sscanf(job->file, "%*d:%*d:%*u:%lld", &job->start) == 1;
 }
 
 /* A descriptor that the program would take for its stdin, stdout or stderr moves away. */
@@ -127,6 +127,21 @@ static int connect_to(int socket, const char *name, uint64_t until_ns)
     return failed ? -errno : 0;
 }
 
+/* The name is anybody's when the `run` is gone.  One of another PID namespace has no number here.
+ */
+static bool is_of_run(int socket, const struct job *job)
+{
+    struct ucred server;
+    socklen_t bytes = sizeof(server);
+    long long start;
+
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &server, &bytes) != 0 ||
+        (server.uid != geteuid() && server.uid != 0))
+        return false;
+    start = server.pid > 0 ? rs_process_start_ticks(server.pid) : -1;
+    return start < 0 || start == job->start;
+}
+
 /* The program may have a timer that interrupts every call. */
 static bool comes_by(int socket, uint64_t until_ns)
 {
@@ -139,14 +154,14 @@ static bool comes_by(int socket, uint64_t until_ns)
     return one.revents != 0;
 }
 
-static int ask(int socket, const struct job *job, enum rs_job_wish wish, int fd, int *received)
+static int ask(int socket, const struct job *job, struct rs_job_request request, int fd,
+               int *received)
 {
-    struct rs_job_request request = {.layout = RS_JOB_LAYOUT, .wish = wish};
     struct rs_job_grant answer;
     uint64_t until_ns = rs_clock_ns() + RS_JOB_ANSWER_MS * 1000000ull;
     int result = connect_to(socket, job->name, until_ns), other = -1;
 
-    if (result != 0)
+    if (result != 0 || !is_of_run(socket, job))
         return -ESTALE;
     memcpy(request.token, job->token, sizeof(request.token));
     result = rs_job_send(socket, &request, sizeof(request), fd);
@@ -160,7 +175,7 @@ static int ask(int socket, const struct job *job, enum rs_job_wish wish, int fd,
         *received = other;
     else if (other >= 0)
         rs_file_close(other);
-    return result;
+    return result == 0 ? (int)answer.is_granted - 1 : result;
 }
 
 static void say_unheld(const char *where)
@@ -181,21 +196,27 @@ static void say_unheld(const char *where)
     munmap(file, sizeof(*file));
 }
 
-int rs_run_ask(enum rs_job_wish wish, int fd, int *received)
+int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received)
 {
+    struct rs_job_request request = {.layout = RS_JOB_LAYOUT, .wish = wish, .number = number};
     struct rs_uncancelled uncancelled;
     struct job job;
     int socket, result;
 
-    if (!read_variable(&job))
+    if (!run || !read_variable(run, &job))
         return -ENOENT;
     rs_uncancelled_begin(&uncancelled);
     socket = open_socket();
-    result = socket < 0 ? -ESTALE : ask(socket, &job, wish, fd, received);
+    result = socket < 0 ? -ESTALE : ask(socket, &job, request, fd, received);
     if (socket >= 0)
         rs_file_close(socket);
-    if (result == -ESTALE && wish == RS_JOB_HOLD_PAGE)
+    if (result == -ESTALE && wish != RS_JOB_GIVE_LIMIT)
         say_unheld(job.file);
     rs_uncancelled_end(&uncancelled);
     return result;
+}
+
+int rs_run_ask(enum rs_job_wish wish, uint32_t number, int fd, int *received)
+{
+    return rs_run_ask_at(rs_environment_get(RS_JOB_VARIABLE), wish, number, fd, received);
 }

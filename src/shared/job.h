@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RS_JOB_VARIABLE "RMMSHIM_JOB"   /* "NAME:TOKEN:PID:DESCRIPTOR:INODE" */
-#define RS_JOB_LAYOUT   "rmmshim job 3" /* of requests and answers */
+#define RS_JOB_VARIABLE "RMMSHIM_JOB"   /* "NAME:TOKEN:PID:DESCRIPTOR:INODE:START" */
+#define RS_JOB_LAYOUT   "rmmshim job 4" /* of requests and answers */
 #define RS_JOB_FILE     "rmmshim-job"   /* the memory file's name */
 
 enum {
@@ -26,17 +26,19 @@ enum {
 enum rs_job_wish {
     RS_JOB_HOLD_PAGE = 1, /* the descriptor is the process's page (shared/published.h); without one
                              the process has none, and is not counted */
-    RS_JOB_GIVE_LIMIT,    /* the answer's descriptor is to be the file of the job's limit */
+    RS_JOB_GIVE_LIMIT,    /* the answer's descriptor is to be the file of a job's limit: 0 is the
+                             number of the innermost one with a limit, 1 of the one around it */
+    RS_JOB_PASS_PAGE,     /* as RS_JOB_HOLD_PAGE, from a `run` below: the number is the process */
 };
 
 struct rs_job_request {
     char layout[RS_JOB_LAYOUT_BYTES];
     char token[RS_JOB_WORD_BYTES];
-    uint32_t wish;
+    uint32_t wish, number;
 };
 
 struct rs_job_grant {
-    uint32_t is_granted;
+    uint32_t is_granted; /* of a limit: how many there are from this one on */
 };
 
 /* The memory file. */
@@ -46,10 +48,14 @@ struct rs_job_file {
 
 /* Sends the request to the `run` above and waits for the answer, RS_JOB_ANSWER_MS at most and only
  * while it lives.  `fd` goes with it (-1: none); the descriptor that came back is *received, if
- * that is wanted.  Returns 0 when the wish was granted, -ENOENT without a `run` above, -ESTALE when
- * it cannot be reached, another -errno when it did not answer or refused.  Raises no signal and is
- * no cancellation point.  Thread safe. */
-int rs_run_ask(enum rs_job_wish wish, int fd, int *received);
+ * that is wanted.  Returns 0 when the wish was granted (for a limit: how many more there are),
+ * -ENOENT without a `run` above, -ESTALE when it cannot be reached, or another process than that
+ * `run`, of this user or of root, has its name by now, another -errno when it did not answer or
+ * refused.  Raises no signal and is no cancellation point.  Thread safe. */
+int rs_run_ask(enum rs_job_wish wish, uint32_t number, int fd, int *received);
+
+/* The same of another `run`, by the text of its RMMSHIM_JOB. */
+int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
 /* One message with at most one descriptor, for both sides.  0 or -errno; a message of another
  * length is -EPROTO. */

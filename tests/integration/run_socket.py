@@ -4,9 +4,9 @@ import os
 import socket
 import struct
 
-REQUEST = struct.Struct("16s33s3xI")
+REQUEST = struct.Struct("16s33s3xII")
 ANSWER = struct.Struct("I")
-LAYOUT = b"rmmshim job 3"
+LAYOUT = b"rmmshim job 4"
 HOLD_PAGE, GIVE_LIMIT, NONSENSE = 1, 2, 99
 
 
@@ -17,17 +17,17 @@ def variable_of(process):
                     if entry.startswith(b"RMMSHIM_JOB="))
 
 
-def ask(variable, wish, fds=()):
+def ask(variable, wish, fds=(), number=0):
     """Whether the wish was granted, and the descriptors that came; None where the request was not answered."""
     name, token = variable.split(":")[:2]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect("\0" + name)
-        socket.send_fds(connection, [REQUEST.pack(LAYOUT, token.encode(), wish)], list(fds))
+        socket.send_fds(connection, [REQUEST.pack(LAYOUT, token.encode(), wish, number)], list(fds))
         answer, received, _, _ = socket.recv_fds(connection, ANSWER.size, 1)
     return (ANSWER.unpack(answer) != (0,), received) if answer else None
 
 
 def file_of(variable):
     """A descriptor of the memory file."""
-    _, _, process, fd, _ = variable.split(":")
+    _, _, process, fd = variable.split(":")[:4]
     return os.open("/proc/%s/fd/%s" % (process, fd), os.O_RDWR)

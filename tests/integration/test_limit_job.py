@@ -20,10 +20,11 @@ from test_steer import ATTENTION_AT, STEPS, TOOL, Steered, tool
 MIB = 1 << 20
 ATTENTION_JOB = 1 << 33  # of shared/commands.h
 # The layout of shared/job_limit.h.
-DEVICES, MEMBERS = 32, 4096
-DEVICE_BYTES = 28  # state, UUID, asked, releases
-MEMBERS_AT = (36 + DEVICES * DEVICE_BYTES + 7) // 8 * 8 + 48
-MEMBER_BYTES = 8 * (4 + 4 * DEVICES)
+MEMBERS_USED_AT, DEVICES_AT = 96, 128
+TOTAL_AT, ASKED_AT = DEVICES_AT + 16, DEVICES_AT + 32  # of the first device
+MEMBERS_AT = DEVICES_AT + 256 * 40
+ENTRIES_AT = MEMBERS_AT + 4096 * 32
+ENTRY = struct.Struct("IIQQQQQQQ")  # member, device, taken, late, kept, idle, wanted, ticket, asked
 
 USE_TWO_DEVICES = """
 import ctypes, sys
@@ -46,23 +47,24 @@ class Job:
 
     def sums(self):
         """Taken of the first device, and the places in use."""
-        used = struct.unpack_from("I", self.memory, 32)[0]
-        taken = owners = 0
-        for member in range(used):
-            at = MEMBERS_AT + member * MEMBER_BYTES
-            owners += struct.unpack_from("Q", self.memory, at)[0] != 0
-            taken += struct.unpack_from("Q", self.memory, at + 32 + 8 * DEVICES)[0]
+        used = struct.unpack_from("I", self.memory, MEMBERS_USED_AT)[0]
+        owners = sum(struct.unpack_from("Q", self.memory, MEMBERS_AT + member * 32)[0] != 0 for member in range(used))
+        entries = [entry for entry in self.entries() if entry[0] and entry[1] == 0]
+        taken = sum(entry[2] + entry[3] for entry in entries)
+        assert struct.unpack_from("Q", self.memory, TOTAL_AT)[0] == taken + sum(entry[4] for entry in entries)
         return taken, owners
+
+    def entries(self):
+        used = struct.unpack_from("I", self.memory, MEMBERS_USED_AT + 4)[0]
+        return [ENTRY.unpack_from(self.memory, ENTRIES_AT + number * ENTRY.size) for number in range(used)]
 
     def wanted(self):
         """Of the first device, by all members."""
-        used = struct.unpack_from("I", self.memory, 32)[0]
-        return sum(struct.unpack_from("Q", self.memory, MEMBERS_AT + member * MEMBER_BYTES + 32 + 24 * DEVICES)[0]
-                   for member in range(used))
+        return sum(entry[6] for entry in self.entries() if entry[0] and entry[1] == 0)
 
     def asked(self):
         """How often members have asked for idle memory of the first device."""
-        return struct.unpack_from("I", self.memory, 36 + 20)[0]
+        return struct.unpack_from("I", self.memory, ASKED_AT)[0]
 
 
 def beside(steered, words, *others):
@@ -318,8 +320,58 @@ class LimitJob(support.Test):
         self.assertRegex(support.without_neighbours(result.stderr), r"^rmmshim\[\d+\]: out of memory on GPU 0: 100 MiB refused, as "
                          r"the job's 64\.0 MiB limit \(RMM_LIMIT_JOB\) leaves 64\.0 MiB; here nothing used -> raise --limit-job [^\n]*\n$")
 
+    def test_a_larger_limit_below_a_smaller_one(self):
+        """The smaller one holds, and that is said."""
+        result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", TOOL, "run", "--quiet", "--limit-job", "1GiB",
+                      STEPS, "device", "100", "info"], preload=[])
+        self.assertEqual((result.status, result.stdout), (0, "device 100: 2\ninfo 64 64\n"), result)
+        self.assertIn("RMM_LIMIT_JOB=1GiB: the job of the `rmmshim run` above has 64MiB, which holds", result.stderr)
+        result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", "sh", "-c",
+                      'RMM_LIMIT_JOB=1GiB "$0" device 100 info; RMM_LIMIT_JOB=32MiB "$0" device 48 info', STEPS], preload=[])
+        self.assertEqual(result.stdout.splitlines(), ["device 100: 2", "info 64 64", "device 48: 2", "info 32 32"])
+
+    def test_a_smaller_limit_below_a_larger_one(self):
+        """Both hold for who is in both, and what is had in the inner job is had in the outer one."""
+        inner = '"$1" run --quiet --limit-job 128MiB'
+        chain = [TOOL, "run", "--quiet", "--limit-job", "256MiB", "sh", "-c"]
+        result = run(chain + [inner + ' "$0" device 160 info', STEPS, TOOL], preload=[])
+        self.assertEqual((result.status, result.stdout), (0, "device 160: 2\ninfo 128 128\n"), result)
+        # Others hold 224 of the outer job's.
+        result = run(chain + ['mkfifo "$2/go"; "$0" device 224 exec <"$2/go" >"$2/held" & exec 3>"$2/go"; '
+                              'until "$0" info | grep -q "info 32 "; do sleep 0.01; done; ' +
+                              inner + ' "$0" device 48 info; ' + inner + ' "$0" device 16 info; echo free >&3; echo >&3',
+                              STEPS, TOOL, self.folder], preload=[])
+        self.assertEqual(result.stdout.splitlines(), ["device 48: 2", "info 32 256", "info 16 256"], result)
+        # And as much as is had in an inner job is not to be had in the outer one.
+        result = run(chain + [inner + ' sh -c \'"$0" device 100 info; "$0" info\' "$0"; "$0" info', STEPS, TOOL],
+                     preload=[])
+        self.assertEqual(result.stdout.splitlines()[0], "info 28 128", result)
+
+    def test_a_file_below_a_run(self):
+        result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", "sh", "-c",
+                      'RMM_JOB="$1" RMM_LIMIT_JOB=1GiB "$0" device 100 info; "$2" run --quiet --job "$1" "$0" device 80 info',
+                      STEPS, self.path("file"), TOOL], preload=[])
+        self.assertEqual(result.stdout.splitlines(), ["device 100: 2", "info 64 64", "device 80: 2", "info 64 64"], result)
+
+    def test_two_limits_by_one_file(self):
+        first = Steered(self, self.settings("64MiB"))
+        self.assertEqual(first.step("device", 48), [])
+        result = run([STEPS, "device", "100"], self.settings("1GiB"))
+        self.assertEqual((result.status, result.said),
+                         (78, ["RMM_LIMIT_JOB=1GiB: the processes of the job at %s have another limit, 64MiB" %
+                               self.path("job")]), result)
+        first.process.kill()
+        first.process.wait()
+        self.assertEqual(run([STEPS, "device", "100"], self.settings("1GiB")).status, 0)
+
+    def test_more_devices_than_a_process_has(self):
+        """As where each process sees a part of its own of one of many GPUs."""
+        result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", "sh", "-c",
+                      'for i in $(seq 40); do HOSTCUDA_UUID=$((i * 100)) "$0" device 48 device 48; done', STEPS], preload=[])
+        self.assertEqual((result.status, result.stdout), (0, "device 48: 2\n" * 40), result)
+
     def test_what_makes_no_job(self):
-        stale = "%s:%s:1:3:17" % ("1" * 32, "2" * 32)
+        stale = "%s:%s:1:3:17:1" % ("1" * 32, "2" * 32)
         foreign = self.path("foreign")
         with open(foreign, "wb") as file:
             file.write(b"something else")
@@ -332,7 +384,7 @@ class LimitJob(support.Test):
                 ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that holds the job is gone, or in another PID or network "
                                          "namespace"),
                 ({"RMM_JOB": foreign}, "the job's file is of another version of rmmshim"),
-                ({"RMM_JOB": shared}, "others may write to the job's file, so it limits nothing"),
+                ({"RMM_JOB": shared}, "others may write to the job's file, or shorten it, so it limits nothing"),
                 ({"RMM_JOB": self.folder}, "Is a directory"),
                 ({"RMM_JOB": self.path("no/such")}, "No such file or directory")):
             with self.subTest(settings):

@@ -151,7 +151,7 @@ class Reports(Run):
     def test_the_job_is_gone(self):
         """A process that outlives its `run`, or is in another network namespace, is served as without one."""
         result = run(PYTHON + [SCENES, "use:5"], {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "1",
-                                                  "RMMSHIM_JOB": "%s:%s:999999:3:17" % ("1" * 32, "2" * 32)})
+                                                  "RMMSHIM_JOB": "%s:%s:999999:3:17:1" % ("1" * 32, "2" * 32)})
         self.assertEqual(result.status, 0)
         self.assertIn("allocations 5\n", result.stderr)
 

@@ -75,6 +75,22 @@ class NotSeen(Run):
         result, end = self.report(STEPS, "device", 1)
         self.assertEqual((result.status, len(end["processes"]), end["incomplete"]), (0, 1, False))
 
+    def test_processes_of_a_run_below(self):
+        """The pages come to each `run` above, and the innermost one writes reports."""
+        below = (TOOL, "run", "--quiet", "--limit", "1GiB", "sh", "-c", '"$0" device 30; "$0" device 20 && kill -9 $$', STEPS)
+        result, end = self.report(TOOL, "run", "--quiet", *below)
+        self.assertEqual((len(end["processes"]), end["incomplete"]), (2, False), result)
+        self.assertEqual(sorted(device["live_bytes"] >> 20 for process in end["processes"]
+                                for device in process["devices"]), [20, 30])
+        self.assertEqual({process["program"] for process in end["processes"]}, {"memory_steps"})
+        result = self.under("--fail-over", "25MiB", *below[:5], STEPS, "device", 30)
+        self.assertEqual(result.status, 1, result)
+        self.assertEqual(self.under("--fail-over", "35MiB", *below[:5], STEPS, "device", 30).status, 0)
+        # A page that the inner one has not, the outer one has not either.
+        lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
+        result = self.under("--fail-over", "1GiB", *below[:5], "sh", "-c", '"$0" device 1; ' + lost, STEPS)
+        self.assertIn("not checked: 1 process that was served did not reach this command", self.said(result), result)
+
     def test_a_process_that_is_not_reached(self):
         """Its page came to no one."""
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limit of a job (src/shared/job_limit.c) as a model for Spin: every order in which the steps of
- * several processes can follow each other, with deaths between any two of them.  One access to the
- * shared memory is one step; all are sequentially consistent, as they are in the code.
+/* The limit of a job (src/shared/job_share.c, job_mutex.c, job_limit.c) as a model for Spin: every order in
+ * which the steps of several processes can follow each other, with deaths between any two of them.
+ * One access to the shared memory is one step.
  *
- * Three processes with two places join, take bytes of one device, give them back or keep them, look for
- * members that are gone, and die.  A place is free again when its owner's device has closed, so the third
- * process reuses it.  The two seconds that the code waits (RS_JOB_LIMIT_SETTLE_MS) are the time that a
- * device needs to close.  Steps are merged where no order of them matters: what a dead owner left behind
- * changes by a reaper's hand alone, and freeing begins with a compare-and-swap of the owner.
+ * Three processes join, take bytes of one device, give them back or keep them, ask for what another one gives,
+ * look for members that are gone, are stopped, and die.  Each has an entry, which it does not leave: the places
+ * of members are no part of this.  The two seconds that the code waits (RS_JOB_LIMIT_SETTLE_MS) are the time
+ * that a device needs to close.
+ *
+ * The mutex is robust: when its owner is gone it can be had, and says so.  Who is stopped with it lets nobody
+ * take, but give: any try may find the mutex so.
  *
  * Each switch leaves out one rule, and the model fails with it (tests/model/run):
- *   PENDING_ENDS_FIRST   a request is pending no longer before its bytes are taken
- *   TAKEN_READ_FIRST     a sum reads a member's taken bytes before its pending ones
- *   NOTE_OF_ANYBODY      the note of an end does not say whose end it was
- *   NO_SETTLE            a place is freed as soon as its owner is gone
- *   OWNER_FREED_FIRST    a place is free before its bytes are gone */
+ *   NO_RECOUNT           the owner's death is not looked at
+ *   GIVEN_UNCOUNTED      what is given without the mutex changes the total there
+ *   LATE_READ_FIRST      late bytes are added up before it is forgotten that there are some
+ *   REAPED_BY_DIFFERENCE the entry of who is gone is taken from the total, as it is
+ *   NO_SETTLE            an entry is freed as soon as its owner is gone
+ *   KEPT_UNCOUNTED       what is kept for one is no part of the total */
 
 #define MEMBERS 3
-#define PLACES 2
 #define TAKES 1 /* that succeed, of each member */
 #define LIMIT 3
 #define BYTES (me == 1 -> 1 : 2) /* of a request: 1 and 2 fit together, 2 and 2 do not */
@@ -25,132 +27,184 @@
 #define NOBODY 0 /* an owner is its process's number + 1 */
 
 /* The shared memory. */
-byte owner[PLACES];
-byte ended[PLACES]; /* whose end is noted */
-byte pending[PLACES];
-byte taken[PLACES];
+byte owner;        /* of the mutex */
+bool inconsistent; /* the mutex: its owner died, and nobody has said that all is well */
+bool is_late;
+short total;
+byte taken[MEMBERS];
+short late[MEMBERS];
+byte kept[MEMBERS];
+bool wants[MEMBERS];
+bool ended[MEMBERS]; /* it was seen that the owner is gone */
+bool freed[MEMBERS]; /* the entry is */
 
 /* What the kernel and the driver know. */
 bool alive[MEMBERS] = true;
 bool closed[MEMBERS]; /* the device has, for this process that is gone */
 byte held[MEMBERS];   /* of the device, really */
+bool unsaid[MEMBERS]; /* it has late bytes, and has not said so yet */
 
-/* ---- rs_job_limit_reap, by the process number `me` ---- */
+#define SUM(i) (freed[i] -> 0 : taken[i] + late[i] + kept[i])
 
-#define IS_GONE(word) (word != NOBODY && !alive[word - 1])
+/* ---- job_make_total: late bytes that come meanwhile say so anew ---- */
 
-/* gone_for_ms: long enough only when this owner's end was noted before. */
-inline look_at_end()
+inline make_total()
 {
-#ifdef NOTE_OF_ANYBODY
-    settled = (ended[i] != NOBODY -> closed[ended[i] - 1] : false);
-    ended[i] = (ended[i] == NOBODY -> seen : ended[i]);
+#ifdef LATE_READ_FIRST
+    sum = SUM(0) + SUM(1) + SUM(2);
+    is_late = false;
+    atomic { total = sum; sum = 0 }
 #else
-    settled = (ended[i] == seen -> closed[seen - 1] : false);
-    ended[i] = seen;
-#endif
-#ifdef NO_SETTLE
-    settled = true;
+    is_late = false;
+    total = SUM(0) + SUM(1) + SUM(2)
 #endif
 }
 
-/* Whoever frees the place owns it meanwhile. */
-inline free_place()
+/* ---- job_try_lock, job_lock ---- */
+
+#define DEAD (owner != NOBODY && !alive[owner - 1])
+
+/* has: the mutex is had. */
+inline lock()
 {
     if
-    :: atomic { owner[i] == seen -> owner[i] = me + 1; settled = false; seen = NOBODY }
-#ifdef OWNER_FREED_FIRST
-        owner[i] = NOBODY;
+    :: atomic { owner == NOBODY -> owner = me + 1; has = true }
+    :: atomic { DEAD -> owner = me + 1; inconsistent = true; has = true }
+    :: atomic { owner != NOBODY && !DEAD -> has = false } /* it is stopped, or has its turn */
+    fi;
+    if
+    :: has && inconsistent ->
+#ifndef NO_RECOUNT
+        make_total();
 #endif
-        pending[i] = 0;
-#ifdef OWNER_FREED_FIRST
-        atomic { taken[i] = 0; i++ }
-#else
-        taken[i] = 0;
-        atomic { owner[i] = NOBODY; i++ }
-#endif
-    :: atomic { owner[i] != seen -> settled = false; seen = NOBODY; i++ }
+        inconsistent = false
+    :: else
     fi
 }
 
-inline reap()
+inline unlock()
 {
-    do
-    :: atomic { i < PLACES && !IS_GONE(owner[i]) -> i++ }
-    :: atomic { i < PLACES && IS_GONE(owner[i]) -> seen = owner[i] }
-        atomic {
-            look_at_end();
-            if
-            :: settled || (!pending[i] && !taken[i]) -> settled = true
-            :: else -> seen = NOBODY; i++
-            fi
-        }
-        if
-        :: settled -> free_place()
-        :: else
-        fi
-    :: atomic { i == PLACES -> i = 0; break }
-    od
+    atomic { owner = NOBODY; has = false }
 }
 
-/* ---- rs_job_limit_join ---- */
-
-inline join()
-{
-    place = PLACES;
-    do
-    :: atomic { i < PLACES && owner[i] != NOBODY -> i++ }
-    :: atomic { i < PLACES && owner[i] == NOBODY -> owner[i] = me + 1; place = i; i = 0; break }
-    :: atomic { i == PLACES -> i = 0; break }
-    od
-}
-
-/* ---- rs_job_share_announce and rs_job_share_settle ---- */
-
-#ifdef TAKEN_READ_FIRST
-#define FIRST taken
-#define SECOND pending
-#else
-#define FIRST pending
-#define SECOND taken
-#endif
+/* ---- rs_job_share_take ---- */
 
 inline take()
 {
-    pending[place] = pending[place] + BYTES;
-    do
-    :: atomic { i < PLACES -> sum = sum + FIRST[i] }
-        atomic { sum = sum + SECOND[i]; i++ }
-    :: atomic { i == PLACES -> fits = sum <= LIMIT; sum = 0; i = 0; break }
-    od;
-#ifdef PENDING_ENDS_FIRST
-    pending[place] = pending[place] - BYTES;
-#endif
+    lock();
     if
-    :: fits -> taken[place] = taken[place] + BYTES
-    :: fits -> fits = false /* the process's own limit refuses */
-    :: else
-    fi;
-#ifndef PENDING_ENDS_FIRST
-    pending[place] = pending[place] - BYTES
+    :: has ->
+        if
+        :: is_late -> make_total()
+        :: else
+        fi;
+        if
+#ifdef KEPT_UNCOUNTED
+        :: total + BYTES <= LIMIT ->
+#else
+        :: total - kept[me] + BYTES <= LIMIT ->
 #endif
+            taken[me] = taken[me] + BYTES;
+            atomic { sum = (kept[me] < BYTES -> kept[me] : BYTES); kept[me] = kept[me] - sum }
+#ifdef KEPT_UNCOUNTED
+            sum = 0;
+#endif
+            atomic { total = total + BYTES - sum; sum = 0; fits = true; wants[me] = false }
+        :: else
+        fi;
+        unlock()
+    :: else
+    fi
+}
+
+/* ---- rs_job_share_add of what is given back; `for_others`: what was asked for ---- */
+
+inline keep(bytes)
+{
+    do
+    :: atomic { i < MEMBERS && !(wants[i] && alive[i] && !freed[i] && kept[i] == 0) -> i++ }
+    :: atomic { i < MEMBERS && wants[i] && alive[i] && !freed[i] && kept[i] == 0 -> kept[i] = bytes }
+#ifndef KEPT_UNCOUNTED
+        total = total + bytes;
+#endif
+        atomic { i = 0; break }
+    :: atomic { i == MEMBERS -> i = 0; break }
+    od
+}
+
+inline give(for_others)
+{
+    lock();
+    if
+    :: has ->
+        taken[me] = taken[me] - BYTES;
+        total = total - BYTES;
+        if
+        :: for_others -> keep(BYTES)
+        :: else
+        fi;
+        unlock()
+    :: else ->
+        atomic { late[me] = late[me] - BYTES; unsaid[me] = true }
+#ifdef GIVEN_UNCOUNTED
+        total = total - BYTES;
+        unsaid[me] = false
+#else
+        atomic { is_late = true; unsaid[me] = false }
+#endif
+    fi
+}
+
+/* ---- rs_job_limit_reap ---- */
+
+inline reap_one(n)
+{
+    if
+    :: !alive[n] && !freed[n] ->
+        lock();
+        if
+        :: has && !freed[n] ->
+#ifdef REAPED_BY_DIFFERENCE
+            atomic { total = total - kept[n]; kept[n] = 0 }
+#else
+            kept[n] = 0;
+            make_total();
+#endif
+#ifdef NO_SETTLE
+            ended[n] = true;
+            if
+            :: true ->
+#else
+            if
+            :: (ended[n] && closed[n]) || taken[n] + late[n] == 0 ->
+#endif
+                freed[n] = true;
+#ifdef REAPED_BY_DIFFERENCE
+                atomic { total = total - (taken[n] + late[n] + kept[n]) }
+#else
+                make_total();
+#endif
+#ifndef NO_SETTLE
+            :: else -> ended[n] = true
+#endif
+            fi;
+            unlock()
+        :: has && freed[n] -> unlock()
+        :: else
+        fi
+    :: else
+    fi
 }
 
 /* ---- the processes ---- */
 
 proctype member(byte me)
 {
-    byte place, i, sum, takes, seen;
-    bool fits, settled;
+    byte takes, i;
+    short sum;
+    bool has, fits, asked;
 
     {
-        do
-        :: join();
-            if
-            :: place < PLACES -> break
-            :: else -> reap()
-            fi
-        od;
         do
         :: takes < TAKES ->
             take();
@@ -163,10 +217,31 @@ proctype member(byte me)
                }
                 if
                 :: held[me] = held[me] - BYTES; /* its free */
-                    taken[place] = taken[place] - BYTES
+                    if
+                    :: give(true)
+                    :: give(false)
+                    fi
                 :: skip
                 fi
-            :: else -> reap()
+            :: else ->
+                if
+                :: atomic { !asked && me != 2 -> asked = true; wants[me] = true }
+                :: atomic { wants[me] -> wants[me] = false } /* and gives up: what is kept for it goes when it is old */
+                    lock();
+                    if
+                    :: has ->
+                        sum = kept[me];
+                        kept[me] = 0;
+#ifdef KEPT_UNCOUNTED
+                        sum = 0;
+#endif
+                        atomic { total = total - sum; sum = 0 }
+                        unlock()
+                    :: else
+                    fi
+                :: me == 0 -> reap_one(1)
+                :: skip /* it tries again */
+                fi
             fi
         :: takes == TAKES -> break
         od;
@@ -177,8 +252,8 @@ end:
     }
 }
 
-/* Kills, and closes the devices of processes that are gone.  The harm is always done by one that is
- * alive, so member 0 stays; its death too makes 29 million states of 4 million, and none of them fails. */
+/* Kills, and closes the devices of processes that are gone.  Member 1 dies: the harm is done by
+ * one that is alive. */
 active proctype kernel()
 {
     byte i;
@@ -193,20 +268,19 @@ end:
     do
     :: atomic { alive[1] -> alive[1] = false }
     :: atomic { !alive[1] && !closed[1] -> held[1] = 0; closed[1] = true }
-    :: atomic { alive[2] -> alive[2] = false }
-    :: atomic { !alive[2] && !closed[2] -> held[2] = 0; closed[2] = true }
     od
 }
 
 /* What holds at every moment. */
 #define SUM_HELD (held[0] + held[1] + held[2])
-#define SOUND(place) (owner[place] != NOBODY || (!pending[place] && !taken[place]))
+#define UNSAID(i) (unsaid[i] && !freed[i])
+#define AT_REST (owner == NOBODY && !inconsistent && !is_late && !UNSAID(0) && !UNSAID(1) && !UNSAID(2))
 
 active proctype observer()
 {
 end:
     do
     :: atomic { SUM_HELD > LIMIT -> printf("more than the limit is held\n"); assert(false) }
-    :: atomic { !(SOUND(0) && SOUND(1)) -> printf("a free place has bytes\n"); assert(false) }
+    :: atomic { AT_REST && total != SUM(0) + SUM(1) + SUM(2) -> printf("the total is wrong\n"); assert(false) }
     od
 }

@@ -4,7 +4,6 @@
 #include "leaf_site.h"
 
 #include "driver/driver.h"
-#include "shared/job_limit.h"
 
 #include <time.h>
 
@@ -332,46 +331,4 @@ TEST(unsupported_is_a_bad_setting)
     assert_non_null(strstr(line, "13.0"));
     assert_false(options_are_valid(&rs_mr_descriptor_async, &environment,
                                    OPTIONS("initial_size=2GiB"), line, sizeof(line)));
-}
-
-/* ---- in a job ---- */
-
-static struct rs_job_member *stopped; /* after it has announced a request */
-static unsigned naps;
-
-int __real_nanosleep(const struct timespec *time, struct timespec *left);
-int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
-
-/* In the third nap the stopped process's request is refused. */
-int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
-{
-    if (stopped && ++naps == 3)
-        stopped->pending_bytes[0] = 0;
-    return __real_nanosleep(time, left);
-}
-
-TEST(a_growth_that_other_processes_contest_waits)
-{
-    static struct rs_job_limit job;
-    struct rs_job_share share = {.job = &job, .limit_bytes = 512 * MIB};
-    struct rs_allocation block;
-    struct site site;
-
-    rs_job_limit_init(&job);
-    share.member = rs_job_limit_join(&job);
-    stopped = rs_job_limit_join(&job);
-    make(&site, &rs_mr_descriptor_async, NULL);
-    atomic_store(&site.device_account.job, &share);
-    stopped->pending_bytes[0] = 512 * MIB;
-    clock_stands = true; /* the naps are short, on whatever machine */
-    block = take(&site, MIB);
-    clock_stands = false;
-    stopped = NULL;
-    assert_int_equal(naps, 3);
-    assert_int_equal(site.device_account.refusals, 0);
-    assert_int_equal(share.member->pending_bytes[0], 0);
-    assert_int_equal(share.member->taken_bytes[0], held(&site));
-    give(&site, &block);
-    end(&site);
-    assert_int_equal(share.member->taken_bytes[0], 0);
 }

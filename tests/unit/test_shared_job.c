@@ -2,6 +2,7 @@
 /* What a process asks of the `run` above it, which is a thread here. */
 #include "unit.h"
 
+#include "base/process.h"
 #include "shared/job.h"
 
 #include <errno.h>
@@ -76,8 +77,8 @@ static int set_up(void **state)
         fcntl(file_fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)
         return -1;
     file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, file_fd, 0);
-    snprintf(text, sizeof(text), "%s:" TOKEN ":%d:%d:%llu", name, (int)getpid(), file_fd,
-             (unsigned long long)status.st_ino);
+    snprintf(text, sizeof(text), "%s:" TOKEN ":%d:%d:%llu:%lld", name, (int)getpid(), file_fd,
+             (unsigned long long)status.st_ino, rs_process_start_ticks(0));
     return file == MAP_FAILED ? -1 : setenv(RS_JOB_VARIABLE, text, 1);
 }
 
@@ -98,7 +99,7 @@ static int ask(struct run *run, enum rs_job_wish wish, int fd, int *received)
 
     run->listener = listen_at();
     assert_int_equal(pthread_create(&thread, NULL, serve, run), 0);
-    result = rs_run_ask(wish, fd, received);
+    result = rs_run_ask(wish, 0, fd, received);
     pthread_join(thread, NULL);
     close(run->listener);
     if (run->how == IS_SILENT)
@@ -174,16 +175,31 @@ TEST(a_run_that_is_stopped)
 
 TEST(who_does_not_reach_the_socket_says_so_in_the_file)
 {
-    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, file_fd, NULL), -ESTALE);
+    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, 0, file_fd, NULL), -ESTALE);
     assert_int_equal(atomic_load(&file->unheld), 1);
-    assert_int_equal(rs_run_ask(RS_JOB_GIVE_LIMIT, -1, NULL), -ESTALE);
+    assert_int_equal(rs_run_ask(RS_JOB_GIVE_LIMIT, 0, -1, NULL), -ESTALE);
     assert_int_equal(atomic_load(&file->unheld), 1);
+}
+
+/* The name of a `run` that is gone. */
+TEST(another_process_with_the_name_is_told_nothing)
+{
+    struct run run = {.how = GRANTS, .gives = file_fd};
+    char *variable = strdup(getenv(RS_JOB_VARIABLE)), *start = strrchr(variable, ':');
+    int received = -1;
+
+    strcpy(start, ":1");
+    setenv(RS_JOB_VARIABLE, variable, 1);
+    assert_int_equal(ask(&run, RS_JOB_GIVE_LIMIT, -1, &received), -ESTALE);
+    assert_int_equal(received, -1);
+    assert_string_equal(run.request.token, "");
+    free(variable);
 }
 
 TEST(without_a_run_nothing_is_asked)
 {
     unsetenv(RS_JOB_VARIABLE);
-    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, file_fd, NULL), -ENOENT);
+    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, 0, file_fd, NULL), -ENOENT);
     setenv(RS_JOB_VARIABLE, "999999:3:17", 1); /* of a release before */
-    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, file_fd, NULL), -ENOENT);
+    assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, 0, file_fd, NULL), -ENOENT);
 }

@@ -4,6 +4,7 @@
 #include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "shared/job.h"
 #include "shared/published.h"
 #include "tool/publication.h"
@@ -56,8 +57,8 @@ struct connection {
 struct held {
     struct watched watched; /* a pidfd, where the kernel has them */
     struct held *next;
-    pid_t process; /* 0: of a PID namespace that is not seen from here */
-    bool has_ended;
+    pid_t process;            /* 0: of a PID namespace that is not seen from here */
+    bool has_ended, is_below; /* a `run` below this one holds it too, and writes its report */
     void *page;
     uint64_t inode; /* of the page */
     char script[IDENTITY_SCRIPT_BYTES];
@@ -66,6 +67,7 @@ struct held {
 static struct watched listener = {OF_LISTENER, -1}, program = {OF_PROGRAM, -1};
 static int events = -1; /* of epoll */
 static char token[RS_JOB_WORD_BYTES];
+static char *above; /* RMMSHIM_JOB of the `run` above; NULL: there is none */
 static struct rs_job_file *file;
 static struct connection *connections;
 static struct held *all_held;
@@ -120,13 +122,13 @@ static void let_go(struct held *held)
 }
 
 /* A process that has ended since is held all the same. */
-static bool hold(pid_t process, int fd)
+static bool hold(pid_t process, int fd, bool is_below)
 {
     struct held *held = calloc(1, sizeof(*held));
 
     if (!held)
         return false;
-    *held = (struct held){.watched = {OF_PROCESS, -1}, .process = process};
+    *held = (struct held){.watched = {OF_PROCESS, -1}, .process = process, .is_below = is_below};
     held->page = map_page(fd, &held->inode);
     if (!held->page) {
         let_go(held);
@@ -164,11 +166,14 @@ static void report_gone(void)
             continue;
         }
         *at = held->next;
-        gone_report(held->page);
+        if (!held->is_below)
+            gone_report(held->page);
         summary_add(&summary, held->process, true, held->page, held->script);
-        gone_keep_refusal(held->page);
-        run_leaks_look(held->process, held->page);
-        run_advice_look(held->process, held->page);
+        if (!held->is_below) {
+            gone_keep_refusal(held->page);
+            run_leaks_look(held->process, held->page);
+            run_advice_look(held->process, held->page);
+        }
         let_go(held);
     }
 }
@@ -195,18 +200,21 @@ static pid_t sender_of(int connection)
 static void answer(int connection, const struct rs_job_request *request, int fd)
 {
     struct rs_job_grant answer = {.is_granted = 0};
+    pid_t process = sender_of(connection);
+    bool is_below = request->wish == RS_JOB_PASS_PAGE && process;
     int given = -1;
 
-    if (request->wish == RS_JOB_HOLD_PAGE) {
-        answer.is_granted = hold(sender_of(connection), fd);
+    if (is_below)
+        process = (pid_t)request->number;
+    if (request->wish == RS_JOB_GIVE_LIMIT) {
+        answer.is_granted = limit_job_file(request->number, &given);
+    } else if (request->wish == RS_JOB_HOLD_PAGE || request->wish == RS_JOB_PASS_PAGE) {
+        answer.is_granted = hold(process, fd, request->wish == RS_JOB_PASS_PAGE);
         summary.missed += !answer.is_granted;
-    } else if (request->wish == RS_JOB_GIVE_LIMIT) {
-        given = limit_job_open();
-        answer.is_granted = given >= 0;
     }
     (void)rs_job_send(connection, &answer, sizeof(answer), given);
-    if (given >= 0)
-        close(given);
+    if (request->wish != RS_JOB_GIVE_LIMIT && above)
+        (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, (uint32_t)process, fd, NULL);
 }
 
 /* Anybody may connect: the token tells who is of this job. */
@@ -363,25 +371,28 @@ static bool put_into_environment(const char *name)
 {
     int fd;
     struct stat status = {.st_ino = 0};
-    char text[2 * RS_JOB_WORD_BYTES + 64];
+    char text[2 * RS_JOB_WORD_BYTES + 96];
 
     file = shared_file_make(RS_JOB_FILE, sizeof(*file), &fd);
     if (file)
         (void)fstat(fd, &status);
-    snprintf(text, sizeof(text), "%s:%s:%d:%d:%llu", name, token, (int)getpid(), fd,
-             (unsigned long long)status.st_ino);
+    snprintf(text, sizeof(text), "%s:%s:%d:%d:%llu:%lld", name, token, (int)getpid(), fd,
+             (unsigned long long)status.st_ino, rs_process_start_ticks(0));
     return setenv(RS_JOB_VARIABLE, text, 1) == 0;
 }
 
 void job_begin(void)
 {
+    const char *variable = getenv(RS_JOB_VARIABLE);
     char name[RS_JOB_WORD_BYTES];
 
+    above = variable ? strdup(variable) : NULL;
     events = epoll_create1(EPOLL_CLOEXEC);
     if (events >= 0 && make_word(name) && make_word(token) && listen_at(name) &&
         put_into_environment(name))
         return;
     tool_say("what its processes do cannot be seen: %s", strerror(errno));
+    (void)rs_run_ask(RS_JOB_PASS_PAGE, 0, -1, NULL);
     unsetenv(RS_JOB_VARIABLE); /* of a `run` above */
     listener.fd = -1;
 }
@@ -408,6 +419,8 @@ void job_end(void)
     for (; connections; end_silent_connections())
         (void)serve_some(NAP_MS);
     report_gone();
+    for (uint32_t i = 0; above && file && i < atomic_load(&file->unheld); i++)
+        (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, 0, -1, NULL);
     for (const struct held *held = all_held; held; held = held->next)
         summary_add(&summary, held->process, false, held->page, held->script);
 }

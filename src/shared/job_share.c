@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shared/job_limit.h"
+
+#include "base/check.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "shared/commands.h"
+#include "shared/futex.h"
+#include "shared/job_mutex.h"
+
+#include <string.h>
+
+__thread bool rs_job_giving;
+
+/* ---- devices ---- */
+
+static bool is_shared(struct rs_job_limit *job, uint32_t number)
+{
+    FOR_EACH_SHARER(entry, job, number)
+    return true;
+    return false;
+}
+
+/* A device that no member has may become another one. */
+static bool find_device(struct rs_job_limit *job, const unsigned char *uuid, uint32_t *number)
+{
+    uint32_t free = RS_JOB_DEVICES;
+
+    for (*number = 0; *number < RS_JOB_DEVICES; ++*number) {
+        struct rs_job_device *device = &job->devices[*number];
+        if (!atomic_load(&device->is_used)) {
+            free = rs_min(free, *number);
+            break;
+        }
+        if (memcmp(device->uuid, uuid, sizeof(device->uuid)) == 0)
+            return true;
+    }
+    for (uint32_t i = 0; free == RS_JOB_DEVICES && i < RS_JOB_DEVICES; i++)
+        if (!is_shared(job, i))
+            free = i;
+    if (free == RS_JOB_DEVICES)
+        return false;
+    *number = free;
+    memcpy(job->devices[free].uuid, uuid, sizeof(job->devices[free].uuid));
+    set(&job->devices[free].total_bytes, 0);
+    atomic_store(&job->devices[free].is_used, 1);
+    return true;
+}
+
+/* The member last: whoever dies before leaves it free. */
+static struct rs_job_entry *take_entry(struct rs_job_limit *job, uint32_t member, uint32_t device)
+{
+    RS_ASSERT(member < RS_JOB_MEMBERS && device < RS_JOB_DEVICES);
+    for (uint32_t i = 0; i < RS_JOB_ENTRIES; i++) {
+        struct rs_job_entry *entry = &job->entries[i];
+        if (atomic_load(&entry->member) != 0)
+            continue;
+        memset(entry, 0, sizeof(*entry));
+        atomic_store(&entry->device, device);
+        atomic_store(&job->entries_used, rs_max(atomic_load(&job->entries_used), i + 1));
+        atomic_store(&entry->member, member + 1);
+        return entry;
+    }
+    return NULL;
+}
+
+/* True when there is no room, or that cannot be known yet. */
+static bool lacks_room(struct rs_job_share *share)
+{
+    struct rs_job_entry *entry = NULL;
+    uint32_t number;
+
+    if (atomic_load(&share->entry) || !job_lock(share->job, true))
+        return false;
+    if (find_device(share->job, share->uuid, &number))
+        entry = take_entry(share->job, (uint32_t)(share->member - share->job->members), number);
+    atomic_store(&share->entry, entry);
+    job_unlock(share->job);
+    return !entry;
+}
+
+void rs_job_share_enter(struct rs_job_share *share)
+{
+    for (; share; share = share->next)
+        if (lacks_room(share)) {
+            (void)rs_job_limit_reap(share->job);
+            if (lacks_room(share))
+                rs_log("the job's limit has no room for a further device (%d devices, and %d for "
+                       "all processes), so all memory of it is refused",
+                       RS_JOB_DEVICES, RS_JOB_ENTRIES);
+        }
+}
+
+static struct rs_job_entry *entry_of(const struct rs_job_share *share)
+{
+    return atomic_load_explicit(&share->entry, memory_order_acquire);
+}
+
+/* Of a share that has an entry. */
+static uint32_t number_of(const struct rs_job_share *share)
+{
+    return atomic_load_explicit(&entry_of(share)->device, memory_order_relaxed);
+}
+
+static struct rs_job_device *device_of(const struct rs_job_share *share)
+{
+    return &share->job->devices[number_of(share)];
+}
+
+/* The shares of all jobs, as far as the device is entered there. */
+#define FOR_EACH_JOB(at, share)                                                                    \
+    for (__typeof__(share) at = (share); at; at = at->next)                                        \
+        if (entry_of(at))
+
+/* ---- bytes ---- */
+
+static void unlock_until(const struct rs_job_share *share, const struct rs_job_share *end)
+{
+    for (; share != end; share = share->next)
+        job_unlock(share->job);
+}
+
+/* The mutexes of all jobs; none is had while another one is waited for. */
+static bool lock_all(const struct rs_job_share *share)
+{
+    struct job_patience patience = {0};
+
+    for (unsigned turn = 0;; turn++) {
+        const struct rs_job_share *at = share;
+        while (at && job_try_lock(at->job))
+            at = at->next;
+        if (!at)
+            return true;
+        unlock_until(share, at);
+        if (turn >= JOB_TRIES && job_is_stuck(at->job, &patience))
+            return false;
+        rs_pause(turn);
+    }
+}
+
+/* Late bytes are part of it, if the mutex is free. */
+static uint64_t total_of(const struct rs_job_share *share)
+{
+    struct rs_job_device *device = device_of(share);
+
+    if (RS_UNLIKELY(atomic_load(&device->is_late)) && job_try_lock(share->job)) {
+        job_make_total(share->job, number_of(share));
+        job_unlock(share->job);
+    }
+    return get(&device->total_bytes);
+}
+
+/* By how much all that is counted, but what is kept for this one, and `bytes` more, exceed the
+ * limit. */
+static size_t missing_in(const struct rs_job_share *share, uint64_t total, size_t bytes)
+{
+    uint64_t all = total - rs_min(get(&entry_of(share)->kept_bytes), total) + bytes;
+
+    return all > share->limit_bytes ? (size_t)(all - share->limit_bytes) : 0;
+}
+
+static bool is_old(const struct rs_job_entry *entry, uint64_t now)
+{
+    return now - get(&entry->asked_ms) >= RS_JOB_LIMIT_KEPT_MS;
+}
+
+/* What is kept for a member that is stopped, or has changed its mind, is the others' again. */
+static void forget_kept(struct rs_job_limit *job, uint32_t number)
+{
+    uint64_t now = job_now_ms();
+
+    FOR_EACH_SHARER(entry, job, number)
+    if (get(&entry->kept_bytes) && is_old(entry, now)) {
+        add(&job->devices[number].total_bytes, 0 - get(&entry->kept_bytes));
+        set(&entry->kept_bytes, 0);
+    }
+}
+
+/* The member that has waited longest, of those for which not all is kept that they want. */
+static struct rs_job_entry *oldest(struct rs_job_limit *job, uint32_t number)
+{
+    struct rs_job_entry *found = NULL;
+    uint64_t now = job_now_ms();
+
+    FOR_EACH_SHARER(entry, job, number)
+    if (get(&entry->kept_bytes) < get(&entry->wanted_bytes) && !is_old(entry, now) &&
+        (!found || get(&entry->ticket) < get(&found->ticket)))
+        found = entry;
+    return found;
+}
+
+/* Bytes that are counted no longer are for those that wait. */
+static void keep(struct rs_job_limit *job, uint32_t number, uint64_t bytes)
+{
+    struct rs_job_entry *entry;
+
+    while (bytes && (entry = oldest(job, number))) {
+        uint64_t some = rs_min(bytes, get(&entry->wanted_bytes) - get(&entry->kept_bytes));
+        add(&entry->kept_bytes, some);
+        add(&job->devices[number].total_bytes, some);
+        bytes -= some;
+    }
+}
+
+static bool fits(const struct rs_job_share *share, size_t bytes)
+{
+    struct rs_job_device *device;
+
+    if (!entry_of(share) || bytes > share->limit_bytes)
+        return false;
+    device = device_of(share);
+    if (RS_UNLIKELY(atomic_load(&device->is_late)))
+        job_make_total(share->job, number_of(share));
+    if (missing_in(share, get(&device->total_bytes), bytes) == 0)
+        return true;
+    forget_kept(share->job, number_of(share));
+    return missing_in(share, get(&device->total_bytes), bytes) == 0;
+}
+
+static void count(const struct rs_job_share *share, size_t bytes)
+{
+    struct rs_job_entry *entry = entry_of(share);
+    uint64_t kept = rs_min(get(&entry->kept_bytes), bytes);
+
+    RS_ASSERT(bytes <= share->limit_bytes);
+    add(&entry->taken_bytes, bytes);
+    add(&entry->kept_bytes, 0 - kept);
+    add(&device_of(share)->total_bytes, bytes - kept);
+}
+
+bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
+{
+    bool taken = true;
+
+    if (RS_UNLIKELY(!entry_of(share)))
+        rs_job_share_enter(share);
+    if (!lock_all(share))
+        return false;
+    for (const struct rs_job_share *at = share; at && taken; at = at->next)
+        taken = fits(at, bytes);
+    for (const struct rs_job_share *at = share; at && taken; at = at->next)
+        count(at, bytes);
+    unlock_until(share, NULL);
+    if (taken) /* its idle bytes are others now: it says so at its next call */
+        atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
+    return taken;
+}
+
+void rs_job_share_add(struct rs_job_share *share, size_t bytes)
+{
+    bool is_given = bytes > SIZE_MAX / 2;
+
+    RS_ASSERT(share->member && (!share->next || share->limit_bytes <= share->next->limit_bytes));
+    FOR_EACH_JOB(at, share)
+    {
+        struct rs_job_device *device = device_of(at);
+        if (job_lock(at->job, false)) {
+            add(&entry_of(at)->taken_bytes, bytes);
+            add(&device->total_bytes, bytes);
+            if (is_given && rs_job_giving)
+                keep(at->job, number_of(at), 0 - bytes);
+            job_unlock(at->job);
+        } else {
+            atomic_fetch_add(&entry_of(at)->late_bytes, bytes);
+            atomic_store(&device->is_late, 1);
+        }
+        if (is_given)
+            atomic_fetch_add(&device->releases, 1);
+    }
+}
+
+static bool has_ended(const struct rs_job_limit *job, const struct rs_job_entry *entry)
+{
+    uint32_t member = atomic_load(&entry->member);
+
+    return member > 0 && get(&job->members[(member - 1) % RS_JOB_MEMBERS].ended_ms) != 0;
+}
+
+bool rs_job_share_reap(const struct rs_job_share *share)
+{
+    bool waits = false;
+
+    FOR_EACH_JOB(at, share)
+    {
+        if (!rs_job_limit_reap(at->job))
+            continue;
+        FOR_EACH_SHARER(entry, at->job, number_of(at))
+        if (bytes_of(entry) && has_ended(at->job, entry))
+            waits = true;
+    }
+    return waits;
+}
+
+static uint64_t others_in(const struct rs_job_share *share)
+{
+    const struct rs_job_entry *entry = entry_of(share);
+    uint64_t total = total_of(share), own = bytes_of(entry) + get(&entry->kept_bytes);
+
+    return total - rs_min(own, total);
+}
+
+const struct rs_job_share *rs_job_share_tightest(const struct rs_job_share *share)
+{
+    const struct rs_job_share *tightest = share;
+
+    FOR_EACH_JOB(at, share)
+    if (at->limit_bytes - rs_min(others_in(at), at->limit_bytes) <
+        tightest->limit_bytes - rs_min(others_in(tightest), tightest->limit_bytes))
+        tightest = at;
+    return tightest;
+}
+
+size_t rs_job_share_others(const struct rs_job_share *share)
+{
+    uint64_t most = 0;
+
+    FOR_EACH_JOB(at, share)
+    {
+        uint64_t others = others_in(at), more = at->limit_bytes - share->limit_bytes;
+        most = rs_max(most, others - rs_min(more, others));
+    }
+    return (size_t)most;
+}
+
+/* ---- idle bytes ---- */
+
+void rs_job_share_set_idle(struct rs_job_share *share, size_t bytes)
+{
+    FOR_EACH_JOB(at, share)
+    atomic_store(&entry_of(at)->idle_bytes, bytes);
+}
+
+void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
+{
+    FOR_EACH_JOB(at, share)
+    {
+        atomic_fetch_add(&entry_of(at)->idle_bytes, bytes);
+        if (atomic_load(&device_of(at)->asked) != atomic_load(&at->seen_asked))
+            atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
+    }
+}
+
+static uint64_t idle_of(const struct rs_job_entry *entry)
+{
+    return rs_min(get(&entry->idle_bytes), bytes_of(entry));
+}
+
+static size_t others_idle_in(const struct rs_job_share *share)
+{
+    uint64_t bytes = 0;
+
+    FOR_EACH_SHARER(entry, share->job, number_of(share))
+    if (entry != entry_of(share))
+        bytes += idle_of(entry);
+    return (size_t)bytes;
+}
+
+/* In a job within another one: of the least that a job has. */
+size_t rs_job_share_others_idle(const struct rs_job_share *share)
+{
+    size_t least = SIZE_MAX;
+
+    FOR_EACH_JOB(at, share)
+    least = rs_min(least, others_idle_in(at));
+    return least == SIZE_MAX ? 0 : least;
+}
+
+size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes)
+{
+    size_t most = 0;
+
+    FOR_EACH_JOB(at, share)
+    most = rs_max(most, missing_in(at, total_of(at), bytes));
+    return most;
+}
+
+static size_t wanted_in(const struct rs_job_share *share)
+{
+    uint64_t bytes = 0, all;
+
+    FOR_EACH_SHARER(entry, share->job, number_of(share))
+    {
+        uint64_t wanted = get(&entry->wanted_bytes);
+        bytes += wanted - rs_min(get(&entry->kept_bytes), wanted);
+    }
+    all = total_of(share) + bytes;
+    return bytes && all > share->limit_bytes ? (size_t)(all - share->limit_bytes) : 0;
+}
+
+size_t rs_job_share_wanted(const struct rs_job_share *share)
+{
+    size_t most = 0;
+
+    FOR_EACH_JOB(at, share)
+    most = rs_max(most, wanted_in(at));
+    return most;
+}
+
+void rs_job_share_want(struct rs_job_share *share, size_t bytes)
+{
+    RS_ASSERT(bytes > 0 && bytes <= SIZE_MAX / 2);
+    FOR_EACH_JOB(at, share)
+    {
+        struct rs_job_entry *entry = entry_of(at);
+        set(&entry->asked_ms, job_now_ms());
+        if (atomic_fetch_add(&entry->wanted_bytes, bytes) == 0)
+            set(&entry->ticket, atomic_fetch_add(&at->job->tickets, 1));
+    }
+}
+
+static void pass_on_kept(const struct rs_job_share *share)
+{
+    struct rs_job_entry *entry = entry_of(share);
+    uint64_t kept;
+
+    if (get(&entry->kept_bytes) == 0 || !job_lock(share->job, false))
+        return; /* or it is old soon */
+    kept = get(&entry->kept_bytes);
+    add(&device_of(share)->total_bytes, 0 - kept);
+    set(&entry->kept_bytes, 0);
+    keep(share->job, number_of(share), kept);
+    job_unlock(share->job);
+    atomic_fetch_add(&device_of(share)->releases, 1);
+    rs_futex_wake(&device_of(share)->releases);
+}
+
+void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool are_there)
+{
+    FOR_EACH_JOB(at, share)
+    if (atomic_fetch_sub(&entry_of(at)->wanted_bytes, bytes) == bytes && !are_there)
+        pass_on_kept(at);
+}
+
+/* A member whose file of commands cannot be opened sees `asked` when it frees next. */
+static void raise_in(const struct rs_job_member *member)
+{
+    uint64_t fd = atomic_load(&member->commands_fd), owner = atomic_load(&member->owner);
+
+    if (fd != 0 && owner != 0)
+        rs_commands_raise((int)(owner >> 32), (int)(fd - 1), atomic_load(&member->commands_inode));
+}
+
+void rs_job_share_ask(struct rs_job_share *share)
+{
+    FOR_EACH_JOB(at, share)
+    {
+        set(&entry_of(at)->asked_ms, job_now_ms());
+        atomic_fetch_add(&device_of(at)->asked, 1);
+        FOR_EACH_SHARER(entry, at->job, number_of(at))
+        {
+            uint32_t member = atomic_load(&entry->member);
+            if (entry != entry_of(at) && idle_of(entry) > 0 && member != 0)
+                raise_in(&at->job->members[(member - 1) % RS_JOB_MEMBERS]);
+        }
+    }
+}
+
+bool rs_job_share_is_asked(struct rs_job_share *share)
+{
+    bool is_asked = false;
+
+    FOR_EACH_JOB(at, share)
+    {
+        uint32_t asked = atomic_load(&device_of(at)->asked);
+        is_asked = atomic_exchange(&at->seen_asked, asked) != asked || is_asked;
+    }
+    return is_asked;
+}
+
+void rs_job_share_answer(struct rs_job_share *share)
+{
+    FOR_EACH_JOB(at, share)
+    {
+        atomic_fetch_add(&device_of(at)->releases, 1);
+        rs_futex_wake(&device_of(at)->releases);
+    }
+}
+
+uint32_t rs_job_share_releases(const struct rs_job_share *share)
+{
+    uint32_t sum = 0;
+
+    FOR_EACH_JOB(at, share)
+    sum += atomic_load(&device_of(at)->releases);
+    return sum;
+}
+
+/* Of the outermost job, in which all members of the others are. */
+void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns)
+{
+    struct rs_job_share *last = NULL;
+    uint32_t releases = 0;
+
+    FOR_EACH_JOB(at, share)
+    {
+        last = at;
+        releases = atomic_load(&device_of(at)->releases);
+    }
+    if (last && rs_job_share_releases(share) == seen)
+        rs_futex_wait(&device_of(last)->releases, releases, wait_ns);
+}
