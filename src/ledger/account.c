@@ -105,8 +105,7 @@ static void settle(struct rs_account *account, struct rs_amount from, struct rs_
     count(account, from, to, memory);
     if (RS_LIKELY(!job) || more == 0)
         return;
-    rs_job_share_add(job, more);
-    own_releases += more > SIZE_MAX / 2; /* the job's number of releases has grown, too */
+    own_releases += rs_job_share_add(job, more);
 }
 
 /* Host memory is never charged. */

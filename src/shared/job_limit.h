@@ -81,8 +81,8 @@ void rs_job_share_enter(struct rs_job_share *share);
 bool rs_job_share_take(struct rs_job_share *share, size_t bytes);
 
 /* Counts bytes that are taken already, or, as a negative number, given back; while rs_job_giving,
- * for those that wait for them.  Never waits. */
-void rs_job_share_add(struct rs_job_share *share, size_t bytes);
+ * for those that wait for them.  Never waits.  Returns by how much rs_job_share_releases grew. */
+uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes);
 
 extern __thread bool rs_job_giving;
 

@@ -246,9 +246,10 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
     return taken;
 }
 
-void rs_job_share_add(struct rs_job_share *share, size_t bytes)
+uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes)
 {
     bool is_given = bytes > SIZE_MAX / 2;
+    uint32_t releases = 0;
 
     RS_ASSERT(share->member && (!share->next || share->limit_bytes <= share->next->limit_bytes));
     FOR_EACH_JOB(at, share)
@@ -264,9 +265,12 @@ void rs_job_share_add(struct rs_job_share *share, size_t bytes)
             atomic_fetch_add(&entry_of(at)->late_bytes, bytes);
             atomic_store(&device->is_late, 1);
         }
-        if (is_given)
+        if (is_given) {
             atomic_fetch_add(&device->releases, 1);
+            releases++;
+        }
     }
+    return releases;
 }
 
 static bool has_ended(const struct rs_job_limit *job, const struct rs_job_entry *entry)
