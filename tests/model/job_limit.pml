@@ -22,7 +22,7 @@
 #define MEMBERS 3
 #define TAKES 1 /* that succeed, of each member */
 #define LIMIT 3
-#define BYTES (me == 1 -> 1 : 2) /* of a request: 1 and 2 fit together, 2 and 2 do not */
+#define BYTES (me == 0 -> 1 : 2) /* of a request: 1 and 2 fit together, 2 and 2 do not */
 
 #define NOBODY 0 /* an owner is its process's number + 1 */
 
