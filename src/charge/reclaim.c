@@ -143,9 +143,9 @@ static bool give_back_for(int device, const struct rs_refusal *refusal, unsigned
 static void say_full(int device)
 {
     if (device == RS_VISIT_HOST)
-        rs_log("host memory is full: waiting for work that uses freed memory");
+        rs_log("host memory is full: waiting until the GPU is done with freed memory");
     else
-        rs_log("device %d is full: waiting for work that uses freed memory", device);
+        rs_log("device %d is full: waiting until the GPU is done with freed memory", device);
 }
 
 /* Waits for the oldest epochs of the device's stacks, or of those of host memory (RS_VISIT_HOST).

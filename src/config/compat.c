@@ -71,7 +71,7 @@ static bool read_bytes(const struct rs_source *source, struct rs_diagnostics *di
         rs_diagnose(diagnostics, source, text, "a whole number is expected, as in 8g or 8192m");
     else if (end[0] && (unit == 1 || end[1]))
         rs_diagnose(diagnostics, source, unit > 1 ? end + 1 : end,
-                    "behind the number one of the letters g, m and k may stand, as in 8192m");
+                    "only one of the letters g, m and k may follow the number, as in 8192m");
     else if (errno == ERANGE || __builtin_mul_overflow(*bytes, unit, bytes) ||
              *bytes > RS_SIZE_ADDRESSABLE)
         rs_diagnose(diagnostics, source, text, "larger than any memory");
@@ -146,7 +146,7 @@ void rs_config_say_compat(const struct rs_config_values *values, char *const *en
         front = limit_in_front(values, alias.device);
         (void)rs_config_value(values, alias.device, RS_VARIABLE_LIMIT, &source);
         if (front)
-            rs_log_asked("%s=%s is not taken, as %s is set", alias.name, alias.text, front);
+            rs_log_asked("%s=%s is ignored, because %s is set", alias.name, alias.text, front);
         else if (source && strcmp(source->name, alias.name) == 0)
             rs_log_asked("%s=%s is taken as RMM_LIMIT%s", alias.name, alias.text,
                          alias.name + sizeof(prefix) - 1);

@@ -115,8 +115,8 @@ static bool is_limit_void(void)
     if (!limit || !atomic_load(&unknown))
         return false;
     rs_diagnose(&rs_mode_diagnostics, limit, NULL,
-                "%s is answered by the driver with a function that rmmshim does not know: what it "
-                "takes cannot be limited",
+                "%s: the driver returns a function that rmmshim does not know, and memory taken by "
+                "it would escape the limit",
                 unknown_name);
     return true;
 }

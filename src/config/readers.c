@@ -177,8 +177,8 @@ void rs_config_read_limit_job(const struct rs_option_value *value, const struct 
 {
     if (value->size.kind == RS_SIZE_OF_FREE) {
         rs_diagnose(diagnostics, source, strchr(source->text, '%') + 1,
-                    "the job's limit is a share of the device's total memory, as in 80%%: each "
-                    "process would find another number free");
+                    "use a percentage of the device's total memory, as in 80%%: the free memory "
+                    "differs from process to process");
         return;
     }
     config->limit_job = source;

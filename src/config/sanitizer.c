@@ -26,9 +26,10 @@ void rs_sanitizer_advise(const struct rs_config *config)
         return;
     for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
         if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {
-            rs_log("compute-sanitizer sees driver allocations, which blocks of a pool share: "
-                   "RMM_RESOURCE=cuda gives each block its own, RMM_FREE=wait "
-                   "RMM_RESOURCE='poison(pool(cuda))' finds writes past them by itself");
+            rs_log(
+                "compute-sanitizer checks whole driver allocations, and blocks of a pool share "
+                "one: RMM_RESOURCE=cuda gives each block its own; RMM_FREE=wait "
+                "RMM_RESOURCE='poison(pool(cuda))' finds stray writes without compute-sanitizer");
             return;
         }
 }

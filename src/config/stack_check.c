@@ -36,18 +36,16 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
                 return false;
     if (may_serve(stack->descriptor, kind, is_second))
         return true;
-    rs_diagnose(diagnostics, stack->source, stack->at,
-                stack->descriptor == &rs_mr_descriptor_simulated
-                    ? "'%s' has addresses without memory, for replaying traces: no program can use "
-                      "it"
-                : kind == RS_KIND_PINNED ? "a stack for pinned memory stands on 'pinned', not '%s'"
-                : kind == RS_KIND_MANAGED
-                    ? "a stack for managed memory stands on 'managed', not '%s'"
-                : stack->descriptor == &rs_mr_descriptor_pinned
-                    ? "a stack for device memory cannot stand on '%s'; RMM_PINNED_RESOURCE is the "
-                      "one for pinned memory"
-                    : "a stack for device memory cannot stand on '%s'",
-                stack->descriptor->name);
+    rs_diagnose(
+        diagnostics, stack->source, stack->at,
+        stack->descriptor == &rs_mr_descriptor_simulated
+            ? "'%s' hands out addresses without memory, to replay traces: a program cannot use it"
+        : kind == RS_KIND_PINNED  ? "pinned memory comes from 'pinned', not from '%s'"
+        : kind == RS_KIND_MANAGED ? "managed memory comes from 'managed', not from '%s'"
+        : stack->descriptor == &rs_mr_descriptor_pinned
+            ? "device memory cannot come from '%s'; for pinned memory use RMM_PINNED_RESOURCE"
+            : "device memory cannot come from '%s'",
+        stack->descriptor->name);
     return false;
 }
 
@@ -94,8 +92,9 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
                rs_config_fits_limit(stack->upstream[i], limit_bytes, environment, diagnostics);
     if (!fits || initial_bytes(stack, environment) <= limit_bytes)
         return fits;
-    rs_diagnose(diagnostics, stack->source, stack->at, "%s begins with %s, and RMM_LIMIT is %s",
-                stack->descriptor->name, rs_size_format(initial_bytes(stack, environment), initial),
+    rs_diagnose(diagnostics, stack->source, stack->at,
+                "%s begins with %s, which is above RMM_LIMIT, %s", stack->descriptor->name,
+                rs_size_format(initial_bytes(stack, environment), initial),
                 rs_size_format(limit_bytes, limit));
     return false;
 }

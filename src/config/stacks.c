@@ -156,7 +156,7 @@ static bool choose_allocator(const struct rs_config *config, int device, struct 
         return true;
     if (own_pool == own_arena) {
         rs_diagnose(diagnostics, chosen->arena_source, NULL,
-                    "an arena stands in place of a pool, and %s gives one: use one of them",
+                    "an arena replaces the pool that %s sets: use only one of them",
                     chosen->source->name);
         return false;
     }
@@ -280,7 +280,8 @@ static struct rs_expression *add_observers(const struct rs_config *config, int d
     if (!log)
         return stack;
     if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
-        rs_diagnose(diagnostics, source, NULL, "RMM_RESOURCE has a log of its own: use one");
+        rs_diagnose(diagnostics, source, NULL,
+                    "RMM_RESOURCE already writes a log: use only one of them");
         return stack;
     }
     stack = stack_on(&rs_mr_descriptor_logging, stack, source);
@@ -323,7 +324,8 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
         int part = scope_gives(scopes[i], kind, true), whole = scope_gives(scopes[i], kind, false);
         if (whole >= 0 && part >= 0) {
             rs_diagnose(diagnostics, &scopes[i]->source[part], NULL,
-                        "builds a part of the stack, and %s gives all of it: use one",
+                        "sets a part of the stack, and %s already describes all of it: use only "
+                        "one of them",
                         scopes[i]->source[whole].name);
             *bad = true;
             return NULL;
@@ -360,8 +362,7 @@ static struct rs_expression *make_dedicated(const struct rs_config *config, int 
     if (leaf->descriptor == &rs_mr_descriptor_cuda)
         return stack;
     rs_diagnose(diagnostics, source, NULL,
-                "the driver has no handle for memory of '%s', only for "
-                "that of 'cuda'",
+                "other processes cannot open memory of '%s', only that of 'cuda'",
                 leaf->descriptor->name);
     rs_expression_free(stack);
     return NULL;

@@ -135,7 +135,10 @@ void rs_config_say_ignored(char *const *environment)
     for (; *environment; environment++)
         if (rs_name_begins_as_ours(*environment) && take_apart(*environment, &entry) &&
             entry.read.kind == RS_NAME_FOREIGN)
-            rs_diagnose(&asked, &entry.source, NULL, "no variable of rmmshim's: ignored");
+            rs_diagnose(&asked, &entry.source, NULL, "%s",
+                        strncmp(*environment, "RMM_LOG", 7) == 0
+                            ? "belongs to RAPIDS RMM: ignored; rmmshim's event log is RMM_LOG"
+                            : "not a variable of rmmshim: ignored");
 }
 
 const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,

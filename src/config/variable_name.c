@@ -222,7 +222,7 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
     if (digits > 0 && digits == length && device < 0)
         add(read, "devices are numbered below %d; did you mean ", RS_DEVICES_MAX);
     else
-        add(read, "'%.40s' is no device's number; did you mean ", suffix);
+        add(read, "'%.40s' is not the number of a device; did you mean ", suffix);
     add_variable(read, index, device);
     add(read, "?");
 }

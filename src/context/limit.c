@@ -30,7 +30,7 @@ struct device_limit {
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
     /* What the program has of all this as requested, of the driver's pools their blocks alone. */
     _Atomic size_t unserved_bytes, peak_unserved_bytes;
-    _Atomic uint64_t refused; /* out-of-memory errors that the program received */
+    _Atomic uint64_t refused;                /* out-of-memory errors that the program received */
     struct rs_job_share shares[RS_JOBS_MAX]; /* the first is the account's, once it is joined */
     _Atomic unsigned joining;                /* enum joining */
     _Atomic unsigned resolved; /* enum resolved: RMM_LIMIT, unless rs_limit_set came first */
@@ -136,19 +136,19 @@ static const char *why_not(int error)
     case EPROTO:
         return "the job's file is of another version of rmmshim";
     case EACCES:
-        return "others may write to the job's file, or shorten it, so it limits nothing";
+        return "other users may write to the job's file, or shorten it: give access to its owner "
+               "alone";
     case EXDEV:
-        return "the job's processes are in another PID namespace, where nobody sees from here "
-               "which "
-               "of them live: name another file, or remove this one when they have ended";
+        return "the job's processes are in another PID namespace, so this process cannot see which "
+               "of them still run: name another file, or remove this one when they have ended";
     case ESRCH:
-        return "/proc does not tell who this process is, so the job cannot know when it ends";
+        return "/proc cannot be read here, so the job could not see when this process ends";
     case EBUSY:
-        return "another process is joining the job and does not get on";
+        return "timed out: another process is joining the job";
     case ENOTSUP:
         return "this kernel has no robust locks, so a process that dies could stop the job";
     case E2BIG:
-        return "too many jobs, one in the other";
+        return "more than 4 jobs lie one in the other";
     case EFBIG:
         return "the limit on file sizes (ulimit -f) leaves no room for the job's file";
     case EUSERS:

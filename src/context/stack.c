@@ -74,7 +74,8 @@ bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expressio
     if (result == -EINVAL)
         return false;
     if (result != 0)
-        rs_log("device %d: the stack could not be made (%s): its allocations go to the driver",
+        rs_log("device %d: its memory resources could not be set up (%s), so its allocations go to "
+               "the driver",
                (int)device, result == -ENOMEM ? "out of host memory" : "the driver refused");
     else
         atomic_store_explicit(&stack->mr, mr, memory_order_release);
@@ -97,8 +98,8 @@ static bool is_managed_poolable(void)
            rs_driver_device_has(without, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
         without++;
     if (without < devices && rs_log_once(&said))
-        rs_log("device %d has no concurrent access to managed memory: cudaMallocManaged goes to "
-               "the driver",
+        rs_log("device %d cannot use managed memory while the host does, so cudaMallocManaged goes "
+               "to the driver",
                without);
     return without == devices;
 }
@@ -117,8 +118,8 @@ static void say_absent_devices(void)
     count = rs_config_count_absent(&rs_config, devices, &first, &device);
     if (count == 0 || !rs_log_once(&said))
         return;
-    rs_log("%s is for device %d, and the process has %d device%s: ignored%s", first->name, device,
-           devices, devices == 1 ? "" : "s",
+    rs_log("%s is for device %d, but the process has only %d device%s: ignored%s", first->name,
+           device, devices, devices == 1 ? "" : "s",
            count > 2    ? ", as are others"
            : count == 2 ? ", as is another"
                         : "");

@@ -165,10 +165,9 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
             return;
         if (hook->loss == RS_LOSS_LIMIT)
             rs_mode_note_unknown(name);
-        rs_log_once_serving(
-            " is answered by the driver with a function that rmmshim does not know: "
-            "it is not served",
-            name);
+        rs_log_once_serving(": the driver returns a function that rmmshim does not know, so calls "
+                            "of it are not served",
+                            name);
         return;
     }
 }
@@ -268,8 +267,8 @@ static void say_driver_first(void)
     driver = rs_caller_driver_before_us();
     if (!driver || rs_mode_now() != RS_MODE_SERVE)
         return;
-    rs_log("%s comes before librmmshim.so in this process: calls that are bound to it directly are "
-           "not served%s; name librmmshim.so first in LD_PRELOAD",
+    rs_log("%s was loaded before librmmshim.so, so calls that are bound to it directly are not "
+           "served%s; put librmmshim.so first in LD_PRELOAD",
            driver,
            rs_config.any_limit || rs_config.limit_job ? ", and no limit holds for them" : "");
 }

@@ -37,15 +37,15 @@ static const struct {
                                   "the memory is of a process in another PID namespace"},
     [RS_IPC_REFUSED_ENDED] = {CUDA_ERROR_MAP_FAILED,
                               "the process that shared the memory has ended"},
-    [RS_IPC_REFUSED_HIDDEN] =
-        {CUDA_ERROR_NOT_PERMITTED,
-         "/proc does not show the process that shared the memory, although one "
-         "of its number runs (is /proc mounted with hidepid?)"},
+    [RS_IPC_REFUSED_HIDDEN] = {CUDA_ERROR_NOT_PERMITTED,
+                               "the process that shared the memory runs, but /proc hides it from "
+                               "this one (is it mounted with hidepid?)"},
     [RS_IPC_REFUSED_ACCESS] = {CUDA_ERROR_NOT_PERMITTED,
-                               "the memory is of a process that this one may not look into "
-                               "(another user's, or one that is protected)"},
-    [RS_IPC_REFUSED_TABLE] = {CUDA_ERROR_MAP_FAILED,
-                              "the process that shared the memory has no table of it any more"},
+                               "this process may not look into the one that shared the memory (it "
+                               "is another user's, or protected)"},
+    [RS_IPC_REFUSED_TABLE] =
+        {CUDA_ERROR_MAP_FAILED,
+         "the process that shared the memory no longer has a table of what it shares"},
     [RS_IPC_REFUSED_LOCK] = {CUDA_ERROR_MAP_FAILED, "the table of shared memory cannot be locked"},
     [RS_IPC_REFUSED_FREED] = {CUDA_ERROR_INVALID_VALUE, "the memory has been freed by its process"},
     [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED, "the memory is smaller than its process says"},

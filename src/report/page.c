@@ -17,7 +17,7 @@
 static void claim(struct rs_page_file *file, const char *path)
 {
     RS_PATH_BUFFER(expanded);
-    const char *at, *reason = "there is no memory";
+    const char *at, *reason = "out of memory";
     int result = expanded ? -EINVAL : -ENOMEM;
 
     if (expanded && rs_path_expand(path, expanded, PATH_MAX, &at, &reason)) {
@@ -29,8 +29,8 @@ static void claim(struct rs_page_file *file, const char *path)
     if (result != 0)
         rs_log("%s: %s: %s: no report", file->variable, path, reason);
     else if (strcmp(expanded, file->output.path) != 0)
-        rs_log("%s: %s: another process writes there; this one writes %s", file->variable, expanded,
-               file->output.path);
+        rs_log("%s: another process writes to %s, so this one writes to %s", file->variable,
+               expanded, file->output.path);
 }
 
 void rs_page_claim(struct rs_page_file *file, const char *path)

@@ -82,7 +82,7 @@ static void write_report(enum rs_statistics_format format, struct rs_page_file *
 {
     rs_gather(&all);
     if (all.is_short)
-        rs_log_asked("RMM_STATISTICS: no memory for all counters: some are missing");
+        rs_log_asked("RMM_STATISTICS: out of memory, so some counters are missing");
     rs_page_begin(&page, to, path);
     if (all.count > 0) /* a device was used: write a report */
         put_report(format);
@@ -99,7 +99,7 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
     enum rs_statistics_format format = rs_config_report(&source, true, &path, diagnostics);
 
     if (diagnostics->count == before && format == RS_STATISTICS_NONE)
-        rs_diagnose(diagnostics, &source, NULL, "this is no report");
+        rs_diagnose(diagnostics, &source, NULL, "this is not a report");
     if (diagnostics->count > before)
         return -EINVAL;
     rs_mutex_lock(&writing);
@@ -130,7 +130,8 @@ static void say_left_out(void)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
                                  missed->names[i]);
     if (used)
-        rs_log_asked("at exit a thread was inside, and it was left out: %s", text);
+        rs_log_asked("left out of the reports, since a thread was still using it at exit: %s",
+                     text);
 }
 
 /* Runs after all exit handlers, and after other libraries' destructors, which may still free. Makes

@@ -183,8 +183,8 @@ static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t c
             reached = access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
                       lend_served(device, access[i].location.id) && reached;
     if (!reached && rs_log_once(&said))
-        rs_log("cuMemPoolSetAccess: device %d: others do not reach what cudaMallocAsync was "
-               "served before; from now on its memory is the driver's",
+        rs_log("cuMemPoolSetAccess: device %d: other devices cannot use what rmmshim has served "
+               "for cudaMallocAsync so far; from now on the driver serves it",
                device);
 }
 

@@ -35,16 +35,14 @@ static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_le
     if (!is_left)
         return;
     if (!rs_fence_supported()) {
-        (void)rs_control_error(0,
-                               "some unused memory stays, as this driver, older than 12.5, gives "
-                               "it back only by a call that waits for the GPU");
+        (void)rs_control_error(0, "some unused memory stays: a driver older than 12.5 takes it "
+                                  "back only by a call that waits for the GPU");
         return;
     }
     atomic_store(&keep_of[command->device], keep_bytes);
     atomic_fetch_or(&rs_shim_left, 1ull << command->device);
-    (void)rs_control_error(0,
-                           "some unused memory stays while the GPU works, and goes back when the "
-                           "program has waited for all its work");
+    (void)rs_control_error(0, "some unused memory stays while the GPU works; it goes back when the "
+                              "program next waits for all its work");
 }
 
 void rs_shim_give_back_left(void)
@@ -104,7 +102,7 @@ static void carry_out(struct rs_commands *command)
         command->result =
             rs_control_error(-ENOTSUP, "rmmshim serves nothing in this process any more");
     else if (command->device < 0 || !account)
-        (void)rs_control_error(-EINVAL, "no device of that number");
+        (void)rs_control_error(-EINVAL, "there is no device of that number");
     else if (command->kind == RS_COMMAND_LIMIT)
         set_limit(command);
     else if (command->kind == RS_COMMAND_TRIM) {
@@ -192,6 +190,6 @@ void rs_shim_commands_thread(void)
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
-        rs_log(
-            "RMM_CONTROL: no thread could be started: commands wait for the program's next call");
+        rs_log("RMM_CONTROL: the thread for commands could not be started: they wait for the "
+               "program's next CUDA call");
 }

@@ -48,7 +48,7 @@ static int check_device(int device, bool *started)
     *started = rs_driver_ready(false) && rs_driver.cuDeviceGetCount &&
                rs_driver.cuDeviceGetCount(&count) == CUDA_SUCCESS;
     if (device < 0 || !rs_context_device_account(device) || (*started && device >= count))
-        return rs_control_error(-ENODEV, "no device of that number");
+        return rs_control_error(-ENODEV, "there is no device of that number");
     return 0;
 }
 
@@ -66,7 +66,7 @@ static int check_kind_alone(int kind)
 {
     if (kind >= 0 && kind < RS_KINDS)
         return 0;
-    return rs_control_error(0, "no kind of memory of that number");
+    return rs_control_error(0, "there is no kind of memory of that number");
 }
 
 /* The same for calls about one kind of memory, which need CUDA started. */
@@ -276,7 +276,7 @@ int rs_control_get_phase(int device, int kind, unsigned index, struct rs_phase *
     int result = check_phases(device, kind);
 
     if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, phase, memory))
-        result = rs_control_error(-ERANGE, "no phase of that number");
+        result = rs_control_error(-ERANGE, "there is no phase of that number");
     return result;
 }
 
@@ -336,7 +336,7 @@ int rs_control_set_limit_fraction(int device, double fraction)
     if (!(fraction >= 0 && fraction <= 1))
         return rs_control_error(0, "a fraction is between 0 and 1");
     if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
-        return rs_control_error(-ENODEV, "the driver does not tell the device's memory");
+        return rs_control_error(-ENODEV, "the driver does not say how much memory the device has");
     if (fraction > 0) /* at least one byte: 0 means no limit */
         return rs_control_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1),
                                     &is_left);
@@ -351,7 +351,8 @@ int rs_control_get_limit(int device, size_t *bytes)
     if (result == 0 && !bytes)
         result = rs_control_error(0, "bytes is NULL");
     if (result == 0 && !rs_limit_is_known(device))
-        result = rs_control_error(-EAGAIN, "CUDA has not been started, and the limit is a share");
+        result = rs_control_error(-EAGAIN,
+                                  "a limit in percent can be set only after CUDA has been started");
     if (result == 0)
         *bytes = rs_limit_get(device);
     return result;
@@ -457,10 +458,10 @@ int rs_control_prefetch(CUdeviceptr address, size_t size_bytes, int device, CUst
     if (result != 0)
         return result;
     if (!rs_block_find(address, &block))
-        return rs_control_error(0, "the address is in no block of ours");
+        return rs_control_error(0, "the address is in no block that rmmshim served");
     rest_bytes = block.size_bytes - (size_t)(address - block.address);
     if (size_bytes > rest_bytes)
-        return rs_control_error(0, "the range ends behind its block");
+        return rs_control_error(0, "the range ends past the end of its block");
     return prefetch_error(rs_placement_prefetch(
         block.context, address, size_bytes ? size_bytes : rest_bytes, device, stream));
 }

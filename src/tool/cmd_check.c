@@ -105,7 +105,10 @@ static bool is_known(const char *variable)
     rs_name_read(name, &read);
     if (read.kind != RS_NAME_FOREIGN && variable_length(variable) < sizeof(name))
         return true;
-    tool_say("%.100s: no variable of rmmshim's; the library ignores it", variable);
+    tool_say("%.100s: %s; it is ignored", variable,
+             strncmp(variable, "RMM_LOG", 7) == 0
+                 ? "belongs to RAPIDS RMM (rmmshim's event log is RMM_LOG)"
+                 : "not a variable of rmmshim");
     return false;
 }
 
@@ -157,7 +160,7 @@ static bool take_profile(char **arguments, const char **profile)
             continue;
         }
         if (*profile) {
-            tool_say("one --profile is expected");
+            tool_say("--profile can be given only once");
             return false;
         }
         *profile = profile_value(&arguments);
@@ -186,7 +189,8 @@ static int check_arguments(char **arguments, const char *profile)
     if (count == 1 && !profile)
         return check_expression(expression);
     if (variables > 0 || profile)
-        tool_say("beside variables an expression is a variable too: RMM_RESOURCE='%s'", expression);
+        tool_say("where there are variables, write the expression as one too: RMM_RESOURCE='%s'",
+                 expression);
     else
         tool_say("one expression is expected, in quotes, or variables: rmmshim check 'pool(cuda)', "
                  "rmmshim check RMM_POOL_SIZE=4GiB");

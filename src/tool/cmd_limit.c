@@ -23,7 +23,7 @@ static void print_answer(const struct steer_target *target, const struct rs_comm
            limit_text(command->before_bytes, before),
            rs_size_format_short(command->held_bytes, held));
     if (command->after_bytes && command->held_bytes > command->after_bytes)
-        printf(", %s above it: what is live stays, further requests are refused",
+        printf(", %s above it: memory in use stays, and further requests are refused",
                rs_size_format_short(command->held_bytes - command->after_bytes, above));
     printf("%s%s\n", command->text[0] ? "; " : "", command->text);
 }
@@ -34,7 +34,8 @@ static bool resolve(const struct steer_target *target, int index, const struct r
     uint64_t total_bytes = target->total_bytes[index];
 
     if (size->kind != RS_SIZE_BYTES && !total_bytes) {
-        tool_say("device %d: its memory is not known yet, so a share of it is not either",
+        tool_say("device %d: a percentage cannot be used yet, as it is not known how much memory "
+                 "the device has",
                  target->devices[index]);
         return false;
     }

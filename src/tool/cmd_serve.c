@@ -49,8 +49,8 @@ static void say_where(const union address *address)
     address_format(address, text);
     tool_say("metrics at http://%s/metrics", text);
     if (!address_is_loopback(address))
-        tool_say("%s is no loopback address: everybody who reaches it can read which programs of "
-                 "this user run and what memory they have",
+        tool_say("%s is not a loopback address: whoever can reach it can see which programs this "
+                 "user runs and how much memory they have",
                  text);
 }
 

@@ -121,7 +121,8 @@ bool library_inject_nvtx(const char *path)
     const char *before = getenv(NVTX_VARIABLE);
 
     if (before && *before && strcmp(before, path) != 0) {
-        tool_say(NVTX_VARIABLE "=%s: that tool gets the NVTX ranges, and RMM_PHASES=nvtx none",
+        tool_say(NVTX_VARIABLE
+                 "=%s: NVTX ranges go to that tool, so that RMM_PHASES=nvtx sees none",
                  before);
         return true;
     }

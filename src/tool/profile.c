@@ -183,7 +183,7 @@ static bool read_name(const char *name, struct assignment *assignment)
     if (read.kind == RS_NAME_WRONG || read.kind == RS_NAME_DOUBTFUL)
         tool_say("%s:%u: %s: %s", profile.path, assignment->number, name, read.reason);
     else if (read.kind != RS_NAME_OURS)
-        tool_say("%s:%u: %s is no variable of rmmshim's, and a profile sets nothing else%s%s%s",
+        tool_say("%s:%u: %s is not a variable of rmmshim, and a profile sets nothing else%s%s%s",
                  profile.path, assignment->number, name, nearest ? "; did you mean " : "",
                  nearest ? nearest : "", nearest ? "?" : "");
     return read.kind == RS_NAME_OURS;
@@ -202,8 +202,8 @@ static bool check_value(const char *value, const struct assignment *assignment)
                                     !is_blank(value[length - 1]) && !strpbrk(value, "\\\r"));
 
     if (!is_plain)
-        tool_say("%s:%u: quotes or blanks around the value, a backslash or a carriage return: "
-                 "systemd and docker read these differently",
+        tool_say("%s:%u: remove quotes and blanks around the value, backslashes and carriage "
+                 "returns: systemd and docker read them differently",
                  profile.path, assignment->number);
     return is_plain;
 }

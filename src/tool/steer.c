@@ -258,10 +258,10 @@ static int say(const struct process *process, enum steer_answer answer,
                      : "; with RMM_CONTROL=thread it takes commands between its calls");
         return TOOL_LATE;
     case STEER_STUCK:
-        tool_say("process %d has taken the command and is not done with it yet", number);
+        tool_say("process %d has taken the command, but is not done with it yet", number);
         return TOOL_LATE;
     case STEER_BUSY:
-        tool_say("process %d is given another command at this moment", number);
+        tool_say("process %d is busy with another command: try again", number);
         return TOOL_LATE;
     case STEER_GONE:
         tool_say("process %d has ended", number);

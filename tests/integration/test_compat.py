@@ -39,7 +39,7 @@ class Compat(support.Test):
         for own in ("RMM_LIMIT", "RMM_LIMIT_0"):
             result = allocate({"RMM_COMPAT": "hami", own: "1GiB", ALL + "_0": "8m", "RMM_VERBOSE": "1"})
             self.assertEqual(result.outcome, (0, ""))
-            self.assertIn("%s_0=8m is not taken, as %s is set" % (ALL, own), result.said)
+            self.assertIn("%s_0=8m is ignored, because %s is set" % (ALL, own), result.said)
 
     def test_rmm_verbose_names_what_was_taken(self):
         result = allocate({"RMM_COMPAT": "hami", ALL: "8m", ALL + "_0": "0", ALL + "_1": "1g", "RMM_VERBOSE": "1"})

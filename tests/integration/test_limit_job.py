@@ -249,9 +249,9 @@ class LimitJob(support.Test):
                 result = run(unshare + mount + [STEPS, "device", "200"], self.settings())
                 self.assertEqual((result.status, result.stdout), (78, ""), result)
                 self.assertEqual([line for line in result.said if "PID" in line],
-                                 ["RMM_LIMIT_JOB=256MiB: the job's processes are in another PID namespace, where nobody "
-                                  "sees from here which of them live: name another file, or remove this one when they "
-                                  "have ended"], result)
+                                 ["RMM_LIMIT_JOB=256MiB: the job's processes are in another PID namespace, so "
+                                  "this process cannot see which of them still run: name another file, or remove "
+                                  "this one when they have ended"], result)
         self.assertEqual(Job(self.path("job")).sums(), (200 * MIB, 1))
         # Nor is a process of another one a member of a `run`'s job.
         result = run([TOOL, "run", "--quiet", "--limit-job", "256MiB"] + unshare + [STEPS, "device", "1"], preload=[])
@@ -384,7 +384,7 @@ class LimitJob(support.Test):
                 ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that holds the job is gone, or in another PID or network "
                                          "namespace"),
                 ({"RMM_JOB": foreign}, "the job's file is of another version of rmmshim"),
-                ({"RMM_JOB": shared}, "others may write to the job's file, or shorten it, so it limits nothing"),
+                ({"RMM_JOB": shared}, "other users may write to the job's file, or shorten it: give access to its owner alone"),
                 ({"RMM_JOB": self.folder}, "Is a directory"),
                 ({"RMM_JOB": self.path("no/such")}, "No such file or directory")):
             with self.subTest(settings):

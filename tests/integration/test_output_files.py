@@ -175,7 +175,7 @@ class SharedPaths(Outputs):
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(names))
         for name, result in zip(names, results):
             self.assert_log(self.path(name), 3000)
-            said = ["logging: %s: another process writes there; this one writes %s" % (path, self.path(name))]
+            said = ["logging: another process writes to %s, so this one writes to %s" % (path, self.path(name))]
             self.assertEqual(result.said, [] if name == "log.csv" else said)
 
     def test_a_late_log_leaves_the_first_alone(self):
@@ -202,7 +202,8 @@ class SharedPaths(Outputs):
             settings = {"RMM_STATISTICS": "json:" + self.path("%p"), variable: "json:" + path}
             first = self.start("use:3", "say", "wait", **settings).until_ready()
             second = self.start("use:5", "say", "wait", **settings).until_ready()
-            said = ["%s: %s: another process writes there; this one writes %s.%d" % (variable, path, path, second.pid)]
+            said = ["%s: another process writes to %s, so this one writes to %s.%d" %
+                    (variable, path, path, second.pid)]
             self.assertEqual((second.end().said, first.end().said), (said, []))
             if variable == "RMM_STATISTICS":
                 self.assertEqual(self.allocations(path), 3)

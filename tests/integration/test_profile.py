@@ -78,10 +78,11 @@ class Precedence(Test):
     def test_a_contradiction_with_what_is_set_starts_nothing(self):
         """The line says where the profile's part of it is, and a setting to nothing takes that part away."""
         for text, options, line in (
-                ("RMM_FREE=wait\nRMM_POOL_SIZE=64MiB\n", ["--resource", "cuda"], "2: RMM_POOL_SIZE=64MiB: builds a part of the "
-                 "stack, and RMM_RESOURCE gives all of it: use one"),
-                ("RMM_LOG=a.csv\n", ["--resource", "logging(cuda, path=b.csv)"], "1: RMM_LOG=a.csv: RMM_RESOURCE has a log of "
-                 "its own"),
+                ("RMM_FREE=wait\nRMM_POOL_SIZE=64MiB\n", ["--resource", "cuda"], "2: RMM_POOL_SIZE=64MiB: sets a part of the "
+                 "stack, and RMM_RESOURCE already describes all of it: use only one of them"),
+                ("RMM_LOG=a.csv\n", ["--resource", "logging(cuda, path=b.csv)"], "1: RMM_LOG=a.csv: RMM_RESOURCE "
+                                                                                 "already "
+                 "writes a log"),
                 ("RMM_PREFETCH=1\nRMM_MANAGED=1\n", ["--managed", "0"], "1: RMM_PREFETCH=1: only managed")):
             with self.subTest(text):
                 path = self.profile(text)
@@ -95,7 +96,7 @@ class Precedence(Test):
         path = self.profile("RMM_LIMIT=1GiB\nRMM_FREE=wait\n")
         result = tool("run", "--profile", path, "--pool-size", "2GiB", "true")
         self.assertEqual((result.status, result.stderr.splitlines()), (125, [
-            "rmmshim: RMM_POOL_SIZE=2GiB: pool begins with 2GiB, and RMM_LIMIT is 1GiB"]), result)
+            "rmmshim: RMM_POOL_SIZE=2GiB: pool begins with 2GiB, which is above RMM_LIMIT, 1GiB"]), result)
 
     def test_a_profile_may_need_what_is_set(self):
         path = self.profile("RMM_PREFETCH=1\n")
@@ -115,7 +116,7 @@ class Precedence(Test):
         self.assertEqual(self.settings("--profile", path, **{every: "64m"})["RMM_LIMIT"], "80%")
         result = tool("run", "--profile", path, "true", more={every: "64MiB", "RMM_COMPAT": "hami"})
         self.assertEqual(result.status, 125, result)
-        self.assertIn("rmmshim: CUDA_DEVICE_MEMORY_LIMIT=64M^iB: behind the number", result.stderr)
+        self.assertIn("rmmshim: CUDA_DEVICE_MEMORY_LIMIT=64M^iB: only one of the letters", result.stderr)
 
     def test_a_limit_of_hami_holds(self):
         path = self.profile("RMM_LIMIT=1GiB\n")
@@ -135,7 +136,7 @@ class Precedence(Test):
                     self.assertIn(text, result.stdout)
         result = tool("check", "--profile", path, "RMM_RESOURCE=managed")
         self.assertEqual(result.status, 1)
-        self.assertIn("%s:2: RMM_POOL_SIZE=64MiB: builds a part" % path, result.stderr)
+        self.assertIn("%s:2: RMM_POOL_SIZE=64MiB: sets a part" % path, result.stderr)
         result = tool("check", "--profile", path, "pool(cuda)")
         self.assertEqual(result.status, 2)
         self.assertIn("RMM_RESOURCE='pool(cuda)'", result.stderr)
@@ -149,7 +150,8 @@ class Lines(Test):
 
     def test_a_contradiction_says_file_and_line(self):
         self.refused("RMM_RESOURCE=cuda\nRMM_POOL_SIZE=1GiB\n",
-                     "2: RMM_POOL_SIZE=1GiB: builds a part of the stack, and RMM_RESOURCE gives all of it: use one")
+                     "2: RMM_POOL_SIZE=1GiB: sets a part of the stack, and RMM_RESOURCE already describes all of "
+                     "it: use only one of them")
         self.refused("RMM_PREFETCH=1\n", "1: RMM_PREFETCH=1: only managed memory can be prefetched: use it with RMM_MANAGED=1 "
                      "or RMM_FALLBACK=managed")
 
@@ -161,13 +163,14 @@ class Lines(Test):
     def test_a_misspelt_name_gets_the_nearest(self):
         self.refused("RMM_POOLSIZE=1GiB\nMM_LIMIT=1GiB\nRMM_LIMIT_GPU0=1\n",
                      "1: RMM_POOLSIZE: unknown variable; did you mean RMM_POOL_SIZE?",
-                     "2: MM_LIMIT is no variable of rmmshim's, and a profile sets nothing else; did you mean RMM_LIMIT?",
-                     "3: RMM_LIMIT_GPU0: 'GPU0' is no device's number; did you mean RMM_LIMIT_0?")
+                     "2: MM_LIMIT is not a variable of rmmshim, and a profile sets nothing else; did you mean "
+                     "RMM_LIMIT?",
+                     "3: RMM_LIMIT_GPU0: 'GPU0' is not the number of a device; did you mean RMM_LIMIT_0?")
 
     def test_other_programs_variables_are_refused(self):
         for name in ("PATH", "LD_PRELOAD", "RMMSHIM_LIBRARY", "RMM_LOG_FILE", "RMM_", "R" * 200):
             self.refused(name + "=1\n", "1: " + (
-                name + " is no variable of rmmshim's, and a profile sets nothing else" if len(name) < 128
+                name + " is not a variable of rmmshim, and a profile sets nothing else" if len(name) < 128
                 else "expected VARIABLE=value, or a comment after #"))
 
     def test_what_is_no_assignment_is_refused(self):
@@ -178,8 +181,9 @@ class Lines(Test):
     def test_what_systemd_and_docker_read_differently_is_refused(self):
         for line in ("RMM_LIMIT='1GiB'", 'RMM_LIMIT="1GiB"', "RMM_LIMIT= 1GiB", "RMM_LIMIT=1GiB ", "RMM_LIMIT=1GiB\r",
                      "RMM_LOG=a\\b"):
-            self.refused("RMM_FREE=wait\n" + line + "\n", "2: quotes or blanks around the value, a backslash or a carriage "
-                         "return: systemd and docker read these differently")
+            self.refused("RMM_FREE=wait\n" + line + "\n", "2: remove quotes and blanks around the value, "
+                                                          "backslashes and carriage "
+                         "returns: systemd and docker read them differently")
 
     def test_a_variable_stands_there_once(self):
         self.refused("RMM_LIMIT=1GiB\nRMM_LIMIT_1=1GiB\nRMM_LIMIT=2GiB\n", "3: line 1 sets the same variable")
@@ -211,7 +215,7 @@ class Names(Test):
 
     def test_wrong_usage(self):
         for arguments, line in ((["--profile"], "--profile needs a value"), (["--profile="], "--profile needs a value"),
-                                (["--profile=capped", "--profile", "fast"], "one")):
+                                (["--profile=capped", "--profile", "fast"], "--profile")):
             for command in ("run", "check"):
                 result = tool(command, *arguments)
                 self.assertIn(result.status, (125, 2))

@@ -174,7 +174,7 @@ class Lines(Run):
         if run(["unshare", "-m", "sh", "-c", device, "sh", "true"], preload=[]).status:
             self.skipTest("no namespace for mounts here")
         for first, reason in ((["libcuda.so.1", support.SHIM], "its LD_PRELOAD names the driver before rmmshim"),
-                              ([support.SHIM, "libcuda.so.1"], "no allocation of its came to rmmshim")):
+                              ([support.SHIM, "libcuda.so.1"], "none of its allocations came to rmmshim")):
             process = subprocess.Popen(["unshare", "-m", "sh", "-c", device, "sh", TOOL, "run", "--limit", "1GiB", "env",
                                         "LD_PRELOAD=" + ":".join(first), "sh", "-c", "exec 3</dev/nvidia-uvm; echo ready; read x"],
                                        env=support.environment(preload=[]), stdin=subprocess.PIPE,
@@ -387,12 +387,12 @@ class Checks(Run):
     def test_wrong_words(self):
         for words, said in ((["--fail-over", "10Q"], "unknown unit"), (["--fail-over"], "needs a value"),
                             (["--fail-over", "5%free"], "expected bytes"), (["--json"], "needs a value"),
-                            (["--quiet=1"], "has no value"), (["--fail-on-leek"], "did you mean '--fail-on-leak'"),
-                            (["--exec", "--find-min"], "with --exec nobody"),
-                            (["--exec", "--json", "x"], "with --exec"),
-                            (["--fail-on-leak", "--find-min"], "a run cannot be checked at the same time"),
-                            (["--limit", "1GiB", "--find-min"], "RMM_LIMIT=1GiB cannot be given"),
-                            (["--limit-1", "1GiB", "--find-min"], "RMM_LIMIT_1=1GiB cannot be given")):
+                            (["--quiet=1"], "takes no value"), (["--fail-on-leek"], "did you mean '--fail-on-leak'"),
+                            (["--exec", "--find-min"], "--find-min needs rmmshim as the program's parent: drop --exec"),
+                            (["--exec", "--json", "x"], "drop --exec"),
+                            (["--fail-on-leak", "--find-min"], "cannot be used together with --fail-over"),
+                            (["--limit", "1GiB", "--find-min"], "remove RMM_LIMIT=1GiB"),
+                            (["--limit-1", "1GiB", "--find-min"], "remove RMM_LIMIT_1=1GiB")):
             with self.subTest(words):
                 result = self.under(*words, *([] if said == "needs a value" else ["true"]))
                 self.assertEqual((result.status, len(self.said(result))), (125, 1), result)
@@ -454,9 +454,10 @@ class FindMin(Run):
         self.assertEqual((result.stdout, result.stderr.count("err\n")), ("out\n", 1), result)
 
     def test_what_cannot_be_found(self):
-        for script, status, said in (("exit 4", 4, "it fails without a limit"),
+        for script, status, said in (("exit 4", 4, "the program fails even without a limit"),
                                      ("true", 1, "no process took GPU memory through rmmshim"),
-                                     ('"$0" device 5; test "$RMM_LIMIT" = 64TiB', 1, "it fails with every limit")):
+                                     ('"$0" device 5; test "$RMM_LIMIT" = 64TiB', 1, "the program fails with "
+                                                                                     "every limit")):
             with self.subTest(script):
                 result = self.under("--find-min", "sh", "-c", script, STEPS)
                 self.assertEqual(result.status, status, result)

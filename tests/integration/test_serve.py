@@ -336,8 +336,8 @@ class Addresses(support.Test):
     def test_what_is_no_loopback_is_warned_of(self):
         server = Server(self, "--listen", "0.0.0.0:0")
         server.get()
-        self.assertEqual(server.end(), (0, ["rmmshim: 0.0.0.0:%d is no loopback address: everybody who reaches it can read "
-                                            "which programs of this user run and what memory they have" % server.port]))
+        self.assertEqual(server.end(), (0, ["rmmshim: 0.0.0.0:%d is not a loopback address: whoever can reach it can see "
+                                            "which programs this user runs and how much memory they have" % server.port]))
 
     def test_the_default(self):
         """It listens there, or somebody else does."""
@@ -363,21 +363,26 @@ class Usage(support.Test):
         for words, line in (
                 (["--listen"], "--listen needs a value"),
                 (["--listen="], "--listen needs a value"),
-                (["--listen", "localhost:9835"], "--listen=^localhost:9835: no IPv4 address, and names are not looked up" + FORM),
-                (["--listen", ":9835"], "--listen=^:9835: no IPv4 address, and names are not looked up" + FORM),
-                (["--listen", "127.1:1"], "--listen=^127.1:1: no IPv4 address, and names are not looked up" + FORM),
-                (["--listen", "127.0.0.1"], "--listen=127.0.0.1^: no ':' and port behind the address" + FORM),
+                (["--listen", "localhost:9835"], "--listen=^localhost:9835: this is not an IPv4 address, and "
+                                                 "names are not looked up" + FORM),
+                (["--listen", ":9835"], "--listen=^:9835: this is not an IPv4 address, and names are not looked "
+                                        "up" + FORM),
+                (["--listen", "127.1:1"], "--listen=^127.1:1: this is not an IPv4 address, and names are not "
+                                          "looked up" + FORM),
+                (["--listen", "127.0.0.1"], "--listen=127.0.0.1^: ':' and a port are missing after the address" + FORM),
                 (["--listen", "127.0.0.1:"], "--listen=127.0.0.1:^: no port" + FORM),
-                (["--listen", "127.0.0.1:98x"], "--listen=127.0.0.1:98^x: no part of a port" + FORM),
-                (["--listen", "-1"], "--listen=^-1: no IPv4 address, and names are not looked up" + FORM),
+                (["--listen", "127.0.0.1:98x"], "--listen=127.0.0.1:98^x: a port is a number" + FORM),
+                (["--listen", "-1"], "--listen=^-1: this is not an IPv4 address, and names are not looked up" + FORM),
                 (["--listen", "65536"], "--listen=^65536: a port is at most 65535" + FORM),
                 (["--listen", 30 * "9"], "--listen=^%s: a port is at most 65535" % (30 * "9") + FORM),
                 (["--listen", "::1:9835"], "--listen=^::1:9835: an IPv6 address stands in brackets" + FORM),
-                (["--listen", "[::1"], "--listen=[::1^: no ']' behind the IPv6 address" + FORM),
-                (["--listen", "[::1]9835"], "--listen=[::1]^9835: no ':' and port behind the address" + FORM),
-                (["--listen", "[::g]:1"], "--listen=[^::g]:1: no IPv6 address" + FORM),
-                (["--listen", "[%s]:1" % (99 * ":")], "--listen=[^%s...: no IPv6 address" % (40 * ":") + FORM),
-                (["--listen", "\x1b[2J:1"], "--listen=^?[2J:1: no IPv4 address, and names are not looked up" + FORM),
+                (["--listen", "[::1"], "--listen=[::1^: ']' is missing after the IPv6 address" + FORM),
+                (["--listen", "[::1]9835"], "--listen=[::1]^9835: ':' and a port are missing after the address" + FORM),
+                (["--listen", "[::g]:1"], "--listen=[^::g]:1: this is not an IPv6 address" + FORM),
+                (["--listen", "[%s]:1" % (99 * ":")], "--listen=[^%s...: this is not an IPv6 address" %
+                 (40 * ":") + FORM),
+                (["--listen", "\x1b[2J:1"], "--listen=^?[2J:1: this is not an IPv4 address, and names are not "
+                                            "looked up" + FORM),
                 (["--listne", "1"], "unknown option '--listne'; did you mean '--listen'?"),
                 (["9835"], "'9835' is one word too many")):
             with self.subTest(words):

@@ -139,7 +139,7 @@ class Steer(support.Test):
         steered.step("device", 256)
         answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "100MiB")
         self.assertEqual(answer.status, 0, answer)
-        self.assertRegex(answer.stdout, r"MiB above it: what is live stays, further requests are refused\n$")
+        self.assertRegex(answer.stdout, r"MiB above it: memory in use stays, and further requests are refused\n$")
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
 
     def test_a_share_of_the_device(self):
@@ -176,8 +176,8 @@ class Steer(support.Test):
             steered.step(*words_of_step)
         answer, _ = self.command_beside(steered, step, *words)
         self.assertEqual(answer.status, 0, answer)
-        self.assertRegex(answer.stdout, "; some unused memory stays while the GPU works, and goes back when the program "
-                                        "has waited for all its work\n$")
+        self.assertRegex(answer.stdout, "; some unused memory stays while the GPU works; it goes back when the "
+                                        "program next waits for all its work\n$")
         steered.step("go")
         steered.step("wait")
         answer, _ = self.command_beside(steered, ("info",), "trim", steered.pid)
@@ -199,8 +199,8 @@ class Steer(support.Test):
         steered.step("device", 64)
         steered.step("free")
         answer, _ = self.command_beside(steered, ("info",), "trim", steered.pid)
-        self.assertRegex(answer.stdout, "gave back 0 B, holds .*; some unused memory stays, as this driver, older than "
-                                        "12.5, gives it back only by a call that waits for the GPU\n$")
+        self.assertRegex(answer.stdout, "gave back 0 B, holds .*; some unused memory stays: a driver older than "
+                                        "12.5 takes it back only by a call that waits for the GPU\n$")
 
     def test_nobody_calls(self):
         """Nothing is changed, and that is said."""
@@ -247,7 +247,7 @@ class Steer(support.Test):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         error = process.stdout.readline()
-        self.assertEqual(error, "no device of that number\n")
+        self.assertEqual(error, "there is no device of that number\n")
         self.assertEqual(tool("limit", process.pid, "1GiB", *WAIT).status, 0)
         self.assertEqual(process.stdout.read(), error)
 
@@ -288,7 +288,7 @@ class Steer(support.Test):
         steered.step("device", 1)
         answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "1GiB", "--device", "7")
         self.assertEqual(answer.status, 1, answer)
-        self.assertIn("device 7: no device of that number", answer.stderr)
+        self.assertIn("device 7: there is no device of that number", answer.stderr)
 
     def test_a_process_that_ends_meanwhile(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})

@@ -236,7 +236,7 @@ class Check(Test):
 
     def test_what_rmm_resource_refuses_is_wrong_here_too(self):
         for text, line in (
-            ("pinned", "EXPRESSION=^pinned: a stack for device memory cannot stand on 'pinned'; RMM_PINNED_RESOURCE is"),
+            ("pinned", "EXPRESSION=^pinned: device memory cannot come from 'pinned'; for pinned memory use RMM_PINNED_RESOURCE"),
             ("pool(pinned)", "EXPRESSION=pool(^pinned): "),
             ("simulated", "EXPRESSION=^simulated: "),
             ("fallback(cuda, pool(simulated))", "EXPRESSION=fallback(cuda, pool(^simulated)): "),
@@ -281,17 +281,17 @@ class Check(Test):
     def test_wrong_variables_are_one_line_each(self):
         for variables, line in (
             (["RMM_POOL_SIZE=10Q"], "RMM_POOL_SIZE=10^Q: unknown unit"),
-            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool begins with 2GiB, and RMM_LIMIT is 1GiB"),
-            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool begins with 2GiB, and RMM_LIMIT is 1GiB"),
+            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool begins with 2GiB, which is above RMM_LIMIT, 1GiB"),
+            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool begins with 2GiB, which is above RMM_LIMIT, 1GiB"),
             (["RMM_POOL_SIZE=200%"], "RMM_POOL_SIZE=^200%: more than 100%"),
             (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of pool: more than 100%"),
             (["RMM_POOLSIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
             (["rmm_limit=1GiB"], "did you mean RMM_LIMIT?"),
-            (["RMM_MANAGED_MEMORY=1"], "RMM_MANAGED_MEMORY=1: no variable of rmmshim's"),
+            (["RMM_MANAGED_MEMORY=1"], "RMM_MANAGED_MEMORY=1: not a variable of rmmshim"),
             (["RMM_INITIAL_POOL_SIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
             (["RMM_PINNED_RESOURCE=pool(cuda)"], "RMM_PINNED_RESOURCE=pool(^cuda)"),
-            (["RMM_FOO=1"], "RMM_FOO=1: no variable of rmmshim's"),
-            (["RMM_POOL_SIZE=1GiB", "RMM_LOG_FILE=x"], "RMM_LOG_FILE=x: no variable of rmmshim's"),
+            (["RMM_FOO=1"], "RMM_FOO=1: not a variable of rmmshim"),
+            (["RMM_POOL_SIZE=1GiB", "RMM_LOG_FILE=x"], "RMM_LOG_FILE=x: belongs to RAPIDS RMM (rmmshim's event log is RMM_LOG)"),
         ):
             with self.subTest(variables):
                 result = rmmshim("check", *variables)
@@ -564,7 +564,7 @@ class Run(Test):
             (["--managed=perhaps"], {}, "RMM_MANAGED=^perhaps"),
             (["--pool-size-99", "1GiB"], {}, "RMM_POOL_SIZE_99"),
             (["--verbose-1"], {}, "RMM_VERBOSE_1"),
-            (["--limit", "8GiB", "--pool-size", "9GiB"], {}, "and RMM_LIMIT is 8GiB"),
+            (["--limit", "8GiB", "--pool-size", "9GiB"], {}, "which is above RMM_LIMIT, 8GiB"),
             (["--log", "%x"], {}, "unknown placeholder"),
             (["--limit", "8"], {}, "did you mean 8GiB?"),
             (["--limit", "0%"], {}, "no memory at all"),

@@ -257,7 +257,8 @@ static const struct rs_option headroom_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_headroom = {
     .name = "headroom",
     .aliases = {"sam_headroom"},
-    .summary = "leaves device memory free: places migrating memory, refuses other",
+    .summary = "keeps some device memory free: managed memory goes to the host instead, other "
+               "requests are refused",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct headroom_config),

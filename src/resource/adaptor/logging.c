@@ -79,7 +79,7 @@ static bool has_owner(const struct sink *sink)
 /* Turns this log off with one line; the program is not disturbed. */
 static void sink_turn_off(struct sink *sink, const char *what, int error)
 {
-    rs_log("logging: %s: %s: %s; this log is off", sink->output.path, what, strerror(error));
+    rs_log("logging: %s: %s: %s; this log ends here", sink->output.path, what, strerror(error));
     sink->on = false;
     rs_file_tail_leave(&sink->tail); /* leaves the tail's rows, which are nowhere else */
 }
@@ -288,7 +288,7 @@ static int sink_claim(struct sink *sink)
     if (result != 0 || first == 0)
         return result;
     if (first == -EBUSY)
-        rs_log("logging: %s: another process writes there; this one writes %s", sink->path,
+        rs_log("logging: another process writes to %s, so this one writes to %s", sink->path,
                sink->output.path);
     else
         rs_log("logging: %s: it belongs to %s.part, which a process left; this one writes %s",

@@ -187,7 +187,7 @@ static int prefetch_create(const struct rs_environment *environment, const void 
 
 static const struct rs_option prefetch_options[] = {
     RS_OPTION_WORD_ROW(struct prefetch_config, preferred_location, preferred_words, "none",
-                       "where the driver shall keep the block's pages when it has the choice"),
+                       "where the driver is to keep the block's pages if it can"),
     RS_OPTION_BOOLEAN_ROW(struct prefetch_config, accessed_by, "0",
                           "the device keeps its mapping of pages that lie elsewhere, so that it "
                           "reads them there without a fault"),

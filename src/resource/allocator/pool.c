@@ -331,7 +331,8 @@ static int take_initial(struct rs_pool *pool, const struct rs_environment *envir
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return -EIO;
     if (pool->held_bytes < pool->initial_bytes)
-        rs_log("%s: %s asked for, %s are free: starting with that, growing on demand",
+        rs_log("%s: the initial size is %s, but only %s are free: starting with that, growing on "
+               "demand",
                pool->base.descriptor->name, rs_size_format(pool->initial_bytes, asked),
                rs_size_format(pool->held_bytes, got));
     return 0;

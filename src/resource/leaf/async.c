@@ -470,7 +470,7 @@ static void take_initial(struct async *async, size_t bytes)
     CUdeviceptr address;
 
     if (async_take(&async->leaf, bytes, RS_EFFORT_FULL, &address) != CUDA_SUCCESS) {
-        rs_log("%s: %s at the start are not to be had: growing on demand",
+        rs_log("%s: the initial size of %s could not be reserved: growing on demand",
                async->leaf.base.descriptor->name, rs_size_format(bytes, text));
         return;
     }

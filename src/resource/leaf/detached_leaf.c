@@ -253,7 +253,7 @@ static void detached_destroy(struct rs_mr *mr, bool memory_is_gone)
         rs_log("%s: %zu bytes of a context that has ended could not be given back",
                mr->descriptor->name, leaf->live_bytes);
     else if (!leaf->is_closed)
-        rs_log("%s: what a context that has ended had reserved could not be given back",
+        rs_log("%s: memory that was reserved for a context that has ended could not be given back",
                mr->descriptor->name);
     rs_record_slab_destroy(&leaf->records);
     rs_mutex_destroy(&leaf->lock);

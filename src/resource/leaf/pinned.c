@@ -91,7 +91,7 @@ static bool prefer_node(int node, struct policy *before)
     if (get_policy(before) && set_policy(&wanted))
         return true;
     if (rs_log_once(&said))
-        rs_log("pinned: NUMA node %d cannot be asked for: %s", node, strerror(errno));
+        rs_log("pinned: memory cannot be placed on NUMA node %d: %s", node, strerror(errno));
     return false;
 }
 

@@ -214,7 +214,8 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
     if (vm->held_granules < vm->initial_granules)
-        rs_log("virtual: %s asked for, %s are free: starting with that, growing on demand",
+        rs_log("virtual: the initial size is %s, but only %s are free: starting with that, growing "
+               "on demand",
                rs_size_format(initial_bytes, asked),
                rs_size_format(vm->held_granules * vm->granule_bytes, got));
     return CUDA_SUCCESS;

@@ -170,7 +170,7 @@ static int say_found(const struct search *search, struct run_outcome *first)
     char text[RS_SIZE_TEXT_BYTES];
 
     if (!search->succeeds_bytes) {
-        tool_say("--find-min: it fails with every limit, also with %s",
+        tool_say("--find-min: the program fails with every limit, even with %s",
                  rs_size_format_short(search->fails_bytes, text));
         return TOOL_FINDING;
     }
@@ -212,7 +212,7 @@ int find_min(char **program, const struct run_options *options)
     if (!run_with(&search, NO_LIMIT_BYTES))
         return give_up(&search);
     if (!has_succeeded(&search)) {
-        tool_say("--find-min: it fails without a limit");
+        tool_say("--find-min: the program fails even without a limit");
         return give_up(&search);
     }
     first.result = search.result;

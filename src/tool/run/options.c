@@ -66,7 +66,7 @@ static bool set_find_min(struct run_options *options, const char *value)
 static bool set_profile(struct run_options *options, const char *value)
 {
     if (options->profile)
-        tool_say("--profile: one of %s and %s", options->profile, value);
+        tool_say("--profile is given twice: %s and %s", options->profile, value);
     else
         options->profile = value;
     return options->profile == value;
@@ -77,10 +77,10 @@ static const struct own_option {
     bool (*set)(struct run_options *options, const char *value);
 } own_options[] = {
     {"--profile", "NAME|FILE",
-     "take settings from a profile, or a file; what is set otherwise wins", set_profile},
-    {"--quiet", NULL, "say nothing at the end", set_quiet},
+     "take settings from a profile or a file; options and the environment win", set_profile},
+    {"--quiet", NULL, "print nothing at the end", set_quiet},
     {"--json", "PATH", "write what happened to PATH as JSON (-: stderr)", set_json},
-    {"--fail-over", "SIZE", "exit 1 when a process took more of a device", set_fail_over},
+    {"--fail-over", "SIZE", "exit 1 when a process used more memory of a GPU", set_fail_over},
     {"--fail-on-leak", NULL, "exit 1 when a process ended with blocks that it had not freed",
      set_fail_on_leak},
     {"--find-min", NULL, "run it repeatedly to find the smallest RMM_LIMIT with which it succeeds",
@@ -107,7 +107,7 @@ static bool take_own(const struct own_option *option, char ***arguments,
     const char *value;
 
     if (!option->value && strchr(**arguments, '=')) {
-        tool_say("%s has no value", option->name);
+        tool_say("%s takes no value", option->name);
         return false;
     }
     value = option->value ? tool_option_value(arguments, option->name, &failed) : NULL;
@@ -280,16 +280,16 @@ bool run_options_agree(const struct run_options *options)
                                                 : NULL;
 
     if (options->becomes && left) {
-        tool_say("%s: with --exec nobody is left to do it", left);
+        tool_say("%s needs rmmshim as the program's parent: drop --exec", left);
         return false;
     }
     if (options->finds_min && (options->has_fail_over || options->fails_on_leak)) {
-        tool_say("--find-min: a run cannot be checked at the same time");
+        tool_say("--find-min cannot be used together with --fail-over or --fail-on-leak");
         return false;
     }
     for (char **entry = environ; options->finds_min && *entry; entry++)
         if (is_limit(*entry)) {
-            tool_say("--find-min sets RMM_LIMIT: %s cannot be given", *entry);
+            tool_say("--find-min sets RMM_LIMIT itself: remove %s", *entry);
             return false;
         }
     return true;
@@ -334,17 +334,17 @@ void run_options_print_help(void)
     puts(
         "\nAn option whose value stands in brackets may stand alone, which means 1, or be followed "
         "by its value,\n"
-        "as in --managed 0 or --statistics json:report.json; any other word behind it is the "
+        "as in --managed 0 or --statistics json:report.json; any other word after it is the "
         "program.\n"
-        "A program that is called 1 stands behind `--`.\n\n"
+        "Write `--` before a program whose name is 1.\n\n"
         "While the program runs, this command stays as its parent: it passes signals on, ends as "
         "the\n"
         "program ends, and writes the report of --statistics for each process that could not, as "
         "after\n"
-        "a signal or _exit.  At the end it says on stderr what each process took, and which "
+        "a signal or _exit.  At the end it says on stderr what each process used, and which "
         "ones\n"
         "were seen to use CUDA without the library; short-lived ones can be missed.\n\n"
-        "A setting for one device has its number behind it: --pool-size-1 4GiB, "
+        "A setting for one device ends with its number: --pool-size-1 4GiB, "
         "RMM_POOL_SIZE_1.");
     framework_pools_print_help();
     profile_print_help();

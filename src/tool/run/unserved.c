@@ -382,11 +382,11 @@ const char *unserved_reason_text(enum unserved_reason reason)
     case UNSERVED_NO_PRELOAD:
         return "it was started without LD_PRELOAD";
     case UNSERVED_NO_CALL:
-        return "no allocation of its came to rmmshim";
+        return "none of its allocations came to rmmshim";
     case UNSERVED_BEHIND:
         return "its LD_PRELOAD names the driver before rmmshim";
     case UNSERVED_NOT_HELD:
-        return "it is served, and what it did did not come to this command";
+        return "it is served, but its counters did not reach this command";
     }
     return "";
 }

@@ -32,7 +32,7 @@ static bool take_port(const char *text, const char *at, in_port_t *port)
     if (!*at)
         return refuse(text, at, "no port");
     if (at[digits])
-        return refuse(text, at + digits, "no part of a port");
+        return refuse(text, at + digits, "a port is a number");
     if (number > PORT_MAX)
         return refuse(text, at, "a port is at most 65535");
     *port = htons((in_port_t)number);
@@ -58,11 +58,11 @@ static bool parse_ipv6(const char *text, union address *address)
 
     address->ipv6 = (struct sockaddr_in6){.sin6_family = AF_INET6};
     if (!end)
-        return refuse(text, text + strlen(text), "no ']' behind the IPv6 address");
+        return refuse(text, text + strlen(text), "']' is missing after the IPv6 address");
     if (!take_host(AF_INET6, text + 1, end, &address->ipv6.sin6_addr))
-        return refuse(text, text + 1, "no IPv6 address");
+        return refuse(text, text + 1, "this is not an IPv6 address");
     if (end[1] != ':')
-        return refuse(text, end + 1, "no ':' and port behind the address");
+        return refuse(text, end + 1, "':' and a port are missing after the address");
     return take_port(text, end + 2, &address->ipv6.sin6_port);
 }
 
@@ -79,9 +79,9 @@ bool address_parse(const char *text, union address *address)
     if (colon && strchr(colon + 1, ':'))
         return refuse(text, text, "an IPv6 address stands in brackets");
     if (!take_host(AF_INET, text, colon ? colon : text + strlen(text), &address->ipv4.sin_addr))
-        return refuse(text, text, "no IPv4 address, and names are not looked up");
+        return refuse(text, text, "this is not an IPv4 address, and names are not looked up");
     if (!colon)
-        return refuse(text, text + strlen(text), "no ':' and port behind the address");
+        return refuse(text, text + strlen(text), "':' and a port are missing after the address");
     return take_port(text, colon + 1, &address->ipv4.sin_port);
 }
 
