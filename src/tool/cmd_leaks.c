@@ -4,7 +4,7 @@
 #include "context/block_counts.h"
 #include "report/live.h"
 #include "report/plain.h"
-#include "tool/code.h"
+#include "tool/program/code.h"
 #include "tool/publication.h"
 #include "tool/steer.h"
 #include "tool/tool.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/code.h"
+#include "tool/program/code.h"
 
 #include "base/arithmetic.h"
 #include "report/plain.h"
