@@ -15,8 +15,9 @@ static const size_t block_bytes = (size_t)1 << BLOCK_BITS;
  * request releases its own charge, and that must not make the refusal look stale. */
 static __thread uint64_t own_releases;
 
-/* NULL for NULL. */
-#define DEVICE_OF(account) ((account) && (account)->device ? (account)->device : (account))
+/* Of an account that is none NULL is the device, too. */
+#define DEVICE_OF(account) ((account)->device ? (account)->device : (account))
+#define DEVICE_IF(account) ((account) ? DEVICE_OF(account) : NULL)
 
 static struct rs_job_share *job_of(const struct rs_account *device)
 {
@@ -120,28 +121,25 @@ static struct rs_amount amount_of(size_t bytes, size_t charge_bytes, size_t aske
 bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_bytes,
                      enum rs_memory memory)
 {
-    struct rs_account *device = DEVICE_OF(account);
     bool taken;
 
     if (!account)
         return true;
-    rs_mutex_lock(&device->mutex);
+    rs_mutex_lock(&DEVICE_OF(account)->mutex);
     taken = take(account, amount_of(bytes, charge_bytes, charge_bytes, memory), memory);
-    rs_mutex_unlock(&device->mutex);
+    rs_mutex_unlock(&DEVICE_OF(account)->mutex);
     return taken;
 }
 
 void rs_account_settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
                        enum rs_memory memory)
 {
-    struct rs_account *device = DEVICE_OF(account);
-
     if (!account)
         return;
-    rs_mutex_lock(&device->mutex);
+    rs_mutex_lock(&DEVICE_OF(account)->mutex);
     settle(account, amount_of(from.held_bytes, from.charged_bytes, from.asked_bytes, memory),
            amount_of(to.held_bytes, to.charged_bytes, to.asked_bytes, memory), memory);
-    rs_mutex_unlock(&device->mutex);
+    rs_mutex_unlock(&DEVICE_OF(account)->mutex);
 }
 
 /* Its charge goes with the bytes of the first kind; all of it with the last. */
@@ -224,7 +222,6 @@ static size_t enter_both(struct rs_account *account, CUdeviceptr address, size_t
 bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
                          enum rs_memory memory, size_t *charged_bytes)
 {
-    struct rs_account *device = DEVICE_OF(account);
     size_t most = rs_footprint_most(size_bytes);
 
     *charged_bytes = most;
@@ -232,12 +229,12 @@ bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t
         rs_account_taken(account, size_bytes, most, memory);
         return true;
     }
-    rs_mutex_lock(&device->mutex);
+    rs_mutex_lock(&DEVICE_OF(account)->mutex);
     *charged_bytes = enter_both(account, address, size_bytes);
     if (*charged_bytes != SIZE_MAX)
         settle(account, (struct rs_amount){size_bytes, most, most},
                (struct rs_amount){size_bytes, *charged_bytes, 0}, memory);
-    rs_mutex_unlock(&device->mutex);
+    rs_mutex_unlock(&DEVICE_OF(account)->mutex);
     return *charged_bytes != SIZE_MAX;
 }
 
@@ -245,14 +242,13 @@ size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_
                           enum rs_memory memory)
 {
     uint64_t first = address >> BLOCK_BITS, last = (address + size_bytes - 1) >> BLOCK_BITS;
-    struct rs_account *device = DEVICE_OF(account);
     size_t bytes;
 
     if (!shares_blocks(account, size_bytes, memory))
         return rs_footprint_most(size_bytes);
-    rs_mutex_lock(&device->mutex);
+    rs_mutex_lock(&DEVICE_OF(account)->mutex);
     bytes = leave(account, first) + (last != first ? leave(account, last) : 0);
-    rs_mutex_unlock(&device->mutex);
+    rs_mutex_unlock(&DEVICE_OF(account)->mutex);
     return bytes;
 }
 
@@ -387,7 +383,7 @@ size_t rs_footprint_unpack(struct rs_account *account, size_t size_bytes,
 
 void rs_account_begin_return(struct rs_account *account, size_t bytes)
 {
-    struct rs_account *device = DEVICE_OF(account);
+    struct rs_account *device = DEVICE_IF(account);
 
     if (device)
         atomic_fetch_add(&device->returning_bytes, bytes);
@@ -400,7 +396,7 @@ void rs_account_end_return(struct rs_account *account, size_t bytes)
 
 uint64_t rs_account_releases(const struct rs_account *account)
 {
-    const struct rs_account *device = DEVICE_OF(account);
+    const struct rs_account *device = DEVICE_IF(account);
     const struct rs_job_share *job = device ? job_of(device) : NULL;
 
     if (!device)
@@ -411,7 +407,7 @@ uint64_t rs_account_releases(const struct rs_account *account)
 
 void rs_account_freed(const struct rs_account *account, size_t bytes)
 {
-    const struct rs_account *device = DEVICE_OF(account);
+    const struct rs_account *device = DEVICE_IF(account);
     struct rs_job_share *job = device ? job_of(device) : NULL;
 
     if (RS_UNLIKELY(job))
@@ -433,7 +429,7 @@ size_t rs_account_limit(const struct rs_account *account)
 
 size_t rs_account_most(const struct rs_account *account)
 {
-    const struct rs_account *device = DEVICE_OF(account);
+    const struct rs_account *device = DEVICE_IF(account);
     const struct rs_job_share *job = device ? job_of(device) : NULL;
     size_t limit = device ? atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) : 0;
 
@@ -448,7 +444,7 @@ bool rs_account_has_limit(const struct rs_account *account)
 /* Returns the device's limit and its charged bytes; SIZE_MAX and 0 without a limit. */
 static size_t limit_of(const struct rs_account *account, size_t *charged)
 {
-    const struct rs_account *device = DEVICE_OF(account);
+    const struct rs_account *device = DEVICE_IF(account);
     size_t limit = device ? rs_account_limit(device) : 0;
 
     *charged = limit ? rs_counter_get(&device->charged_bytes) : 0;

@@ -80,7 +80,7 @@ class NotSeen(Run):
         below = (TOOL, "run", "--quiet", "--limit", "1GiB", "sh", "-c", '"$0" device 30; "$0" device 20 && kill -9 $$', STEPS)
         result, end = self.report(TOOL, "run", "--quiet", *below)
         self.assertEqual((len(end["processes"]), end["incomplete"]), (2, False), result)
-        self.assertEqual(sorted(device["live_bytes"] >> 20 for process in end["processes"]
+        self.assertEqual(sorted(device["unfreed_bytes"] >> 20 for process in end["processes"]
                                 for device in process["devices"]), [20, 30])
         self.assertEqual({process["program"] for process in end["processes"]}, {"memory_steps"})
         result = self.under("--fail-over", "25MiB", *below[:5], STEPS, "device", 30)
@@ -89,7 +89,7 @@ class NotSeen(Run):
         # A page that the inner one has not, the outer one has not either.
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
         result = self.under("--fail-over", "1GiB", *below[:5], "sh", "-c", '"$0" device 1; ' + lost, STEPS)
-        self.assertIn("not checked: 1 process that was served did not reach this command", self.said(result), result)
+        self.assertIn("not checked: 1 process that rmmshim served did not reach this command", self.said(result), result)
 
     def test_a_process_that_is_not_reached(self):
         """Its page came to no one."""
