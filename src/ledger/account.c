@@ -154,6 +154,8 @@ void rs_account_lose(struct rs_account *account)
                                   rs_counter_get(&account->charged_bytes), 0},
                (struct rs_amount){0, 0, 0}, memory);
     rs_hash_clear(&account->blocks);
+    free(account->packed);
+    account->packed = NULL;
     rs_mutex_unlock(&device->mutex);
 }
 

@@ -49,7 +49,7 @@ struct rs_account {
     _Atomic uint64_t refusals;          /* requests over the limit */
     _Atomic uint64_t releases;          /* grows when bytes are no longer charged */
     _Atomic(struct rs_job_share *) job; /* its job's; NULL: no job has a limit */
-    struct rs_packed *packed; /* small allocations whose addresses are not known; never freed */
+    struct rs_packed *packed;           /* small allocations whose addresses are not known */
 };
 
 /* The state in which a request was made that may be refused.  Memory that other threads released

@@ -68,6 +68,9 @@ struct rs_job_limit {
     pthread_mutex_t mutex;
 };
 
+/* False where the kernel does not let go of the mutex of a thread that dies. */
+bool rs_job_limit_can_be_kept(void);
+
 /* Makes the memory of a new file, which is all zero, a job's, of the calling process's PID
  * namespace.  0, or -ENOTSUP on a kernel without robust mutexes. */
 int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit);

@@ -325,7 +325,7 @@ int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
     RS_ASSERT(of_run >= 0 || path);
     if (fd < 0)
         return fd;
-    result = map_file(fd, &mapped);
+    result = rs_job_limit_can_be_kept() ? map_file(fd, &mapped) : -ENOTSUP;
     if (result == 0 && of_run >= 0)
         result = check_of_run(mapped, fd, member != NULL);
     else if (result == 0 && (result = lock_file(fd, mapped)) == 0) {

@@ -59,6 +59,7 @@ static inline void end(struct site *site)
     assert_true(rs_mr_check(site->mr));
     rs_mr_destroy(site->mr, false);
     assert_int_equal(held(site), 0);
+    rs_account_lose(&site->account);
     assert_int_equal(device.wrong_calls, 0);
 }
 

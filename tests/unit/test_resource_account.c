@@ -18,6 +18,10 @@ static struct rs_account device, first, second;
 static int setup(void **state)
 {
     (void)state;
+    if (first.device) { /* of the test before */
+        rs_account_lose(&first);
+        rs_account_lose(&second);
+    }
     rs_account_begin(&device, NULL);
     rs_account_begin(&first, &device);
     rs_account_begin(&second, &device);

@@ -19,6 +19,7 @@ static void begin(struct rs_charge *charge, enum rs_path path, size_t size_bytes
 {
     const struct rs_charge_owner owner = {.device = DEVICE};
 
+    rs_account_lose(rs_limit_account(DEVICE)); /* that of the test before */
     rs_limit_begin();
     assert_true(rs_charge_begin(charge, &owner, path, size_bytes));
     assert_true(charged_bytes() > 0);
