@@ -244,7 +244,10 @@ int unit_prepare(int argc, char **argv)
 
     (void)argc, (void)argv;
     munmap(job, sizeof(*job));
-    return is_robust ? 0 : 77;
+    if (is_robust)
+        return 0;
+    puts("1..0 # SKIP no robust mutexes here");
+    exit(EXIT_SUCCESS);
 }
 
 /* No process outlives its test. */
