@@ -413,7 +413,8 @@ uint64_t rs_limit_refused(int device)
 
 void rs_limit_report_refused(int device, struct rs_report *report)
 {
-    if (rs_limit_is_used(device))
+    /* A process that only asked how much memory there is has no report. */
+    if (rs_limit_is_used(device) && (report->count > 0 || rs_limit_refused(device) > 0))
         rs_report_add_field(report, RS_PROGRAM, "refused", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                             devices[device].refused);
 }

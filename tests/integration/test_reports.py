@@ -147,6 +147,15 @@ class Reports(support.Test):
         with open(self.report("RMM_STATISTICS", "text", **how), encoding="utf-8") as file:
             return file.read().split("\n")
 
+    def test_a_process_that_only_asks_how_much_there_is(self):
+        """It has no report: with %r in the path it would take that of the first rank, as torchrun did."""
+        path = self.path("report")
+        for limit in ({}, {"RMM_LIMIT": "1GiB"}):
+            result = run([support.program("memory_steps"), "info"], dict(limit, RMM_POOL_SIZE="1MiB",
+                                                                        RMM_STATISTICS="json:" + path))
+            self.assertEqual(result.status, 0, result)
+            self.assertEqual(os.path.exists(path), bool(limit), result)
+
     def test_text_says_it_too(self):
         self.assertEqual(sum(line.startswith("rmmshim[") for line in self.text()), 3 * DEVICES)
 
