@@ -222,6 +222,8 @@ static void fill_metrics(struct rs_node *process, const struct rs_report_subject
     struct rs_node *devices;
 
     rs_node_text(process, "program", of->program)->is_label = true;
+    if (*of->rank)
+        rs_node_text(process, "rank", of->rank)->is_label = true;
     devices = rs_node_list(process, "devices");
     for (size_t i = 0; i < of->stack_count; i++) {
         const struct rs_reported_stack *stack = &of->stacks[i];

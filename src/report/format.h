@@ -20,7 +20,7 @@ struct rs_reported_stack {
 /* The process that a report is about, and its counters. */
 struct rs_report_subject {
     int process;
-    const char *program;
+    const char *program, *rank; /* the rank in its job; empty: unknown */
     const struct rs_reported_stack *stacks;
     size_t stack_count;
     const char *(*expression)(const struct rs_reported_stack *stack);

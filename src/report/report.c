@@ -4,6 +4,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "config/mode.h"
 #include "config/readers.h"
 #include "context/block_counts.h"
@@ -54,6 +55,7 @@ static void put_report(enum rs_statistics_format format)
                   &(struct rs_report_subject){
                       .process = (int)getpid(),
                       .program = program_invocation_short_name,
+                      .rank = rs_process_rank(),
                       .stacks = all.stacks,
                       .stack_count = all.count,
                       .expression = expression_of,

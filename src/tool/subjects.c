@@ -73,6 +73,7 @@ static struct rs_report_subject described(const struct subject *subject)
     return (struct rs_report_subject){
         .process = subject->page.process,
         .program = subject->page.program,
+        .rank = subject->page.rank,
         .stacks = subject->page.stacks,
         .stack_count = subject->page.count,
         .expression = expression_of,

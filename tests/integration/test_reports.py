@@ -20,12 +20,12 @@ SETTINGS = {
 
 
 class Reports(support.Test):
-    def report(self, name, statistics, settings=None, scene="everywhere", program=None):
+    def report(self, name, statistics, settings=None, scene="everywhere", program=None, rank=None):
         """The path of a report of a program that uses all kinds of memory on all devices."""
         path = self.path("report")
         command = [program or support.program("outputs"), scene]
         result = run(command, dict(SETTINGS if settings is None else settings, **{name: "%s:%s" % (statistics, path)}),
-                     more={"HOSTCUDA_DEVICES": str(DEVICES)})
+                     more=dict({"HOSTCUDA_DEVICES": str(DEVICES)}, **({"RANK": rank} if rank else {})))
         self.assertEqual((result.status, result.stderr), (0, ""), result)
         return path
 
@@ -138,6 +138,9 @@ class Reports(support.Test):
         self.assertEqual(metrics["rmmshim_pool_growths_total"].type, "counter")
         self.assertEqual(metrics["rmmshim_statistics_bytes_total"].type, "counter")
         self.assertEqual(metrics["rmmshim_reuse_waited_seconds_total"].type, "counter")
+        with open(self.report("RMM_STATISTICS", "prom", rank="7"), encoding="utf-8") as file:
+            ranked = prometheus_text.read(file.read())
+        self.assertEqual(ranked["rmmshim_limit_bytes"].samples[key + (("rank", "7"),)], 1 << 30)
         for metric in metrics.values():
             self.assertRegex(metric.help, r"^[A-Z].* .*\.$", metric.name)
             self.assertNotRegex(metric.help.replace("RMM_LIMIT", ""), r"_|does not know", metric.name)

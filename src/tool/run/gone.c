@@ -116,6 +116,7 @@ static void put_report(struct rs_page *page, const struct publication *of,
                       &(struct rs_report_subject){
                           .process = of->process,
                           .program = of->program,
+                          .rank = of->rank,
                           .stacks = stacks,
                           .stack_count = count,
                           .expression = expression_of,
