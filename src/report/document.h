@@ -8,7 +8,7 @@
  *
  * It may be filled while a process dies: it calls no malloc, takes no lock, and begins in memory of
  * its own.  What finds no memory, or no room in RS_DOCUMENT_BYTES_MAX, is left out; the document is
- * then short, and its JSON says so. */
+ * then short, and its text and JSON say so. */
 #pragma once
 
 #include "report/page.h"

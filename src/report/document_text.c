@@ -167,4 +167,6 @@ static void put_node(struct rs_page *page, const struct scope *scope)
 void rs_document_put_text(struct rs_page *page, const struct rs_node *root)
 {
     put_node(page, &(struct scope){root, NULL});
+    if (root->document->is_short)
+        rs_page_put(page, "There was no memory for all of this report.\n");
 }

@@ -131,7 +131,7 @@ TEST(a_metric_has_one_type)
     rs_document_release(&document);
 }
 
-/* What finds no room is left out, the JSON stays JSON, and says so. */
+/* What finds no room is left out, the JSON stays JSON, and it and the text say so. */
 TEST(a_document_has_a_bound)
 {
     static char text[1 << 20];
@@ -146,5 +146,7 @@ TEST(a_document_has_a_bound)
     assert_true(document.mapped_bytes <= RS_DOCUMENT_BYTES_MAX);
     list->first = list->last = NULL;
     assert_string_equal(json_of(true), "{\"list\":[],\"short\":true}\n");
+    document.root.line = "a list:\n";
+    assert_string_equal(text_of(), "a list:\nThere was no memory for all of this report.\n");
     rs_document_release(&document);
 }
