@@ -157,57 +157,6 @@ size_t rs_holders_order(struct rs_holders *holders)
 
 /* ---- a call site in a report ---- */
 
-#define PUT(...) rs_page_put(page, __VA_ARGS__)
-
-void rs_site_put_text(struct rs_page *page, const struct rs_call_site *site, unsigned outside)
-{
-    const void *frames[RS_CALL_SITE_FRAMES_MAX];
-    unsigned count = rs_site_frames_to_say(site, outside, frames);
-    struct rs_symbol symbol;
-
-    for (unsigned i = 0; i < site->line_count; i++)
-        PUT("    %s\n", site->lines[i]->text);
-    for (unsigned i = 0; i < count; i++) {
-        if (i == TEXT_FRAMES_MAX) {
-            PUT("    ...\n");
-            return;
-        }
-        rs_symbol_describe(frames[i], &symbol);
-        if (symbol.function[0])
-            PUT("    %s+%#zx (%s+%#zx)\n", symbol.function, (size_t)symbol.function_offset,
-                symbol.object, (size_t)symbol.object_offset);
-        else
-            PUT("    %s+%#zx\n", symbol.object, (size_t)symbol.object_offset);
-    }
-}
-
-static void put_json_python(struct rs_page *page, const struct rs_call_site *site)
-{
-    PUT("],\"python\":[");
-    for (unsigned i = 0; site && i < site->line_count; i++) {
-        PUT("%s\"", i > 0 ? "," : "");
-        rs_page_put_escaped(page, site->lines[i]->text, site->lines[i]->length_bytes);
-        PUT("\"");
-    }
-    PUT("]");
-}
-
-void rs_site_put_json(struct rs_page *page, const struct rs_call_site *site, unsigned outside)
-{
-    struct rs_symbol symbol;
-
-    PUT("\"frames\":[");
-    for (unsigned i = outside; site && i < site->frame_count; i++) {
-        rs_symbol_describe(site->frames[i], &symbol);
-        PUT("%s{\"function\":\"", i > outside ? "," : "");
-        rs_page_put_escaped(page, symbol.function, strlen(symbol.function));
-        PUT("\",\"function_offset\":%zu,\"object\":\"", (size_t)symbol.function_offset);
-        rs_page_put_escaped(page, symbol.object, strlen(symbol.object));
-        PUT("\",\"object_offset\":%zu}", (size_t)symbol.object_offset);
-    }
-    put_json_python(page, site);
-}
-
 void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
                   bool has_lines)
 {

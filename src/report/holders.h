@@ -51,8 +51,3 @@ size_t rs_holders_order(struct rs_holders *holders);
  * NULL. The lines of the text stop after some frames. */
 void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
                   bool has_lines);
-
-/* Put a site, without its first `outside` frames: as lines, Python's first; as the members "frames"
- * and "python" of an object in JSON, empty where the site is NULL. */
-void rs_site_put_text(struct rs_page *page, const struct rs_call_site *site, unsigned outside);
-void rs_site_put_json(struct rs_page *page, const struct rs_call_site *site, unsigned outside);

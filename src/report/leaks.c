@@ -6,6 +6,7 @@
 #include "config/mode.h"
 #include "context/block_counts.h"
 #include "context/visit.h"
+#include "report/document.h"
 #include "report/gather.h"
 #include "report/holders.h"
 #include "report/page.h"
@@ -13,7 +14,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { TEXT_SITES_MAX = 32, JSON_SITES_MAX = 256 };
@@ -30,70 +30,60 @@ static void gather_live(void *data, struct rs_stack *stack, struct rs_mr *mr)
     (void)rs_holders_add(data, stack, mr, false);
 }
 
-static struct rs_page page;
+static struct rs_document document;
 
-#define PUT(...) rs_page_put(&page, __VA_ARGS__)
+#define PROCESS "rmmshim[[{pid}]]: {program}"
+#define AMOUNT  "{bytes} in {blocks} block{blocks||s}"
 
-static void put_escaped(const char *text)
+static void add_amount(struct rs_node *in, size_t bytes, size_t blocks)
 {
-    rs_page_put_escaped(&page, text, strlen(text));
+    rs_node_bytes(in, "bytes", bytes);
+    rs_node_count(in, "blocks", blocks);
 }
 
-struct totals {
-    size_t bytes, blocks;
-};
-
-static struct totals add_up(const struct rs_holder *leaks, size_t count)
+static void add_total(struct rs_node *in, const struct rs_holder *leaks, size_t count)
 {
-    struct totals totals = {0, 0};
+    size_t bytes = 0, blocks = 0;
 
     for (size_t i = 0; i < count; i++) {
-        totals.bytes += leaks[i].bytes;
-        totals.blocks += leaks[i].blocks;
+        bytes += leaks[i].bytes;
+        blocks += leaks[i].blocks;
     }
-    return totals;
+    add_amount(in, bytes, blocks);
 }
 
-static const char *plural(size_t count)
+static void add_site(struct rs_node *list, const struct rs_holder *leak)
 {
-    return count == 1 ? "" : "s";
+    struct rs_node *site = rs_node_object(list, NULL);
+
+    add_amount(site, leak->bytes, leak->blocks);
+    rs_node_flag(site, "context_ended", leak->context_ended);
+    site->line = leak->site
+                     ? "  " AMOUNT "[{context_ended?}, when the context ended], allocated at\n"
+                     : "  " AMOUNT "[{context_ended?}, when the context ended], it is not known "
+                       "where\n";
+    rs_site_fill(site, leak->site, leak->outside, true);
 }
 
-/* ---- as text ---- */
-
-static void put_amount(struct totals totals)
+static void add_stack(struct rs_node *list, const struct rs_holder *leaks, size_t count,
+                      size_t sites_max)
 {
-    char text[RS_SIZE_TEXT_BYTES];
+    struct rs_node *stack = rs_node_object(list, NULL), *sites, *more;
+    size_t said = count < sites_max ? count : sites_max;
 
-    PUT("%s in %zu block%s", rs_size_format_short(totals.bytes, text), totals.blocks,
-        plural(totals.blocks));
-}
-
-static void put_text_site(const struct rs_holder *leak)
-{
-    PUT("  ");
-    put_amount((struct totals){leak->bytes, leak->blocks});
-    PUT("%s%s\n", leak->context_ended ? ", when the context ended" : "",
-        leak->site ? ", allocated at" : ", it is not known where");
-    if (leak->site)
-        rs_site_put_text(&page, leak->site, leak->outside);
-}
-
-static void put_text_stack(const struct rs_holder *leaks, size_t count)
-{
-    size_t said = 0;
-
-    PUT("rmmshim[%d]: %s, device %d%s: leaked ", (int)getpid(), program_invocation_short_name,
-        leaks[0].device, rs_kind_texts[leaks[0].kind]);
-    put_amount(add_up(leaks, count));
-    PUT(" from %zu call site%s\n", count, plural(count));
-    for (; said < count && said < TEXT_SITES_MAX; said++)
-        put_text_site(&leaks[said]);
-    if (said == count)
-        return;
-    PUT("  ");
-    put_amount(add_up(leaks + said, count - said));
-    PUT(" from %zu more call site%s\n", count - said, plural(count - said));
+    stack->line = rs_document_format(
+        &document, PROCESS ", device {device}%s: leaked " AMOUNT " from %zu call site%s\n",
+        rs_kind_texts[leaks->kind], count, count == 1 ? "" : "s");
+    rs_node_count(stack, "device", (uint64_t)leaks->device);
+    rs_node_word(stack, "kind", rs_kind_names[leaks->kind]);
+    add_total(stack, leaks, count);
+    sites = rs_node_list(stack, "call_sites");
+    for (size_t i = 0; i < said; i++)
+        add_site(sites, &leaks[i]);
+    more = rs_node_object(stack, "more");
+    more->line = "[  " AMOUNT " from {call_sites} more call site{call_sites||s}\n]";
+    rs_node_count(more, "call_sites", count - said);
+    add_total(more, leaks + said, count - said);
 }
 
 /* Memory that no stack serves is not tracked. */
@@ -109,14 +99,15 @@ static uint64_t untracked_bytes(const struct rs_report *report)
 }
 
 /* Nothing was found, which says something only of what was looked at. */
-static void put_text_none(void)
+static const char *none_line(void)
 {
     static struct rs_gathered all;
-    uint64_t blocks = 0, live = 0, untracked = 0;
+    uint64_t blocks = 0, live = 0, untracked = 0, said;
     char text[RS_SIZE_TEXT_BYTES];
+    const char *what = "no leaks were looked for: no block was tracked";
 
     if (rs_locks_missed()->name_count)
-        return; /* it is said that something was left out */
+        return NULL; /* it is said that something was left out */
     rs_gather_all(&all);
     for (size_t i = 0; i < all.count; i++) {
         blocks += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "allocations", 0);
@@ -124,87 +115,45 @@ static void put_text_none(void)
         untracked += untracked_bytes(&all.stacks[i].report);
     }
     if (!all.count)
-        return; /* no device was used */
-    PUT("rmmshim[%d]: %s: ", (int)getpid(), program_invocation_short_name);
-    if (live) /* of a resource that a thread has pushed, say */
-        PUT("no leaks in stacks that track; in others %" PRIu64 " block%s not freed", live,
-            live == 1 ? " was" : "s were");
-    else if (blocks)
-        PUT("no leaks: all %" PRIu64 " block%s freed", blocks, blocks == 1 ? " was" : "s were");
-    else
-        PUT("no leaks were looked for: no block was tracked");
-    if (untracked)
-        PUT("; %s that no stack serves are not tracked", rs_size_format_short(untracked, text));
-    PUT("\n");
+        return NULL; /* no device was used */
+    said = live ? live : blocks;
+    if (said) /* live: of a resource that a thread has pushed, say */
+        what = rs_document_format(&document, "%s%" PRIu64 " block%s%s freed",
+                                  live ? "no leaks in stacks that track; in others "
+                                       : "no leaks: all ",
+                                  said, said == 1 ? " was" : "s were", live ? " not" : "");
+    return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, untracked ? "; " : "",
+                              untracked ? rs_size_format_short(untracked, text) : "",
+                              untracked ? " that no stack serves are not tracked" : "");
 }
 
-static void put_text_others(const struct rs_holder *others)
+static void fill(const struct rs_holders *leaks, size_t count, bool json)
 {
-    PUT("rmmshim[%d]: %s: and ", (int)getpid(), program_invocation_short_name);
-    put_amount((struct totals){others->bytes, others->blocks});
-    PUT(" from further call sites\n");
-}
+    const struct rs_holder *places = leaks->places;
+    struct rs_node *root = &document.root, *list, *others;
 
-/* ---- as JSON ---- */
-
-static void put_json_site(const struct rs_holder *leak)
-{
-    PUT("\n{\"bytes\":%zu,\"blocks\":%zu,\"context_ended\":%s,", leak->bytes, leak->blocks,
-        leak->context_ended ? "true" : "false");
-    rs_site_put_json(&page, leak->site, leak->outside);
-    PUT("}");
-}
-
-static void put_json_stack(const struct rs_holder *leaks, size_t count)
-{
-    struct totals all = add_up(leaks, count), rest;
-    size_t said = 0;
-
-    PUT("{\"device\":%d,\"kind\":\"%s\",\"bytes\":%zu,\"blocks\":%zu,\"call_sites\":[",
-        leaks[0].device, rs_kind_names[leaks[0].kind], all.bytes, all.blocks);
-    for (; said < count && said < JSON_SITES_MAX; said++) {
-        PUT("%s", said ? "," : "");
-        put_json_site(&leaks[said]);
+    rs_document_begin(&document);
+    rs_node_count(root, "schema", 1);
+    rs_node_count(root, "pid", (uint64_t)getpid());
+    rs_node_text(root, "program", program_invocation_short_name);
+    list = rs_node_list(root, "leaks");
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && places[end].device == places[i].device &&
+                      places[end].kind == places[i].kind;)
+            end++;
+        add_stack(list, &places[i], end - i, json ? JSON_SITES_MAX : TEXT_SITES_MAX);
     }
-    rest = add_up(leaks + said, count - said);
-    PUT("],\"more\":{\"call_sites\":%zu,\"bytes\":%zu,\"blocks\":%zu}}", count - said, rest.bytes,
-        rest.blocks);
+    others = rs_node_object(root, "others");
+    add_amount(others, leaks->others.bytes, leaks->others.blocks);
+    if (leaks->others.blocks)
+        others->line = PROCESS ": and " AMOUNT " from further call sites\n";
+    else if (!count && !json)
+        root->end = none_line();
 }
 
 /* ---- the whole ---- */
 
-static void put_stacks(const struct rs_holder *leaks, size_t count, bool json)
-{
-    for (size_t i = 0, end; i < count; i = end) {
-        for (end = i; end < count && leaks[end].device == leaks[i].device &&
-                      leaks[end].kind == leaks[i].kind;)
-            end++;
-        if (json) {
-            PUT("%s\n", i ? "," : "");
-            put_json_stack(leaks + i, end - i);
-        } else {
-            put_text_stack(leaks + i, end - i);
-        }
-    }
-}
-
-static void fill_page(const struct rs_holders *leaks, size_t count, bool json)
-{
-    if (json) {
-        PUT("{\"schema\":1,\"pid\":%d,\"program\":\"", (int)getpid());
-        put_escaped(program_invocation_short_name);
-        PUT("\",\"leaks\":[");
-    }
-    put_stacks(leaks->places, count, json);
-    if (json)
-        PUT("],\"others\":{\"bytes\":%zu,\"blocks\":%zu}}\n", leaks->others.bytes,
-            leaks->others.blocks);
-    else if (leaks->others.blocks)
-        put_text_others(&leaks->others);
-    else if (!count)
-        put_text_none();
-}
-
+static struct rs_page page;
 static struct rs_page_file file = {.variable = "RMM_TRACKING"};
 
 void rs_leaks_claim(void)
@@ -222,6 +171,11 @@ void rs_leaks_write(void)
     rs_context_each_stack(gather_live, &gone);
     count = rs_holders_sort(&gone);
     rs_page_begin(&page, &file, rs_config.tracking_path);
-    fill_page(&gone, count, json);
+    fill(&gone, count, json);
+    if (json)
+        rs_document_put_json(&page, &document.root, false);
+    else
+        rs_document_put_text(&page, &document.root);
+    rs_document_release(&document);
     rs_page_end(&page);
 }

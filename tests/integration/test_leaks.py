@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import json_schema
 import support
 from support import ENOUGH_SECONDS, run
 
@@ -163,6 +164,24 @@ class Running(Leaks):
 
 
 class AtTheEnd(Leaks):
+    def test_more_call_sites_than_are_listed(self):
+        """What is not listed is counted, as text and as JSON."""
+        path = self.path("leaks.json")
+        result = run(self.command([], MANY), TRACKED)
+        self.assertRegex(result.stderr, r"^rmmshim\[\d+\]: python\S*, device 0: leaked 768 KiB in 1536 blocks from 1536 call "
+                         r"sites\n")
+        lines = result.stderr.splitlines()
+        self.assertEqual(sum(line.endswith(", allocated at") for line in lines), 32)
+        self.assertEqual(lines[-2], "  752 KiB in 1504 blocks from 1504 more call sites")
+        self.assertRegex(lines[-1], r"^rmmshim\[\d+\]: python\S*: and 1.20 MiB in 2464 blocks from further call sites$")
+        result = run(self.command([], MANY), dict(TRACKED, RMM_TRACKING="json:" + path))
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        report = json_schema.read(path, "leaks.json")
+        leak, = report["leaks"]
+        self.assertEqual((leak["bytes"], leak["blocks"], len(leak["call_sites"])), (1536 * 512, 1536, 256))
+        self.assertEqual(leak["more"], {"call_sites": 1280, "bytes": 1280 * 512, "blocks": 1280})
+        self.assertEqual(report["others"], {"bytes": (SITES - 1536) * 512, "blocks": SITES - 1536})
+
     def test_a_report_that_could_not_be_written(self):
         """It is said, with the reason."""
         for then, why in (("os.kill(os.getpid(), signal.SIGKILL)", r"it was ended by signal 9 \(Killed\)"),
