@@ -63,12 +63,12 @@ static bool parse_word(const char *const *words, const struct rs_source *source,
     if (!nearest)
         nearest = rs_nearest_word(begin, end, words);
     if (nearest) {
-        rs_diagnose(diagnostics, source, begin, "unknown word; did you mean '%s'?", nearest);
+        rs_diagnose(diagnostics, source, begin, "unknown value; did you mean '%s'?", nearest);
         return false;
     }
     for (size_t i = 0, length = 0; words[i] && length < sizeof(known); i++)
         length += (size_t)snprintf(known + length, sizeof(known) - length, " %s", words[i]);
-    rs_diagnose(diagnostics, source, begin, "unknown word; known are%s", known);
+    rs_diagnose(diagnostics, source, begin, "unknown value; known are%s", known);
     return false;
 }
 
@@ -168,8 +168,9 @@ static bool check_unit(const struct rs_option *row, const struct rs_source *sour
     }
     if (unit_length || bytes == 0 || bytes >= row->unit_below)
         return true;
-    rs_diagnose(diagnostics, source, at, "%s bytes need their unit (%sB); did you mean %s%s?",
-                number, number, number, missing_unit(bytes));
+    rs_diagnose(diagnostics, source, at,
+                "the unit is missing (%sB is %s bytes); did you mean %s%s?", number, number, number,
+                missing_unit(bytes));
     return false;
 }
 
@@ -181,7 +182,7 @@ static bool check_share(const struct rs_option *row, const struct rs_source *sou
     else if (share > 0 || row->minimum == 0)
         return true;
     else
-        rs_diagnose(diagnostics, source, begin, "no memory at all");
+        rs_diagnose(diagnostics, source, begin, "must be more than 0");
     return false;
 }
 
@@ -255,7 +256,7 @@ static bool parse_range(const struct rs_option *row, const struct rs_source *sou
         return false;
     }
     if (value->size.number > value->size_to.number) {
-        rs_diagnose(diagnostics, source, begin, "the first size is the larger one");
+        rs_diagnose(diagnostics, source, begin, "the first size must be the smaller one");
         return false;
     }
     return true;
@@ -349,7 +350,7 @@ static bool parse_exponent(const struct rs_option *row, const struct rs_source *
     if (!parse_count(source, begin, end, diagnostics, &exponent))
         return false;
     if (exponent >= 64) {
-        rs_diagnose(diagnostics, source, begin, "an exponent of two below 64 is expected");
+        rs_diagnose(diagnostics, source, begin, "expected an exponent of two below 64");
         return false;
     }
     *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};

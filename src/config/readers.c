@@ -76,7 +76,7 @@ static void say_unknown_format(const struct rs_source *source, const char *const
     const char *nearest = rs_nearest_word(text, text + strcspn(text, ":"), words);
 
     rs_diagnose(diagnostics, source, text,
-                nearest ? "unknown word; did you mean '%s'?" : "expected %s",
+                nearest ? "unknown value; did you mean '%s'?" : "expected %s",
                 nearest ? nearest : expected);
 }
 

@@ -27,8 +27,8 @@ void rs_sanitizer_advise(const struct rs_config *config)
     for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
         if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {
             rs_log(
-                "compute-sanitizer checks whole driver allocations, and blocks of a pool share "
-                "one: RMM_RESOURCE=cuda gives each block its own; RMM_FREE=wait "
+                "compute-sanitizer takes a pool for one allocation and misses errors between its "
+                "blocks: set RMM_RESOURCE=cuda; or RMM_FREE=wait "
                 "RMM_RESOURCE='poison(pool(cuda))' finds stray writes without compute-sanitizer");
             return;
         }

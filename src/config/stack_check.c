@@ -39,9 +39,9 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
     rs_diagnose(
         diagnostics, stack->source, stack->at,
         stack->descriptor == &rs_mr_descriptor_simulated
-            ? "'%s' hands out addresses without memory, to replay traces: a program cannot use it"
-        : kind == RS_KIND_PINNED  ? "pinned memory comes from 'pinned', not from '%s'"
-        : kind == RS_KIND_MANAGED ? "managed memory comes from 'managed', not from '%s'"
+            ? "'%s' only replays traces: its addresses have no memory, so no program can use it"
+        : kind == RS_KIND_PINNED  ? "pinned memory must come from 'pinned', not from '%s'"
+        : kind == RS_KIND_MANAGED ? "managed memory must come from 'managed', not from '%s'"
         : stack->descriptor == &rs_mr_descriptor_pinned
             ? "device memory cannot come from '%s'; for pinned memory use RMM_PINNED_RESOURCE"
             : "device memory cannot come from '%s'",
@@ -93,8 +93,8 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
     if (!fits || initial_bytes(stack, environment) <= limit_bytes)
         return fits;
     rs_diagnose(diagnostics, stack->source, stack->at,
-                "%s begins with %s, which is above RMM_LIMIT, %s", stack->descriptor->name,
-                rs_size_format(initial_bytes(stack, environment), initial),
+                "%s has an initial size of %s, which is above RMM_LIMIT, %s",
+                stack->descriptor->name, rs_size_format(initial_bytes(stack, environment), initial),
                 rs_size_format(limit_bytes, limit));
     return false;
 }

@@ -117,7 +117,7 @@ void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *dia
     if (!take_apart(text, &entry) || entry.read.kind != RS_NAME_DOUBTFUL)
         return;
     rs_diagnose(diagnostics, &entry.source, NULL, "%s%s",
-                is_error ? "" : "ignored, as nothing of rmmshim's is set: ", entry.read.reason);
+                is_error ? "" : "ignored, as no variable of rmmshim is set: ", entry.read.reason);
     diagnostics->count -= !is_error;
 }
 

@@ -129,7 +129,7 @@ static const char *why_not(int error)
 {
     switch (-error) {
     case ESTALE:
-        return "the `rmmshim run` that holds the job is gone, or in another PID or network "
+        return "the `rmmshim run` that holds the job has ended, or is in another PID or network "
                "namespace";
     case ETIMEDOUT:
         return "the `rmmshim run` that holds the job does not answer";
@@ -148,7 +148,7 @@ static const char *why_not(int error)
     case ENOTSUP:
         return "this kernel has no robust locks, so a process that dies could stop the job";
     case E2BIG:
-        return "more than 4 jobs lie one in the other";
+        return "more than 4 nested jobs";
     case EFBIG:
         return "the limit on file sizes (ulimit -f) leaves no room for the job's file";
     case EUSERS:

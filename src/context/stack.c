@@ -98,7 +98,8 @@ static bool is_managed_poolable(void)
            rs_driver_device_has(without, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
         without++;
     if (without < devices && rs_log_once(&said))
-        rs_log("device %d cannot use managed memory while the host does, so cudaMallocManaged goes "
+        rs_log("device %d cannot use managed memory at the same time as the host, so "
+               "cudaMallocManaged goes "
                "to the driver",
                without);
     return without == devices;

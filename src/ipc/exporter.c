@@ -34,7 +34,7 @@ static const struct {
     [RS_IPC_REFUSED_HANDLE] = {CUDA_ERROR_INVALID_HANDLE,
                                "the handle is damaged, or made by another version of rmmshim"},
     [RS_IPC_REFUSED_NAMESPACE] = {CUDA_ERROR_NOT_PERMITTED,
-                                  "the memory is of a process in another PID namespace"},
+                                  "the memory belongs to a process in another PID namespace"},
     [RS_IPC_REFUSED_ENDED] = {CUDA_ERROR_MAP_FAILED,
                               "the process that shared the memory has ended"},
     [RS_IPC_REFUSED_HIDDEN] = {CUDA_ERROR_NOT_PERMITTED,

@@ -156,9 +156,10 @@ static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device
     rs_node_bytes(node, "peak_charged_bytes", memory->peak_charged_bytes);
     node->line = rs_document_format(
         list->document,
-        "rmmshim[[{pid}]]: {program}, phase {name}: device {device}%s, entries {entries}, peak "
-        "{peak_bytes}, most live {peak_live_bytes}, allocated {allocated_bytes} in {allocations} "
-        "blocks, by its own thread {thread_allocated_bytes}[, most charged {peak_charged_bytes}]\n",
+        "rmmshim[[{pid}]]: {program}, phase {name}: device {device}%s, entries {entries}, added "
+        "up to {peak_bytes}, used up to {peak_live_bytes}, allocated {allocated_bytes} in "
+        "{allocations} blocks, {thread_allocated_bytes} by its own thread[, held up to "
+        "{peak_charged_bytes}]\n",
         rs_kind_texts[kind]);
 }
 

@@ -311,9 +311,8 @@ static const char *head_line(void)
         [REFUSED_BY_JOB] =
             " refused, as the job's {job_limit} limit (RMM_LIMIT_JOB) leaves {job_left}"
             "[: other processes of the job hold {job_others}]; here " USED,
-        [REFUSED_BY_STACK] =
-            " refused, though the GPU has {free} of {total} free: a maximum size is "
-            "reached, or what is free lies in pieces; " USED,
+        [REFUSED_BY_STACK] = " refused, though the GPU has {free} of {total} free: a pool is at "
+                             "its maximum size, or the free memory is fragmented; " USED,
         [REFUSED_BY_DEVICE] =
             " refused by the driver[: the GPU has {free:1} of {total} free]; " USED,
     };
@@ -355,10 +354,10 @@ static void add_neighbours(struct rs_node *root)
 static void add_ways(struct rs_node *root)
 {
     static const char *const lines[] = {
-        "[  {driver} used that rmmshim does not serve: allocated by the driver\n]",
-        "[  {managed} used that rmmshim does not serve: managed memory\n]",
-        "[  {arrays} used that rmmshim does not serve: CUDA arrays\n]",
-        "[  {vmm} used that rmmshim does not serve: cuMemCreate\n]",
+        "[  {driver} not served by rmmshim: driver allocations\n]",
+        "[  {managed} not served by rmmshim: managed memory\n]",
+        "[  {arrays} not served by rmmshim: CUDA arrays\n]",
+        "[  {vmm} not served by rmmshim: cuMemCreate\n]",
         "[  {stream_ordered} held by the driver's pools of cudaMallocAsync\n]",
         "[  {graphs} held by memory nodes of CUDA graphs\n]",
     };

@@ -264,8 +264,8 @@ static void diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
                     "'%s' is a leaf: it takes no upstream", descriptor->name);
     else if (descriptor->branch)
         rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                    "'%s' has its upstream already; behind it stand %ss, as in %s(pool(cuda), "
-                    "size=1MiB)",
+                    "'%s' has its upstream already; only %ss and options may follow, as in "
+                    "%s(pool(cuda), size=1MiB)",
                     descriptor->name, descriptor->branch->name, descriptor->branch->name);
     else if (!row->name)
         rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
@@ -403,7 +403,7 @@ struct rs_expression *rs_expression_parse(const struct rs_source *source,
         return NULL;
     skip_blanks(&parser);
     if (*parser.cursor) {
-        rs_diagnose(diagnostics, source, parser.cursor, "nothing more is expected here");
+        rs_diagnose(diagnostics, source, parser.cursor, "unexpected text after the expression");
         rs_expression_free(expression);
         return NULL;
     }

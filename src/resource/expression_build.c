@@ -97,7 +97,7 @@ static bool check_lists(const struct rs_expression *expression, size_t unit_byte
             if (sizes.bytes[j] % unit_bytes == 0)
                 continue;
             rs_diagnose(diagnostics, expression->source, expression->at,
-                        "%s of %s must be multiples of %s here, as blocks would share pages",
+                        "%s of %s must be multiples of %s here, so that no two blocks share a page",
                         rows[i].name, expression->descriptor->name,
                         rs_size_format(unit_bytes, text));
             return false;
@@ -133,11 +133,11 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
     rs_size_format(unit_bytes, text);
     if (value)
         rs_diagnose(diagnostics, expression->source, expression->at,
-                    "%s of %s must be a multiple of %s here, as blocks would share pages",
+                    "%s of %s must be a multiple of %s here, so that no two blocks share a page",
                     descriptor->unit_option, descriptor->name, text);
     else
         rs_diagnose(diagnostics, expression->source, expression->at,
-                    "'%s' cannot keep blocks on pages of their own, of %s", descriptor->name, text);
+                    "'%s' cannot give each block its own pages of %s", descriptor->name, text);
     return false;
 }
 

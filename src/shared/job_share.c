@@ -85,8 +85,8 @@ void rs_job_share_enter(struct rs_job_share *share)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
             if (lacks_room(share))
-                rs_log("the job's limit has no room for a further device (%d devices, and %d for "
-                       "all processes), so all memory of it is refused",
+                rs_log("the job's limit covers at most %d devices, and %d summed over all "
+                       "processes: all memory of a further device is refused",
                        RS_JOB_DEVICES, RS_JOB_ENTRIES);
         }
 }

@@ -35,14 +35,15 @@ static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_le
     if (!is_left)
         return;
     if (!rs_fence_supported()) {
-        (void)rs_control_error(0, "some unused memory stays: a driver older than 12.5 takes it "
-                                  "back only by a call that waits for the GPU");
+        (void)rs_control_error(
+            0, "some unused memory was not given back: a driver older than 12.5 takes it "
+               "back only by a call that waits for the GPU");
         return;
     }
     atomic_store(&keep_of[command->device], keep_bytes);
     atomic_fetch_or(&rs_shim_left, 1ull << command->device);
-    (void)rs_control_error(0, "some unused memory stays while the GPU works; it goes back when the "
-                              "program next waits for all its work");
+    (void)rs_control_error(0, "some unused memory cannot be given back while the GPU works; it "
+                              "goes back when the program next waits for all its work");
 }
 
 void rs_shim_give_back_left(void)
@@ -89,7 +90,7 @@ static void list(struct rs_commands *command)
     command->result = rs_live_list(command->device, &command->before_bytes, &command->after_bytes);
     if (command->result != 0)
         (void)rs_control_error(command->result,
-                               "there is no room for the list in what the process publishes");
+                               "the list does not fit into the memory that the process publishes");
 }
 
 static void carry_out(struct rs_commands *command)

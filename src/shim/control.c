@@ -58,7 +58,7 @@ static int check_started(int device)
     int result = check_device(device, &started);
 
     if (result == 0 && !started)
-        result = rs_control_error(-EAGAIN, "CUDA has not been started");
+        result = rs_control_error(-EAGAIN, "CUDA is not initialised yet");
     return result;
 }
 
@@ -351,8 +351,8 @@ int rs_control_get_limit(int device, size_t *bytes)
     if (result == 0 && !bytes)
         result = rs_control_error(0, "bytes is NULL");
     if (result == 0 && !rs_limit_is_known(device))
-        result = rs_control_error(-EAGAIN,
-                                  "a limit in percent can be set only after CUDA has been started");
+        result = rs_control_error(
+            -EAGAIN, "a limit in percent can be set only after CUDA has been initialised");
     if (result == 0)
         *bytes = rs_limit_get(device);
     return result;
@@ -509,5 +509,5 @@ int rs_control_mark(const char *phase)
     result = rs_logging_mark(phase);
     if (result == -ENOENT)
         return rs_control_error(result, "no event log is open");
-    return result == 0 ? 0 : rs_control_error(result, "a file of marks cannot be written");
+    return result == 0 ? 0 : rs_control_error(result, "the file of marks cannot be written");
 }

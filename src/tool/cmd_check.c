@@ -24,7 +24,7 @@ static void print_tree(const struct rs_expression *node, int depth)
     /* A node of the text knows its place there; a `reuse` that was put in has none.  In a stack
      * made from variables no node has one. */
     if (!node->at && node->descriptor == &rs_mr_descriptor_reuse)
-        printf("   <- put here: blocks below are reused only when earlier work is done");
+        printf("   <- added by rmmshim: blocks below are reused only when earlier work is done");
     putchar('\n');
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
         if (node->upstream[i])
@@ -189,10 +189,10 @@ static int check_arguments(char **arguments, const char *profile)
     if (count == 1 && !profile)
         return check_expression(expression);
     if (variables > 0 || profile)
-        tool_say("where there are variables, write the expression as one too: RMM_RESOURCE='%s'",
+        tool_say("beside variables, write the expression as a variable too: RMM_RESOURCE='%s'",
                  expression);
     else
-        tool_say("one expression is expected, in quotes, or variables: rmmshim check 'pool(cuda)', "
+        tool_say("expected one expression in quotes, or variables: rmmshim check 'pool(cuda)', "
                  "rmmshim check RMM_POOL_SIZE=4GiB");
     return TOOL_USAGE;
 }
@@ -212,9 +212,8 @@ static void help(void)
          "it prints the stacks that they mean for each device and kind of memory; variables of\n"
          "the environment are not read.  Exit code 1 when something is wrong, with a line that\n"
          "shows where: all that RMM_RESOURCE refuses is wrong here too.\n\n"
-         "--profile NAME|FILE   also the settings of a profile of `rmmshim run` or of a file, but "
-         "those\n"
-         "                      that are given\n\n"
+         "--profile NAME|FILE   also the settings of a profile of `rmmshim run` or of a file; the\n"
+         "                      variables given here win\n\n"
          "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
          "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB");
 }

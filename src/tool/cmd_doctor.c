@@ -76,7 +76,7 @@ static int run(char **arguments)
         arguments[--count] = NULL;
     }
     if (count > 0 && process_parse(subject)) {
-        tool_say("'%s' is one word too many", *arguments);
+        tool_say("unexpected argument '%s'", *arguments);
         return TOOL_USAGE;
     }
     return examine(subject, arguments, as_json);
@@ -95,11 +95,11 @@ static void help(void)
         "without:\n"
         "           whether the library can be loaded into it\n"
         "  nothing  this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
-        "  --json   the same as JSON; it stands before the program, or last\n\n"
+        "  --json   the same as JSON; put it before the program, or last\n\n"
         "A program whose name is a number is given with a slash: ./4711.  A script that is called "
         "python, as\n"
         "pyenv's is, is asked which interpreter it starts.\n\n"
-        "exit codes: 0 served, or would be; 1 not, or not wholly; 2 wrong usage\n\n"
+        "exit codes: 0 served, or would be; 1 not, or only in part; 2 wrong usage\n\n"
         "example: rmmshim doctor python3 train.py");
 }
 

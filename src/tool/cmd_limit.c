@@ -18,7 +18,7 @@ static void print_answer(const struct steer_target *target, const struct rs_comm
     char before[RS_SIZE_TEXT_BYTES], after[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
     char above[RS_SIZE_TEXT_BYTES];
 
-    printf("%s [%d] device %d: limit %s, before %s; held %s", target->program,
+    printf("%s [%d] device %d: limit %s (was %s); holds %s", target->program,
            target->process.number, (int)command->device, limit_text(command->after_bytes, after),
            limit_text(command->before_bytes, before),
            rs_size_format_short(command->held_bytes, held));
@@ -71,7 +71,7 @@ static int run(char **arguments)
     if (!steer_parse(arguments, NULL, &words))
         return TOOL_USAGE;
     if (!words.value) {
-        tool_say("no limit; a size as in 6GiB or 50%%, or none");
+        tool_say("the limit is missing: a size as in 6GiB or 50%%, or none");
         return TOOL_USAGE;
     }
     has_limit = strcmp(words.value, "none") != 0;
@@ -88,15 +88,15 @@ static int run(char **arguments)
 static void help(void)
 {
     puts("Sets the most that a process takes from the driver on a device from now on, whatever\n"
-         "RMM_LIMIT said; `none` takes the limit away.  What the process holds above the limit "
-         "goes\n"
-         "back as far as nobody uses it; live memory stays, and further requests are refused.\n\n"
+         "RMM_LIMIT said; `none` takes the limit away.  Unused memory above the limit goes back "
+         "to\n"
+         "the driver; memory in use stays, and further requests are refused.\n\n"
          "  --device N      one device; without it each that the process uses\n"
          "  --wait SECONDS  how long to wait for the process (2)\n\n"
          "The process takes the command at its next call that allocates, frees, synchronises or "
          "asks\n"
          "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
-         "exit codes: 0 the process has the limit; 1 it cannot have it; 2 wrong usage; 3 it did "
+         "exit codes: 0 the limit is set; 1 it cannot be set; 2 wrong usage; 3 the process did "
          "not\n"
          "answer in time\n\n"
          "example: rmmshim limit 4711 6GiB");
@@ -105,7 +105,7 @@ static void help(void)
 const struct tool_command tool_limit = {
     .name = "limit",
     .arguments = "PID SIZE|none [--device N] [--wait SECONDS]",
-    .summary = "Changes the limit of a process that runs",
+    .summary = "Changes the limit of a running process",
     .run = run,
     .help = help,
 };

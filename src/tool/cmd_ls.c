@@ -105,7 +105,7 @@ static void help(void)
          "held bytes first.\n\n"
          "PROGRAM    the script where the program is an interpreter: python3 train.py is train.py\n"
          "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
-         "           numbers do not tell devices apart\n"
+         "           the number alone is ambiguous\n"
          "USED       what the program has\n"
          "HELD       what was taken from the driver for it\n"
          "PEAK       the most that was used\n"
@@ -119,7 +119,7 @@ static void help(void)
 const struct tool_command tool_ls = {
     .name = "ls",
     .arguments = "[--json]",
-    .summary = "Lists the processes that have memory through rmmshim",
+    .summary = "Lists the processes that have GPU memory served by rmmshim",
     .run = ls,
     .help = help,
 };

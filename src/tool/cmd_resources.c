@@ -13,7 +13,7 @@ static void list_all(void)
     struct table table;
     char aliases[DESCRIBE_BYTES];
 
-    table_begin(&table, "RESOURCE", "KIND", "WHAT IT DOES", "RMM CALLS IT", NULL);
+    table_begin(&table, "RESOURCE", "KIND", "WHAT IT DOES", "NAME IN RMM", NULL);
     for (size_t i = 0; rs_mr_descriptors[i]; i++) {
         const struct rs_mr_descriptor *descriptor = rs_mr_descriptors[i];
         table_row(
@@ -78,7 +78,7 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     if (!descriptor->options[0].name)
         return;
     putchar('\n');
-    table_begin(&table, "OPTION", "TYPE", "DEFAULT", "MEANING", "RMM CALLS IT", NULL);
+    table_begin(&table, "OPTION", "TYPE", "DEFAULT", "MEANING", "NAME IN RMM", NULL);
     for (const struct rs_option *row = descriptor->options; row->name; row++)
         table_row(&table, row->name, rs_option_type_text(row, text, sizeof(text)),
                   describe_default(row), row->help, describe_option_aliases(row, aliases));

@@ -65,7 +65,7 @@ static int serve_at(union address *address, const char *text, bool has_counters)
     }
     block_ends(&ends);
     if (!http_begin(socket, has_counters)) {
-        tool_say("the HTTP server cannot begin: %s", strerror(errno));
+        tool_say("the HTTP server cannot start: %s", strerror(errno));
         close(socket);
         return TOOL_FINDING;
     }
@@ -88,7 +88,7 @@ static const char *take_listen(char ***arguments)
     if (*word == '-')
         tool_say_unknown("option", word, options);
     else
-        tool_say("'%s' is one word too many", word);
+        tool_say("unexpected argument '%s'", word);
     return NULL;
 }
 
@@ -113,12 +113,12 @@ static void help(void)
     puts("Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, until "
          "SIGINT or\n"
          "SIGTERM.\n\n"
-         "--listen ADDRESS  " ADDRESS_DEFAULT " by default; [::1]:9835; a port alone is of "
-         "127.0.0.1;\n"
+         "--listen ADDRESS  " ADDRESS_DEFAULT
+         " by default; [::1]:9835; a port alone means 127.0.0.1;\n"
          "                  port 0 takes a free one, which the line on stderr names\n"
          "--all-metrics     also each counter of each resource, which tell developers what a stack "
          "does\n\n"
-         "All users of the machine can read a loopback address, and everybody who reaches it any "
+         "All users of this machine can read a loopback address, everybody on the network any "
          "other one.\n\n"
          "exit codes: 0 ended by a signal, 1 when it cannot listen or has no HTTP server, 2 wrong "
          "usage");

@@ -22,7 +22,7 @@ static bool read_one(struct subjects *subjects, int number)
     is_read = subjects_add(subjects, &process);
     if (!is_read && !subjects->is_short)
         tool_say("process %d %s", number,
-                 publication_has_directory(process.file) ? "has a page that makes no sense"
+                 publication_has_directory(process.file) ? "has published counters that are damaged"
                                                          : "is served and has no memory yet");
     process_close(&process);
     return is_read;
@@ -70,7 +70,7 @@ static int show(const char *whose, enum rs_statistics_format format, bool has_co
 static bool take_format(const char *option, enum rs_statistics_format *format)
 {
     if (*format != RS_STATISTICS_TEXT) {
-        tool_say("one of --json and --prom");
+        tool_say("use only one of --json and --prom");
         return false;
     }
     if (strcmp(option, "--json") == 0)
@@ -96,7 +96,7 @@ static int stats(char **arguments)
             if (!take_format(*arguments, &format))
                 return TOOL_USAGE;
         } else if (whose) {
-            tool_say("one process ID, or 'all'");
+            tool_say("expected one process ID, or 'all'");
             return TOOL_USAGE;
         } else {
             whose = *arguments;
@@ -107,7 +107,7 @@ static int stats(char **arguments)
         return TOOL_USAGE;
     }
     if (has_counters && format != RS_STATISTICS_PROMETHEUS) {
-        tool_say("--all-metrics belongs to --prom; text and JSON have all counters");
+        tool_say("--all-metrics needs --prom; text and JSON have all counters anyway");
         return TOOL_USAGE;
     }
     return show(whose, format, has_counters);
@@ -115,16 +115,15 @@ static int stats(char **arguments)
 
 static void help(void)
 {
-    puts("As the report of RMM_STATISTICS at exit, with the program's own counters (program); "
-         "counters "
-         "that\n"
-         "take a walk of the process's memory are left out.\n\n"
-         "--json    an object as in that report, with `all` an array of them\n"
-         "--prom    for Prometheus's textfile collector: what each process uses, holds and may "
-         "have; with\n"
-         "          --all-metrics also each counter of each resource\n\n"
-         "exit codes: 1 when the process cannot be read, 2 for wrong usage\n\n"
-         "example: rmmshim stats all --prom >/var/lib/node_exporter/rmmshim.prom");
+    puts(
+        "Prints what RMM_STATISTICS reports at exit, and the program's own counters; counters for\n"
+        "which the process's memory must be searched are left out.\n\n"
+        "--json    an object as in that report, with `all` an array of them\n"
+        "--prom    for Prometheus's textfile collector: what each process uses, holds and may "
+        "hold; with\n"
+        "          --all-metrics also each counter of each resource\n\n"
+        "exit codes: 1 when the process cannot be read, 2 for wrong usage\n\n"
+        "example: rmmshim stats all --prom >/var/lib/node_exporter/rmmshim.prom");
 }
 
 const struct tool_command tool_stats = {

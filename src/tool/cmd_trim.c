@@ -39,7 +39,7 @@ static int run(char **arguments)
         (words.value && !steer_parse_size("--keep", words.value, &keep)))
         return TOOL_USAGE;
     if (keep.kind != RS_SIZE_BYTES) {
-        tool_say("--keep %s: a size in bytes is needed here", words.value);
+        tool_say("--keep %s: expected a size in bytes, not a percentage", words.value);
         return TOOL_USAGE;
     }
     if (!steer_open(words.number, words.device, &target, &code))
@@ -52,15 +52,14 @@ static int run(char **arguments)
 
 static void help(void)
 {
-    puts("Gives memory back to the driver that the process holds and nobody uses.\n\n"
-         "  --keep SIZE     leaves so much of it with the process\n"
+    puts("Makes the process return unused memory to the driver.\n\n"
+         "  --keep SIZE     how much of it the process keeps\n"
          "  --device N      one device; without it each that the process uses\n"
          "  --wait SECONDS  how long to wait for the process (2)\n\n"
          "The process takes the command at its next call that allocates, frees, synchronises or "
          "asks\n"
          "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
-         "exit codes: 0 the process has done so; 1 it cannot; 2 wrong usage; 3 it did not answer "
-         "in\n"
+         "exit codes: 0 done; 1 it cannot be done; 2 wrong usage; 3 the process did not answer in "
          "time\n\n"
          "example: rmmshim trim 4711 --keep 512MiB");
 }
@@ -68,7 +67,7 @@ static void help(void)
 const struct tool_command tool_trim = {
     .name = "trim",
     .arguments = "PID [--keep SIZE] [--device N] [--wait SECONDS]",
-    .summary = "Has a process that runs give back what it does not use",
+    .summary = "Makes a running process give back memory that it does not use",
     .run = run,
     .help = help,
 };

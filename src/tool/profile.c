@@ -156,7 +156,7 @@ static bool read_text(void)
     else if (length > FILE_BYTES_MAX)
         tool_say("--profile: %s: larger than 64 KiB", profile.path);
     else if (memchr(profile.text, '\0', length))
-        tool_say("--profile: %s: not a file of text", profile.path);
+        tool_say("--profile: %s: not a text file", profile.path);
     if (fd >= 0)
         (void)close(fd);
     return got == 0 && length <= FILE_BYTES_MAX && !memchr(profile.text, '\0', length);
@@ -283,7 +283,7 @@ static bool has_compat_limit(char *const *given, const struct assignment *assign
         if (!rs_config_is_compat_limit(*given, &device) ||
             (device >= 0 && assignment->device >= 0 && device != assignment->device))
             continue;
-        tool_say("%s:%u: %.*s is left out, as %.*s sets a limit", profile.path, assignment->number,
+        tool_say("%s:%u: %.*s is ignored, as %.*s sets a limit", profile.path, assignment->number,
                  (int)strcspn(assignment->entry, "="), assignment->entry, (int)strcspn(*given, "="),
                  *given);
         return true;
@@ -367,8 +367,8 @@ void profile_print_help(void)
     puts("\n--profile NAME|FILE: a file of RMM_ variables, one VARIABLE=value a line, comments "
          "after "
          "#, as\n"
-         "systemd (EnvironmentFile=) and docker (--env-file) read it too.  A variable that an "
-         "option or the\n"
-         "environment sets, there also to nothing, wins.  NAME is one of these:");
+         "systemd (EnvironmentFile=) and docker (--env-file) read it too.  An option wins "
+         "over it, and so\n"
+         "does a variable of the environment, also an empty one.  NAME is one of these:");
     each(print_profile, NULL);
 }

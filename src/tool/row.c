@@ -145,14 +145,14 @@ bool rows_print_json(const struct rows *rows)
 
 void rows_say_none(void)
 {
-    tool_say("no process of this user has memory through rmmshim");
+    tool_say("no process of this user has GPU memory served by rmmshim");
 }
 
 void rows_say_unreadable(size_t count)
 {
     if (count > 0)
-        tool_say("%zu process%s served by another version of rmmshim, or with a page that makes no "
-                 "sense: left out",
+        tool_say("%zu process%s served by another version of rmmshim, or with damaged counters: "
+                 "left out",
                  count, count > 1 ? "es" : "");
 }
 

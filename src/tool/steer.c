@@ -414,7 +414,7 @@ bool steer_parse(char **arguments, const char *value_option, struct steer_words 
         } else if (!value_option && !words->value) {
             words->value = *arguments;
         } else {
-            tool_say("'%s' is one word too many", *arguments);
+            tool_say("unexpected argument '%s'", *arguments);
             return false;
         }
     }
@@ -436,6 +436,6 @@ bool steer_parse_size(const char *name, const char *text, struct rs_size *size)
     *size = value.size;
     if (size->kind != RS_SIZE_OF_FREE)
         return true;
-    tool_say("%s=%s: a share of what is free has no meaning here", name, text);
+    tool_say("%s=%s: a percentage of the free memory cannot be used here", name, text);
     return false;
 }

@@ -314,7 +314,7 @@ class Control(support.Test):
         result = run(command, dict(POOL, RMM_LOG=self.path("log.csv")))
         self.assertEqual(result.status, 0, result)
         self.assertEqual(result.stdout.splitlines(), [
-            "before CUDA starts: CUDA has not been started",
+            "before CUDA starts: CUDA is not initialised yet",
             "with one block: used 8 MiB of 64 MiB, peak 8 MiB",
             "with a pool of its own: used 32 MiB of 88 MiB, peak 32 MiB",
             "after all: used 0 MiB of 64 MiB, peak 32 MiB"], result)

@@ -131,8 +131,7 @@ class Program(Doctor):
         self.expect(doctor("memory_steps", settings=path), 0, "would.*", "- driver: %s needs libcuda" % STEPS)
         self.expect(doctor("no-such-program"), 1, "not served: no-such-program: not found")
         shell = self.file("shell", "#!/bin/sh\nexec memory_steps\n")
-        self.expect(doctor(shell), 0, "would.*", "- program: %s is a script of a shell: what it starts in turn is not "
-                                                 "looked at -> `rmmshim doctor` with the program" % shell)
+        self.expect(doctor(shell), 0, "would.*", "- program: %s is a shell script: the programs that it starts are not examined -> run `rmmshim doctor` with the program" % shell)
         self.expect(doctor(self.folder), 1, "not served: .*: Permission denied")
 
     def test_a_script_that_stands_for_an_interpreter(self):
@@ -158,7 +157,7 @@ class Program(Doctor):
     def test_settings(self):
         self.assertNotIn("settings", doctor(STEPS, settings={ONE_ASKED: "1GiB"}).stdout)
         self.expect(doctor(STEPS, settings={ONE_ASKED: "1Gib?"}), 1, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*",
-                    "! settings: .* -> mend the variable")
+                    "! settings: .* -> correct the variable")
 
     def test_programs_that_rmm_only_leaves_out(self):
         python = os.path.basename(os.path.realpath(sys.executable))
@@ -225,7 +224,7 @@ class Program(Doctor):
         self.assertEqual(len(doctor(hostile).stdout.splitlines()), 2)
 
     def test_usage(self):
-        for words, said in ((["--jsn"], "unknown option '--jsn'; did you mean '--json'?"), (["1", "b"], "'b' is one word"),
+        for words, said in ((["--jsn"], "unknown option '--jsn'; did you mean '--json'?"), (["1", "b"], "unexpected argument 'b'"),
                             (["-1"], "unknown option '-1'"), ([""], "the program's name is empty")):
             with self.subTest(words):
                 answer = doctor(*words)
@@ -242,7 +241,7 @@ class Process(Doctor):
         steered.step("device", 64)
         self.expect(doctor(steered.pid), 0, "served", "- library: .*/librmmshim.so is loaded",
                     r"- driver: .*/libcuda\.so\S* is loaded", r"- stack: device 0, device memory: .*pool\(",
-                    r"- memory: device 0: [1-9][0-9.]* MiB in stacks, limit 1\.00 GiB$")
+                    r"- memory: device 0: [1-9][0-9.]* MiB held for what rmmshim serves, limit 1\.00 GiB$")
 
     def test_memory_that_no_stack_serves(self):
         counts = {"RMM_POOL_SIZE": "16MiB", "RMM_CONTROL": "calls"}
@@ -250,24 +249,24 @@ class Process(Doctor):
         steered.step("device", 1)
         steered.step("ordered", 64)
         self.expect(doctor(steered.pid), 1,
-                    r"served, but not wholly: device 0: [1-9][0-9.]* MiB not from a stack: in stream-ordered pools .*",
+                    r"served only in part: device 0: [1-9][0-9.]* MiB not served by rmmshim: in stream-ordered pools .*",
                     "! memory: .* -> RMM_HOOKS=all")
         steered = Steered(self, dict(counts, RMM_HOOKS="all"))
         steered.step("ordered", 64)
         self.expect(doctor(steered.pid), 0, "served")
         steered = Steered(self, counts)
         steered.step("managed", 64)
-        self.expect(doctor(steered.pid), 1, "served, but not wholly: device 0: 64.0 MiB .*: by cuMemAllocManaged .*",
-                    "! memory: .* -> RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE")
+        self.expect(doctor(steered.pid), 1, "served only in part: device 0: 64.0 MiB .*: allocated by the driver's cuMemAllocManaged",
+                    "! memory: .* -> set RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE")
         steered = Steered(self, {"RMM_LIMIT": "1GiB", "RMM_HOOKS": "pinned"})
         steered.step("device", 64)
-        self.expect(doctor(steered.pid), 1, "served, but not wholly: device 0: .*: by cuMemAlloc from the driver itself",
-                    "! memory: .* -> a stack for the device")
+        self.expect(doctor(steered.pid), 1, "served only in part: device 0: .*: allocated by the driver's cuMemAlloc",
+                    "! memory: .* -> set RMM_POOL_SIZE or RMM_RESOURCE")
 
     def test_pools_that_are_not_counted(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         steered.step("ordered", 64)
-        self.expect(doctor(steered.pid), 0, "served", "- memory: stream-ordered pools .* are not counted .* -> RMM_STAT")
+        self.expect(doctor(steered.pid), 0, "served", "- memory: stream-ordered pools .* are not counted .* -> set RMM_STAT")
         with self.subTest("a variable that only the process has"):
             steered = Steered(self, {ONE_ASKED: "16MiB", "RMM_TRACKING": "text:%q{ONLY_THERE}", "ONLY_THERE": self.path("t")})
             steered.step("device", 1)
@@ -295,17 +294,17 @@ class Process(Doctor):
     def test_loaded_and_not_serving(self):
         with_folder = {ONE_ASKED: "1GiB", "RMM_STATISTICS": "json:%q{ONLY_THERE}/%p", "ONLY_THERE": self.folder}
         for settings, verdict, line in (
-                (with_folder, "not served: the library waits in it.*", "! driver: "),
-                ({}, "not served: the library is loaded, but no RMM_ variable asks for anything: .*",
+                (with_folder, "not served: the library is loaded, but libcuda is not.*", "! driver: "),
+                ({}, "not served: the library is loaded, but no RMM_ variable asks for a pool, a limit or a report: .*",
                  "! settings: .* -> start it with `rmmshim run`"),
-                ({ONE_ASKED: "1GiB"}, "not served: the library waits in it, but libcuda is not loaded: .*",
-                 "! driver: .* -> look again"),
+                ({ONE_ASKED: "1GiB"}, "not served: the library is loaded, but libcuda is not: .*",
+                 "! driver: .* -> run doctor again"),
                 ({ONE_ASKED: "1Gib?"}, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*", "! settings: ")):
             with self.subTest(settings):
                 self.expect(doctor(self.start([sys.executable, "-c", WAITS], settings)), 1, verdict, line)
         pid = self.start([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')\n" + WAITS],
                          {ONE_ASKED: "1GiB"})
-        self.expect(doctor(pid), 1, "not served: libcuda is loaded, but no allocation has come to the library yet",
+        self.expect(doctor(pid), 1, "not served: libcuda is loaded, but the library has seen no allocation yet",
                     "! driver: .*RTLD_DEEPBIND")
 
     def test_what_rmm_only_leaves_out(self):
@@ -322,7 +321,7 @@ class Process(Doctor):
                                        "library is inert in it" % names, "! only: .* -> add its name to RMM_ONLY")
                     self.assertNotIn("settings", said)
         pid = self.start([sys.executable, train], {ONE_ASKED: "1GiB", "RMM_ONLY": "train*"})
-        self.expect(doctor(pid), 1, "not served: the library waits in it, .*")
+        self.expect(doctor(pid), 1, "not served: the library is loaded, but libcuda is not: .*")
         steered = Steered(self, {ONE_ASKED: "16MiB", "RMM_ONLY": "memory_steps"})
         steered.step("device", 1)
         self.expect(doctor(steered.pid), 0, "served")
@@ -341,14 +340,14 @@ class Process(Doctor):
         steered.step("used")
         resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
         steered.step("device", 1)
-        self.expect(doctor(steered.pid), 1, "not known: its limit on the size of files is below the 32 MiB of a page, "
+        self.expect(doctor(steered.pid), 1, "not known: its limit on file sizes is below the 32 MiB that a process publishes, "
                                             "so .*", "! page: .* -> ulimit -f unlimited")
         self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
 
     def test_the_order_of_preloaded_libraries(self):
         other = support.program("libbeside_malloc.so")
         pid = self.start([sys.executable, "-c", WAITS], {ONE_ASKED: "1GiB"}, preload=[other, support.SHIM])
-        self.expect(doctor(pid), 1, "not served: .*", "- preload: %s comes before the library" % other)
+        self.expect(doctor(pid), 1, "not served: .*", "- preload: %s is loaded before librmmshim.so" % other)
         pid = self.start([sys.executable, "-c", WAITS], {ONE_ASKED: "1GiB"}, preload=[support.SHIM, other])
         self.assertNotIn("preload:", doctor(pid).stdout)
 
@@ -390,10 +389,10 @@ except EOFError:
 
 class Machine(Doctor):
     def test_what_is_there(self):
-        self.expect(doctor(driver=True, settings={ONE_ASKED: "1GiB"}), 0, "this machine can serve: .*",
+        self.expect(doctor(driver=True, settings={ONE_ASKED: "1GiB"}), 0, "rmmshim can be used on this machine: .*",
                     "- library: %s, loadable with this machine's glibc [0-9.]+$" % support.SHIM,
                     r"- driver: \S*/libcuda\.so\S*, for CUDA [0-9]+\.[0-9]+$",
-                    "- settings: the RMM_ variables of the environment are good$")
+                    "- settings: the RMM_ variables of the environment are valid$")
 
     def test_no_driver(self):
         self.file("libcuda.so.1", "no library")
@@ -422,7 +421,7 @@ class Machine(Doctor):
 
         def descriptors():
             resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-        for limit, line in ((files, "! page: the limit on the size of files .* -> ulimit -f unlimited"),
+        for limit, line in ((files, "! page: the limit on file sizes .* -> ulimit -f unlimited"),
                             (descriptors, "! page: the limit on open files is 32: .* -> ulimit -n 1024")):
             with self.subTest(limit.__name__):
                 self.expect(doctor(driver=True, preexec_fn=limit), 1, "not served: the limit on .*", line)
@@ -432,11 +431,11 @@ class Machine(Doctor):
                     "! settings: ")
 
     def test_rmm_only(self):
-        self.expect(doctor(driver=True, settings={"RMM_ONLY": "train*", ONE_ASKED: "1GiB"}), 0, "this.*",
+        self.expect(doctor(driver=True, settings={"RMM_ONLY": "train*", ONE_ASKED: "1GiB"}), 0, "rmmshim can be used .*",
                     r"- only: RMM_ONLY=train\*: .* -> `rmmshim doctor PROGRAM`")
         self.assertNotIn(" only: ", doctor(driver=True, settings={"RMM_ONLY": ""}).stdout)
 
-    MPS_RUNS = r"- mps: MPS runs \(process {}\)".format
+    MPS_RUNS = r"- mps: MPS is running \(process {}\)".format
 
     def mps_daemons(self):
         """Those of the machine, or of this test in another checkout."""
@@ -456,14 +455,14 @@ class Machine(Doctor):
         after = self.mps_daemons()
         others = before | after
         none = "- mps: CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here" % self.folder
-        self.expect(answer, 0, "this.*", "(%s)" % "|".join([none] * (not before & after) + list(map(self.MPS_RUNS, others))))
+        self.expect(answer, 0, "rmmshim can be used .*", "(%s)" % "|".join([none] * (not before & after) + list(map(self.MPS_RUNS, others))))
         daemon = shutil.copy(shutil.which("sleep"), self.path("nvidia-cuda-mps-control"))
         process = subprocess.Popen([daemon, "infinity"])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         others |= self.mps_daemons() | {process.pid}
         answer = doctor(driver=True)
-        self.expect(answer, 0, "this.*", "(%s)" % "|".join(map(self.MPS_RUNS, others | self.mps_daemons())))
+        self.expect(answer, 0, "rmmshim can be used .*", "(%s)" % "|".join(map(self.MPS_RUNS, others | self.mps_daemons())))
 
 
 if __name__ == "__main__":

@@ -127,12 +127,12 @@ class Limit(support.Test):
 
     def test_initial_size_above_the_limit(self):
         for settings, said in (
-                ({"RMM_POOL_SIZE": "128MiB"}, "RMM_POOL_SIZE=128MiB: pool begins with 128MiB, which is above "
+                ({"RMM_POOL_SIZE": "128MiB"}, "RMM_POOL_SIZE=128MiB: pool has an initial size of 128MiB, which is above "
                                               "RMM_LIMIT, 64MiB"),
-                ({"RMM_POOL_SIZE": "50%"}, "RMM_POOL_SIZE=50%: pool begins with 512MiB, which is above RMM_LIMIT, "
+                ({"RMM_POOL_SIZE": "50%"}, "RMM_POOL_SIZE=50%: pool has an initial size of 512MiB, which is above RMM_LIMIT, "
                                            "64MiB"),
                 ({"RMM_POOL_SIZE": "96MiB", "RMM_LIMIT": "5%"},
-                 "RMM_POOL_SIZE=96MiB: pool begins with 96MiB, which is above RMM_LIMIT, 50MiB")):
+                 "RMM_POOL_SIZE=96MiB: pool has an initial size of 96MiB, which is above RMM_LIMIT, 50MiB")):
             with self.subTest(settings):
                 result = run([support.program("limit"), "information", "0"], dict({"RMM_LIMIT": "64MiB"}, **settings),
                              more={"HOSTCUDA_MEMORY": "1GiB"})
@@ -149,8 +149,7 @@ class Limit(support.Test):
                     "                          ctypes.c_size_t(10), 4)\n"
                     "print('allocated', flush=True)\n")
         start = "import ctypes\ndriver = ctypes.CDLL('libcuda.so.1')\nfound = ctypes.c_void_p()\n"
-        said = ["%s=64MiB: cuMemAlloc: the driver returns a function that rmmshim does not know, and memory taken "
-                "by it would escape the limit"]
+        said = ["%s=64MiB: cuMemAlloc: the driver returns a function that rmmshim does not know, so the limit would not count what it allocates"]
         withhold = {"HOSTCUDA_WITHHOLD": "cuMemAlloc_v2"}
         for name in "RMM_LIMIT", "RMM_LIMIT_JOB":
             settings = {name: "64MiB", "RMM_JOB": self.path("job")}

@@ -256,7 +256,7 @@ class LimitJob(support.Test):
         # Nor is a process of another one a member of a `run`'s job.
         result = run([TOOL, "run", "--quiet", "--limit-job", "256MiB"] + unshare + [STEPS, "device", "1"], preload=[])
         self.assertEqual(result.status, 78, result)
-        self.assertIn("is gone, or in another PID or network namespace", result.stderr)
+        self.assertIn("has ended, or is in another PID or network namespace", result.stderr)
 
     def test_a_limit_of_its_own_holds_too(self):
         process = Steered(self, self.settings(RMM_LIMIT="64MiB"))
@@ -325,7 +325,8 @@ class LimitJob(support.Test):
         result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", TOOL, "run", "--quiet", "--limit-job", "1GiB",
                       STEPS, "device", "100", "info"], preload=[])
         self.assertEqual((result.status, result.stdout), (0, "device 100: 2\ninfo 64 64\n"), result)
-        self.assertIn("RMM_LIMIT_JOB=1GiB: the job of the `rmmshim run` above has 64MiB, which holds", result.stderr)
+        self.assertIn("RMM_LIMIT_JOB=1GiB: the job of the enclosing `rmmshim run` has a limit of 64MiB, which "
+                      "applies instead", result.stderr)
         result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", "sh", "-c",
                       'RMM_LIMIT_JOB=1GiB "$0" device 100 info; RMM_LIMIT_JOB=32MiB "$0" device 48 info', STEPS], preload=[])
         self.assertEqual(result.stdout.splitlines(), ["device 100: 2", "info 64 64", "device 48: 2", "info 32 32"])
@@ -381,7 +382,7 @@ class LimitJob(support.Test):
             os.chmod(shared, 0o666)
         for settings, said in (
                 ({}, "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file"),
-                ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that holds the job is gone, or in another PID or network "
+                ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that holds the job has ended, or is in another PID or network "
                                          "namespace"),
                 ({"RMM_JOB": foreign}, "the job's file is of another version of rmmshim"),
                 ({"RMM_JOB": shared}, "other users may write to the job's file, or shorten it: give access to its owner alone"),
@@ -396,7 +397,7 @@ class LimitJob(support.Test):
             self.assertEqual(result.stdout, "device 1: 2\n", result)
         result = run([TOOL, "run", "--limit-job", "1GiB", "--exec", STEPS], preload=[])
         self.assertEqual((result.status, result.stderr),
-                         (125, "rmmshim: RMM_LIMIT_JOB: with --exec nobody holds the job; name a file for it with "
+                         (125, "rmmshim: RMM_LIMIT_JOB: --exec leaves no parent to hold the job; name a file for it with "
                                "--job\n"))
 
     def test_32_that_are_killed_at_random(self):

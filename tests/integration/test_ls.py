@@ -184,7 +184,7 @@ class Ls(Test):
             with self.subTest(arguments):
                 result = subprocess.run([command, *arguments], user=65534, capture_output=True, text=True, check=False)
                 self.assertEqual((result.returncode, result.stdout, result.stderr),
-                                 (0, text, "rmmshim: no process of this user has memory through rmmshim\n"))
+                                 (0, text, "rmmshim: no process of this user has GPU memory served by rmmshim\n"))
         result = subprocess.run([command, "stats", str(process.pid)], user=65534, capture_output=True, text=True, check=False)
         self.assertEqual((result.returncode, result.stdout, result.stderr),
                          (1, "", "rmmshim: process %d belongs to another user\n" % process.pid))
@@ -272,7 +272,7 @@ class TwoUsers(Test):
         first, second = self.processes[:2]
         second.process.kill()
         second.process.wait()
-        self.expect(self.as_user(self.USERS[1], "ls"), 0, "no process of this user has memory through rmmshim")
+        self.expect(self.as_user(self.USERS[1], "ls"), 0, "no process of this user has GPU memory served by rmmshim")
         self.expect(self.as_user(self.USERS[0], "stats", second.pid), 1, "process %d does not exist" % second.pid)
         self.assertEqual(len(self.expect(self.as_user(self.USERS[0], "ls"), 0).stdout.splitlines()), 2)
         self.assertEqual([row["pid"] for row in self.rows(self.processes[2])], [self.processes[2].pid])
@@ -350,9 +350,9 @@ class BadInput(Test):
             (["stats", "-1"], "unknown option '-1'"),
             (["stats", "1x"], "'1x' is not a process ID, nor 'all'; 'rmmshim ls' lists them"),
             (["stats", "99999999999"], "'99999999999' is not a process ID, nor 'all'; 'rmmshim ls' lists them"),
-            (["stats", "1", "2"], "one process ID, or 'all'"),
-            (["stats", "1", "--json", "--prom"], "one of --json and --prom"),
-            (["stats", "1", "--all-metrics"], "--all-metrics belongs to --prom; text and JSON have all counters"),
+            (["stats", "1", "2"], "expected one process ID, or 'all'"),
+            (["stats", "1", "--json", "--prom"], "use only one of --json and --prom"),
+            (["stats", "1", "--all-metrics"], "--all-metrics needs --prom; text and JSON have all counters anyway"),
             (["stats", "1", "--prm"], "unknown option '--prm'; did you mean '--prom'?"),
         ):
             with self.subTest(arguments):
@@ -374,10 +374,10 @@ class BadInput(Test):
     def test_pages_that_lie(self):
         real = scene(self, "use:3")
         for change, text in (("version", "is served by another version of rmmshim"),
-                             ("directory:8", "has a page that makes no sense"),
-                             ("directory:33554400", "has a page that makes no sense"),
-                             ("directory:18446744073709551600", "has a page that makes no sense"),
-                             ("empty", "has a page that makes no sense"),
+                             ("directory:8", "has published counters that are damaged"),
+                             ("directory:33554400", "has published counters that are damaged"),
+                             ("directory:18446744073709551600", "has published counters that are damaged"),
+                             ("empty", "has published counters that are damaged"),
                              ("directory:0", "is served and has no memory yet"),
                              ("truncated", "is not served by rmmshim"),
                              ("unsealed", "is not served by rmmshim"),

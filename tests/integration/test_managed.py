@@ -83,7 +83,7 @@ class Managed(support.Test):
                                      {"RMM_MANAGED_POOL_SIZE": "64MiB"},
                                      more={"HOSTCUDA_CONCURRENT_MANAGED": "0"})
         self.assertNotIn("managed", report)
-        self.assertEqual(served.said, ["device 0 cannot use managed memory while the host does, so "
+        self.assertEqual(served.said, ["device 0 cannot use managed memory at the same time as the host, so "
                                        "cudaMallocManaged goes to the driver"])
 
     def test_a_log_has_its_events(self):
@@ -98,7 +98,7 @@ class Managed(support.Test):
 
     def test_bad_settings(self):
         for settings, words in (
-                ({"RMM_MANAGED_RESOURCE": "pool(cuda)"}, "managed memory comes from 'managed', not from 'cuda'"),
+                ({"RMM_MANAGED_RESOURCE": "pool(cuda)"}, "managed memory must come from 'managed', not from 'cuda'"),
                 ({"RMM_MANAGED_RESOURCE": "pool(managed, alignment=4KiB)"}, "must be a multiple of 64KiB"),
                 ({"RMM_MANAGED_RESOURCE": "pool(managed)", "RMM_MANAGED_POOL_SIZE": "1GiB"}, "use only one")):
             result = run([support.program("managed_shared"), "calls"], settings)

@@ -61,7 +61,7 @@ class Text(OutOfMemory):
             r"  31\.0 MiB in 2 blocks, allocated by memory_steps\n"
             r"    30\.0 MiB in 1 block of 30\.0 MiB\n"
             r"    1\.00 MiB in 1 block of 1\.00 MiB\n"
-            r"  6\.00 MiB used that rmmshim does not serve: managed memory\n\Z"))
+            r"  6\.00 MiB not served by rmmshim: managed memory\n\Z"))
 
     def test_full_device(self):
         result = self.steps("text", "device", "40", "device", "33", "device", "10", "device", "10", "device", "100",
@@ -108,7 +108,7 @@ class Text(OutOfMemory):
         result = self.steps("text", "device", "50", "device", "60", refused=[60], RMM_HOOKS="pinned",
                             RMM_LIMIT="64MiB")
         self.assertIn("60.0 MiB refused by the 64.0 MiB limit (RMM_LIMIT): 50.0 MiB used", result.said[0])
-        self.assertIn("\n  50.0 MiB used that rmmshim does not serve: allocated by the driver\n", result.stderr)
+        self.assertIn("\n  50.0 MiB not served by rmmshim: driver allocations\n", result.stderr)
 
     def test_stream_ordered_memory(self):
         result = self.steps("text", "device", "10", "ordered", "60", refused=[60], RMM_LIMIT="64MiB")
@@ -202,8 +202,8 @@ class Json(OutOfMemory):
 
 class Setting(OutOfMemory):
     def test_a_word_that_is_none(self):
-        for text, said in (("jsn:x", "^jsn:x: unknown word; did you mean 'json'?"),
-                           ("nne", "^nne: unknown word; did you mean 'none'?"),
+        for text, said in (("jsn:x", "^jsn:x: unknown value; did you mean 'json'?"),
+                           ("nne", "^nne: unknown value; did you mean 'none'?"),
                            ("prom:x", "^prom:x: expected text, text:PATH, json:PATH or none"),
                            ("json:", "json:^: a path is missing")):
             with self.subTest(text):

@@ -96,7 +96,7 @@ class Precedence(Test):
         path = self.profile("RMM_LIMIT=1GiB\nRMM_FREE=wait\n")
         result = tool("run", "--profile", path, "--pool-size", "2GiB", "true")
         self.assertEqual((result.status, result.stderr.splitlines()), (125, [
-            "rmmshim: RMM_POOL_SIZE=2GiB: pool begins with 2GiB, which is above RMM_LIMIT, 1GiB"]), result)
+            "rmmshim: RMM_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"]), result)
 
     def test_a_profile_may_need_what_is_set(self):
         path = self.profile("RMM_PREFETCH=1\n")
@@ -104,7 +104,7 @@ class Precedence(Test):
 
     def test_a_limit_of_hami_wins(self):
         path, every = self.profile("RMM_LIMIT=80%\nRMM_LIMIT_1=1GiB\nRMM_LIMIT_2=1GiB\n"), "CUDA_DEVICE_MEMORY_LIMIT"
-        told = "%d: RMM_LIMIT%s is left out, as CUDA_DEVICE_MEMORY_LIMIT%s sets a limit"
+        told = "%d: RMM_LIMIT%s is ignored, as CUDA_DEVICE_MEMORY_LIMIT%s sets a limit"
         for given, left_out, expected in (
                 ({every: "64m"}, [(1, "", ""), (2, "_1", ""), (3, "_2", "")], {}),
                 ({every + "_1": "0x40m"}, [(1, "", "_1"), (2, "_1", "_1")], {"RMM_LIMIT_2": "1GiB"}),
@@ -146,7 +146,7 @@ class Lines(Test):
     def test_a_bad_value_says_file_and_line(self):
         self.refused("#\nRMM_POOL_SIZE=1GiB\nRMM_LIMIT=4Q\n", "3: RMM_LIMIT=4^Q: unknown unit; known are "
                      "B K KB KiB M MB MiB G GB GiB T TB TiB %")
-        self.refused("RMM_FREE=later\n", "1: RMM_FREE=^later: unknown word; known are deferred wait immediate")
+        self.refused("RMM_FREE=later\n", "1: RMM_FREE=^later: unknown value; known are deferred wait immediate")
 
     def test_a_contradiction_says_file_and_line(self):
         self.refused("RMM_RESOURCE=cuda\nRMM_POOL_SIZE=1GiB\n",
@@ -191,7 +191,7 @@ class Lines(Test):
     def test_files_that_are_none(self):
         os.mkdir(self.path("folder"))
         for path, reason in ((self.path("nothing"), "No such file or directory"), (self.path("folder"), "Is a directory"),
-                             (self.profile("RMM_LIMIT=1GiB\0\n", "zero"), "not a file of text"),
+                             (self.profile("RMM_LIMIT=1GiB\0\n", "zero"), "not a text file"),
                              (self.profile("#" * 65536 + "\n", "large"), "larger than 64 KiB")):
             result = tool("run", "--profile", path, "true")
             self.assertEqual((result.status, result.stderr), (125, "rmmshim: --profile: %s: %s\n" % (path, reason)))

@@ -89,14 +89,14 @@ class NotSeen(Run):
         # A page that the inner one has not, the outer one has not either.
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
         result = self.under("--fail-over", "1GiB", *below[:5], "sh", "-c", '"$0" device 1; ' + lost, STEPS)
-        self.assertIn("not checked: 1 process that rmmshim served did not reach this command", self.said(result), result)
+        self.assertIn("not checked: counters of 1 process that rmmshim served did not reach this command", self.said(result), result)
 
     def test_a_process_that_is_not_reached(self):
         """Its page came to no one."""
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
         result, end = self.report("--limit", "1GiB", "--fail-over", "1GiB", "sh", "-c", '"$0" device 1; ' + lost, STEPS)
         self.assertEqual((result.status, len(end["processes"]), end["incomplete"]), (1, 1, True), result)
-        self.assertIn("not checked: 1 process that rmmshim served did not reach this command", self.said(result))
+        self.assertIn("not checked: counters of 1 process that rmmshim served did not reach this command", self.said(result))
 
 
 class Lines(Run):
@@ -174,7 +174,7 @@ class Lines(Run):
         if run(["unshare", "-m", "sh", "-c", device, "sh", "true"], preload=[]).status:
             self.skipTest("no namespace for mounts here")
         for first, reason in ((["libcuda.so.1", support.SHIM], "its LD_PRELOAD names the driver before rmmshim"),
-                              ([support.SHIM, "libcuda.so.1"], "none of its allocations came to rmmshim")):
+                              ([support.SHIM, "libcuda.so.1"], "none of its allocations reached rmmshim")):
             process = subprocess.Popen(["unshare", "-m", "sh", "-c", device, "sh", TOOL, "run", "--limit", "1GiB", "env",
                                         "LD_PRELOAD=" + ":".join(first), "sh", "-c", "exec 3</dev/nvidia-uvm; echo ready; read x"],
                                        env=support.environment(preload=[]), stdin=subprocess.PIPE,
@@ -418,10 +418,10 @@ class FindMin(Run):
         """What is found is what the program needs, and not the size of a pool that is larger."""
         result, report = self.report("--find-min", "--pool-size", "1GiB", "sh", "-c", self.SUCCEEDS, STEPS)
         self.assertEqual(report["smallest_limit_bytes"], 130 * MIB, result)
-        self.assertIn("(with a pool that begins empty; ", self.said(result)[-1])
+        self.assertIn("(with a pool that starts empty; ", self.said(result)[-1])
         result, report = self.report("--find-min", "--pool-size", "16MiB", "sh", "-c", self.SUCCEEDS, STEPS)
         self.assertLess(report["smallest_limit_bytes"], 200 * MIB, result)
-        self.assertNotIn("begins empty", result.stderr)
+        self.assertNotIn("starts empty", result.stderr)
 
     def test_less_than_the_peak(self):
         """A program that makes do with less."""
@@ -455,7 +455,7 @@ class FindMin(Run):
 
     def test_what_cannot_be_found(self):
         for script, status, said in (("exit 4", 4, "the program fails even without a limit"),
-                                     ("true", 1, "no process took GPU memory through rmmshim"),
+                                     ("true", 1, "no process had GPU memory served by rmmshim"),
                                      ('"$0" device 5; test "$RMM_LIMIT" = 64TiB', 1, "the program fails with "
                                                                                      "every limit")):
             with self.subTest(script):

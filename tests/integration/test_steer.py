@@ -71,7 +71,7 @@ class Steered:
         return lines
 
     def commands(self):
-        """The path of the file by which it takes commands."""
+        """The path of a file that joins it takes commands."""
         fds = "/proc/%d/fd/" % self.pid
         return next(fds + fd for fd in os.listdir(fds) if os.readlink(fds + fd).startswith("/memfd:rmmshim-commands"))
 
@@ -110,7 +110,7 @@ class Steer(support.Test):
             with self.subTest(step):
                 answer, _ = self.command_beside(steered, step, "limit", steered.pid, "96MiB")
                 self.assertEqual(answer.status, 0, answer)
-                self.assertRegex(answer.stdout, r"^memory_steps \[%d\] device 0: limit 96.0 MiB, before .*; held "
+                self.assertRegex(answer.stdout, r"^memory_steps \[%d\] device 0: limit 96.0 MiB \(was .*\); holds "
                                                 r"[0-9.]+ MiB\n$" % steered.pid)
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
         self.assertEqual(steered.step("info")[0].split()[2], "96")
@@ -131,7 +131,7 @@ class Steer(support.Test):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "RMM_LIMIT": "64MiB"})
         self.assertEqual(steered.step("device", 100), ["device 100: 2"])
         answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "none")
-        self.assertIn("limit none, before 64.0 MiB", answer.stdout)
+        self.assertIn("limit none (was 64.0 MiB)", answer.stdout)
         self.assertEqual(steered.step("device", 100), [])
 
     def test_below_what_is_live(self):
@@ -153,7 +153,7 @@ class Steer(support.Test):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_MEMORY": "1GiB"})
         steered.step("device", 1)
         answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "0.02%")
-        self.assertIn("limit 1 B,", answer.stdout, answer)
+        self.assertIn("limit 1 B (was none);", answer.stdout, answer)
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
 
     def test_trim_gives_back(self):
@@ -176,8 +176,7 @@ class Steer(support.Test):
             steered.step(*words_of_step)
         answer, _ = self.command_beside(steered, step, *words)
         self.assertEqual(answer.status, 0, answer)
-        self.assertRegex(answer.stdout, "; some unused memory stays while the GPU works; it goes back when the "
-                                        "program next waits for all its work\n$")
+        self.assertRegex(answer.stdout, "; some unused memory cannot be given back while the GPU works; it goes back when the program next waits for all its work\n$")
         steered.step("go")
         steered.step("wait")
         answer, _ = self.command_beside(steered, ("info",), "trim", steered.pid)
@@ -199,7 +198,7 @@ class Steer(support.Test):
         steered.step("device", 64)
         steered.step("free")
         answer, _ = self.command_beside(steered, ("info",), "trim", steered.pid)
-        self.assertRegex(answer.stdout, "gave back 0 B, holds .*; some unused memory stays: a driver older than "
+        self.assertRegex(answer.stdout, "gave back 0 B, holds .*; some unused memory was not given back: a driver older than "
                                         "12.5 takes it back only by a call that waits for the GPU\n$")
 
     def test_nobody_calls(self):
@@ -265,19 +264,19 @@ class Steer(support.Test):
                 (["limit", 2 ** 22 + 1, "1GiB"], 1, "process %d does not exist" % (2 ** 22 + 1)),
                 (["limit", "python3", "1GiB"], 2, "'python3' is not a process ID; 'rmmshim ls' lists them"),
                 (["limit", "-1", "1GiB"], 2, "unknown option '-1'"),
-                (["limit", here], 2, "no limit; a size as in 6GiB or 50%, or none"),
+                (["limit", here], 2, "the limit is missing: a size as in 6GiB or 50%, or none"),
                 (["limit", here, ""], 2, "limit=^: a size is missing"),
                 (["trim", here, "--keep", ""], 2, "--keep needs a value"),
                 (["limit"], 2, "no process ID; 'rmmshim ls' lists them"),
                 (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; known are"),
-                (["limit", here, "50%free"], 2, "limit=50%free: a share of what is free has no meaning here"),
+                (["limit", here, "50%free"], 2, "limit=50%free: a percentage of the free memory cannot be used here"),
                 (["limit", here, "1GiB", "--device", "x"], 2, "--device x: not the number of a device"),
                 (["limit", here, "1GiB", "--devise", "1"], 2, "unknown option '--devise'; did you mean '--device'?"),
                 (["limit", here, "1GiB", "--wait", "never"], 2, "--wait never: not a number of seconds"),
-                (["trim", here, "1GiB"], 2, "'1GiB' is one word too many"),
+                (["trim", here, "1GiB"], 2, "unexpected argument '1GiB'"),
                 (["trim", here, "--keep"], 2, "--keep needs a value"),
                 (["trim", here, "--keep="], 2, "--keep needs a value"),
-                (["trim", here, "--keep", "50%"], 2, "--keep 50%: a size in bytes is needed here")):
+                (["trim", here, "--keep", "50%"], 2, "--keep 50%: expected a size in bytes, not a percentage")):
             with self.subTest(words):
                 answer = tool(*words)
                 self.assertEqual(answer.status, status, answer)
@@ -312,8 +311,8 @@ class Steer(support.Test):
         outputs = [command.communicate()[0] for command in commands]
         self.assertEqual([command.returncode for command in commands], [0] * 8)
         # Each saw what the one before it had set.
-        after = sorted(line.split("limit ")[1].split(",")[0] for line in outputs)
-        before = sorted(line.split("before ")[1].split(";")[0] for line in outputs)
+        after = sorted(line.split("limit ")[1].split(" (")[0] for line in outputs)
+        before = sorted(line.split("(was ")[1].split(")")[0] for line in outputs)
         self.assertEqual(after, ["%d MiB" % (100 + i) for i in range(8)])
         self.assertEqual(len(set(before) - set(after)), 1, before)
 
@@ -341,7 +340,7 @@ class Steer(support.Test):
                                   steered.pid))
         self.assertEqual(steered.step("device", 100), [])
 
-    FIRST_HAS_IT = r"^python3.* \[%d\] device 0: limit 64.0 MiB, before none; .*\n$"
+    FIRST_HAS_IT = r"^python3.* \[%d\] device 0: limit 64.0 MiB \(was none\); .*\n$"
 
     def two_devices(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_DEVICES": "2"}, (sys.executable, "-c", TWO_DEVICES))

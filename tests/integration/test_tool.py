@@ -281,8 +281,8 @@ class Check(Test):
     def test_wrong_variables_are_one_line_each(self):
         for variables, line in (
             (["RMM_POOL_SIZE=10Q"], "RMM_POOL_SIZE=10^Q: unknown unit"),
-            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool begins with 2GiB, which is above RMM_LIMIT, 1GiB"),
-            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool begins with 2GiB, which is above RMM_LIMIT, 1GiB"),
+            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"),
+            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"),
             (["RMM_POOL_SIZE=200%"], "RMM_POOL_SIZE=^200%: more than 100%"),
             (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of pool: more than 100%"),
             (["RMM_POOLSIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
@@ -567,7 +567,7 @@ class Run(Test):
             (["--limit", "8GiB", "--pool-size", "9GiB"], {}, "which is above RMM_LIMIT, 8GiB"),
             (["--log", "%x"], {}, "unknown placeholder"),
             (["--limit", "8"], {}, "did you mean 8GiB?"),
-            (["--limit", "0%"], {}, "no memory at all"),
+            (["--limit", "0%"], {}, "must be more than 0"),
             (["--pool-size", "0.5"], {}, "did you mean 50%?"),
         ):
             with self.subTest(arguments + list(settings)):

@@ -446,7 +446,7 @@ class Once(Test):
             (["--interval", "nan"], "--interval 'nan': a number of seconds from 0.1 to 3600"),
             (["--interval", "1s"], "--interval '1s': a number of seconds from 0.1 to 3600"),
             (["--interval"], "--interval needs a value"),
-            (["--json", "--by", "device"], "--json has a row for each process; not with --by device"),
+            (["--json", "--by", "device"], "--json has a row for each process, so --by device cannot be used with it"),
         ):
             with self.subTest(arguments):
                 result = tool("top", *arguments)

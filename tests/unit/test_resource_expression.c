@@ -104,7 +104,7 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"pool(cuda", "RMM_RESOURCE=pool(cuda^: ends where ',' or ')' is expected"},
         {"pool(cuda,",
          "RMM_RESOURCE=pool(cuda,^: 'pool(' ends where option=value or ')' is expected"},
-        {"pool(cuda))", "RMM_RESOURCE=pool(cuda)^): nothing more is expected here"},
+        {"pool(cuda))", "RMM_RESOURCE=pool(cuda)^): unexpected text after the expression"},
         {"pool(cuda, initial=1GiB)",
          "RMM_RESOURCE=pool(cuda, ^initial=1GiB): 'pool' has no option of this name; did you mean "
          "'initial_size'?"},
@@ -118,8 +118,8 @@ TEST(each_mistake_is_one_line_with_its_place)
          "RMM_RESOURCE=pool(cuda, initial_size=^255): less than 256B"},
         {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): 'cuda' is a leaf: it takes no upstream"},
         {"binning(cuda, pool(cuda))",
-         "RMM_RESOURCE=binning(cuda, ^pool(cuda)): 'binning' has its upstream already; behind it "
-         "stand bins, as in bin(pool(cuda), size=1MiB)"},
+         "RMM_RESOURCE=binning(cuda, ^pool(cuda)): 'binning' has its upstream already; only "
+         "bins and options may follow, as in bin(pool(cuda), size=1MiB)"},
         {"binning(cuda, bins=1MiB, bin(cuda))",
          "RMM_RESOURCE=binning(cuda, bins=1MiB, ^bin(cuda)): expected option=value here"},
         {"binning(cuda, bin(cuda), bin(cuda), bin(cuda), bin(cuda), bin(cuda), bin(cuda), "

@@ -214,7 +214,7 @@ def limit(size: Optional[Size] = None, device: int = 0) -> int:
     if isinstance(size, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*%\s*", size):
         fraction = float(size.strip().rstrip("% ")) / 100
         if fraction == 0:
-            raise ValueError("%r is no memory at all; no limit is 0" % (size,))
+            raise ValueError("%r would allow no memory; 0 means no limit" % (size,))
         _call("set_limit_fraction", _device(device), fraction)
     elif size is not None:
         _call("set_limit", _device(device), size_of(size))

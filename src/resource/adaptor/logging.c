@@ -291,8 +291,8 @@ static int sink_claim(struct sink *sink)
         rs_log("logging: another process writes to %s, so this one writes to %s", sink->path,
                sink->output.path);
     else
-        rs_log("logging: %s: it belongs to %s.part, which a process left; this one writes %s",
-               sink->path, sink->path, sink->output.path);
+        rs_log("logging: %s: an earlier process left %s.part, so this one writes to %s", sink->path,
+               sink->path, sink->output.path);
     return 0;
 }
 

@@ -630,16 +630,16 @@ static int poison_create(const struct rs_environment *environment, const void *c
 /* The patterns are quiet NaNs as half, bfloat16, float and double. */
 static const struct rs_option poison_options[] = {
     RS_OPTION_SIZE_ROW(struct poison_config, guard, "4KiB",
-                       "bytes on each side of a block that must stay as they are",
+                       "guard bytes on each side of a block, in which a stray write shows",
                        .multiple_of = RS_BLOCK_ALIGNMENT, .maximum = 1 << 30),
     RS_OPTION_SIZE_ROW(struct poison_config, keep, "64MiB",
-                       "freed memory kept back, in which a write after the free shows"),
+                       "freed memory that is kept back to find writes after the free"),
     RS_OPTION_COUNT_ROW(struct poison_config, fill_allocated, "0x7ffa7ffa",
                         "32-bit word that allocated memory is filled with", .maximum = UINT32_MAX),
     RS_OPTION_COUNT_ROW(struct poison_config, fill_freed, "0x7ffd7ffd",
                         "32-bit word that freed memory is filled with", .maximum = UINT32_MAX),
     RS_OPTION_WORD_ROW(struct poison_config, on_error, on_error_words, "report",
-                       "what follows a mistake: one line, or a line and abort()",
+                       "what an error does: print a line (report), or print it and call abort()",
                        .aliases = {{"abort", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };

@@ -677,8 +677,8 @@ static const struct rs_option binning_options[] = {
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZES_ROW(struct binning_config, bins, "",
                         "further bins, by their block sizes, as in 256KiB+300000+1MiB; each is "
-                        "rounded up to 512 bytes; one with a resource of its own stands behind the "
-                        "upstream instead, as in bin(arena(cuda), size=1MiB)",
+                        "rounded up to 512 bytes; one with a resource of its own is written after "
+                        "the upstream instead, as in bin(arena(cuda), size=1MiB)",
                         .minimum = 1, .maximum = BIN_BYTES_MAX),
     RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
                         "blocks that a bin takes from upstream at a time, first when it is used",

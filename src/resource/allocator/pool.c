@@ -425,9 +425,8 @@ static bool pool_validate(const void *config, const struct rs_environment *envir
 
 static const struct rs_option pool_options[] = {
     RS_OPTION_SIZE_ROW(struct rs_pool_config, initial_size, "0",
-                       "taken at the first allocation; stays when the pool is trimmed, goes back "
-                       "where only that makes room for a request, and is taken again with the next "
-                       "growth",
+                       "taken at the first allocation; a trim keeps it; given back only where a "
+                       "request would fail otherwise, and taken again with the next growth",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct rs_pool_config, maximum_size, "none",

@@ -563,12 +563,11 @@ static int async_create(const struct rs_environment *environment, const void *co
 }
 
 const struct rs_option rs_async_options[] = {
-    RS_OPTION_SIZE_ROW(
-        struct rs_async_config, initial_size, "0",
-        "reserved at the first allocation; stays when the pool is trimmed, and goes back "
-        "where only that makes room for a request",
-        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
-        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct rs_async_config, initial_size, "0",
+                       "reserved at the first allocation; a trim keeps it; given back only where a "
+                       "request would fail otherwise",
+                       .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
+                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(
         struct rs_async_config, release_threshold, "none",
         "reserved bytes above this go back to the driver at the next synchronisation", .none = true,
@@ -579,7 +578,7 @@ const struct rs_option rs_async_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_async = {
     .name = "async",
     .aliases = {"cuda_async"},
-    .summary = "the driver's stream-ordered pool, one of our own (cudaMallocFromPoolAsync)",
+    .summary = "a stream-ordered pool of the driver, made for this stack (cudaMallocFromPoolAsync)",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_AT_ONCE,
     .dies_with_context = false,

@@ -41,7 +41,7 @@ static int async_managed_create(const struct rs_environment *environment, const 
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .name = "async_managed",
     .aliases = {"cuda_async_managed"},
-    .summary = "a stream-ordered driver pool of our own, of managed memory (driver 13.0)",
+    .summary = "a stream-ordered pool of managed memory, made for this stack (driver 13.0)",
     .memory = RS_MEMORY_MANAGED,
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,

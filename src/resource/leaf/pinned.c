@@ -238,9 +238,10 @@ static bool pinned_validate(const void *config, const struct rs_environment *env
 }
 
 static const struct rs_option pinned_options[] = {
-    RS_OPTION_TEXT_ROW(struct pinned_config, numa, "none",
-                       "NUMA node that the memory should lie on: none (as the thread has it), "
-                       "device (the nearest to the device), or a node's number"),
+    RS_OPTION_TEXT_ROW(
+        struct pinned_config, numa, "none",
+        "NUMA node that the memory should lie on: none (by the thread's memory policy), "
+        "device (the nearest to the device), or a node's number"),
     RS_OPTION_END,
 };
 

@@ -303,9 +303,8 @@ static const struct rs_option reuse_options[] = {
 
 const struct rs_mr_descriptor rs_mr_descriptor_reuse = {
     .name = "reuse",
-    .summary =
-        "a freed block becomes reusable when all earlier work of its context is done; put in "
-        "where it is needed",
+    .summary = "a freed block becomes reusable when all earlier work of its context is done; added "
+               "where it is needed",
     .upstream_count = 1,
     .frees = RS_FREE_WAITS,
     .config_bytes = sizeof(struct reuse_config),

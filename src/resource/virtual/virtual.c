@@ -423,12 +423,12 @@ static bool virtual_validate(const void *config, const struct rs_environment *en
  * give access, 30 us for the way back (tests/conformance/MEASURED.md).  So small granules make
  * growth and moves slow; large ones only leave more memory unused behind the last block. */
 static const struct rs_option virtual_options[] = {
-    RS_OPTION_SIZE_ROW(struct virtual_config, granularity, "none",
-                       "physical memory comes and moves in pieces of this size, a power of two; "
-                       "none: a 2048th of the device's memory, of the limit or of the maximum, "
-                       "from 2 to 32 MiB",
-                       .none = true, .minimum = RS_DRIVER_GRANULARITY,
-                       .maximum = (uint64_t)1 << 34),
+    RS_OPTION_SIZE_ROW(
+        struct virtual_config, granularity, "none",
+        "size of the pieces in which physical memory is taken and moved, a power of two; "
+        "none: a 2048th of the device's memory, of the limit or of the maximum, "
+        "from 2 to 32 MiB",
+        .none = true, .minimum = RS_DRIVER_GRANULARITY, .maximum = (uint64_t)1 << 34),
     RS_OPTION_SIZE_ROW(struct virtual_config, initial_size, "0",
                        "taken at the first allocation; stays when memory is trimmed",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
@@ -445,7 +445,7 @@ static const struct rs_option virtual_options[] = {
 
 const struct rs_mr_descriptor rs_mr_descriptor_virtual = {
     .name = "virtual",
-    .summary = "device memory mapped behind reserved addresses: free memory is moved to where a "
+    .summary = "device memory mapped at reserved addresses: free memory is mapped anew where a "
                "request needs it",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_AT_ONCE,

@@ -59,8 +59,8 @@ void doctor_release(struct doctor *doctor)
 
 static void add_bad_setting(void *data, const char *line)
 {
-    doctor_problem(data, "settings", "mend the variable; `rmmshim check` shows what variables mean",
-                   "%s", line);
+    doctor_problem(data, "settings",
+                   "correct the variable; `rmmshim check` shows what variables mean", "%s", line);
 }
 
 unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnostics,
@@ -110,7 +110,8 @@ bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_on
         return true;
     put_names(process, names, sizeof(names));
     doctor->is_unseen = !has_arguments;
-    doctor_problem(doctor, "only", "add its name to RMM_ONLY (`rmmshim run --only`), or unset that",
+    doctor_problem(doctor, "only",
+                   "add its name to RMM_ONLY (`rmmshim run --only`), or unset RMM_ONLY",
                    "RMM_ONLY=%s leaves it out%s: its names are %s, and the library is inert in it",
                    patterns, has_arguments ? "" : " unless an argument matches", names);
     return false;
@@ -148,7 +149,7 @@ static void put_verdict(struct rs_node *root, const struct doctor *doctor,
 
     root->line = !problem            ? rs_document_format(root->document, "%s\n", doctor->good)
                  : doctor->is_unseen ? "not known: {reason}\n"
-                 : doctor->is_served ? "served, but not wholly: {reason}\n"
+                 : doctor->is_served ? "served only in part: {reason}\n"
                                      : "not served: {reason}\n";
     rs_node_count(root, "schema", 1);
     rs_node_word(root, "kind", doctor->kind);

@@ -75,7 +75,7 @@ static void add_mig(struct doctor *doctor)
     if (glob("/proc/driver/nvidia/capabilities/gpu*/mig/gi*", 0, NULL, &found) != 0)
         return;
     doctor_note(doctor, "mig", NULL,
-                "%zu MIG instances: each is a device of its own, and limits are of its memory",
+                "%zu MIG instances: each is a device of its own, and limits apply to its memory",
                 found.gl_pathc);
     globfree(&found);
 }
@@ -102,10 +102,11 @@ static void add_mps(struct doctor *doctor)
     int daemon = find_process("nvidia-cuda-mps"); /* the kernel keeps 15 letters of a name */
 
     if (daemon)
-        doctor_note(doctor, "mps", "limits of MPS: CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
-                    "MPS runs (process %d): its own limits hold besides RMM_LIMIT", daemon);
+        doctor_note(doctor, "mps", "MPS sets its limits by CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+                    "MPS is running (process %d): its own limits apply in addition to RMM_LIMIT",
+                    daemon);
     else if (directory && *directory)
-        doctor_note(doctor, "mps", "nvidia-cuda-mps-control -d, or unset the variable",
+        doctor_note(doctor, "mps", "start it by nvidia-cuda-mps-control -d, or unset the variable",
                     "CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here", directory);
 }
 
@@ -122,7 +123,8 @@ static void add_dmem_of(struct doctor *doctor, const char *directory)
     while (file && fscanf(file, "%255s %31s", region, limit) == 2)
         if (strcmp(limit, "max") != 0)
             doctor_note(doctor, "cgroup",
-                        "RMM_LIMIT below it: the library reclaims before the kernel refuses",
+                        "set RMM_LIMIT below it, so that rmmshim gives back unused memory before "
+                        "the kernel refuses",
                         "%s limits %s to %s", path, region,
                         rs_size_format_short(strtoull(limit, NULL, 10), text));
     if (file)
@@ -165,12 +167,12 @@ static void add_page(struct doctor *doctor)
     struct rlimit files;
 
     if (!can_seal())
-        doctor_note(doctor, "page", "Linux 5.1 or later",
+        doctor_note(doctor, "page", "use Linux 5.1 or later",
                     "memory files cannot be sealed against writing: another process of this user "
-                    "can change a process's page");
+                    "can change what a process publishes");
     if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < RS_PUBLISHED_BYTES)
         doctor_problem(doctor, "page", "ulimit -f unlimited",
-                       "the limit on the size of files is below the %d MiB of a process's page: "
+                       "the limit on file sizes is below the %d MiB that a process publishes: "
                        "commands cannot see or steer it",
                        RS_PUBLISHED_BYTES >> 20);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED)
@@ -190,17 +192,17 @@ static void add_environment(struct doctor *doctor)
     if (preload && *preload)
         doctor_note(doctor, "preload", NULL, "LD_PRELOAD=%s", preload);
     if (only && *only)
-        doctor_note(doctor, "only", "`rmmshim doctor PROGRAM` says whether a program is named",
+        doctor_note(doctor, "only", "`rmmshim doctor PROGRAM` says whether it names a program",
                     "RMM_ONLY=%s: the library is inert in programs with other names", only);
     if (doctor_settings(doctor, environ, &asks))
         doctor_note(doctor, "settings", asks ? NULL : "rmmshim run --pool-size 4GiB PROGRAM",
-                    asks ? "the RMM_ variables of the environment are good"
-                         : "no RMM_ variable asks for anything");
+                    asks ? "the RMM_ variables of the environment are valid"
+                         : "no RMM_ variable asks for a pool, a limit or a report");
 }
 
 void doctor_machine(struct doctor *doctor)
 {
-    doctor->good = "this machine can serve: start programs with `rmmshim run`";
+    doctor->good = "rmmshim can be used on this machine: start programs with `rmmshim run`";
     add_library(doctor);
     doctor_try_driver(doctor);
     add_devices(doctor);

@@ -58,11 +58,13 @@ static bool find_in_preload(const struct patient *patient, char ours[PATH_MAX])
         }
         if (is_sanitizer(name))
             doctor_note(patient->doctor, "preload", NULL,
-                        "%s, a sanitizer's runtime, comes before the library, as it may", name);
+                        "%s, a sanitizer's runtime, comes before the library, which is allowed",
+                        name);
         else
             doctor_note(patient->doctor, "preload",
                         "put librmmshim.so first in LD_PRELOAD if calls are missed",
-                        "%s comes before the library, and its functions before the library's",
+                        "%s is loaded before librmmshim.so, so its functions take the place of "
+                        "the library's of the same name",
                         word);
     }
     return false;
@@ -79,7 +81,7 @@ static void explain_not_loaded(const struct patient *patient)
 
     if (patient_is_secure(patient))
         doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
-                       "it runs with raised rights: the dynamic linker ignores LD_PRELOAD");
+                       "it runs with elevated privileges: the dynamic linker ignores LD_PRELOAD");
     if (library_look(library, why) && patient_executable(patient->directory, path) &&
         !program_loads(library, path, &refusal))
         doctor_problem(doctor, "loader", refusal.step, "%s", refusal.why);
@@ -172,14 +174,13 @@ static bool is_served(int number, const char *executable)
 static void explain_unseen(struct doctor *doctor)
 {
     doctor->is_unseen = true;
-    doctor_problem(
-        doctor, "page", "ulimit -f unlimited, before it is started",
-        "its limit on the size of files is below the %d MiB of a page, so it has none to "
-        "look at",
-        RS_PUBLISHED_BYTES >> 20);
+    doctor_problem(doctor, "page", "ulimit -f unlimited, before it is started",
+                   "its limit on file sizes is below the %d MiB that a process publishes, so it "
+                   "cannot be examined",
+                   RS_PUBLISHED_BYTES >> 20);
 }
 
-/* The library of a process with raised rights looks at no variable. */
+/* The library of a process with elevated privileges looks at no variable. */
 static bool is_named_by_only(const struct patient *patient)
 {
     struct rs_only_process process;
@@ -209,29 +210,30 @@ static void explain_not_served(const struct patient *patient)
         return;
     if (!asks)
         doctor_problem(doctor, "settings", start_step,
-                       "the library is loaded, but no RMM_ variable asks for anything: each call "
+                       "the library is loaded, but no RMM_ variable asks for a pool, a limit or a "
+                       "report: each call "
                        "goes to the driver");
     else if (patient_is_secure(patient))
         doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
-                       "it runs with raised rights, in which the library ignores its variables");
+                       "it runs with elevated privileges, so the library ignores its variables");
     else if (patient_file_size_limit(patient) < RS_PUBLISHED_BYTES && patient->maps.has_driver)
         explain_unseen(doctor);
     else if (patient_executable(patient->directory, path) && is_served(parent, path))
         doctor_problem(doctor, "process",
-                       "let it use CUDA in processes that are started anew (Python: start method "
-                       "spawn)",
+                       "use CUDA in newly started processes instead (Python: start method spawn)",
                        "it was forked by process %d, which is served: CUDA does not work in a "
                        "forked child, and each call goes to the driver",
                        parent);
     else if (!patient->maps.has_driver)
-        doctor_problem(doctor, "driver", "look again when it uses the GPU",
-                       "the library waits in it, but libcuda is not loaded: it has made no CUDA "
+        doctor_problem(doctor, "driver", "run doctor again when it uses the GPU",
+                       "the library is loaded, but libcuda is not: it has made no CUDA "
                        "call yet");
     else
-        doctor_problem(doctor, "driver",
-                       "look again when it has allocated; memory from a library that was loaded "
-                       "with RTLD_DEEPBIND or dlmopen is not seen",
-                       "libcuda is loaded, but no allocation has come to the library yet");
+        doctor_problem(
+            doctor, "driver",
+            "run doctor again when it has allocated; memory from a library that was loaded "
+            "with RTLD_DEEPBIND or dlmopen is not seen",
+            "libcuda is loaded, but the library has seen no allocation yet");
 }
 
 /* ---- what its page counts ---- */
@@ -240,15 +242,15 @@ static void explain_not_served(const struct patient *patient)
 static const struct {
     const char *counter, *what, *step;
 } paths[] = {
-    {"driver", "by cuMemAlloc from the driver itself",
-     "a stack for the device (RMM_POOL_SIZE, RMM_RESOURCE), and RMM_HOOKS not set or with device"},
-    {"managed", "by cuMemAllocManaged from the driver itself",
-     "RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE"},
+    {"driver", "allocated by the driver's cuMemAlloc",
+     "set RMM_POOL_SIZE or RMM_RESOURCE, and name device in RMM_HOOKS where that is set"},
+    {"managed", "allocated by the driver's cuMemAllocManaged",
+     "set RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE"},
     {"arrays", "in CUDA arrays, which only the driver can make", NULL},
     {"vmm", "mapped by the program (cuMemCreate)",
      "PyTorch: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"},
     {"stream_ordered", "in stream-ordered pools of the driver (cudaMallocAsync)",
-     "RMM_HOOKS=all serves cudaMallocAsync from the stack"},
+     "RMM_HOOKS=all has rmmshim serve cudaMallocAsync"},
     {"graphs", "in memory nodes of CUDA graphs, which only the driver can make", NULL},
 };
 
@@ -263,14 +265,16 @@ static void add_stack(struct doctor *doctor, const struct publication *page,
                 rs_kind_names[stack->kind], RS_EXPRESSION_TEXT_BYTES,
                 publication_stack(page, stack)->expression);
     if (rs_report_value(report, "account", "charged_peak", 0) || limit_bytes)
-        doctor_note(doctor, "memory", NULL, "device %d: %s in stacks, limit %s", stack->device,
+        doctor_note(doctor, "memory", NULL, "device %d: %s held for what rmmshim serves, limit %s",
+                    stack->device,
                     rs_size_format_short(rs_report_value(report, "account", "served", 0), text),
                     limit_bytes ? rs_size_format_short(limit_bytes, limit) : "none");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(paths); i++) {
         uint64_t bytes = rs_report_value(report, "account", paths[i].counter, 0);
         if (bytes)
-            doctor_problem(doctor, "memory", paths[i].step, "device %d: %s not from a stack: %s",
-                           stack->device, rs_size_format_short(bytes, text), paths[i].what);
+            doctor_problem(doctor, "memory", paths[i].step,
+                           "device %d: %s not served by rmmshim: %s", stack->device,
+                           rs_size_format_short(bytes, text), paths[i].what);
     }
 }
 
@@ -289,7 +293,7 @@ static void add_page(struct patient *patient, const struct process *process)
     if (!page)
         return;
     if (!publication_read(page, process->file))
-        doctor_note(doctor, "memory", NULL, "no stack has been made yet");
+        doctor_note(doctor, "memory", NULL, "rmmshim has served no allocation yet");
     for (size_t i = 0; i < page->count; i++)
         add_stack(doctor, page, &page->stacks[i]);
     advice_count = advice_of(page, process->file, variable_of, patient, advices);
@@ -316,7 +320,8 @@ static void add_uncounted(const struct patient *patient)
     if (doctor_parse(patient->environment, &nobody, &config) == 0 &&
         config.statistics == RS_STATISTICS_NONE && !config.any_limit && !config.limit_job &&
         config.control == RS_CONTROL_UNASKED)
-        doctor_note(patient->doctor, "memory", "RMM_STATISTICS, RMM_LIMIT or RMM_CONTROL",
+        doctor_note(patient->doctor, "memory",
+                    "set RMM_STATISTICS, RMM_LIMIT or RMM_CONTROL to count them",
                     "stream-ordered pools of the driver (cudaMallocAsync) are not counted with "
                     "these settings");
     rs_config_free(&config);
@@ -331,7 +336,7 @@ static void add_framework_pools(const struct patient *patient)
     if (patient->maps.has_torch && patient->environment && !(uncached && *uncached))
         doctor_note(
             patient->doctor, "framework", "rmmshim run --framework-pools off",
-            "PyTorch keeps freed memory in a pool of its own: what it holds counts as live");
+            "PyTorch keeps freed memory in a pool of its own: all that it holds counts as used");
 }
 
 /* ---- the process ---- */
@@ -365,8 +370,8 @@ static void explain_denied(struct doctor *doctor, int number)
 
     snprintf(path, sizeof(path), "/proc/%d", number);
     if (stat(path, &status) == 0 && status.st_uid == geteuid())
-        doctor_problem(doctor, "process", "as root",
-                       "process %d does not let itself be looked at (raised rights, or "
+        doctor_problem(doctor, "process", "run this command as root",
+                       "process %d cannot be examined (elevated privileges, or "
                        "PR_SET_DUMPABLE)",
                        number);
     else

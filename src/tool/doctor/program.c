@@ -123,8 +123,8 @@ static void note_runner(struct doctor *doctor, const char *path, const char *run
 {
     doctor_note(doctor, "program", NULL, "%s is run by %s", path, runner);
     if (is_shell(runner))
-        doctor_note(doctor, "program", "`rmmshim doctor` with the program that it starts",
-                    "%s is a script of a shell: what it starts in turn is not looked at", path);
+        doctor_note(doctor, "program", "run `rmmshim doctor` with the program that it starts",
+                    "%s is a shell script: the programs that it starts are not examined", path);
 }
 
 /* False where the library cannot be loaded into the program. */
@@ -191,6 +191,7 @@ void doctor_program(struct doctor *doctor, const char *name, char *const *argume
     else if (look_at_file(doctor, path) && look_at_names(doctor, name, arguments, path) &&
              doctor_settings(doctor, environ, &asks) && !asks)
         doctor_note(doctor, "settings", "rmmshim run --pool-size 4GiB PROGRAM",
-                    "no RMM_ variable of the environment asks for anything, so `rmmshim run` needs "
+                    "no RMM_ variable of the environment asks for a pool, a limit or a report, so "
+                    "`rmmshim run` needs "
                     "an option that does");
 }

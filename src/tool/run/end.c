@@ -148,13 +148,12 @@ static const char *why_none(struct rs_document *document)
 static const char *why_incomplete(struct rs_document *document, const struct summary *summary)
 {
     if (summary->missed)
-        return rs_document_format(
-            document,
-            "rmmshim: NOT counted: %zu process%s that rmmshim served, but that "
-            "did not reach this command\n",
-            summary->missed, summary->missed == 1 ? "" : "es");
+        return rs_document_format(document,
+                                  "rmmshim: NOT counted: %zu process%s that rmmshim served, but "
+                                  "whose counters did not reach this command\n",
+                                  summary->missed, summary->missed == 1 ? "" : "es");
     if (summary->is_short)
-        return "rmmshim: NOT counted: some processes, for want of memory or of descriptors\n";
+        return "rmmshim: NOT counted: some processes, for lack of memory or file descriptors\n";
     return summary->count || summary->unserved_count ? NULL : why_none(document);
 }
 
@@ -255,7 +254,7 @@ static bool leaked(const struct run_options *options, const struct summary_proce
 static bool has_not_seen_all(const struct summary *summary)
 {
     if (summary->missed)
-        tool_say("not checked: %zu %s that rmmshim served did not reach this command",
+        tool_say("not checked: counters of %zu %s that rmmshim served did not reach this command",
                  summary->missed, summary->missed == 1 ? "process" : "processes");
     else if (summary->unserved_count)
         tool_say("not checked: %zu %s used CUDA without rmmshim", summary->unserved_count,

@@ -110,7 +110,7 @@ static bool empty_pools(struct search *search, const struct summary *summary, si
             rs_size_resolve(size, total_bytes, total_bytes) <= used_bytes)
             continue;
         if (!search->options->is_quiet)
-            tool_say("%s=%s is more than the program uses: the search has the pool begin empty",
+            tool_say("%s=%s is more than the program uses: the search starts with an empty pool",
                      name, text);
         if (setenv(name, "0", 1) != 0) {
             tool_say("%s: %s", name, strerror(errno));
@@ -176,7 +176,7 @@ static int say_found(const struct search *search, struct run_outcome *first)
     }
     tool_say("the smallest limit with which it succeeds is %s (%s%u runs)",
              rs_size_format_short(search->succeeds_bytes, text),
-             search->empty_pools ? "with a pool that begins empty; " : "", search->runs);
+             search->empty_pools ? "with a pool that starts empty; " : "", search->runs);
     first->smallest_limit_bytes = search->succeeds_bytes;
     first->runs = search->runs;
     return run_end(search->options, search->program, first);
@@ -190,7 +190,7 @@ static int search_from(struct search *search, struct run_outcome *first)
     char used[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
 
     if (!held_bytes) {
-        tool_say("--find-min: no process took GPU memory through rmmshim");
+        tool_say("--find-min: no process had GPU memory served by rmmshim");
         return TOOL_FINDING;
     }
     if (!search->options->is_quiet)

@@ -133,7 +133,7 @@ void framework_pools_print_help(void)
          "themselves, so that all that they allocate is served: sets "
          "PYTORCH_NO_CUDA_MEMORY_CACHING\n"
          "and XLA_PYTHON_CLIENT_ALLOCATOR where they are not set, and puts a sitecustomize.py for\n"
-         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S skip it). Pinned memory has "
-         "a\n"
-         "pool then (--pinned-pool-size 0), unless another setting is about it.");
+         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S skip it). Pinned memory then "
+         "gets\n"
+         "a pool too (--pinned-pool-size 0), unless a setting of pinned memory is given.");
 }

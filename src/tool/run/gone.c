@@ -58,8 +58,8 @@ static bool claim(struct rs_output *output, const struct rs_publication *head)
 
     if (result == 0 && !(is_file && is_anothers(head, &status))) {
         if (is_file && is_elsewhere(head, &status))
-            tool_say("RMM_STATISTICS: the report of process %d is in %s here; the process had "
-                     "another file there",
+            tool_say("RMM_STATISTICS: the report of process %d is in %s as this command sees it, "
+                     "which is another file than the process's",
                      (int)head->process, output->path);
         return true;
     }
@@ -73,8 +73,8 @@ static bool claim(struct rs_output *output, const struct rs_publication *head)
         return false;
     result = rs_output_claim(output, own);
     if (result == 0)
-        tool_say("RMM_STATISTICS: %s: another process has it; the report is in %s", head->path,
-                 output->path);
+        tool_say("RMM_STATISTICS: %s: it is another process's file; the report is in %s",
+                 head->path, output->path);
     else
         tool_say("RMM_STATISTICS: %s: %s: no report", own, strerror(-result));
     return result == 0;

@@ -68,7 +68,7 @@ static void put_why(size_t at, pid_t program, int status, char *why, size_t room
         snprintf(why, room, "it was ended by signal %d (%s)", WTERMSIG(status),
                  strsignal(WTERMSIG(status)));
     else if (missing[at].has_begun)
-        snprintf(why, room, "it ended while it wrote it");
+        snprintf(why, room, "it ended while writing the report");
     else
         snprintf(why, room, "it ended by %s, without its exit handlers",
                  is_program ? "_exit or exec" : "a signal, _exit or exec");

@@ -41,7 +41,7 @@ static bool have_those_above(void)
         copy = more < 0 ? more : fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         if (copy < 0 || count == RS_JOBS_MAX ||
             rs_job_limit_open(copy, NULL, &jobs[count].limit, &jobs[count].job, NULL) != 0) {
-            tool_say("RMM_LIMIT_JOB: the job of the `rmmshim run` above cannot be joined");
+            tool_say("RMM_LIMIT_JOB: the job of the enclosing `rmmshim run` cannot be joined");
             return false;
         }
         jobs[count++].file = file;
@@ -71,7 +71,8 @@ static bool is_held_above(struct rs_size limit)
     if (count == 0 || limit.kind != jobs[0].limit.kind || limit.number < jobs[0].limit.number)
         return false;
     if (limit.number > jobs[0].limit.number)
-        tool_say("RMM_LIMIT_JOB=%s: the job of the `rmmshim run` above has %s, which holds",
+        tool_say("RMM_LIMIT_JOB=%s: the job of the enclosing `rmmshim run` has a limit of %s, "
+                 "which applies instead",
                  getenv("RMM_LIMIT_JOB"), rs_size_write(jobs[0].limit, text));
     return true;
 }
@@ -89,7 +90,8 @@ bool limit_job_begin(bool becomes)
         return true;
     if (!becomes)
         return make(limit);
-    tool_say("RMM_LIMIT_JOB: with --exec nobody holds the job; name a file for it with --job");
+    tool_say(
+        "RMM_LIMIT_JOB: --exec leaves no parent to hold the job; name a file for it with --job");
     return false;
 }
 

@@ -79,8 +79,8 @@ static const struct own_option {
     {"--profile", "NAME|FILE",
      "take settings from a profile or a file; options and the environment win", set_profile},
     {"--quiet", NULL, "print nothing at the end", set_quiet},
-    {"--json", "PATH", "write what happened to PATH as JSON (-: stderr)", set_json},
-    {"--fail-over", "SIZE", "exit 1 when a process used more memory of a GPU", set_fail_over},
+    {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", set_json},
+    {"--fail-over", "SIZE", "exit 1 when a process used more than SIZE of a GPU", set_fail_over},
     {"--fail-on-leak", NULL, "exit 1 when a process ended with blocks that it had not freed",
      set_fail_on_leak},
     {"--find-min", NULL, "run it repeatedly to find the smallest RMM_LIMIT with which it succeeds",
@@ -318,7 +318,7 @@ void run_options_print_help(void)
     struct table table;
     char option[DESCRIBE_BYTES], type[DESCRIBE_BYTES], line[2 * DESCRIBE_BYTES];
 
-    puts("Everything after the program's name is the program's.\n");
+    puts("Everything after the program's name is passed to the program.\n");
     print_own();
     puts("Each further option sets a variable that may be set in the environment instead:\n");
     table_begin(&table, "OPTION", "VARIABLE", "MEANING", NULL);
@@ -331,21 +331,20 @@ void run_options_print_help(void)
         table_row(&table, line, variable->option.name, variable->option.help);
     }
     table_print(&table);
-    puts(
-        "\nAn option whose value stands in brackets may stand alone, which means 1, or be followed "
-        "by its value,\n"
-        "as in --managed 0 or --statistics json:report.json; any other word after it is the "
-        "program.\n"
-        "Write `--` before a program whose name is 1.\n\n"
-        "While the program runs, this command stays as its parent: it passes signals on, ends as "
-        "the\n"
-        "program ends, and writes the report of --statistics for each process that could not, as "
-        "after\n"
-        "a signal or _exit.  At the end it says on stderr what each process used, and which "
-        "ones\n"
-        "were seen to use CUDA without the library; short-lived ones can be missed.\n\n"
-        "A setting for one device ends with its number: --pool-size-1 4GiB, "
-        "RMM_POOL_SIZE_1.");
+    puts("\nAn option whose value is in brackets may be given alone, which means 1, or with its "
+         "value,\n"
+         "as in --managed 0 or --statistics json:report.json; any other word after it is the "
+         "program.\n"
+         "Write `--` before a program whose name is 1.\n\n"
+         "While the program runs, this command stays as its parent: it passes signals on, ends as "
+         "the\n"
+         "program ends, and writes the report of --statistics for each process that could not, as "
+         "after\n"
+         "a signal or _exit.  At the end it says on stderr what each process used, and which "
+         "ones\n"
+         "were seen to use CUDA without the library; short-lived ones can be missed.\n\n"
+         "A setting for one device ends with its number: --pool-size-1 4GiB, "
+         "RMM_POOL_SIZE_1.");
     framework_pools_print_help();
     profile_print_help();
     puts("\n"

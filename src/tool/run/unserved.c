@@ -382,7 +382,7 @@ const char *unserved_reason_text(enum unserved_reason reason)
     case UNSERVED_NO_PRELOAD:
         return "it was started without LD_PRELOAD";
     case UNSERVED_NO_CALL:
-        return "none of its allocations came to rmmshim";
+        return "none of its allocations reached rmmshim";
     case UNSERVED_BEHIND:
         return "its LD_PRELOAD names the driver before rmmshim";
     case UNSERVED_NOT_HELD:

@@ -377,10 +377,10 @@ static void put_help(struct frame *frame)
 {
     static const char *const lines[] = {
         "q            quit",
-        "p, space     pause, and go on",
-        "s            next order: held, used, peak, rate, pid",
+        "p, space     pause or continue",
+        "s            sort by the next of held, used, peak, rate, pid",
         "r            reverse the order",
-        "d            devices, or processes",
+        "d            show devices or processes",
         "arrows, page up, page down, home, end    scroll",
         "h, ?         this help; any key ends it",
         "",
@@ -437,7 +437,7 @@ void view_draw(struct view *view, const struct watch *watch, struct frame *frame
     if (view->shows_help) {
         put_help(frame);
     } else if (count == 0) {
-        frame_put(frame, FRAME_PLAIN, "no process of this user has memory through rmmshim");
+        frame_put(frame, FRAME_PLAIN, "no process of this user has GPU memory served by rmmshim");
         frame_end_line(frame);
     } else if (frame_lines_left(frame) > 0) {
         put_table(view, frame, rows, count, room);

@@ -77,7 +77,7 @@ bool address_parse(const char *text, union address *address)
     if (!colon && !text[strspn(text, "0123456789")])
         return take_port(text, text, &address->ipv4.sin_port);
     if (colon && strchr(colon + 1, ':'))
-        return refuse(text, text, "an IPv6 address stands in brackets");
+        return refuse(text, text, "an IPv6 address needs brackets");
     if (!take_host(AF_INET, text, colon ? colon : text + strlen(text), &address->ipv4.sin_addr))
         return refuse(text, text, "this is not an IPv4 address, and names are not looked up");
     if (!colon)
