@@ -26,7 +26,7 @@ static const char *variable(void *data, const char *name)
     return getenv(name);
 }
 
-void run_advice_look(int process, const void *file)
+void run_advice_look(int process, const char *script, const void *file)
 {
     struct publication *page = kept_count < KEPT_MAX ? calloc(1, sizeof(*page)) : NULL;
     size_t count;
@@ -38,7 +38,8 @@ void run_advice_look(int process, const void *file)
     if (count > 0) {
         kept[kept_count].process = process;
         kept[kept_count].count = count;
-        snprintf(kept[kept_count].program, NAME_BYTES, "%.*s", NAME_BYTES - 1, page->program);
+        snprintf(kept[kept_count].program, NAME_BYTES, "%.*s", NAME_BYTES - 1,
+                 *script ? script : page->program);
         rs_plain_make(kept[kept_count].program);
         kept_count++;
     }

@@ -171,8 +171,8 @@ static void report_gone(void)
         summary_add(&summary, held->process, true, held->page, held->script);
         if (!held->is_below) {
             gone_keep_refusal(held->page);
-            run_leaks_look(held->process, held->page);
-            run_advice_look(held->process, held->page);
+            run_leaks_look(held->process, held->script, held->page);
+            run_advice_look(held->process, held->script, held->page);
         }
         let_go(held);
     }

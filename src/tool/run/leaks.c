@@ -24,7 +24,8 @@ static struct {
 } missing[SAID_MAX];
 static size_t missing_count;
 
-static void note(int process, const struct rs_publication *head, struct publication *page)
+static void note(int process, const char *script, const struct rs_publication *head,
+                 struct publication *page)
 {
     size_t at = missing_count++;
 
@@ -39,11 +40,12 @@ static void note(int process, const struct rs_publication *head, struct publicat
             missing[at].bytes += rs_report_value(report, RS_PROGRAM, "live", 0);
             missing[at].blocks += rs_report_value(report, RS_PROGRAM, "live_allocations", 0);
         }
-    snprintf(missing[at].program, NAME_BYTES, "%.*s", NAME_BYTES - 1, page->program);
+    snprintf(missing[at].program, NAME_BYTES, "%.*s", NAME_BYTES - 1,
+             *script ? script : page->program);
     rs_plain_make(missing[at].program); /* the process may have been anything */
 }
 
-void run_leaks_look(int process, const void *file)
+void run_leaks_look(int process, const char *script, const void *file)
 {
     const struct rs_publication *head = file;
     struct publication *page;
@@ -54,7 +56,7 @@ void run_leaks_look(int process, const void *file)
     page = calloc(1, sizeof(*page));
     if (!page)
         return;
-    note(process, head, page);
+    note(process, script, head, page);
     publication_release(page);
     free(page);
 }
@@ -85,8 +87,8 @@ void run_leaks_say(pid_t program, int status)
                      rs_size_format_short(missing[i].bytes, bytes),
                      (unsigned long long)missing[i].blocks,
                      missing[i].blocks == 1 ? "block was" : "blocks were");
-        tool_say("no leak report of %s [%d]: %s; %s", missing[i].program, missing[i].process, why,
-                 missing[i].blocks ? left : "no block was left");
+        tool_say("no leak report of %s (pid %d): %s; %s", missing[i].program, missing[i].process,
+                 why, missing[i].blocks ? left : "no block was left");
     }
     if (missing_count > SAID_MAX)
         tool_say("and no leak report of %zu more", missing_count - SAID_MAX);

@@ -5,8 +5,9 @@
 
 #include <sys/types.h>
 
-/* Notes by its page that a process that is gone has not written the report it was asked for. */
-void run_leaks_look(int process, const void *file);
+/* Notes by its page that a process that is gone has not written the report it was asked for.
+ * It is named by the script that an interpreter runs, where that is not empty. */
+void run_leaks_look(int process, const char *script, const void *file);
 
 /* Says which reports are missing, and why; `status` is that of the program, as of waitpid. */
 void run_leaks_say(pid_t program, int status);
