@@ -129,7 +129,7 @@ static const char *why_not(int error)
 {
     switch (-error) {
     case ESTALE:
-        return "the `rmmshim run` that holds the job has ended, or is in another PID or network "
+        return "the `rmmshim run` that started the job has ended, or is in another PID or network "
                "namespace";
     case ETIMEDOUT:
         return "the `rmmshim run` that holds the job does not answer";

@@ -85,8 +85,8 @@ void rs_job_share_enter(struct rs_job_share *share)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
             if (lacks_room(share))
-                rs_log("the job's limit covers at most %d devices, and %d summed over all "
-                       "processes: all memory of a further device is refused",
+                rs_log("too many devices for the job's limit (at most %d, and at most %d pairs of "
+                       "a process and a device): all memory of one more device is refused",
                        RS_JOB_DEVICES, RS_JOB_ENTRIES);
         }
 }

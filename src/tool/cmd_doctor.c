@@ -85,11 +85,10 @@ static int run(char **arguments)
 static void help(void)
 {
     puts(
-        "Says in its first line whether GPU memory is served, and why not; then what it found, one "
-        "line\n"
-        "each, '!' before what keeps memory from being served, and after '->' the setting or step "
-        "that\n"
-        "would change it.\n\n"
+        "The first line says whether rmmshim serves GPU memory and, if not, why.  Then follow its\n"
+        "findings, one a line: '!' stands before what keeps memory from being served, and after "
+        "'->'\n"
+        "the setting or step that would change it.\n\n"
         "  PID      a process that runs: what it has loaded, and which memory no stack serves\n"
         "  PROGRAM  a program before it is run, as it would be started, with arguments or "
         "without:\n"

@@ -80,7 +80,7 @@ class Program(Doctor):
                 (self.elf("foreign", machine=0x1234), "is for another processor than the library",
                  "use a build of it for this machine"),
                 (self.elf("musl", interpreter="/lib/ld-musl-x86_64.so.1"),
-                 "is linked with musl: the library needs glibc", "use a build of it for glibc"),
+                 "is linked with musl: the library needs glibc", "use a build of the program that is linked with glibc"),
                 (self.file("script", "#!%s\n" % static),
                  "is run by %s, which is linked statically: no library can be loaded into it" % static,
                  "link it dynamically")):
@@ -332,7 +332,7 @@ class Process(Doctor):
         self.addCleanup(process.communicate)
         child = int(process.stdout.readline())
         self.expect(doctor(process.pid), 0, "served")
-        self.expect(doctor(child), 1, "not served: it was forked by process %d, which is served: .*" % process.pid,
+        self.expect(doctor(child), 1, "not served: it was forked by process %d: CUDA does not work in a forked child .*" % process.pid,
                     "! process: .* -> .*spawn")
 
     def test_no_room_for_the_page(self):

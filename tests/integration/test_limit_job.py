@@ -382,7 +382,7 @@ class LimitJob(support.Test):
             os.chmod(shared, 0o666)
         for settings, said in (
                 ({}, "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file"),
-                ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that holds the job has ended, or is in another PID or network "
+                ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that started the job has ended, or is in another PID or network "
                                          "namespace"),
                 ({"RMM_JOB": foreign}, "the job's file is of another version of rmmshim"),
                 ({"RMM_JOB": shared}, "other users may write to the job's file, or shorten it: give access to its owner alone"),

@@ -406,8 +406,9 @@ class FindMin(Run):
         result, report = self.report("--find-min", "sh", "-c", self.SUCCEEDS, STEPS)
         lines = self.said(result)
         self.assertEqual(result.status, 0, result)
-        self.assertEqual(lines[:3], ["no limit: succeeds; used up to 130 MiB, held up to 130 MiB", "limit 130 MiB: succeeds",
-                                     "limit 64.0 MiB: fails with status 1"])
+        self.assertEqual(lines[:3], ["without a limit: the program succeeds; it used up to 130 MiB, held up to 130 MiB",
+                                     "with limit 130 MiB: the program succeeds",
+                                     "with limit 64.0 MiB: the program fails with exit status 1"])
         self.assertEqual(lines[-1], "the smallest limit with which it succeeds is 130 MiB (%d runs)" %
                          (len(lines) - 1))
         self.assertEqual((report["smallest_limit_bytes"], report["runs"]), (130 * MIB, len(lines) - 1))

@@ -186,8 +186,7 @@ static bool aligned_validate(const void *config, const struct rs_environment *en
 
 static const struct rs_option aligned_options[] = {
     RS_OPTION_SIZE_ROW(struct aligned_config, alignment, "512",
-                       "a power of two; every block is aligned to 512 bytes without it",
-                       .minimum = 1),
+                       "a power of two; 512 where it is not given", .minimum = 1),
     RS_OPTION_SIZE_ROW(struct aligned_config, alignment_threshold, "0",
                        "requests below this size keep the upstream's alignment"),
     RS_OPTION_END,

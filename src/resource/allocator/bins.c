@@ -580,7 +580,7 @@ static bool bin_validate(const void *config, const struct rs_environment *enviro
 
 static const struct rs_option bin_options[] = {
     RS_OPTION_SIZE_ROW(struct bin_config, size, "none",
-                       "largest request that it serves, rounded up to 512 bytes; must be given",
+                       "required: the largest request that it serves, in steps of 512 bytes",
                        .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
                        .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
     RS_OPTION_END,

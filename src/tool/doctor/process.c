@@ -221,8 +221,8 @@ static void explain_not_served(const struct patient *patient)
     else if (patient_executable(patient->directory, path) && is_served(parent, path))
         doctor_problem(doctor, "process",
                        "use CUDA in newly started processes instead (Python: start method spawn)",
-                       "it was forked by process %d, which is served: CUDA does not work in a "
-                       "forked child, and each call goes to the driver",
+                       "it was forked by process %d: CUDA does not work in a forked child of a "
+                       "process that has used it, so rmmshim serves only the parent",
                        parent);
     else if (!patient->maps.has_driver)
         doctor_problem(doctor, "driver", "run doctor again when it uses the GPU",
@@ -246,12 +246,12 @@ static const struct {
      "set RMM_POOL_SIZE or RMM_RESOURCE, and name device in RMM_HOOKS where that is set"},
     {"managed", "allocated by the driver's cuMemAllocManaged",
      "set RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE"},
-    {"arrays", "in CUDA arrays, which only the driver can make", NULL},
+    {"arrays", "in CUDA arrays: only the driver can allocate these", NULL},
     {"vmm", "mapped by the program (cuMemCreate)",
      "PyTorch: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"},
     {"stream_ordered", "in stream-ordered pools of the driver (cudaMallocAsync)",
      "RMM_HOOKS=all has rmmshim serve cudaMallocAsync"},
-    {"graphs", "in memory nodes of CUDA graphs, which only the driver can make", NULL},
+    {"graphs", "in CUDA graphs' memory nodes: only the driver can allocate these", NULL},
 };
 
 static void add_stack(struct doctor *doctor, const struct publication *page,

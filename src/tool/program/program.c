@@ -294,7 +294,7 @@ static bool check_libc(const struct question *of, const char *path, const struct
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(other_linkers); i++)
         if (strncmp(linker, other_linkers[i].begins, strlen(other_linkers[i].begins)) == 0)
-            return refuse(of, path, "use a build of it for glibc",
+            return refuse(of, path, "use a build of the program that is linked with glibc",
                           "is linked with %s: the library needs glibc", other_linkers[i].libc);
     return true;
 }

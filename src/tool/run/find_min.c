@@ -56,11 +56,11 @@ static void say_step(const struct search *search, size_t limit_bytes)
         return;
     rs_size_format_short(limit_bytes, text);
     if (has_succeeded(search))
-        tool_say("limit %s: succeeds", text);
+        tool_say("with limit %s: the program succeeds", text);
     else if (WIFSIGNALED(status))
-        tool_say("limit %s: ends by signal %d", text, WTERMSIG(status));
+        tool_say("with limit %s: the program is ended by signal %d", text, WTERMSIG(status));
     else
-        tool_say("limit %s: fails with status %d", text, WEXITSTATUS(status));
+        tool_say("with limit %s: the program fails with exit status %d", text, WEXITSTATUS(status));
 }
 
 static bool try_limit(struct search *search, size_t limit_bytes)
@@ -194,7 +194,7 @@ static int search_from(struct search *search, struct run_outcome *first)
         return TOOL_FINDING;
     }
     if (!search->options->is_quiet)
-        tool_say("no limit: succeeds; used up to %s, held up to %s",
+        tool_say("without a limit: the program succeeds; it used up to %s, held up to %s",
                  rs_size_format_short(used_bytes, used), rs_size_format_short(held_bytes, held));
     if (!empty_pools(search, &first->summary, used_bytes) ||
         !find_upper(search, rs_max(used_bytes, 1), held_bytes) ||

@@ -391,7 +391,7 @@ void job_begin(void)
     if (events >= 0 && make_word(name) && make_word(token) && listen_at(name) &&
         put_into_environment(name))
         return;
-    tool_say("what the program's processes do cannot be observed: %s", strerror(errno));
+    tool_say("cannot observe the program's processes: %s", strerror(errno));
     (void)rs_run_ask(RS_JOB_PASS_PAGE, 0, -1, NULL);
     unsetenv(RS_JOB_VARIABLE); /* of a `run` above */
     listener.fd = -1;
