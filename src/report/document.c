@@ -2,6 +2,7 @@
 #include "report/document.h"
 
 #include "base/map_zeroed.h"
+#include "base/size.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -170,6 +171,17 @@ const char *rs_document_format(struct rs_document *document, const char *format,
         vsnprintf(text, (size_t)length + 1, format, arguments);
     va_end(arguments);
     return text;
+}
+
+const char *rs_document_rest(struct rs_document *document, const char *before, size_t bytes,
+                             size_t blocks)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    return blocks ? rs_document_format(document, "%s%s in %zu block%s more\n", before,
+                                       rs_size_format_short(bytes, text), blocks,
+                                       blocks == 1 ? "" : "s")
+                  : NULL;
 }
 
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,

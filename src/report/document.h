@@ -101,6 +101,11 @@ struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *w
 const char *rs_document_format(struct rs_document *document, const char *format, ...)
     RS_PRINTF(2, 3);
 
+/* The line of what a list of holders or sizes has no line for: "1.00 MiB in 2 blocks more".  NULL
+ * for no blocks. */
+const char *rs_document_rest(struct rs_document *document, const char *before, size_t bytes,
+                             size_t blocks);
+
 /* A metric whose name is made up; the texts live as long as the document.  NULL without memory. */
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
                                            const char *help, bool is_total);

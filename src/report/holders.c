@@ -2,7 +2,6 @@
 #include "report/holders.h"
 
 #include "resource/adaptor/tracking.h"
-#include "trace/symbol.h"
 
 #include <string.h>
 
@@ -157,32 +156,44 @@ size_t rs_holders_order(struct rs_holders *holders)
 
 /* ---- a call site in a report ---- */
 
+void rs_frame_fill(struct rs_node *list, const struct rs_symbol *symbol, const char *file_line,
+                   int said)
+{
+    struct rs_node *frame = rs_node_object(list, NULL);
+
+    rs_node_text(frame, "function", symbol->function);
+    rs_node_count(frame, "function_offset", symbol->function_offset);
+    rs_node_text(frame, "object", symbol->object);
+    rs_node_count(frame, "object_offset", symbol->object_offset);
+    if (file_line)
+        rs_node_text(frame, "line", file_line);
+    if (said == TEXT_FRAMES_MAX)
+        frame->line = "    ...\n";
+    else if (said < 0 || said > TEXT_FRAMES_MAX)
+        frame->line = NULL;
+    else if (!symbol->function[0])
+        frame->line = "    {object}+{object_offset:x}\n";
+    else
+        frame->line = file_line
+                          ? "    {function} at {line} ({object})\n"
+                          : "    {function}+{function_offset:x} ({object}+{object_offset:x})\n";
+}
+
 void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
                   bool has_lines)
 {
     const void *said[RS_CALL_SITE_FRAMES_MAX];
     unsigned count = site && has_lines ? rs_site_frames_to_say(site, outside, said) : 0, next = 0;
-    struct rs_node *list = rs_node_list(in, "python"), *frame;
+    struct rs_node *list = rs_node_list(in, "python");
     struct rs_symbol symbol;
 
     for (unsigned i = 0; site && i < site->line_count; i++)
         rs_node_text(list, NULL, site->lines[i]->text)->line = has_lines ? "    {}\n" : NULL;
     list = rs_node_list(in, "frames");
     for (unsigned i = outside; site && i < site->frame_count; i++) {
+        bool is_said = next < count && said[next] == site->frames[i];
         rs_symbol_describe(site->frames[i], &symbol);
-        frame = rs_node_object(list, NULL);
-        rs_node_text(frame, "function", symbol.function);
-        rs_node_count(frame, "function_offset", symbol.function_offset);
-        rs_node_text(frame, "object", symbol.object);
-        rs_node_count(frame, "object_offset", symbol.object_offset);
-        if (next == count || said[next] != site->frames[i])
-            continue;
-        if (next == TEXT_FRAMES_MAX)
-            frame->line = "    ...\n";
-        else if (next < TEXT_FRAMES_MAX)
-            frame->line = symbol.function[0]
-                              ? "    {function}+{function_offset:x} ({object}+{object_offset:x})\n"
-                              : "    {object}+{object_offset:x}\n";
-        next++;
+        rs_frame_fill(list, &symbol, NULL, is_said ? (int)next : -1);
+        next += is_said;
     }
 }

@@ -6,6 +6,7 @@
 #include "context/stack.h"
 #include "report/document.h"
 #include "trace/site.h"
+#include "trace/symbol.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,6 +47,11 @@ size_t rs_holders_sort(struct rs_holders *holders);
 
 /* As rs_holders_sort, but keeps places apart that read alike, and so asks the loader nothing. */
 size_t rs_holders_order(struct rs_holders *holders);
+
+/* Adds a frame to a document's list "frames".  `file_line`: "FILE:LINE", or NULL.  `said`: how many
+ * frames of the site have a line of the text already, -1: this one has none. */
+void rs_frame_fill(struct rs_node *list, const struct rs_symbol *symbol, const char *file_line,
+                   int said);
 
 /* Adds a site to a document's object: the lists "python" and "frames", empty where the site is
  * NULL. The lines of the text stop after some frames. */

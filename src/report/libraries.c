@@ -2,10 +2,14 @@
 #include "report/libraries.h"
 
 #include "base/check.h"
+#include "base/size.h"
+#include "config/variables.h"
 #include "trace/object.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+enum { TEXT_SIZES_MAX = 4 };
 
 /* ---- gathering ---- */
 
@@ -117,4 +121,57 @@ void rs_libraries_sort(struct rs_libraries *libraries)
         libraries->libraries[at] = library;
         class += library.class_count;
     }
+}
+
+/* ---- a library in a report ---- */
+
+static void add_size(struct rs_node *sizes, const struct rs_size_class *class, bool is_said)
+{
+    struct rs_node *size = rs_node_object(sizes, NULL);
+
+    rs_node_bytes(size, "bytes", class->bytes);
+    rs_node_count(size, "blocks", class->blocks);
+    rs_node_bytes(size, "smallest", class->smallest_bytes);
+    rs_node_bytes(size, "largest", class->largest_bytes);
+    if (is_said)
+        size->line = class->smallest_bytes == class->largest_bytes
+                         ? "    {bytes} in {blocks} block{blocks||s} of {largest}\n"
+                         : "    {bytes} in {blocks} block{blocks||s} of {smallest} to {largest}\n";
+}
+
+void rs_library_fill(struct rs_node *list, const struct rs_library *library, enum rs_kind usual,
+                     bool is_said)
+{
+    struct rs_node *holder = rs_node_object(list, NULL);
+    bool has_sizes = library->class_count > 1;
+    size_t bytes = 0, blocks = 0;
+    struct rs_node *sizes;
+    char of[RS_SIZE_TEXT_BYTES], to[RS_SIZE_TEXT_BYTES];
+    const struct rs_size_class *only = library->classes;
+
+    rs_node_word(holder, "kind", rs_kind_names[library->kind]);
+    rs_node_bytes(holder, "bytes", library->bytes);
+    rs_node_count(holder, "blocks", library->blocks);
+    if (library->name)
+        rs_node_text(holder, "library", library->name);
+    if (is_said)
+        holder->line = rs_document_format(
+            list->document, "  {bytes} in {blocks} block{blocks||s}%s%s%s%s%s, allocated by %s\n",
+            has_sizes ? "" : " of ",
+            has_sizes ? "" : rs_size_format_short(only->smallest_bytes, of),
+            has_sizes || only->smallest_bytes == only->largest_bytes ? "" : " to ",
+            has_sizes || only->smallest_bytes == only->largest_bytes
+                ? ""
+                : rs_size_format_short(only->largest_bytes, to),
+            library->kind == usual ? "" : rs_kind_texts[library->kind],
+            library->name ? "{library}" : "an unknown library");
+    sizes = rs_node_list(holder, "sizes");
+    for (size_t i = 0; i < library->class_count; i++) {
+        bool has_line = i < TEXT_SIZES_MAX;
+        add_size(sizes, &library->classes[i], is_said && has_sizes && has_line);
+        bytes += has_line ? 0 : library->classes[i].bytes;
+        blocks += has_line ? 0 : library->classes[i].blocks;
+    }
+    if (is_said)
+        sizes->end = rs_document_rest(list->document, "    ", bytes, blocks);
 }

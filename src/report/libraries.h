@@ -4,6 +4,7 @@
 #pragma once
 
 #include "context/block.h"
+#include "report/document.h"
 
 #include <stddef.h>
 
@@ -47,3 +48,8 @@ void rs_libraries_add(struct rs_libraries *libraries, const struct rs_block_view
 
 /* Makes the list of libraries, the most bytes first.  Nothing can be added afterwards. */
 void rs_libraries_sort(struct rs_libraries *libraries);
+
+/* Adds a library to a document's list of holders.  Its line of the text names a kind of memory
+ * other than the usual one; where the blocks are of one size class it has the sizes too. */
+void rs_library_fill(struct rs_node *list, const struct rs_library *library, enum rs_kind usual,
+                     bool is_said);

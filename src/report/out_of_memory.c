@@ -27,7 +27,6 @@
 
 enum {
     TEXT_HOLDERS_MAX = 8,
-    TEXT_SIZES_MAX = 4, /* of one library */
     JSON_HOLDERS_MAX = 256,
     KEEP_NS = 1000 * 1000 * 1000,
     KEEP_DIVISOR = 20,
@@ -254,17 +253,6 @@ static const char *advice(void)
 
 /* ---- the document ---- */
 
-/* What of a list has no line in the text: holders, or sizes. */
-static const char *rest_line(const char *before, size_t bytes, size_t blocks)
-{
-    char text[RS_SIZE_TEXT_BYTES];
-
-    return blocks ? rs_document_format(&document, "%s%s in %zu block%s more\n", before,
-                                       rs_size_format_short(bytes, text), blocks,
-                                       blocks == 1 ? "" : "s")
-                  : NULL;
-}
-
 static void add_head(struct rs_node *root)
 {
     static const char *const refusers[] = {"limit", "job_limit", "stack", "device"};
@@ -368,69 +356,13 @@ static void add_ways(struct rs_node *root)
         rs_node_bytes(outside, ways[i], refused.ways_bytes[i])->line = lines[i];
 }
 
-static struct rs_node *add_holder(struct rs_node *list, enum rs_kind kind, size_t bytes,
-                                  size_t blocks)
+static void add_site(struct rs_node *list, const struct rs_holder *from, bool is_said)
 {
     struct rs_node *holder = rs_node_object(list, NULL);
 
-    rs_node_word(holder, "kind", rs_kind_names[kind]);
-    rs_node_bytes(holder, "bytes", bytes);
-    rs_node_count(holder, "blocks", blocks);
-    return holder;
-}
-
-static void add_size(struct rs_node *sizes, const struct rs_size_class *class, bool is_said)
-{
-    struct rs_node *size = rs_node_object(sizes, NULL);
-
-    rs_node_bytes(size, "bytes", class->bytes);
-    rs_node_count(size, "blocks", class->blocks);
-    rs_node_bytes(size, "smallest", class->smallest_bytes);
-    rs_node_bytes(size, "largest", class->largest_bytes);
-    if (is_said)
-        size->line = class->smallest_bytes == class->largest_bytes
-                         ? "    {bytes} in {blocks} block{blocks||s} of {largest}\n"
-                         : "    {bytes} in {blocks} block{blocks||s} of {smallest} to {largest}\n";
-}
-
-/* A library whose blocks are of one size class is one line. */
-static void add_library(struct rs_node *list, const struct rs_library *library, bool is_said)
-{
-    struct rs_node *holder = add_holder(list, library->kind, library->bytes, library->blocks);
-    bool has_sizes = library->class_count > 1;
-    size_t bytes = 0, blocks = 0;
-    struct rs_node *sizes;
-    char of[RS_SIZE_TEXT_BYTES], to[RS_SIZE_TEXT_BYTES];
-    const struct rs_size_class *only = library->classes;
-
-    if (library->name)
-        rs_node_text(holder, "library", library->name);
-    if (is_said)
-        holder->line = rs_document_format(
-            &document, "  {bytes} in {blocks} block{blocks||s}%s%s%s%s%s, allocated by %s\n",
-            has_sizes ? "" : " of ",
-            has_sizes ? "" : rs_size_format_short(only->smallest_bytes, of),
-            has_sizes || only->smallest_bytes == only->largest_bytes ? "" : " to ",
-            has_sizes || only->smallest_bytes == only->largest_bytes
-                ? ""
-                : rs_size_format_short(only->largest_bytes, to),
-            library->kind == refused.kind ? "" : rs_kind_texts[library->kind],
-            library->name ? "{library}" : "an unknown library");
-    sizes = rs_node_list(holder, "sizes");
-    for (size_t i = 0; i < library->class_count; i++) {
-        bool has_line = i < TEXT_SIZES_MAX;
-        add_size(sizes, &library->classes[i], is_said && has_sizes && has_line);
-        bytes += has_line ? 0 : library->classes[i].bytes;
-        blocks += has_line ? 0 : library->classes[i].blocks;
-    }
-    if (is_said)
-        sizes->end = rest_line("    ", bytes, blocks);
-}
-
-static void add_site(struct rs_node *list, const struct rs_holder *from, bool is_said)
-{
-    struct rs_node *holder = add_holder(list, from->kind, from->bytes, from->blocks);
-
+    rs_node_word(holder, "kind", rs_kind_names[from->kind]);
+    rs_node_bytes(holder, "bytes", from->bytes);
+    rs_node_count(holder, "blocks", from->blocks);
     rs_site_fill(holder, from->site, from->outside, is_said);
     if (is_said)
         holder->line = rs_document_format(
@@ -462,9 +394,9 @@ static void add_holders(struct rs_node *root)
         if (refused.is_tracked)
             add_site(list, &holders.places[i], i < TEXT_HOLDERS_MAX);
         else
-            add_library(list, &libraries.libraries[i], i < TEXT_HOLDERS_MAX);
+            rs_library_fill(list, &libraries.libraries[i], refused.kind, i < TEXT_HOLDERS_MAX);
     }
-    list->end = rest_line("  ", rest_bytes, rest_blocks);
+    list->end = rs_document_rest(&document, "  ", rest_bytes, rest_blocks);
     more = rs_node_object(root, "more");
     rs_node_bytes(more, "bytes", more_bytes);
     rs_node_count(more, "blocks", more_blocks);

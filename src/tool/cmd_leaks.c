@@ -2,8 +2,12 @@
 /* rmmshim leaks: lists what a process that runs holds, and who has allocated it. */
 #include "base/arithmetic.h"
 #include "context/block_counts.h"
+#include "report/document.h"
+#include "report/holders.h"
+#include "report/libraries.h"
 #include "report/live.h"
 #include "report/plain.h"
+#include "tool/print.h"
 #include "tool/program/code.h"
 #include "tool/publication.h"
 #include "tool/steer.h"
@@ -13,39 +17,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAID_MAX = 32, FRAMES_MAX = 32, LINES_MAX = 32, TEXT_FRAMES_MAX = 12, SIZES_MAX = 4 };
+enum { TEXT_MAX = 32, JSON_MAX = 256, FRAMES_MAX = 32, LINES_MAX = 32, SIZES_MAX = 64 };
 
 /* Live blocks of one call site or library. */
 struct holder {
     struct holder *next;
-    unsigned kind; /* enum rs_kind */
-    unsigned long long bytes, blocks;
-    bool is_site;
-    const char *name; /* of the library, in the list */
+    struct rs_library of; /* a call site has no name */
+    struct rs_size_class sizes[SIZES_MAX];
     const struct code_place *frames[FRAMES_MAX];
+    bool is_said[FRAMES_MAX];
     const char *lines[LINES_MAX]; /* Python's, in the list */
-    char *sizes[SIZES_MAX];
-    unsigned frame_count, line_count, size_count;
-    char *text; /* what is said of it */
+    unsigned frame_count, line_count;
 };
 
 struct list {
     struct holder *holders, **end;
-    size_t count;
-    unsigned long long bytes, blocks; /* all that is live */
+    size_t count, bytes, blocks; /* all that is live */
     bool is_whole;
 };
 
 /* ---- the list ---- */
 
-static struct holder *add(struct list *list, unsigned kind, unsigned long long bytes,
-                          unsigned long long blocks)
+static struct holder *add(struct list *list, unsigned kind, size_t bytes, size_t blocks)
 {
     struct holder *holder = calloc(1, sizeof(*holder));
 
     if (!holder)
         return NULL;
-    *holder = (struct holder){.kind = kind < RS_KINDS ? kind : 0, .bytes = bytes, .blocks = blocks};
+    holder->of.kind = kind < RS_KINDS ? (enum rs_kind)kind : RS_KIND_DEVICE;
+    holder->of.bytes = bytes;
+    holder->of.blocks = blocks;
+    holder->of.classes = holder->sizes;
     *list->end = holder;
     list->end = &holder->next;
     list->count++;
@@ -69,20 +71,12 @@ static void read_frames(struct holder *holder, const char *text, struct code *co
 
 static void read_size(struct holder *holder, const char *text)
 {
-    unsigned long long bytes, blocks, smallest, largest;
-    char all[RS_SIZE_TEXT_BYTES], least[RS_SIZE_TEXT_BYTES], most[RS_SIZE_TEXT_BYTES];
-    char line[4 * RS_SIZE_TEXT_BYTES + 32];
+    struct rs_size_class size = {.object = 0};
 
-    if (holder->size_count == SIZES_MAX ||
-        sscanf(text, "%llu %llu %llu %llu", &bytes, &blocks, &smallest, &largest) != 4)
-        return;
-    rs_size_format_short(smallest, least);
-    rs_size_format_short(largest, most);
-    snprintf(line, sizeof(line), "%s in %llu block%s of %s%s%s", rs_size_format_short(bytes, all),
-             blocks, blocks == 1 ? "" : "s", least, smallest == largest ? "" : " to ",
-             smallest == largest ? "" : most);
-    holder->sizes[holder->size_count] = strdup(line);
-    holder->size_count += holder->sizes[holder->size_count] != NULL;
+    if (holder->of.class_count < SIZES_MAX &&
+        sscanf(text, "%zu %zu %zu %zu", &size.bytes, &size.blocks, &size.smallest_bytes,
+               &size.largest_bytes) == 4)
+        holder->sizes[holder->of.class_count++] = size;
 }
 
 /* One line of the list (report/live.h); the process may have written anything. */
@@ -90,21 +84,19 @@ static struct holder *read_line(struct list *list, struct holder *last, char *li
                                 struct code *code)
 {
     unsigned kind;
-    unsigned long long bytes, blocks;
+    size_t bytes, blocks;
     int at = 0;
 
     rs_plain_make(line);
-    if (sscanf(line, "site %u %llu %llu%n", &kind, &bytes, &blocks, &at) == 3 && at) {
+    if (sscanf(line, "site %u %zu %zu%n", &kind, &bytes, &blocks, &at) == 3 && at) {
         last = add(list, kind, bytes, blocks);
-        if (last)
-            last->is_site = true;
         if (last)
             read_frames(last, line + at, code);
-    } else if (sscanf(line, "library %u %llu %llu %n", &kind, &bytes, &blocks, &at) == 3 && at) {
+    } else if (sscanf(line, "library %u %zu %zu %n", &kind, &bytes, &blocks, &at) == 3 && at) {
         last = add(list, kind, bytes, blocks);
         if (last)
-            last->name = line + at;
-    } else if (sscanf(line, "more %u %llu %llu", &kind, &bytes, &blocks) == 3) {
+            last->of.name = line + at;
+    } else if (sscanf(line, "more %u %zu %zu", &kind, &bytes, &blocks) == 3) {
         last = add(list, kind, bytes, blocks);
     } else if (strncmp(line, "line ", 5) == 0 && last && last->line_count < LINES_MAX) {
         last->lines[last->line_count++] = line + 5;
@@ -126,8 +118,8 @@ static void read_list(struct list *list, char *text, struct code *code)
         last = read_line(list, last, line, code);
     }
     for (const struct holder *holder = list->holders; holder; holder = holder->next) {
-        list->bytes += holder->bytes;
-        list->blocks += holder->blocks;
+        list->bytes += holder->of.bytes;
+        list->blocks += holder->of.blocks;
     }
 }
 
@@ -138,8 +130,7 @@ static bool is_of(const struct code_place *frame, const char *library)
     return strncmp(frame->symbol.object, library, strlen(library)) == 0;
 }
 
-/* As trace/site.h has it: without the CUDA runtime and rmmshim at the top and, where Python's own
- * lines say more, without the interpreter and what has called it. */
+/* Where Python's own lines say more: the interpreter and what has called it. */
 static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
 {
     const struct code_place *frame = holder->frames[i];
@@ -153,84 +144,67 @@ static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
             (i + 1 == holder->frame_count && strcmp(frame->symbol.function, "_start") == 0));
 }
 
-static void say_frame(FILE *to, const struct code_place *frame)
+/* As trace/site.h has it: without the CUDA runtime and rmmshim at the top, and what is_hidden. */
+static void choose_frames(struct holder *holder)
 {
-    const struct rs_symbol *symbol = &frame->symbol;
-
-    fprintf(to, "    ");
-    if (symbol->function[0] && frame->line)
-        fprintf(to, "%s at %s (%s)\n", symbol->function, frame->line, symbol->object);
-    else if (symbol->function[0])
-        fprintf(to, "%s+%#zx (%s+%#zx)\n", symbol->function, (size_t)symbol->function_offset,
-                symbol->object, (size_t)symbol->object_offset);
-    else
-        fprintf(to, "%s+%#zx\n", symbol->object, (size_t)symbol->object_offset);
-}
-
-static void say_site(FILE *to, const struct holder *holder)
-{
-    unsigned i = 0, said = 0;
     bool is_below = false;
+    unsigned first = 0;
 
-    for (unsigned line = 0; line < holder->line_count; line++)
-        fprintf(to, "    %s\n", holder->lines[line]);
-    while (i < holder->frame_count &&
-           (is_of(holder->frames[i], "libcudart") || is_of(holder->frames[i], "librmmshim")))
-        i++;
-    for (i = i == holder->frame_count ? 0 : i; i < holder->frame_count; i++) {
-        if (is_hidden(holder, i, &is_below))
-            continue;
-        if (said++ == TEXT_FRAMES_MAX) {
-            fprintf(to, "    ...\n");
-            return;
-        }
-        say_frame(to, holder->frames[i]);
+    while (first < holder->frame_count && (is_of(holder->frames[first], "libcudart") ||
+                                           is_of(holder->frames[first], "librmmshim")))
+        first++;
+    if (first < holder->frame_count) {
+        holder->frame_count -= first;
+        memmove(holder->frames, holder->frames + first,
+                holder->frame_count * sizeof(holder->frames[0]));
     }
+    for (unsigned i = 0; i < holder->frame_count; i++)
+        holder->is_said[i] = !is_hidden(holder, i, &is_below);
 }
 
-/* The text after "1.00 GiB in 10 blocks". */
-static char *describe(const struct holder *holder)
+static bool is_same_frame(const struct code_place *a, const struct code_place *b)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *to = open_memstream(&text, &length);
+    return strcmp(a->symbol.function, b->symbol.function) == 0 &&
+           strcmp(a->symbol.object, b->symbol.object) == 0 &&
+           (a->line && b->line && a->symbol.function[0]
+                ? strcmp(a->line, b->line) == 0
+                : a->symbol.object_offset == b->symbol.object_offset);
+}
 
-    if (!to)
-        return NULL;
-    if (holder->size_count == 1)
-        fprintf(to, "%s", strstr(holder->sizes[0], " of "));
-    fprintf(to, "%s", rs_kind_texts[holder->kind]);
-    if (holder->is_site && (holder->frame_count || holder->line_count)) {
-        fprintf(to, ", allocated at\n");
-        say_site(to, holder);
-    } else if (!holder->name || strcmp(holder->name, "?") == 0) {
-        fprintf(to, ", it is not known where\n");
-    } else {
-        fprintf(to, ", allocated by %s\n", holder->name);
-        for (unsigned i = 0; holder->size_count > 1 && i < holder->size_count; i++)
-            fprintf(to, "    %s\n", holder->sizes[i]);
+static unsigned next_said(const struct holder *holder, unsigned i)
+{
+    while (i < holder->frame_count && !holder->is_said[i])
+        i++;
+    return i;
+}
+
+static bool says_the_same(const struct holder *a, const struct holder *b)
+{
+    unsigned i = next_said(a, 0), j = next_said(b, 0);
+
+    if (a->of.name || b->of.name || a->of.kind != b->of.kind || a->line_count != b->line_count)
+        return false;
+    for (unsigned line = 0; line < a->line_count; line++)
+        if (strcmp(a->lines[line], b->lines[line]) != 0)
+            return false;
+    while (i < a->frame_count && j < b->frame_count && is_same_frame(a->frames[i], b->frames[j])) {
+        i = next_said(a, i + 1);
+        j = next_said(b, j + 1);
     }
-    fclose(to);
-    return text;
+    return i == a->frame_count && j == b->frame_count;
 }
 
 /* Holders of which the same is said are one: a runtime reaches the library by two ways. */
 static void merge(struct holder *holder)
 {
-    struct holder **at = &holder->next;
-
-    while (*at) {
-        struct holder *other = *at;
-        if (!holder->text || !other->text || !holder->is_site ||
-            strcmp(holder->text, other->text) != 0) {
-            at = &other->next;
-            continue;
+    if (!holder->of.blocks)
+        return;
+    for (struct holder *other = holder->next; other; other = other->next)
+        if (says_the_same(holder, other)) {
+            holder->of.bytes += other->of.bytes;
+            holder->of.blocks += other->of.blocks;
+            other->of.bytes = other->of.blocks = 0;
         }
-        holder->bytes += other->bytes;
-        holder->blocks += other->blocks;
-        other->bytes = other->blocks = 0;
-        at = &other->next;
-    }
 }
 
 static int by_bytes(const void *one, const void *other)
@@ -238,68 +212,91 @@ static int by_bytes(const void *one, const void *other)
     const struct holder *a = *(const struct holder *const *)one;
     const struct holder *b = *(const struct holder *const *)other;
 
-    return (a->bytes < b->bytes) - (a->bytes > b->bytes);
+    return (a->of.bytes < b->of.bytes) - (a->of.bytes > b->of.bytes);
 }
 
-static void say_amount(const char *before, unsigned long long bytes, unsigned long long blocks)
-{
-    char text[RS_SIZE_TEXT_BYTES];
+/* ---- the document ---- */
 
-    printf("%s%s in %llu block%s", before, rs_size_format_short(bytes, text), blocks,
-           blocks == 1 ? "" : "s");
+static struct rs_document document;
+
+#define AMOUNT "{bytes} in {blocks} block{blocks||s}"
+
+static void add_amount(struct rs_node *in, size_t bytes, size_t blocks)
+{
+    rs_node_bytes(in, "bytes", bytes);
+    rs_node_count(in, "blocks", blocks);
 }
 
-static void say_holders(const struct list *list)
+static void add_site(struct rs_node *list, const struct holder *holder)
 {
-    const struct holder **order = calloc(list->count + 1, sizeof(struct holder *));
-    unsigned long long bytes = 0, blocks = 0;
-    size_t count = 0;
+    struct rs_node *site = rs_node_object(list, NULL);
+    int said = 0;
+
+    rs_node_word(site, "kind", rs_kind_names[holder->of.kind]);
+    add_amount(site, holder->of.bytes, holder->of.blocks);
+    site->line = rs_document_format(
+        &document, "  " AMOUNT "%s, %s\n", rs_kind_texts[holder->of.kind],
+        holder->frame_count || holder->line_count ? "allocated at" : "it is not known where");
+    list = rs_node_list(site, "python");
+    for (unsigned i = 0; i < holder->line_count; i++)
+        rs_node_text(list, NULL, holder->lines[i])->line = "    {}\n";
+    list = rs_node_list(site, "frames");
+    for (unsigned i = 0; i < holder->frame_count; i++)
+        rs_frame_fill(list, &holder->frames[i]->symbol, holder->frames[i]->line,
+                      holder->is_said[i] ? said++ : -1);
+}
+
+static void add_holders(struct rs_node *device, struct list *list, size_t said_max)
+{
+    struct holder **order = calloc(list->count + 1, sizeof(struct holder *));
+    struct rs_node *holders = rs_node_list(device, "holders"), *more;
+    size_t bytes = 0, blocks = 0, count = 0;
 
     for (struct holder *holder = list->holders; holder; holder = holder->next)
-        holder->text = describe(holder);
+        choose_frames(holder);
     for (struct holder *holder = list->holders; holder && order; holder = holder->next) {
         merge(holder);
-        if (holder->blocks)
+        if (holder->of.blocks)
             order[count++] = holder;
     }
     if (order)
         qsort(order, count, sizeof(struct holder *), by_bytes);
     for (size_t i = 0; i < count; i++)
-        if (i < SAID_MAX) {
-            say_amount("  ", order[i]->bytes, order[i]->blocks);
-            printf("%s", order[i]->text ? order[i]->text : "\n");
+        if (i >= said_max) {
+            bytes += order[i]->of.bytes;
+            blocks += order[i]->of.blocks;
+        } else if (order[i]->of.name) {
+            if (strcmp(order[i]->of.name, "?") == 0)
+                order[i]->of.name = NULL;
+            rs_library_fill(holders, &order[i]->of, RS_KIND_DEVICE, true);
         } else {
-            bytes += order[i]->bytes;
-            blocks += order[i]->blocks;
+            add_site(holders, order[i]);
         }
-    if (blocks) {
-        say_amount("  ", bytes, blocks);
-        printf(" of %zu more\n", count - SAID_MAX);
-    }
+    more = rs_node_object(device, "more");
+    more->line = "[  " AMOUNT " of {holders} more\n]";
+    rs_node_count(more, "holders", count > said_max ? count - said_max : 0);
+    add_amount(more, bytes, blocks);
+    list->is_whole &= order != NULL;
     free(order);
 }
 
-/* ---- a device ---- */
-
 /* Memory that no stack serves, from the account's counters in the page. */
-static void say_outside(const struct steer_target *target, int device)
+static void add_outside(struct rs_node *in, const struct steer_target *target, int device)
 {
     static const char *const ways[] = {"driver", "managed",        "arrays",
                                        "vmm",    "stream_ordered", "graphs"};
     struct publication *page = calloc(1, sizeof(*page));
-    char text[RS_SIZE_TEXT_BYTES];
+    struct rs_node *outside = rs_node_object(in, "outside");
+    uint64_t bytes[RS_ARRAY_LENGTH(ways)] = {0};
 
     if (page && publication_read(page, target->process.file))
         for (size_t i = 0; i < page->count; i++)
-            for (size_t way = 0; way < RS_ARRAY_LENGTH(ways); way++) {
-                uint64_t bytes =
-                    page->stacks[i].device == device
-                        ? rs_report_value(&page->stacks[i].report, "account", ways[way], 0)
-                        : 0;
-                if (bytes)
-                    printf("  %s outside of rmmshim's stacks: %s\n",
-                           rs_size_format_short(bytes, text), ways[way]);
-            }
+            for (size_t way = 0; way < RS_ARRAY_LENGTH(ways); way++)
+                if (page->stacks[i].device == device)
+                    bytes[way] += rs_report_value(&page->stacks[i].report, "account", ways[way], 0);
+    for (size_t way = 0; way < RS_ARRAY_LENGTH(ways); way++)
+        rs_node_bytes(outside, ways[way], bytes[way])->line = rs_document_format(
+            &document, "[  {%s} outside of rmmshim's stacks: %s\n]", ways[way], ways[way]);
     if (page)
         publication_release(page);
     free(page);
@@ -309,50 +306,86 @@ static void free_list(struct list *list)
 {
     for (struct holder *holder = list->holders, *next; holder; holder = next) {
         next = holder->next;
-        for (unsigned i = 0; i < holder->size_count; i++)
-            free(holder->sizes[i]);
-        free(holder->text);
         free(holder);
     }
 }
 
-static void say_device(const struct steer_target *target, int device, char *text)
+static void add_device(struct rs_node *devices, const struct steer_target *target, int number,
+                       char *text, bool is_json)
 {
     struct code *code = code_open(target->process.number);
+    struct rs_node *device = rs_node_object(devices, NULL);
     struct list list;
 
     read_list(&list, text, code);
     if (code)
         code_find_lines(code);
-    printf("%s [%d] device %d: ", target->program, target->process.number, device);
-    if (list.blocks) {
-        say_amount("holds ", list.bytes, list.blocks);
-        printf("\n");
-    } else {
-        printf("no block is live\n");
-    }
-    say_holders(&list);
-    if (!list.is_whole)
-        printf("  the list is not whole\n");
-    say_outside(target, device);
+    rs_node_count(device, "device", (uint64_t)number);
+    add_amount(device, list.bytes, list.blocks);
+    device->line = list.blocks ? "{program} [[{pid}]] device {device}: holds " AMOUNT "\n"
+                               : "{program} [[{pid}]] device {device}: no block is live\n";
+    add_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
+    rs_node_flag(device, "complete", list.is_whole)->line =
+        "[{complete!}  the list is not whole\n]";
+    add_outside(device, target, number);
     free_list(&list);
     if (code)
         code_close(code);
 }
 
-static int ask(const struct steer_target *target, int device, uint64_t wait_ns)
+static struct rs_node *begin(const struct steer_target *target)
+{
+    rs_document_begin(&document);
+    rs_node_count(&document.root, "schema", 1);
+    rs_node_count(&document.root, "pid", (uint64_t)target->process.number);
+    rs_node_text(&document.root, "program", target->program);
+    return rs_node_list(&document.root, "devices");
+}
+
+static bool print(bool is_json)
+{
+    bool is_printed = is_json ? print_json(&document.root) : print_text(&document.root);
+
+    rs_document_release(&document);
+    return is_printed;
+}
+
+/* ---- the command ---- */
+
+static int ask(const struct steer_target *target, int device, uint64_t wait_ns,
+               struct rs_node *devices, bool is_json)
 {
     struct rs_commands command = {.kind = RS_COMMAND_LIST, .device = device};
     char *list = NULL;
     int code = steer_list(target, &command, wait_ns, &list);
 
     if (code == TOOL_OK && list)
-        say_device(target, device, list);
+        add_device(devices, target, device, list, is_json);
     else if (code == TOOL_OK)
         tool_say("process %d: its list makes no sense", target->process.number);
     if (code == TOOL_OK && !list)
         code = TOOL_FINDING;
     free(list);
+    return code;
+}
+
+/* As text each device is printed before the next one is asked about; JSON is one object. */
+static int list_all(const struct steer_target *target, uint64_t wait_ns, bool is_json)
+{
+    struct rs_node *devices = NULL;
+    int code = TOOL_OK;
+
+    for (int i = 0; i < target->device_count && code == TOOL_OK; i++) {
+        if (!devices)
+            devices = begin(target);
+        code = ask(target, target->devices[i], wait_ns, devices, is_json);
+        if (!devices->first || (is_json && code == TOOL_OK && i + 1 < target->device_count))
+            continue;
+        if (!print(is_json))
+            code = TOOL_FINDING;
+        devices = NULL;
+        steer_end_if_interrupted();
+    }
     steer_end_if_interrupted();
     return code;
 }
@@ -361,9 +394,10 @@ static int run(char **arguments)
 {
     struct steer_target target;
     struct steer_words words;
+    bool is_json = false;
     int code = TOOL_OK;
 
-    if (!steer_parse(arguments, NULL, &words))
+    if (!steer_parse(arguments, NULL, &is_json, &words))
         return TOOL_USAGE;
     if (words.value) {
         tool_say("'%s' is one word too many", words.value);
@@ -371,8 +405,7 @@ static int run(char **arguments)
     }
     if (!steer_open(words.number, words.device, &target, &code))
         return code;
-    for (int i = 0; i < target.device_count && code == TOOL_OK; i++)
-        code = ask(&target, target.devices[i], words.wait_ns);
+    code = list_all(&target, words.wait_ns, is_json);
     process_close(&target.process);
     return code;
 }
@@ -381,6 +414,7 @@ static void help(void)
 {
     puts("Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
          "call site with RMM_TRACKING, else by library and size.\n\n"
+         "  --json          as JSON: an object, with bytes as integers\n"
          "  --device N      one device; without it each that the process uses\n"
          "  --wait SECONDS  how long to wait for the process (2)\n\n"
          "The process makes the list at its next call that allocates, frees, synchronises or asks\n"
@@ -394,7 +428,7 @@ static void help(void)
 
 const struct tool_command tool_leaks = {
     .name = "leaks",
-    .arguments = "PID [--device N] [--wait SECONDS]",
+    .arguments = "PID [--json] [--device N] [--wait SECONDS]",
     .summary = "Lists what a process that runs has not freed, and who allocated it",
     .run = run,
     .help = help,

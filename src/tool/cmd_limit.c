@@ -68,7 +68,7 @@ static int run(char **arguments)
     bool has_limit;
     int code = TOOL_OK;
 
-    if (!steer_parse(arguments, NULL, &words))
+    if (!steer_parse(arguments, NULL, NULL, &words))
         return TOOL_USAGE;
     if (!words.value) {
         tool_say("the limit is missing: a size as in 6GiB or 50%%, or none");

@@ -35,7 +35,7 @@ static int run(char **arguments)
     struct rs_size keep = {.number = 0};
     int code = TOOL_OK;
 
-    if (!steer_parse(arguments, "--keep", &words) ||
+    if (!steer_parse(arguments, "--keep", NULL, &words) ||
         (words.value && !steer_parse_size("--keep", words.value, &keep)))
         return TOOL_USAGE;
     if (keep.kind != RS_SIZE_BYTES) {

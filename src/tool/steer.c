@@ -384,9 +384,10 @@ static bool parse_wait(const char *text, uint64_t *wait_ns)
     return true;
 }
 
-static bool take_option(char ***arguments, const char *value_option, struct steer_words *words)
+static bool take_option(char ***arguments, const char *value_option, bool *is_json,
+                        struct steer_words *words)
 {
-    const char *known[] = {"--device", "--wait", value_option, NULL}, *value;
+    const char *known[] = {"--device", "--wait", is_json ? "--json" : value_option, NULL}, *value;
     bool failed = false;
 
     if ((value = tool_option_value(arguments, "--device", &failed)))
@@ -397,17 +398,20 @@ static bool take_option(char ***arguments, const char *value_option, struct stee
         words->value = value;
         return true;
     }
+    if (!failed && is_json && strcmp(**arguments, "--json") == 0)
+        return *is_json = true;
     if (!failed)
         tool_say_unknown("option", **arguments, known);
     return false;
 }
 
-bool steer_parse(char **arguments, const char *value_option, struct steer_words *words)
+bool steer_parse(char **arguments, const char *value_option, bool *is_json,
+                 struct steer_words *words)
 {
     *words = (struct steer_words){.device = -1, .wait_ns = WAIT_NS};
     for (; *arguments; arguments++) {
         if (**arguments == '-') {
-            if (!take_option(&arguments, value_option, words))
+            if (!take_option(&arguments, value_option, is_json, words))
                 return false;
         } else if (!words->number) {
             words->number = *arguments;

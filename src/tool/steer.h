@@ -28,8 +28,9 @@ struct steer_words {
 };
 
 /* Takes the command's arguments apart; `value_option` ("--keep") names the value, NULL: it stands
- * behind the process.  False after saying what is wrong. */
-bool steer_parse(char **arguments, const char *value_option, struct steer_words *words);
+ * behind the process.  `is_json`, NULL: it has no --json.  False after saying what is wrong. */
+bool steer_parse(char **arguments, const char *value_option, bool *is_json,
+                 struct steer_words *words);
 
 /* Parses a size as RMM_LIMIT has it; `name` is what it is called in the error line.  False after
  * saying what is wrong. */

@@ -2,6 +2,7 @@
 """Who holds memory, and who has not given it back: of processes that run, and of those that ended without a report.
 TOOL is the command."""
 import ctypes.util
+import json
 import os
 import shutil
 import signal
@@ -84,17 +85,29 @@ class Running(Leaks):
     def leaks(self, process, *words):
         return run([TOOL, "leaks", str(process.pid), *words], preload=[])
 
-    def asked(self, process):
+    def answer(self, process, *words):
         """What it lists while the process makes a call."""
-        command = subprocess.Popen([TOOL, "leaks", str(process.pid), "--wait", str(ENOUGH_SECONDS)], text=True,
-                                   env=support.environment(preload=[]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        with open(self.path("said"), "w", encoding="utf-8") as said:  # a pipe would be full
+            command = subprocess.Popen([TOOL, "leaks", str(process.pid), "--wait", str(ENOUGH_SECONDS), *words],
+                                       env=support.environment(preload=[]), stdout=said, stderr=subprocess.STDOUT)
         while command.poll() is None:
             process.stdin.write("\n")
             process.stdin.flush()
             self.assertEqual(process.stdout.readline(), "called\n")
-        said = command.communicate()[0]
+        with open(self.path("said"), encoding="utf-8") as file:
+            said = file.read()
         self.assertEqual(command.returncode, 0, said)
-        return said.replace("[%d]" % process.pid, "[PID]").splitlines()
+        return said
+
+    def asked(self, process):
+        return self.answer(process).replace("[%d]" % process.pid, "[PID]").splitlines()
+
+    def asked_json(self, process):
+        report = json.loads(self.answer(process, "--json"))
+        with open(os.path.join(json_schema.FOLDER, "holders.json"), encoding="utf-8") as file:
+            self.assertEqual(json_schema.errors(report, json.load(file)), [])
+        self.assertEqual(report["pid"], process.pid)
+        return report["program"], report["devices"]
 
     def test_by_library_and_size(self):
         process = self.start(HOLDS, dict(POOL, RMM_PINNED_POOL_SIZE="1MiB"))
@@ -104,6 +117,14 @@ class Running(Leaks):
                                     "    586 KiB in 3 blocks of 195 KiB", "    97.7 KiB in 1 block of 97.7 KiB"])
         self.assertRegex(said[4], r"^  97.7 KiB in 1 block of 97.7 KiB, pinned memory, allocated by ")
         self.assertEqual(len(said), 5)
+        program, (device,) = self.asked_json(process)
+        self.assertEqual((program, device["device"], device["bytes"], device["blocks"]), ("debug_blocks_shared", 0, 800000, 5))
+        self.assertEqual(device["holders"][0], {
+            "kind": "device", "bytes": 700000, "blocks": 4, "library": "debug_blocks_shared", "sizes": [
+                {"bytes": 600000, "blocks": 3, "smallest": 200000, "largest": 200000},
+                {"bytes": 100000, "blocks": 1, "smallest": 100000, "largest": 100000}]})
+        self.assertEqual((device["holders"][1]["kind"], device["holders"][1]["blocks"]), ("pinned", 1))
+        self.assertEqual((device["complete"], device["more"]), (True, {"holders": 0, "bytes": 0, "blocks": 0}))
 
     def test_memory_that_no_stack_serves(self):
         process = self.start(self.command([1000], ORDERED), dict(POOL, RMM_LIMIT="1GiB"))
@@ -111,6 +132,8 @@ class Running(Leaks):
         self.assertRegex(said[0], r"\[PID\] device 0: holds 1000 B in 1 block$")
         self.assertRegex(said[1], r"^  1000 B in 1 block of 1000 B, allocated by libffi")
         self.assertRegex(said[2], r"^  \S+ MiB outside of rmmshim's stacks: stream_ordered$")
+        _, (device,) = self.asked_json(process)
+        self.assertEqual([way for way, size in device["outside"].items() if size], ["stream_ordered"])
 
     def test_by_call_site(self):
         process = self.start(HOLDS, dict(TRACKED, RMM_PINNED_POOL_SIZE="1MiB", RMM_CONTROL="thread"))
@@ -125,6 +148,9 @@ class Running(Leaks):
         self.assertRegex(said, r"  97.7 KiB in 1 block, allocated at\n    forgets_one")
         self.assertRegex(said, r"  97.7 KiB in 1 block, pinned memory, allocated at\n    holds")
         self.assertNotIn("libcudart", said)
+        device, = json.loads(self.leaks(process, "--json").stdout)["devices"]
+        self.assertEqual(sum(holder["bytes"] for holder in device["holders"]), 800000)
+        self.assertEqual("holds" in [frame["function"] for holder in device["holders"] for frame in holder["frames"]], True)
         if has_lines:
             self.assertRegex(said, r"  586 KiB in 3 blocks, allocated at\n    \S+ at \S+/debug_blocks.c:\d+ \(debug_blocks_shared\)"
                                    r"\n    holds at \S+/debug_blocks.c:\d+ ")
@@ -139,6 +165,13 @@ class Running(Leaks):
         self.assertRegex(text, r" more$")
         self.assertNotRegex(text, r"PyEval|\(python3|\(libpython|_start")
         self.assertNotIn("the list is not whole", text)
+        _, (device,) = self.asked_json(process)
+        self.assertEqual((device["bytes"], device["blocks"]), (total, SITES + 2))
+        self.assertEqual((len(device["holders"]), device["complete"]), (256, True))
+        self.assertEqual(sum(part["bytes"] for part in device["holders"] + [device["more"]]), total)
+        site = next(holder for holder in device["holders"] if holder["bytes"] == (1 << 20) + 1000)
+        self.assertRegex("\n".join(site["python"]), r"/program.py:6 in allocate\n\S+/program.py:11 in ")
+        self.assertIn("PyEval", "".join(frame["function"] for frame in site["frames"]))
 
     def test_a_process_that_makes_no_call(self):
         """It says so in time, and the process is as it was."""
