@@ -362,7 +362,7 @@ static int ask(const struct steer_target *target, int device, uint64_t wait_ns,
     if (code == TOOL_OK && list)
         add_device(devices, target, device, list, is_json);
     else if (code == TOOL_OK)
-        tool_say("process %d: its list makes no sense", target->process.number);
+        tool_say("process %d: its list is damaged", target->process.number);
     if (code == TOOL_OK && !list)
         code = TOOL_FINDING;
     free(list);
@@ -400,7 +400,7 @@ static int run(char **arguments)
     if (!steer_parse(arguments, NULL, &is_json, &words))
         return TOOL_USAGE;
     if (words.value) {
-        tool_say("'%s' is one word too many", words.value);
+        tool_say("unexpected argument '%s'", words.value);
         return TOOL_USAGE;
     }
     if (!steer_open(words.number, words.device, &target, &code))

@@ -190,7 +190,7 @@ class Running(Leaks):
 
     def test_no_process(self):
         for words, code, said in ((["x"], 2, "'x' is no"), ([], 2, "no process"), ([str(os.getpid())], 1, "process"),
-                                  (["1", "2"], 2, "one word too many")):
+                                  (["1", "2"], 2, "unexpected argument")):
             result = run([TOOL, "leaks", *words], preload=[])
             self.assertEqual((result.status, result.stdout), (code, ""), result)
             self.assertIn(said, result.stderr)
