@@ -155,8 +155,8 @@ static void choose_frames(struct holder *holder)
         first++;
     if (first < holder->frame_count) {
         holder->frame_count -= first;
-        memmove(holder->frames, holder->frames + first,
-                holder->frame_count * sizeof(holder->frames[0]));
+        for (unsigned i = 0; i < holder->frame_count; i++)
+            holder->frames[i] = holder->frames[first + i];
     }
     for (unsigned i = 0; i < holder->frame_count; i++)
         holder->is_said[i] = !is_hidden(holder, i, &is_below);
