@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim run: starts a program under the library, stays as its parent (tool/run/parent.h), and
- * says at the end what happened (tool/run/end.h).  Settings are checked by the library's own parser
+/* rmmshim run: starts a program under the library, stays as its parent (tool/run/parent.c), and
+ * says at the end what happened (tool/run/end.c).  Settings are checked by the library's own parser
  * before anything starts. */
 #include "config/config.h"
 #include "config/variables.h"
 #include "tool/library.h"
 #include "tool/profile.h"
-#include "tool/run/end.h"
-#include "tool/run/find_min.h"
-#include "tool/run/framework_pools.h"
-#include "tool/run/job.h"
-#include "tool/run/limit_job.h"
-#include "tool/run/options.h"
-#include "tool/run/parent.h"
+#include "tool/run/run.h"
 #include "tool/tool.h"
 
 #include <stdlib.h>
@@ -66,9 +60,8 @@ static int start(char **program, const struct run_options *options)
     char library[PATH_MAX];
     int failed;
 
-    if ((options->profile && !profile_enter(options->profile)) || !framework_pools_settle() ||
-        !run_options_agree(options) || !settings_are_good(options) ||
-        !limit_job_begin(options->becomes) || !library_find(library))
+    if ((options->profile && !profile_enter(options->profile)) || !run_options_agree(options) ||
+        !settings_are_good(options) || !limit_job_begin(options->becomes) || !library_find(library))
         return TOOL_RUN_FAILED;
     failed = library_check_program(library, program[0]);
     if (failed)

@@ -4,7 +4,7 @@
 #include "report/plain.h"
 #include "tool/man/manual.h"
 #include "tool/program/program.h"
-#include "tool/run/options.h"
+#include "tool/run/run.h"
 #include "tool/tool.h"
 
 #include <fcntl.h>

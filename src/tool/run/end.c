@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/run/end.h"
-
+#include "base/arithmetic.h"
+#include "base/log.h"
 #include "config/variables.h"
+#include "context/block_counts.h"
 #include "report/document.h"
 #include "report/plain.h"
+#include "report/usage.h"
 #include "tool/doctor/driver.h"
-#include "tool/run/advice.h"
-#include "tool/run/gone.h"
-#include "tool/run/leaks.h"
-#include "tool/run/summary.h"
+#include "tool/run/run.h"
 #include "tool/tool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { SAID_MAX = 8, NAME_BYTES = 64 };
+enum { SAID_MAX = 8, NAME_BYTES = 64, FIRST_CAPACITY = 16 };
 
 static struct rs_page_file json_file = {.variable = "--json"};
 static bool nothing_set;
@@ -39,6 +39,106 @@ static const char *printable(const char *name, char text[NAME_BYTES])
     snprintf(text, NAME_BYTES, "%.*s", NAME_BYTES - 1, name);
     rs_plain_make(text);
     return text;
+}
+
+/* By what a person knows it: the script, or else the program. */
+static const char *name_of(const struct summary_process *process, char text[NAME_BYTES])
+{
+    return printable(*process->script ? process->script : process->program, text);
+}
+
+/* ---- what a process did ---- */
+
+static struct summary_device *device_of(struct summary_process *process, int number)
+{
+    size_t at = 0;
+
+    while (at < process->device_count && process->devices[at].device < number)
+        at++;
+    if (at < process->device_count && process->devices[at].device == number)
+        return &process->devices[at];
+    memmove(&process->devices[at + 1], &process->devices[at],
+            (process->device_count - at) * sizeof(*process->devices));
+    process->device_count++;
+    process->devices[at] = (struct summary_device){.device = number};
+    return &process->devices[at];
+}
+
+/* The account is the device's and stands at one of its stacks. */
+static void add_stack(struct summary_device *device, const struct rs_reported_stack *stack,
+                      const struct rs_published_stack *from)
+{
+    struct rs_usage usage = rs_usage_of(&stack->report, &stack->report);
+
+    device->limit_bytes = rs_max(device->limit_bytes, usage.limit);
+    device->refused += usage.refused;
+    device->internal_refusals += usage.internal_refusals;
+    device->allocations += usage.allocations;
+    device->unfreed_bytes += rs_report_value(&stack->report, RS_PROGRAM, "live", 0);
+    device->unfreed_blocks += usage.live_allocations;
+    device->waited_ns += rs_report_value(&stack->report, "reuse", "waited", 0);
+    if (stack->kind != RS_KIND_PINNED) {
+        device->used_peak_bytes += usage.used_peak;
+        device->spilled_peak_bytes += usage.spilled_peak;
+        if (stack->kind == RS_KIND_DEVICE) /* managed memory is charged there, too */
+            device->held_peak_bytes = usage.held_peak;
+    }
+    if (from)
+        device->total_bytes = rs_max(device->total_bytes, from->device_total_bytes);
+}
+
+static bool make_room(struct summary *summary)
+{
+    size_t capacity = summary->capacity ? 2 * summary->capacity : FIRST_CAPACITY;
+    struct summary_process *more;
+
+    if (summary->count < summary->capacity)
+        return true;
+    more = realloc(summary->processes, capacity * sizeof(*more));
+    if (!more)
+        return false;
+    summary->processes = more;
+    summary->capacity = capacity;
+    return true;
+}
+
+/* A page without counters is of a process that allocated nothing. */
+static bool add_stacks(struct summary_process *process, const struct publication *page)
+{
+    memcpy(process->program, page->program, sizeof(process->program));
+    memcpy(process->rank, page->rank, sizeof(process->rank));
+    if (page->count == 0)
+        return true;
+    process->devices = calloc(page->count, sizeof(*process->devices));
+    for (size_t i = 0; process->devices && i < page->count; i++)
+        add_stack(device_of(process, page->stacks[i].device), &page->stacks[i],
+                  publication_stack(page, &page->stacks[i]));
+    return process->devices;
+}
+
+struct summary_process *summary_add(struct summary *summary, int number, bool has_ended,
+                                    const struct publication *page, const char *script)
+{
+    struct summary_process process = {.number = number, .has_ended = has_ended};
+
+    snprintf(process.script, sizeof(process.script), "%s", script);
+    if (!make_room(summary) || !add_stacks(&process, page)) {
+        summary->is_short = true;
+        return NULL;
+    }
+    summary->processes[summary->count] = process;
+    return &summary->processes[summary->count++];
+}
+
+void summary_clear(struct summary *summary)
+{
+    for (size_t i = 0; i < summary->count; i++) {
+        free(summary->processes[i].devices);
+        free(summary->processes[i].refusal);
+    }
+    free(summary->processes);
+    free(summary->unserved);
+    *summary = (struct summary){.count = 0};
 }
 
 /* ---- what happened ---- */
@@ -67,10 +167,20 @@ static void add_device(struct rs_node *devices, const struct summary_device *fro
                        "[{refused!}no out-of-memory errors]\n";
 }
 
+/* Most on any device. */
+static uint64_t used_peak_of(const struct summary_process *process)
+{
+    uint64_t peak = 0;
+
+    for (size_t i = 0; i < process->device_count; i++)
+        peak = rs_max(peak, process->devices[i].used_peak_bytes);
+    return peak;
+}
+
 static int by_peak(const void *one, const void *other)
 {
     const struct summary_process *a = one, *b = other;
-    uint64_t peak = summary_used_peak(a), other_peak = summary_used_peak(b);
+    uint64_t peak = used_peak_of(a), other_peak = used_peak_of(b);
 
     if (peak != other_peak)
         return peak < other_peak ? 1 : -1;
@@ -102,6 +212,23 @@ static void add_processes(struct rs_node *root, const struct summary *summary)
                                             summary->count == SAID_MAX + 1 ? "" : "es");
 }
 
+static const char *reason_text(enum unserved_reason reason)
+{
+    switch (reason) {
+    case UNSERVED_STATIC:
+        return "it is linked statically";
+    case UNSERVED_NO_PRELOAD:
+        return "it was started without LD_PRELOAD";
+    case UNSERVED_NO_CALL:
+        return "none of its allocations reached rmmshim";
+    case UNSERVED_BEHIND:
+        return "its LD_PRELOAD names the driver before rmmshim";
+    case UNSERVED_NOT_HELD:
+        return "it is served, but its counters did not reach this command";
+    }
+    return "";
+}
+
 static void add_unserved(struct rs_node *root, const struct summary *summary)
 {
     struct rs_node *unserved = rs_node_list(root, "unserved");
@@ -111,7 +238,7 @@ static void add_unserved(struct rs_node *root, const struct summary *summary)
         rs_node_count(process, "pid", (uint64_t)summary->unserved[i].number);
         rs_node_text(process, "program", summary->unserved[i].program);
         rs_node_text(process, "script", summary->unserved[i].script);
-        rs_node_word(process, "reason", unserved_reason_text(summary->unserved[i].reason));
+        rs_node_word(process, "reason", reason_text(summary->unserved[i].reason));
         if (i < SAID_MAX)
             process->line = "rmmshim: NOT covered: [{script}][{script!}{program}] (pid {pid}): "
                             "{reason}\n";
@@ -177,8 +304,9 @@ static void fill(struct rs_document *document, const char *program,
     }
     add_processes(root, summary);
     add_unserved(root, summary);
-    rs_node_flag(root, "incomplete", summary_is_incomplete(summary))->line =
-        why_incomplete(document, summary);
+    rs_node_flag(root, "incomplete",
+                 summary->is_short || summary->missed || summary->unserved_count)
+        ->line = why_incomplete(document, summary);
 }
 
 static void tell(const struct run_options *options, const char *program,
@@ -201,6 +329,82 @@ static void tell(const struct run_options *options, const char *program,
         rs_page_end(&page);
     }
     rs_document_release(&document);
+}
+
+/* ---- what processes that are gone left unsaid ---- */
+
+static void say_refusals(const struct summary *summary)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < summary->count; i++) {
+        const char *text = summary->processes[i].refusal;
+        if (text && ++count <= SAID_MAX)
+            (void)rs_write_all(STDERR_FILENO, text, strlen(text));
+    }
+    if (count > SAID_MAX)
+        tool_say("%zu more processes were out of memory", count - SAID_MAX);
+}
+
+/* How the program ended is known; how a process that it started ended is not. */
+static void put_why(const struct summary_process *process, const struct parent_result *result,
+                    char *why, size_t room)
+{
+    bool is_program = process->number == result->program;
+    int status = result->status;
+
+    if (is_program && WIFSIGNALED(status))
+        snprintf(why, room, "it was ended by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else if (process->has_begun_report)
+        snprintf(why, room, "it ended while writing the report");
+    else
+        snprintf(why, room, "it ended by %s, without its exit handlers",
+                 is_program ? "_exit or exec" : "a signal, _exit or exec");
+}
+
+/* Call sites are in the process's own memory, so nobody else can write its leak report. */
+static void say_no_leak_report(const struct summary_process *process,
+                               const struct parent_result *result)
+{
+    char name[NAME_BYTES], why[96], left[96] = "no block was left", text[RS_SIZE_TEXT_BYTES];
+    uint64_t bytes = 0, blocks = 0;
+
+    for (size_t i = 0; i < process->device_count; i++) {
+        bytes += process->devices[i].unfreed_bytes;
+        blocks += process->devices[i].unfreed_blocks;
+    }
+    if (blocks)
+        snprintf(left, sizeof(left), "%s in %llu %s not freed", rs_size_format_short(bytes, text),
+                 (unsigned long long)blocks, blocks == 1 ? "block was" : "blocks were");
+    put_why(process, result, why, sizeof(why));
+    tool_say("no leak report of %s (pid %d): %s; %s", name_of(process, name), process->number, why,
+             left);
+}
+
+static void say_missing_leak_reports(const struct run_outcome *outcome)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < outcome->summary.count; i++)
+        if (outcome->summary.processes[i].lacks_leak_report && ++count <= SAID_MAX)
+            say_no_leak_report(&outcome->summary.processes[i], &outcome->result);
+    if (count > SAID_MAX)
+        tool_say("and no leak report of %zu more", count - SAID_MAX);
+}
+
+static void say_advice(const struct summary *summary)
+{
+    char name[NAME_BYTES];
+    size_t count = 0;
+
+    for (size_t i = 0; i < summary->count && count < SAID_MAX; i++) {
+        const struct summary_process *process = &summary->processes[i];
+        for (size_t j = 0; j < process->advice_count; j++)
+            tool_say("%s (pid %d): %s -> %s", name_of(process, name), process->number,
+                     process->advices[j].text, process->advices[j].step);
+        count += process->advice_count > 0;
+    }
 }
 
 /* ---- checks ---- */
@@ -229,7 +433,7 @@ static bool used_more(const struct run_options *options, const struct summary_pr
         return false;
     if (is_to_be_said())
         tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
-                 printable(summary_name(process), name), process->number,
+                 name_of(process, name), process->number,
                  rs_size_format_short(device->used_peak_bytes, used), device->device);
     return true;
 }
@@ -243,7 +447,7 @@ static bool leaked(const struct run_options *options, const struct summary_proce
         return false;
     if (is_to_be_said())
         tool_say("--fail-on-leak: %s (pid %d) ended with %llu %s not freed on GPU %d, %s",
-                 printable(summary_name(process), name), process->number,
+                 name_of(process, name), process->number,
                  (unsigned long long)device->unfreed_blocks,
                  device->unfreed_blocks == 1 ? "block" : "blocks", device->device,
                  rs_size_format_short(device->unfreed_bytes, bytes));
@@ -285,16 +489,15 @@ static bool checks_failed(const struct run_options *options, const struct summar
     return has_not_seen_all(summary) || failed;
 }
 
-int run_end(const struct run_options *options, char *const *words,
-            const struct run_outcome *outcome)
+int run_end(const struct run_options *options, char *const *words, struct run_outcome *outcome)
 {
     int code = parent_exit_code(&outcome->result);
 
     if (code != 0)
-        gone_print_refusals();
-    run_leaks_say(outcome->result.program, outcome->result.status);
+        say_refusals(&outcome->summary);
+    say_missing_leak_reports(outcome);
     tell(options, words[0], outcome);
     if (!options->is_quiet && !outcome->runs)
-        run_advice_say();
+        say_advice(&outcome->summary);
     return checks_failed(options, &outcome->summary) && code == 0 ? TOOL_FINDING : code;
 }

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/run/find_min.h"
-
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/size.h"
 #include "config/variables.h"
-#include "tool/run/end.h"
-#include "tool/run/job.h"
+#include "tool/run/run.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -75,39 +72,33 @@ static bool try_limit(struct search *search, size_t limit_bytes)
     return true;
 }
 
-static size_t highest(const struct summary *summary,
-                      uint64_t (*peak_of)(const struct summary_process *process))
+/* Most of any process on any device. */
+static struct summary_device highest(const struct summary *summary)
 {
-    uint64_t peak = 0;
+    struct summary_device most = {.total_bytes = 0};
 
     for (size_t i = 0; i < summary->count; i++)
-        peak = rs_max(peak, peak_of(&summary->processes[i]));
-    return peak;
-}
-
-static size_t highest_total(const struct summary *summary)
-{
-    uint64_t total = 0;
-
-    for (size_t i = 0; i < summary->count; i++)
-        for (size_t j = 0; j < summary->processes[i].device_count; j++)
-            total = rs_max(total, summary->processes[i].devices[j].total_bytes);
-    return total;
+        for (size_t j = 0; j < summary->processes[i].device_count; j++) {
+            const struct summary_device *device = &summary->processes[i].devices[j];
+            most.used_peak_bytes = rs_max(most.used_peak_bytes, device->used_peak_bytes);
+            most.held_peak_bytes = rs_max(most.held_peak_bytes, device->held_peak_bytes);
+            most.total_bytes = rs_max(most.total_bytes, device->total_bytes);
+        }
+    return most;
 }
 
 /* A pool that takes more at its beginning than the program ever uses would be all that the search
  * finds: a limit below it is a bad setting.  In the limited runs such pools begin empty. */
-static bool empty_pools(struct search *search, const struct summary *summary, size_t used_bytes)
+static bool empty_pools(struct search *search, const struct summary_device *most)
 {
     static const enum rs_variable_index pools[] = {RS_VARIABLE_POOL_SIZE,
                                                    RS_VARIABLE_MANAGED_POOL_SIZE};
-    size_t total_bytes = highest_total(summary);
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(pools); i++) {
         const char *name = rs_variables[pools[i]].option.name, *text = getenv(name), *at, *reason;
         struct rs_size size;
         if (!text || !rs_size_parse(text, text + strlen(text), &size, &at, &reason) ||
-            rs_size_resolve(size, total_bytes, total_bytes) <= used_bytes)
+            rs_size_resolve(size, most->total_bytes, most->total_bytes) <= most->used_peak_bytes)
             continue;
         if (!search->options->is_quiet)
             tool_say("%s=%s is more than the program uses: the search starts with an empty pool",
@@ -185,8 +176,8 @@ static int say_found(const struct search *search, struct run_outcome *first)
 /* After the first run, which succeeded. */
 static int search_from(struct search *search, struct run_outcome *first)
 {
-    size_t used_bytes = highest(&first->summary, summary_used_peak);
-    size_t held_bytes = highest(&first->summary, summary_held_peak);
+    struct summary_device most = highest(&first->summary);
+    size_t used_bytes = most.used_peak_bytes, held_bytes = most.held_peak_bytes;
     char used[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
 
     if (!held_bytes) {
@@ -196,8 +187,7 @@ static int search_from(struct search *search, struct run_outcome *first)
     if (!search->options->is_quiet)
         tool_say("without a limit: the program succeeds; it used up to %s, held up to %s",
                  rs_size_format_short(used_bytes, used), rs_size_format_short(held_bytes, held));
-    if (!empty_pools(search, &first->summary, used_bytes) ||
-        !find_upper(search, rs_max(used_bytes, 1), held_bytes) ||
+    if (!empty_pools(search, &most) || !find_upper(search, rs_max(used_bytes, 1), held_bytes) ||
         (search->succeeds_bytes && !bisect(search)))
         return give_up(search);
     return say_found(search, first);

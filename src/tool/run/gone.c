@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/run/gone.h"
-
 #include "base/log.h"
 #include "context/block_counts.h"
 #include "report/format.h"
 #include "report/plain.h"
-#include "tool/publication.h"
+#include "tool/run/run.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -148,24 +146,15 @@ static bool wants_report(const struct rs_publication *head)
            memchr(head->path, '\0', sizeof(head->path)) != NULL;
 }
 
-void gone_report(const void *file)
+void gone_report(const struct publication *page)
 {
-    struct publication *page = calloc(1, sizeof(*page));
+    const struct rs_publication *head = (const void *)page->file;
 
-    if (!page)
-        return;
-    if (wants_report(file) && publication_read(page, file))
-        write_report(file, page);
-    publication_release(page);
-    free(page);
+    if (page->count > 0 && wants_report(head))
+        write_report(head, page);
 }
 
-/* ---- what was refused ---- */
-
-enum { KEPT_MAX = 8 };
-
-static char *kept[KEPT_MAX];
-static unsigned kept_count, left_out;
+/* ---- what it left unsaid ---- */
 
 /* A copy of the text, or NULL.  A process that was killed while it wrote has none. */
 static char *copy_text(const struct rs_published_refusal *refusal)
@@ -175,45 +164,32 @@ static char *copy_text(const struct rs_published_refusal *refusal)
 
     if (sequence == 0 || sequence % 2)
         return NULL;
-    text = malloc(sizeof(refusal->text));
+    text = strndup(refusal->text, sizeof(refusal->text) - 1);
     if (!text)
         return NULL;
-    memcpy(text, refusal->text, sizeof(refusal->text));
-    text[sizeof(refusal->text) - 1] = '\0';
     atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&refusal->sequence, memory_order_relaxed) == sequence)
-        return text;
-    free(text);
-    return NULL;
-}
-
-void gone_keep_refusal(const void *file)
-{
-    const struct rs_publication *head = file;
-    char *text = copy_text(&head->refusal);
-
-    if (!text)
-        return;
-    rs_plain_make_lines(text); /* the process may have been anything */
-    if (kept_count < KEPT_MAX) {
-        kept[kept_count++] = text;
-        return;
+    if (atomic_load_explicit(&refusal->sequence, memory_order_relaxed) != sequence) {
+        free(text);
+        return NULL;
     }
-    left_out++;
-    free(text);
+    rs_plain_make_lines(text); /* the process may have been anything */
+    return text;
 }
 
-void gone_print_refusals(void)
+/* The program has those of this process. */
+static const char *variable(void *data, const char *name)
 {
-    for (unsigned i = 0; i < kept_count; i++)
-        (void)rs_write_all(STDERR_FILENO, kept[i], strlen(kept[i]));
-    if (left_out)
-        tool_say("%u more processes were out of memory", left_out);
+    (void)data;
+    return getenv(name);
 }
 
-void gone_forget_refusals(void)
+void gone_note(struct summary_process *process, const struct publication *page)
 {
-    for (unsigned i = 0; i < kept_count; i++)
-        free(kept[i]);
-    kept_count = left_out = 0;
+    const struct rs_publication *head = (const void *)page->file;
+
+    process->refusal = copy_text(&head->refusal);
+    process->lacks_leak_report = atomic_load(&head->has_report) & RS_PUBLISHED_LEAKS &&
+                                 atomic_load(&head->report) != RS_REPORT_DONE;
+    process->has_begun_report = atomic_load(&head->report) == RS_REPORT_BEGUN;
+    process->advice_count = advice_of(page, head, variable, NULL, process->advices);
 }

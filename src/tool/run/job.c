@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/run/job.h"
-
+#include "shared/job.h"
 #include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/process.h"
-#include "shared/job.h"
+#include "report/published_checks.h"
+#include "shared/job_limit.h"
 #include "shared/published.h"
-#include "tool/publication.h"
-#include "tool/run/advice.h"
-#include "tool/run/gone.h"
-#include "tool/run/leaks.h"
-#include "tool/run/limit_job.h"
-#include "tool/run/shared_file.h"
-#include "tool/run/unserved.h"
+#include "tool/run/run.h"
 #include "tool/tool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -39,6 +34,128 @@ enum {
     WORD_LENGTH = RS_JOB_WORD_BYTES - 1,
     RANDOM_BYTES = WORD_LENGTH / 2,
 };
+
+/* ---- the memory files ---- */
+
+/* The seals keep whoever maps the file from a signal (SIGBUS), when somebody else changes its
+ * length.
+ */
+static void *make_file(const char *name, size_t bytes, int *fd)
+{
+    int failed = 0;
+    void *memory = MAP_FAILED;
+
+    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd >= 0)
+        failed = rs_file_lengthen(*fd, bytes);
+    if (failed != 0)
+        errno = -failed;
+    else if (*fd >= 0 && fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (memory != MAP_FAILED)
+        return memory;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    return NULL;
+}
+
+/* ---- jobs with a limit: this one, and those of each `run` above ---- */
+
+/* From the innermost one. */
+static struct {
+    struct rs_job_limit *job;
+    struct rs_size limit;
+    int file;
+} jobs[RS_JOBS_MAX];
+
+static uint32_t job_count;
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value;
+}
+
+/* Those of the `run` above. */
+static bool have_those_above(void)
+{
+    int more, file, copy;
+
+    do {
+        more = rs_run_ask(RS_JOB_GIVE_LIMIT, job_count, -1, &file);
+        if (more == -ENOENT || more == -EACCES || more == -ESTALE)
+            return true;
+        copy = more < 0 ? more : fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        if (copy < 0 || job_count == RS_JOBS_MAX ||
+            rs_job_limit_open(copy, NULL, &jobs[job_count].limit, &jobs[job_count].job, NULL) !=
+                0) {
+            tool_say("RMM_LIMIT_JOB: the job of the enclosing `rmmshim run` cannot be joined");
+            return false;
+        }
+        jobs[job_count++].file = file;
+    } while (more > 0);
+    return true;
+}
+
+static bool make_job(struct rs_size limit)
+{
+    int failed = E2BIG;
+
+    if (job_count < RS_JOBS_MAX) {
+        memmove(&jobs[1], &jobs[0], job_count++ * sizeof(jobs[0]));
+        jobs[0].job = make_file(RS_JOB_LIMIT_NAME, sizeof(*jobs[0].job), &jobs[0].file);
+        failed = jobs[0].job ? -rs_job_limit_init(jobs[0].job, limit) : errno;
+    }
+    if (failed)
+        tool_say("RMM_LIMIT_JOB: %s", strerror(failed));
+    return failed == 0;
+}
+
+/* A limit that is inherited is the same one. */
+static bool is_held_above(struct rs_size limit)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (job_count == 0 || limit.kind != jobs[0].limit.kind || limit.number < jobs[0].limit.number)
+        return false;
+    if (limit.number > jobs[0].limit.number)
+        tool_say("RMM_LIMIT_JOB=%s: the job of the enclosing `rmmshim run` has a limit of %s, "
+                 "which applies instead",
+                 getenv("RMM_LIMIT_JOB"), rs_size_write(jobs[0].limit, text));
+    return true;
+}
+
+bool limit_job_begin(bool becomes)
+{
+    const char *text = getenv("RMM_LIMIT_JOB"), *at, *reason;
+    struct rs_size limit;
+
+    if (!is_set("RMM_LIMIT_JOB") || !rs_size_parse(text, strchr(text, 0), &limit, &at, &reason))
+        return true;
+    if (!have_those_above())
+        return false;
+    if (is_set("RMM_JOB") || is_held_above(limit))
+        return true;
+    if (!becomes)
+        return make_job(limit);
+    tool_say(
+        "RMM_LIMIT_JOB: --exec leaves no parent to hold the job; name a file for it with --job");
+    return false;
+}
+
+/* The file of a job, from the innermost one, and how many there are from this one on; 0 where there
+ * is none. */
+static uint32_t give_limit(uint32_t number, int *file)
+{
+    if (number >= job_count)
+        return 0;
+    *file = jobs[number].file;
+    return job_count - number;
+}
+
+/* ---- what is held ---- */
 
 /* What is waited for.  The first member of what it belongs to. */
 struct watched {
@@ -99,8 +216,7 @@ static void *map_page(int fd, uint64_t *inode)
     struct stat status;
     void *page;
 
-    if (fd < 0 || fstat(fd, &status) != 0 || status.st_size != RS_PUBLISHED_BYTES ||
-        !rs_file_cannot_shrink(fd))
+    if (fd < 0 || !rs_published_check_file(fd) || fstat(fd, &status) != 0)
         return NULL;
     page = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
@@ -154,6 +270,22 @@ static void look_whether_ended(struct held *held)
         held->has_ended |= kill(held->process, 0) != 0 && errno == ESRCH;
 }
 
+/* Its page is read once for all that is made of it. */
+static void summarise(const struct held *held)
+{
+    static struct publication page;
+    struct summary_process *process;
+    bool is_gone = held->has_ended && !held->is_below;
+
+    (void)publication_read(&page, held->page);
+    if (is_gone)
+        gone_report(&page);
+    process = summary_add(&summary, held->process, held->has_ended, &page, held->script);
+    if (process && is_gone)
+        gone_note(process, &page);
+    publication_release(&page);
+}
+
 static void report_gone(void)
 {
     struct held **at = &all_held;
@@ -166,14 +298,7 @@ static void report_gone(void)
             continue;
         }
         *at = held->next;
-        if (!held->is_below)
-            gone_report(held->page);
-        summary_add(&summary, held->process, true, held->page, held->script);
-        if (!held->is_below) {
-            gone_keep_refusal(held->page);
-            run_leaks_look(held->process, held->script, held->page);
-            run_advice_look(held->process, held->script, held->page);
-        }
+        summarise(held);
         let_go(held);
     }
 }
@@ -207,7 +332,7 @@ static void answer(int connection, const struct rs_job_request *request, int fd)
     if (is_below)
         process = (pid_t)request->number;
     if (request->wish == RS_JOB_GIVE_LIMIT) {
-        answer.is_granted = limit_job_file(request->number, &given);
+        answer.is_granted = give_limit(request->number, &given);
     } else if (request->wish == RS_JOB_HOLD_PAGE || request->wish == RS_JOB_PASS_PAGE) {
         answer.is_granted = hold(process, fd, request->wish == RS_JOB_PASS_PAGE);
         summary.missed += !answer.is_granted;
@@ -330,7 +455,8 @@ static void look_now_and_then(void)
     due_ns = now_ns + (uint64_t)LOOK_MS * NS_PER_MS;
     end_silent_connections();
     report_gone();
-    limit_job_look();
+    for (uint32_t i = 0; i < job_count; i++)
+        (void)rs_job_limit_reap(jobs[i].job);
 }
 
 void job_serve_until(int readable)
@@ -373,7 +499,7 @@ static bool put_into_environment(const char *name)
     struct stat status = {.st_ino = 0};
     char text[2 * RS_JOB_WORD_BYTES + 96];
 
-    file = shared_file_make(RS_JOB_FILE, sizeof(*file), &fd);
+    file = make_file(RS_JOB_FILE, sizeof(*file), &fd);
     if (file)
         (void)fstat(fd, &status);
     snprintf(text, sizeof(text), "%s:%s:%d:%d:%llu:%lld", name, token, (int)getpid(), fd,
@@ -400,9 +526,6 @@ void job_begin(void)
 void job_watch(void)
 {
     summary_clear(&summary);
-    gone_forget_refusals();
-    run_leaks_forget();
-    run_advice_forget();
     unserved_begin();
     if (file)
         atomic_store(&file->unheld, 0);
@@ -422,7 +545,7 @@ void job_end(void)
     for (uint32_t i = 0; above && file && i < atomic_load(&file->unheld); i++)
         (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, 0, -1, NULL);
     for (const struct held *held = all_held; held; held = held->next)
-        summary_add(&summary, held->process, false, held->page, held->script);
+        summarise(held);
 }
 
 void job_take_summary(struct summary *taken)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/run/options.h"
-
 #include "config/config.h"
 #include "config/readers.h"
 #include "tool/describe.h"
+#include "tool/library.h"
 #include "tool/profile.h"
-#include "tool/run/framework_pools.h"
+#include "tool/run/run.h"
 #include "tool/table.h"
 #include "tool/tool.h"
 
@@ -17,19 +16,110 @@
 
 enum { DEVICE_TEXT_BYTES = 16 };
 
+/* ---- --framework-pools off: switches off the memory pools that frameworks keep on top of
+ * cudaMalloc, without a change to the program ---- */
+
+/* Variables of the frameworks that switch their pools off; values that the environment has already
+ * stay. */
+static const struct {
+    const char *name, *value;
+} variables[] = {
+    {"PYTORCH_NO_CUDA_MEMORY_CACHING", "1"},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform"},
+};
+
+/* Folders of sitecustomize.py, relative to the directory of this command: installed, and in the
+ * build tree. */
+static const char *const python_places[] = {
+    "../" RMMSHIM_LIBDIR "/rmmshim/framework-pools",
+    "../lib/rmmshim/framework-pools",
+    "../lib64/rmmshim/framework-pools",
+    "framework-pools",
+};
+
+static bool set(const char *name, const char *value, bool overwrite)
+{
+    if (setenv(name, value, overwrite) == 0)
+        return true;
+    tool_say("%s: %s", name, strerror(errno));
+    return false;
+}
+
+static bool is_first(const char *paths, const char *path)
+{
+    size_t length = strlen(path);
+
+    return strncmp(paths, path, length) == 0 && (paths[length] == '\0' || paths[length] == ':');
+}
+
+static bool prepend_python_path(const char *folder)
+{
+    const char *before = getenv("PYTHONPATH");
+    char *joined;
+    bool done;
+
+    if (strchr(folder, ':')) {
+        tool_say("%s: PYTHONPATH cannot hold a path with a colon", folder);
+        return false;
+    }
+    if (!before || !*before)
+        return set("PYTHONPATH", folder, true);
+    if (is_first(before, folder))
+        return true; /* it is there already, as in `rmmshim run rmmshim run` */
+    if (asprintf(&joined, "%s:%s", folder, before) < 0) {
+        tool_say("out of memory");
+        return false;
+    }
+    done = set("PYTHONPATH", joined, true);
+    free(joined);
+    return done;
+}
+
+static bool is_off;
+
+static bool switch_off(void)
+{
+    char folder[PATH_MAX];
+
+    is_off = true;
+    if (!library_find_beside(python_places, RS_ARRAY_LENGTH(python_places), folder)) {
+        tool_say("--framework-pools: the folder framework-pools is not beside this command");
+        return false;
+    }
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(variables); i++)
+        if (!set(variables[i].name, variables[i].value, false))
+            return false;
+    return prepend_python_path(folder);
+}
+
+static bool is_set(enum rs_variable_index variable)
+{
+    const char *value = getenv(rs_variables[variable].option.name);
+
+    return value && *value;
+}
+
+/* When all options were taken: pools pinned memory too where the pools were switched off, unless a
+ * setting says what it comes from.  CuPy's is one of those, and copies go through it. */
+static bool settle_framework_pools(void)
+{
+    if (!is_off || is_set(RS_VARIABLE_PINNED_POOL_SIZE) || is_set(RS_VARIABLE_PINNED_RESOURCE) ||
+        is_set(RS_VARIABLE_HOOKS))
+        return true;
+    return set(rs_variables[RS_VARIABLE_PINNED_POOL_SIZE].option.name, "0", true);
+}
+
+static bool set_framework_pools(struct run_options *options, const char *value)
+{
+    (void)options;
+    if (strcmp(value, "off") == 0)
+        return switch_off();
+    if (strcmp(value, "on") != 0)
+        tool_say("--framework-pools=%s: expected on or off", value);
+    return strcmp(value, "on") == 0;
+}
+
 /* ---- options of its own ---- */
-
-static bool set_exec(struct run_options *options, const char *value)
-{
-    (void)value;
-    return options->becomes = true;
-}
-
-static bool set_quiet(struct run_options *options, const char *value)
-{
-    (void)value;
-    return options->is_quiet = true;
-}
 
 static bool set_json(struct run_options *options, const char *value)
 {
@@ -51,18 +141,6 @@ static bool set_fail_over(struct run_options *options, const char *value)
     return options->has_fail_over && options->over.kind != RS_SIZE_OF_FREE;
 }
 
-static bool set_fail_on_leak(struct run_options *options, const char *value)
-{
-    (void)value;
-    return options->fails_on_leak = true;
-}
-
-static bool set_find_min(struct run_options *options, const char *value)
-{
-    (void)value;
-    return options->finds_min = true;
-}
-
 static bool set_profile(struct run_options *options, const char *value)
 {
     if (options->profile)
@@ -72,20 +150,25 @@ static bool set_profile(struct run_options *options, const char *value)
     return options->profile == value;
 }
 
+#define SWITCH(field) .is_set = offsetof(struct run_options, field)
+
 static const struct own_option {
     const char *name, *value, *help;
-    bool (*set)(struct run_options *options, const char *value);
+    bool (*set)(struct run_options *options, const char *value); /* NULL: a switch, and */
+    size_t is_set;                                               /* where its member is */
 } own_options[] = {
     {"--profile", "NAME|FILE",
-     "take settings from a profile or a file; options and the environment win", set_profile},
-    {"--quiet", NULL, "print nothing at the end", set_quiet},
-    {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", set_json},
-    {"--fail-over", "SIZE", "exit 1 when a process used more than SIZE of a GPU", set_fail_over},
+     "take settings from a profile or a file; options and the environment win", .set = set_profile},
+    {"--quiet", NULL, "print nothing at the end", SWITCH(is_quiet)},
+    {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", .set = set_json},
+    {"--fail-over", "SIZE", "exit 1 when a process used more than SIZE of a GPU",
+     .set = set_fail_over},
     {"--fail-on-leak", NULL, "exit 1 when a process ended with blocks that it had not freed",
-     set_fail_on_leak},
+     SWITCH(fails_on_leak)},
     {"--find-min", NULL, "run it repeatedly to find the smallest RMM_LIMIT with which it succeeds",
-     set_find_min},
-    {"--exec", NULL, "become the program instead of staying as its parent", set_exec},
+     SWITCH(finds_min)},
+    {"--exec", NULL, "become the program instead of staying as its parent", SWITCH(becomes)},
+    {"--framework-pools", "on or off", NULL, .set = set_framework_pools},
 };
 
 /* NULL where the word is none of these. */
@@ -103,15 +186,17 @@ static const struct own_option *find_own(const char *word)
 static bool take_own(const struct own_option *option, char ***arguments,
                      struct run_options *options)
 {
-    bool failed = false;
-    const char *value;
+    const char *value = strchr(**arguments, '=');
 
-    if (!option->value && strchr(**arguments, '=')) {
+    if (!option->set && !value)
+        return *(bool *)((char *)options + option->is_set) = true;
+    if (!option->set)
         tool_say("%s takes no value", option->name);
-        return false;
-    }
-    value = option->value ? tool_option_value(arguments, option->name, &failed) : NULL;
-    return !failed && option->set(options, value);
+    else if ((value = value ? value + 1 : *++*arguments) && *value)
+        return option->set(options, value);
+    else
+        tool_say("%s needs a value: expected %s", option->name, option->value);
+    return false;
 }
 
 /* ---- options that set variables ---- */
@@ -174,7 +259,7 @@ static bool say_guide_word(const char *given)
 static void say_unknown_option(const char *text)
 {
     char options[RS_VARIABLE_COUNT][DESCRIBE_BYTES];
-    const char *words[RS_VARIABLE_COUNT + RS_ARRAY_LENGTH(own_options) + 3] = {NULL};
+    const char *words[RS_VARIABLE_COUNT + RS_ARRAY_LENGTH(own_options) + 2] = {NULL};
     char given[DESCRIBE_BYTES];
     size_t count = 0;
 
@@ -182,7 +267,6 @@ static void say_unknown_option(const char *text)
         words[count] = describe_run_option(&rs_variables[count], options[count]);
     for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++)
         words[count++] = own_options[i].name;
-    words[count++] = "--framework-pools";
     words[count] = "--help";
     snprintf(given, sizeof(given), "%.*s", (int)strcspn(text, "="), text);
     if (!say_guide_word(given))
@@ -223,7 +307,7 @@ bool run_options_has(const char *word)
 {
     struct given_option option;
 
-    return find_own(word) || framework_pools_is_option(word) || parse_option(word, &option);
+    return find_own(word) || parse_option(word, &option);
 }
 
 bool run_options_take(char ***arguments, struct run_options *options)
@@ -234,8 +318,6 @@ bool run_options_take(char ***arguments, struct run_options *options)
 
     if (find_own(**arguments))
         return take_own(find_own(**arguments), arguments, options);
-    if (framework_pools_is_option(**arguments))
-        return framework_pools_take(arguments);
     if (!parse_option(**arguments, &option)) {
         say_unknown_option(**arguments);
         return false;
@@ -279,6 +361,8 @@ bool run_options_agree(const struct run_options *options)
                        : options->finds_min     ? "--find-min"
                                                 : NULL;
 
+    if (!settle_framework_pools())
+        return false;
     if (options->becomes && left) {
         tool_say("%s needs rmmshim as the program's parent: drop --exec", left);
         return false;
@@ -305,6 +389,8 @@ static void print_own(void)
     table_begin(&table, "OPTION", "MEANING", NULL);
     for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++) {
         const struct own_option *option = &own_options[i];
+        if (!option->help) /* it has a paragraph of its own */
+            continue;
         snprintf(line, sizeof(line), "%s%s%s", option->name, option->value ? " " : "",
                  option->value ? option->value : "");
         table_row(&table, line, option->help);
@@ -345,7 +431,14 @@ void run_options_print_help(void)
          "were seen to use CUDA without the library; short-lived ones can be missed.\n\n"
          "A setting for one device ends with its number: --pool-size-1 4GiB, "
          "RMM_POOL_SIZE_1.");
-    framework_pools_print_help();
+    puts("\n--framework-pools on|off: off switches off the memory pools that PyTorch, CuPy and JAX "
+         "keep\n"
+         "themselves, so that all that they allocate is served: sets "
+         "PYTORCH_NO_CUDA_MEMORY_CACHING\n"
+         "and XLA_PYTHON_CLIENT_ALLOCATOR where they are not set, and puts a sitecustomize.py for\n"
+         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S skip it). Pinned memory then "
+         "gets\n"
+         "a pool too (--pinned-pool-size 0), unless a setting of pinned memory is given.");
     profile_print_help();
     puts("\n"
          "exit codes: the program's own; 1 when --fail-over, --fail-on-leak or --find-min says "

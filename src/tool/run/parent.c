@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/run/parent.h"
-
 #include "tool/process.h"
-#include "tool/run/job.h"
+#include "tool/run/run.h"
 #include "tool/tool.h"
 
 #include <errno.h>

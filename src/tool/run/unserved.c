@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/run/unserved.h"
-
 #include "base/arithmetic.h"
 #include "base/clock.h"
 #include "config/only.h"
 #include "config/variables.h"
 #include "shared/job.h"
 #include "tool/process.h"
+#include "tool/run/run.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -372,21 +371,4 @@ struct unserved *unserved_take(size_t *count)
         if (seen[i].reason < UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
             sure[(*count)++] = seen[i];
     return sure;
-}
-
-const char *unserved_reason_text(enum unserved_reason reason)
-{
-    switch (reason) {
-    case UNSERVED_STATIC:
-        return "it is linked statically";
-    case UNSERVED_NO_PRELOAD:
-        return "it was started without LD_PRELOAD";
-    case UNSERVED_NO_CALL:
-        return "none of its allocations reached rmmshim";
-    case UNSERVED_BEHIND:
-        return "its LD_PRELOAD names the driver before rmmshim";
-    case UNSERVED_NOT_HELD:
-        return "it is served, but its counters did not reach this command";
-    }
-    return "";
 }
