@@ -6,6 +6,8 @@
  * that only releases records (a free that merges blocks) cannot fail. */
 #pragma once
 
+#include "base/lock.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -30,6 +32,10 @@ void *rs_record_slab_take(struct rs_record_slab *slab);
 
 /* Gives a record back to the slab that it was taken from. */
 void rs_record_slab_give(struct rs_record_slab *slab, void *record);
+
+/* Take and give for a caller that does not hold the owner's lock. */
+void *rs_record_slab_take_alone(struct rs_record_slab *slab, struct rs_mutex *lock);
+void rs_record_slab_give_alone(struct rs_record_slab *slab, struct rs_mutex *lock, void *record);
 
 /* Unmaps all pages, also those of records still in use. */
 void rs_record_slab_destroy(struct rs_record_slab *slab);

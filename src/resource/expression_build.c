@@ -313,7 +313,7 @@ int rs_expression_build(const struct rs_expression *expression,
         result =
             rs_expression_build(expression->upstream[i], environment, diagnostics, &upstream[i]);
     if (result == 0)
-        result = descriptor->create(environment, config, upstream, out);
+        result = rs_mr_create(descriptor, environment, config, upstream, out);
     if (result != 0)
         for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
             rs_mr_destroy(upstream[i], false);

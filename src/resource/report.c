@@ -139,6 +139,15 @@ void rs_report_add_sum(struct rs_report *report, const char *resource, const cha
     fold_counter(report, &counter);
 }
 
+void rs_report_add_rows(struct rs_report *report, const char *resource, const void *object,
+                        const struct rs_counter_row *rows)
+{
+    for (; rows->name; rows++) {
+        struct rs_term term = {(const char *)object + rows->offset, 1, 0, 1};
+        rs_report_add_sum(report, resource, rows->name, rows->kind, rows->unit, &term, 1);
+    }
+}
+
 void rs_report_fold(struct rs_report *report, const struct rs_report *other)
 {
     for (size_t i = 0; i < other->count; i++)

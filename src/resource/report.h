@@ -80,6 +80,28 @@ void rs_report_add_sum(struct rs_report *report, const char *resource, const cha
 #define rs_report_add_field(report, resource, name, kind, unit, field)                             \
     rs_report_add_sum(report, resource, name, kind, unit, &RS_TERM(field, 1), 1)
 
+/* A counter that is a field of 8 bytes in the structure of a resource. */
+struct rs_counter_row {
+    const char *name;
+    enum rs_counter_kind kind;
+    enum rs_counter_unit unit;
+    size_t offset;
+};
+
+#define RS_COUNTER_ROW(name, kind, unit, type, field)                                              \
+    {                                                                                              \
+        name, RS_COUNTER_##kind, RS_UNIT_##unit,                                                   \
+            offsetof(type, field) + 0 * sizeof(char[sizeof(((type *)0)->field) == 8 ? 1 : -1])     \
+    }
+#define RS_COUNTER_END                                                                             \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
+
+/* Adds the counters of a table, which ends with RS_COUNTER_END, from the resource at `object`. */
+void rs_report_add_rows(struct rs_report *report, const char *resource, const void *object,
+                        const struct rs_counter_row *rows);
+
 /* The present value of a sum of terms; a negative sum, which another thread's half-done update can
  * make, counts as 0. */
 uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count);

@@ -4,6 +4,9 @@
 
 #include "base/lock.h"
 #include "resource/report.h"
+#include "shared/published.h"
+
+#include <errno.h>
 
 #include <string.h>
 #include <strings.h>
@@ -158,21 +161,37 @@ static size_t default_free_blocks(struct rs_mr *mr)
 
 static void default_report(struct rs_mr *mr, struct rs_report *report)
 {
-    (void)mr;
-    (void)report;
+    if (!mr->ops.counters || !rs_mutex_lock_bounded(&mr->lock, mr->descriptor->name))
+        return;
+    rs_report_add_rows(report, mr->descriptor->name, mr, mr->ops.counters);
+    rs_mutex_unlock(&mr->lock);
 }
 
 static bool default_check(struct rs_mr *mr)
 {
-    (void)mr;
-    return true;
+    bool good;
+
+    rs_mutex_lock(&mr->lock);
+    good = !mr->ops.is_sound || mr->ops.is_sound(mr);
+    rs_mutex_unlock(&mr->lock);
+    return good;
+}
+
+static void default_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    if (mr->ops.end)
+        mr->ops.end(mr, memory_is_gone);
+    rs_mutex_destroy(&mr->lock);
+    rs_published_free(mr);
 }
 
 void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
                 const struct rs_mr_descriptor *descriptor, struct rs_mr *const *upstream)
 {
-    RS_ASSERT(ops->allocate && ops->deallocate && ops->destroy);
+    RS_ASSERT(ops->allocate && ops->deallocate);
     mr->ops = *ops;
+    if (!mr->ops.destroy)
+        mr->ops.destroy = default_destroy;
     if (!mr->ops.context_ended)
         mr->ops.context_ended = default_context_ended;
     if (!mr->ops.access_changed)
@@ -199,6 +218,7 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.report = default_report;
     if (!mr->ops.check)
         mr->ops.check = default_check;
+    rs_mutex_init(&mr->lock, RS_RANK_RESOURCE);
     mr->descriptor = descriptor;
     mr->memories = descriptor->upstream_count ? 0 : 1u << descriptor->memory;
     mr->has_threshold = false;
@@ -212,6 +232,40 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
     }
     mr->keeps_holders =
         descriptor->passes_allocations && mr->upstream[0] && mr->upstream[0]->keeps_holders;
+}
+
+bool rs_mr_fits_device(const struct rs_environment *environment, const char *what, size_t bytes,
+                       const struct rs_source *source, struct rs_diagnostics *diagnostics)
+{
+    char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
+
+    return !environment || !environment->total_bytes || bytes <= environment->total_bytes ||
+           rs_diagnose(diagnostics, source, NULL,
+                       "the %s %s is larger than the device's memory of %s", what,
+                       rs_size_format(bytes, first),
+                       rs_size_format_short(environment->total_bytes, second));
+}
+
+int rs_mr_create(const struct rs_mr_descriptor *descriptor,
+                 const struct rs_environment *environment, const void *config,
+                 struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    struct rs_mr *mr;
+    int failed;
+
+    if (descriptor->create)
+        return descriptor->create(environment, config, upstream, out);
+    mr = rs_published_allocate(descriptor->bytes, RS_PUBLISHED_ALIGNMENT);
+    if (!mr)
+        return -ENOMEM;
+    rs_mr_init(mr, descriptor->ops, descriptor, upstream);
+    mr->environment = environment;
+    failed = descriptor->init ? descriptor->init(mr, config) : 0;
+    if (failed)
+        mr->ops.destroy(mr, false);
+    else
+        *out = mr;
+    return failed;
 }
 
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone)

@@ -12,6 +12,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/lock.h"
 #include "base/option.h"
 #include "driver/cuda.h"
 #include "heap/allocation.h"
@@ -25,6 +26,7 @@
 
 struct rs_mr;
 struct rs_report;
+struct rs_counter_row;
 
 /* What make_ready achieved for the blocks in quarantine. Ordered: a higher value is more. */
 enum rs_readiness {
@@ -128,12 +130,17 @@ struct rs_mr_ops {
     CUresult (*deallocate)(struct rs_mr *mr, const struct rs_allocation *allocation,
                            CUstream stream);
 
+    /* The ops from here on are optional: rs_mr_init replaces a NULL by the default. */
+
     /* Frees the resource itself, but not its upstream (rs_mr_destroy frees both).  With
      * memory_is_gone the memory died with its context, and the resource makes no driver call;
-     * otherwise it gives back all memory that it holds from upstream. */
+     * otherwise it gives back all memory that it holds from upstream.  Default: calls `end`, and
+     * frees the structure that rs_mr_create made. */
     void (*destroy)(struct rs_mr *mr, bool memory_is_gone);
 
-    /* The ops from here on are optional: rs_mr_init replaces a NULL by the default. */
+    /* For the default of `destroy`: gives back the memory, and ends what the resource's own fields
+     * hold.  Default: does nothing. */
+    void (*end)(struct rs_mr *mr, bool memory_is_gone);
 
     /* The context, its work and the memory that dies with it have ended: gives memory that outlives
      * a context back to the driver at once (destroy with memory_is_gone comes much later).  No
@@ -185,11 +192,14 @@ struct rs_mr_ops {
     /* The number of free blocks in which this resource keeps its idle bytes.  Default: 0. */
     size_t (*free_blocks)(struct rs_mr *mr);
 
-    /* Adds this resource's counters to the report.  Default: adds none. */
+    /* Adds this resource's counters to the report.  Default: adds `counters`, under mr->lock. */
     void (*report)(struct rs_mr *mr, struct rs_report *report);
+    const struct rs_counter_row *counters; /* ends with RS_COUNTER_END; NULL: none */
 
-    /* True when all invariants hold.  Walks every structure of the resource.  Default: true. */
+    /* True when all invariants hold.  Walks every structure of the resource.  Default: asks
+     * is_sound, under mr->lock. */
     bool (*check)(struct rs_mr *mr);
+    bool (*is_sound)(struct rs_mr *mr); /* NULL: always */
 };
 
 enum { RS_MR_UPSTREAMS_MAX = 8 };
@@ -198,6 +208,7 @@ enum { RS_MR_UPSTREAMS_MAX = 8 };
 struct rs_mr {
     struct rs_mr_ops ops;
     const struct rs_mr_descriptor *descriptor;
+    const struct rs_environment *environment; /* set by rs_mr_create */
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
     unsigned memories; /* bits 1 << rs_memory: the kinds of memory that the leaves beneath are
                           counted as */
@@ -205,7 +216,12 @@ struct rs_mr {
     bool keeps_holders;
     bool has_threshold; /* this resource or one beneath may have excess bytes (a release threshold)
                          */
+    struct rs_mutex lock; /* protects the resource's own fields, if it has any to protect; never
+                             held around an upstream call */
 };
+
+/* The resource of this type whose first member is mr. */
+#define RS_MR_AS(type, mr) RS_CONTAINER_OF(mr, struct type, base)
 
 struct rs_own_stream;
 struct rs_sentinel;
@@ -315,10 +331,17 @@ struct rs_mr_descriptor {
     bool (*validate)(const void *config, const struct rs_environment *environment,
                      const struct rs_source *source, struct rs_diagnostics *diagnostics);
 
-    /* Makes the resource and returns it in *out with at least the mandatory ops set: use
-     * rs_mr_init. `upstream` is NULL for a leaf; with branches it has RS_MR_UPSTREAMS_MAX entries,
-     * NULL behind the last.  Returns 0 or -errno.  `config` and its text live only during the call.
-     */
+    /* The structure of the resource and its ops, for rs_mr_create, which calls `init` with all
+     * other fields zero.  `init` returns 0, or -errno, after which the resource is destroyed.  It
+     * may be NULL.  `config` and its text live only during the call. */
+    size_t bytes;
+    const struct rs_mr_ops *ops;
+    int (*init)(struct rs_mr *mr, const void *config);
+
+    /* In place of these three, for a structure whose size depends on `config`: makes the resource
+     * and returns it in *out with at least the mandatory ops set: use rs_mr_init.  `upstream` is
+     * NULL for a leaf; with branches it has RS_MR_UPSTREAMS_MAX entries, NULL behind the last.
+     * Returns 0 or -errno. */
     int (*create)(const struct rs_environment *environment, const void *config,
                   struct rs_mr *const *upstream, struct rs_mr **out);
 };
@@ -339,9 +362,19 @@ const char *rs_mr_word_end(const char *begin, const char *end);
 const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end);
 
 /* Initialises the base of a resource: copies the ops, replaces NULL optional ones by the defaults,
- * and sets the upstreams.  `ops` must have allocate, deallocate and destroy. */
+ * and sets the upstreams.  `ops` must have allocate and deallocate. */
 void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
                 const struct rs_mr_descriptor *descriptor, struct rs_mr *const *upstream);
+
+/* For a `validate`: false after reporting that bytes (`what` they are) exceed the device's memory.
+ */
+bool rs_mr_fits_device(const struct rs_environment *environment, const char *what, size_t bytes,
+                       const struct rs_source *source, struct rs_diagnostics *diagnostics);
+
+/* Makes a resource of this descriptor over `upstream` (see `create`).  Returns 0 or -errno. */
+int rs_mr_create(const struct rs_mr_descriptor *descriptor,
+                 const struct rs_environment *environment, const void *config,
+                 struct rs_mr *const *upstream, struct rs_mr **out);
 
 /* Destroys a whole stack from its top down.  mr: may be NULL. */
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone);

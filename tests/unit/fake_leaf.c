@@ -260,7 +260,7 @@ struct rs_mr *make_resource_over(const struct rs_environment *environment,
 
     *error = -EINVAL;
     if (configure(descriptor, environment, options, &diagnostics, values, config))
-        *error = descriptor->create(environment, config, upstream, &mr);
+        *error = rs_mr_create(descriptor, environment, config, upstream, &mr);
     clear(descriptor, values, config);
     return mr;
 }

@@ -8,15 +8,9 @@
  * compared with the requested bytes; smaller requests pass through unchanged.
  *
  * The upstream gets its own address, size and token back: the record that is the token has them. */
-#include "base/lock.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
-#include "shared/published.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 struct aligned_config {
     size_t alignment, alignment_threshold;
@@ -27,17 +21,11 @@ struct aligned {
     size_t alignment, threshold_bytes;
     _Atomic uint64_t aligned_count;
     _Atomic size_t extra_bytes; /* bytes asked from upstream beyond the live ones */
-
-    struct rs_mutex lock; /* protects the fields below; no upstream call is made under it */
-    struct rs_record_slab records; /* records of struct rs_allocation: upstream's allocations */
+    /* Records of struct rs_allocation, upstream's allocations; under the lock. */
+    struct rs_record_slab records;
 };
 
 _Static_assert(sizeof(struct rs_allocation) <= RS_RECORD_BYTES, "an allocation is a slab's record");
-
-static struct aligned *aligned_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct aligned, base);
-}
 
 static bool passes_through(const struct aligned *aligned, size_t size_bytes)
 {
@@ -52,23 +40,6 @@ static bool size_with_room(const struct aligned *aligned, size_t size_bytes, siz
                                    room_bytes);
 }
 
-static struct rs_allocation *take_record(struct aligned *aligned)
-{
-    struct rs_allocation *record;
-
-    rs_mutex_lock(&aligned->lock);
-    record = rs_record_slab_take(&aligned->records);
-    rs_mutex_unlock(&aligned->lock);
-    return record;
-}
-
-static void give_record(struct aligned *aligned, struct rs_allocation *record)
-{
-    rs_mutex_lock(&aligned->lock);
-    rs_record_slab_give(&aligned->records, record);
-    rs_mutex_unlock(&aligned->lock);
-}
-
 static CUresult allocate_aligned(struct aligned *aligned, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {
@@ -78,12 +49,12 @@ static CUresult allocate_aligned(struct aligned *aligned, size_t size_bytes, CUs
 
     if (!size_with_room(aligned, size_bytes, &room_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    record = take_record(aligned);
+    record = rs_record_slab_take_alone(&aligned->records, &aligned->base.lock);
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_mr_allocate_with(aligned->base.upstream[0], room_bytes, stream, effort, record);
     if (result != CUDA_SUCCESS) {
-        give_record(aligned, record);
+        rs_record_slab_give_alone(&aligned->records, &aligned->base.lock, record);
         return result;
     }
     *out = (struct rs_allocation){
@@ -100,7 +71,7 @@ static CUresult allocate_aligned(struct aligned *aligned, size_t size_bytes, CUs
 static CUresult aligned_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {
-    struct aligned *aligned = aligned_of(mr);
+    struct aligned *aligned = RS_MR_AS(aligned, mr);
 
     if (passes_through(aligned, size_bytes))
         return rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
@@ -110,7 +81,7 @@ static CUresult aligned_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
 static CUresult aligned_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                    CUstream stream)
 {
-    struct aligned *aligned = aligned_of(mr);
+    struct aligned *aligned = RS_MR_AS(aligned, mr);
     struct rs_allocation *record = allocation->token;
     CUresult result;
 
@@ -121,52 +92,36 @@ static CUresult aligned_deallocate(struct rs_mr *mr, const struct rs_allocation 
         return result;
     atomic_fetch_sub_explicit(&aligned->extra_bytes, record->size_bytes - allocation->size_bytes,
                               memory_order_relaxed);
-    give_record(aligned, record);
+    rs_record_slab_give_alone(&aligned->records, &aligned->base.lock, record);
     return CUDA_SUCCESS;
 }
 
-static void aligned_report(struct rs_mr *mr, struct rs_report *report)
+static void aligned_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct aligned *aligned = aligned_of(mr);
-    const char *name = mr->descriptor->name;
-
-    rs_report_add_field(report, name, "aligned", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                        aligned->aligned_count);
-    rs_report_add_field(report, name, "extra", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                        aligned->extra_bytes);
-}
-
-static void aligned_destroy(struct rs_mr *mr, bool memory_is_gone)
-{
-    struct aligned *aligned = aligned_of(mr);
-
     (void)memory_is_gone; /* this adaptor holds no memory */
-    rs_record_slab_destroy(&aligned->records);
-    rs_mutex_destroy(&aligned->lock);
-    rs_published_free(aligned);
+    rs_record_slab_destroy(&RS_MR_AS(aligned, mr)->records);
 }
+
+static const struct rs_counter_row aligned_counters[] = {
+    RS_COUNTER_ROW("aligned", TOTAL, COUNT, struct aligned, aligned_count),
+    RS_COUNTER_ROW("extra", LIVE, BYTES, struct aligned, extra_bytes),
+    RS_COUNTER_END,
+};
 
 static const struct rs_mr_ops aligned_ops = {
     .allocate = aligned_allocate,
     .deallocate = aligned_deallocate,
-    .destroy = aligned_destroy,
-    .report = aligned_report,
+    .end = aligned_end,
+    .counters = aligned_counters,
 };
 
-static int aligned_create(const struct rs_environment *environment, const void *config,
-                          struct rs_mr *const *upstream, struct rs_mr **out)
+static int aligned_init(struct rs_mr *mr, const void *config)
 {
     const struct aligned_config *settings = config;
-    struct aligned *aligned = RS_PUBLISHED_NEW(struct aligned);
+    struct aligned *aligned = RS_MR_AS(aligned, mr);
 
-    (void)environment;
-    if (!aligned)
-        return -ENOMEM;
-    rs_mr_init(&aligned->base, &aligned_ops, &rs_mr_descriptor_aligned, upstream);
-    rs_mutex_init(&aligned->lock, RS_RANK_RESOURCE);
     aligned->alignment = rs_max(settings->alignment, RS_BLOCK_ALIGNMENT);
     aligned->threshold_bytes = settings->alignment_threshold;
-    *out = &aligned->base;
     return 0;
 }
 
@@ -177,11 +132,9 @@ static bool aligned_validate(const void *config, const struct rs_environment *en
     char text[RS_SIZE_TEXT_BYTES];
 
     (void)environment;
-    if (rs_is_power_of_two(settings->alignment))
-        return true;
-    rs_diagnose(diagnostics, source, NULL, "the alignment %s is not a power of two",
-                rs_size_format(settings->alignment, text));
-    return false;
+    return rs_is_power_of_two(settings->alignment) ||
+           rs_diagnose(diagnostics, source, NULL, "the alignment %s is not a power of two",
+                       rs_size_format(settings->alignment, text));
 }
 
 static const struct rs_option aligned_options[] = {
@@ -200,5 +153,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_aligned = {
     .config_bytes = sizeof(struct aligned_config),
     .options = aligned_options,
     .validate = aligned_validate,
-    .create = aligned_create,
+    .bytes = sizeof(struct aligned),
+    .ops = &aligned_ops,
+    .init = aligned_init,
 };

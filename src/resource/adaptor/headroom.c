@@ -14,17 +14,11 @@
  *
  * Pinned memory takes no device memory: the driver refuses the advice, and headroom has no effect.
  */
-#include "base/lock.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/placement.h"
 #include "resource/report.h"
 #include "resource/resource.h"
-#include "shared/published.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 enum { PLACEMENT_UNIT = 256 }; /* RMM's unit; the driver rounds to pages */
 
@@ -34,7 +28,6 @@ struct headroom_config {
 
 struct headroom {
     struct rs_mr base;
-    const struct rs_environment *environment;
     size_t headroom_bytes;
     bool is_placing; /* the memory migrates: give advice */
     /* Bytes being asked for, which the driver still reports as free. */
@@ -42,18 +35,13 @@ struct headroom {
     _Atomic uint64_t on_device_bytes, on_host_bytes, refusals;
 };
 
-static struct headroom *headroom_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct headroom, base);
-}
-
 /* Returns the device bytes that may still be taken. */
 static size_t spare_bytes(const struct headroom *headroom)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     size_t free_bytes = 0, total_bytes = 0;
     CUresult result;
-    bool entered = rs_driver_context_enter(headroom->environment->context, &result);
+    bool entered = rs_driver_context_enter(headroom->base.environment->context, &result);
 
     if (result == CUDA_SUCCESS &&
         rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS)
@@ -69,7 +57,7 @@ static void advise(const struct headroom *headroom, CUdeviceptr address, size_t 
                    CUmem_advise advice, int where)
 {
     if (size_bytes > 0)
-        (void)rs_placement_advise(headroom->environment->context, address, size_bytes, advice,
+        (void)rs_placement_advise(headroom->base.environment->context, address, size_bytes, advice,
                                   where);
 }
 
@@ -80,7 +68,7 @@ static void place(struct headroom *headroom, const struct rs_allocation *allocat
     size_t host_bytes = allocation->size_bytes - device_bytes;
 
     advise(headroom, allocation->address, device_bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
-           (int)headroom->environment->device);
+           (int)headroom->base.environment->device);
     advise(headroom, allocation->address + device_bytes, host_bytes,
            CU_MEM_ADVISE_SET_PREFERRED_LOCATION, RS_PLACEMENT_HOST);
     atomic_fetch_add_explicit(&headroom->on_device_bytes, device_bytes, memory_order_relaxed);
@@ -159,7 +147,7 @@ static enum rs_effort effort_upstream(const struct headroom *headroom, enum rs_e
 static CUresult headroom_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
-    struct headroom *headroom = headroom_of(mr);
+    struct headroom *headroom = RS_MR_AS(headroom, mr);
 
     if (!rs_effort_is_held(effort))
         effort = effort_upstream(headroom, effort);
@@ -173,43 +161,30 @@ static CUresult headroom_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
-    struct headroom *headroom = headroom_of(mr);
+    struct headroom *headroom = RS_MR_AS(headroom, mr);
     CUresult result;
 
     /* before the free, after which the memory may be another thread's */
     if (headroom->is_placing)
         advise(headroom, allocation->address, allocation->size_bytes,
-               CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, (int)headroom->environment->device);
+               CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, (int)headroom->base.environment->device);
     result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
     if (result != CUDA_SUCCESS && headroom->is_placing)
         place(headroom, allocation);
     return result;
 }
 
-static void headroom_report(struct rs_mr *mr, struct rs_report *report)
-{
-    struct headroom *headroom = headroom_of(mr);
-
-#define ADD(counter, unit, field)                                                                  \
-    rs_report_add_field(report, mr->descriptor->name, counter, RS_COUNTER_TOTAL, RS_UNIT_##unit,   \
-                        headroom->field)
-    ADD("preferred_on_device", BYTES, on_device_bytes);
-    ADD("preferred_on_host", BYTES, on_host_bytes);
-    ADD("internal_refusals", COUNT, refusals);
-#undef ADD
-}
-
-static void headroom_destroy(struct rs_mr *mr, bool memory_is_gone)
-{
-    (void)memory_is_gone;
-    rs_published_free(headroom_of(mr));
-}
+static const struct rs_counter_row headroom_counters[] = {
+    RS_COUNTER_ROW("preferred_on_device", TOTAL, BYTES, struct headroom, on_device_bytes),
+    RS_COUNTER_ROW("preferred_on_host", TOTAL, BYTES, struct headroom, on_host_bytes),
+    RS_COUNTER_ROW("internal_refusals", TOTAL, COUNT, struct headroom, refusals),
+    RS_COUNTER_END,
+};
 
 static const struct rs_mr_ops headroom_ops = {
     .allocate = headroom_allocate,
     .deallocate = headroom_deallocate,
-    .destroy = headroom_destroy,
-    .report = headroom_report,
+    .counters = headroom_counters,
 };
 
 static bool migrates(const struct rs_mr *mr)
@@ -219,19 +194,13 @@ static bool migrates(const struct rs_mr *mr)
     return mr->descriptor->memory != RS_MEMORY_DEVICE;
 }
 
-static int headroom_create(const struct rs_environment *environment, const void *config,
-                           struct rs_mr *const *upstream, struct rs_mr **out)
+static int headroom_init(struct rs_mr *mr, const void *config)
 {
     const struct headroom_config *settings = config;
-    struct headroom *headroom = RS_PUBLISHED_NEW(struct headroom);
+    struct headroom *headroom = RS_MR_AS(headroom, mr);
 
-    if (!headroom)
-        return -ENOMEM;
-    rs_mr_init(&headroom->base, &headroom_ops, &rs_mr_descriptor_headroom, upstream);
-    headroom->environment = environment;
     headroom->headroom_bytes = settings->headroom;
-    headroom->is_placing = migrates(upstream[0]);
-    *out = &headroom->base;
+    headroom->is_placing = migrates(mr);
     return 0;
 }
 
@@ -241,10 +210,8 @@ static bool headroom_validate(const void *config, const struct rs_environment *e
     const struct headroom_config *settings = config;
 
     (void)environment;
-    if (settings->headroom != SIZE_MAX)
-        return true;
-    rs_diagnose(diagnostics, source, NULL, "headroom needs a size, as in headroom=1GiB");
-    return false;
+    return settings->headroom != SIZE_MAX ||
+           rs_diagnose(diagnostics, source, NULL, "headroom needs a size, as in headroom=1GiB");
 }
 
 static const struct rs_option headroom_options[] = {
@@ -264,5 +231,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_headroom = {
     .config_bytes = sizeof(struct headroom_config),
     .options = headroom_options,
     .validate = headroom_validate,
-    .create = headroom_create,
+    .bytes = sizeof(struct headroom),
+    .ops = &headroom_ops,
+    .init = headroom_init,
 };

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* limiting: refuses an allocation that would bring the live bytes above a limit.  RMM's
  * limiting_resource_adaptor: requested bytes, counted in units of 256. */
+#include "base/counter.h"
 #include "resource/report.h"
-
 #include "resource/resource.h"
-#include "shared/published.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 enum { ACCOUNTING_UNIT = 256 }; /* RMM's unit, so that the numbers are the same */
 
@@ -22,21 +17,6 @@ struct limiting {
     _Atomic size_t live_bytes, peak_bytes;
     _Atomic uint64_t refusals;
 };
-
-static struct limiting *limiting_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct limiting, base);
-}
-
-static void raise_peak(struct limiting *limiting, size_t live_bytes)
-{
-    size_t peak_bytes = atomic_load_explicit(&limiting->peak_bytes, memory_order_relaxed);
-
-    while (live_bytes > peak_bytes &&
-           !atomic_compare_exchange_weak_explicit(&limiting->peak_bytes, &peak_bytes, live_bytes,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
-}
 
 /* Checks the limit and adds in one atomic step.  RMM adds first, so that a request that is too
  * large can make another thread's fitting one fail. */
@@ -73,7 +53,7 @@ static CUresult refuse(struct limiting *limiting, enum rs_effort effort)
 static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
-    struct limiting *limiting = limiting_of(mr);
+    struct limiting *limiting = RS_MR_AS(limiting, mr);
     size_t counted_bytes;
     CUresult result;
 
@@ -86,7 +66,8 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
         return result;
     }
     /* after the allocation, as memory that upstream refused was never live */
-    raise_peak(limiting, atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
+    rs_counter_raise(&limiting->peak_bytes,
+                     atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
     return CUDA_SUCCESS;
 }
 
@@ -102,67 +83,47 @@ static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation
     RS_ASSERT(is_a_size); /* it was a size at allocation */
     (void)is_a_size;
     if (result == CUDA_SUCCESS)
-        discharge(limiting_of(mr), counted_bytes);
+        discharge(RS_MR_AS(limiting, mr), counted_bytes);
     return result;
 }
 
 static size_t limiting_growable_bytes(struct rs_mr *mr)
 {
-    struct limiting *limiting = limiting_of(mr);
+    struct limiting *limiting = RS_MR_AS(limiting, mr);
 
     return limiting->limit_bytes -
            atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
 }
 
-static void limiting_report(struct rs_mr *mr, struct rs_report *report)
+static bool limiting_is_sound(struct rs_mr *mr)
 {
-    struct limiting *limiting = limiting_of(mr);
-    const char *name = mr->descriptor->name;
-
-    rs_report_add_field(report, name, "limit", RS_COUNTER_PEAK, RS_UNIT_BYTES,
-                        limiting->limit_bytes);
-    rs_report_add_field(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, limiting->live_bytes);
-    rs_report_add_field(report, name, "live_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
-                        limiting->peak_bytes);
-    rs_report_add_field(report, name, "internal_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                        limiting->refusals);
-}
-
-static bool limiting_check(struct rs_mr *mr)
-{
-    struct limiting *limiting = limiting_of(mr);
+    struct limiting *limiting = RS_MR_AS(limiting, mr);
 
     return atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed) <=
            limiting->limit_bytes;
 }
 
-static void limiting_destroy(struct rs_mr *mr, bool memory_is_gone)
-{
-    (void)memory_is_gone;
-    rs_published_free(limiting_of(mr));
-}
+static const struct rs_counter_row limiting_counters[] = {
+    RS_COUNTER_ROW("limit", PEAK, BYTES, struct limiting, limit_bytes),
+    RS_COUNTER_ROW("live", LIVE, BYTES, struct limiting, live_bytes),
+    RS_COUNTER_ROW("live_peak", PEAK, BYTES, struct limiting, peak_bytes),
+    RS_COUNTER_ROW("internal_refusals", TOTAL, COUNT, struct limiting, refusals),
+    RS_COUNTER_END,
+};
 
 static const struct rs_mr_ops limiting_ops = {
     .allocate = limiting_allocate,
     .deallocate = limiting_deallocate,
-    .destroy = limiting_destroy,
     .growable_bytes = limiting_growable_bytes,
-    .report = limiting_report,
-    .check = limiting_check,
+    .counters = limiting_counters,
+    .is_sound = limiting_is_sound,
 };
 
-static int limiting_create(const struct rs_environment *environment, const void *config,
-                           struct rs_mr *const *upstream, struct rs_mr **out)
+static int limiting_init(struct rs_mr *mr, const void *config)
 {
     const struct limiting_config *settings = config;
-    struct limiting *limiting = RS_PUBLISHED_NEW(struct limiting);
 
-    (void)environment;
-    if (!limiting)
-        return -ENOMEM;
-    rs_mr_init(&limiting->base, &limiting_ops, &rs_mr_descriptor_limiting, upstream);
-    limiting->limit_bytes = settings->limit;
-    *out = &limiting->base;
+    RS_MR_AS(limiting, mr)->limit_bytes = settings->limit;
     return 0;
 }
 
@@ -172,10 +133,8 @@ static bool limiting_validate(const void *config, const struct rs_environment *e
     const struct limiting_config *settings = config;
 
     (void)environment;
-    if (settings->limit != SIZE_MAX)
-        return true;
-    rs_diagnose(diagnostics, source, NULL, "limiting needs a limit, as in limit=8GiB");
-    return false;
+    return settings->limit != SIZE_MAX ||
+           rs_diagnose(diagnostics, source, NULL, "limiting needs a limit, as in limit=8GiB");
 }
 
 static const struct rs_option limiting_options[] = {
@@ -194,5 +153,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_limiting = {
     .config_bytes = sizeof(struct limiting_config),
     .options = limiting_options,
     .validate = limiting_validate,
-    .create = limiting_create,
+    .bytes = sizeof(struct limiting),
+    .ops = &limiting_ops,
+    .init = limiting_init,
 };

@@ -63,11 +63,6 @@ static struct rs_mutex sinks_lock = RS_MUTEX_INIT(RS_RANK_RESOURCE);
 RS_RESET_IN_CHILD(logging, sinks_lock);
 static struct sink *sinks;
 
-static struct logging *logging_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct logging, base);
-}
-
 /* ---- sinks; the caller holds a sink's lock ---- */
 
 /* False in a child after fork (from Linux 4.14 on). */
@@ -428,7 +423,7 @@ int rs_logging_mark(const char *text)
 static void log_row(struct rs_mr *mr, const char *action, CUdeviceptr address, size_t size_bytes,
                     CUstream stream)
 {
-    struct logging *logging = logging_of(mr);
+    struct logging *logging = RS_MR_AS(logging, mr);
 
     if (!has_owner(logging->sink))
         return;
@@ -458,53 +453,43 @@ static CUresult logging_deallocate(struct rs_mr *mr, const struct rs_allocation 
     return rs_mr_deallocate(mr->upstream[0], allocation, stream);
 }
 
-static void logging_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void logging_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct logging *logging = logging_of(mr);
+    struct sink *sink = RS_MR_AS(logging, mr)->sink;
 
     (void)memory_is_gone;
-    if (has_owner(logging->sink)) {
-        rs_mutex_lock(&logging->sink->lock);
-        (void)sink_flush(logging->sink);
-        rs_mutex_unlock(&logging->sink->lock);
-    }
-    free(logging);
+    if (!sink || !has_owner(sink))
+        return;
+    rs_mutex_lock(&sink->lock);
+    (void)sink_flush(sink);
+    rs_mutex_unlock(&sink->lock);
 }
 
 static const struct rs_mr_ops logging_ops = {
     .allocate = logging_allocate,
     .deallocate = logging_deallocate,
-    .destroy = logging_destroy,
+    .end = logging_end,
 };
 
-static int logging_create(const struct rs_environment *environment, const void *config,
-                          struct rs_mr *const *upstream, struct rs_mr **out)
+static int logging_init(struct rs_mr *mr, const void *config)
 {
     const struct logging_config *settings = config;
-    struct logging *logging;
+    struct logging *logging = RS_MR_AS(logging, mr);
     RS_PATH_BUFFER(path);
     const char *at, *reason;
 
-    logging = path ? calloc(1, sizeof(*logging)) : NULL;
-    if (!logging)
+    if (!path)
         return -ENOMEM;
     /* the path names the device, as RMM's rows have no column for it */
-    if (!rs_path_expand_for_device(settings->path, environment->device, path, PATH_MAX, &at,
+    if (!rs_path_expand_for_device(settings->path, mr->environment->device, path, PATH_MAX, &at,
                                    &reason)) {
         /* The path was validated: a variable in it has gone since. */
         rs_log("logging: %s: %s", settings->path, reason);
-        free(logging);
         return -EINVAL;
     }
     logging->sink = sink_get(path);
-    if (!logging->sink) {
-        free(logging);
-        return -ENOMEM;
-    }
     logging->auto_flush = settings->auto_flush;
-    rs_mr_init(&logging->base, &logging_ops, &rs_mr_descriptor_logging, upstream);
-    *out = &logging->base;
-    return 0;
+    return logging->sink ? 0 : -ENOMEM;
 }
 
 static bool logging_validate(const void *config, const struct rs_environment *environment,
@@ -514,17 +499,14 @@ static bool logging_validate(const void *config, const struct rs_environment *en
     RS_PATH_BUFFER(path);
     const char *at, *reason;
 
-    if (!settings->path || !*settings->path) {
-        rs_diagnose(diagnostics, source, NULL, "logging needs a path, as in path=log.%%p.csv");
-        return false;
-    }
+    if (!settings->path || !*settings->path)
+        return rs_diagnose(diagnostics, source, NULL,
+                           "logging needs a path, as in path=log.%%p.csv");
     /* Without memory, creation fails for want of it. */
-    if (path && !rs_path_expand_for_device(settings->path, environment ? environment->device : 0,
-                                           path, PATH_MAX, &at, &reason)) {
-        rs_diagnose(diagnostics, source, NULL, "path '%s': %s", settings->path, reason);
-        return false;
-    }
-    return true;
+    return !path ||
+           rs_path_expand_for_device(settings->path, environment ? environment->device : 0, path,
+                                     PATH_MAX, &at, &reason) ||
+           rs_diagnose(diagnostics, source, NULL, "path '%s': %s", settings->path, reason);
 }
 
 static const struct rs_option logging_options[] = {
@@ -545,5 +527,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_logging = {
     .config_bytes = sizeof(struct logging_config),
     .options = logging_options,
     .validate = logging_validate,
-    .create = logging_create,
+    .bytes = sizeof(struct logging),
+    .ops = &logging_ops,
+    .init = logging_init,
 };

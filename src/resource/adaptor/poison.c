@@ -10,14 +10,13 @@
  * copies go through the context's own stream, so it never waits for the program's work. */
 #include "resource/adaptor/poison.h"
 
-#include "base/lock.h"
+#include "base/counter.h"
 #include "base/log.h"
+#include "driver/context.h"
 #include "driver/driver.h"
+#include "driver/own_stream.h"
 #include "heap/record_slab.h"
-#include "ledger/account.h"
-#include "resource/adaptor/fill.h"
 #include "resource/report.h"
-#include "shared/published.h"
 #include "trace/site.h"
 
 #include <errno.h>
@@ -58,7 +57,6 @@ _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a 
 
 struct poison {
     struct rs_mr base;
-    const struct rs_environment *environment;
     size_t guard_bytes, keep_bytes;
     unsigned fill_allocated, fill_freed;
     bool aborts;
@@ -66,19 +64,14 @@ struct poison {
     struct rs_mutex copy_lock; /* protects the buffer */
     unsigned char *buffer;     /* of CHECK_BYTES; NULL: not needed yet */
 
-    struct rs_mutex lock; /* protects the fields below; no driver call is made under it */
+    /* Under the lock, under which no driver call is made. */
     struct rs_record_slab records;
     struct record live, kept; /* the heads of the rings; `kept` begins with the oldest block */
-    size_t kept_bytes, kept_count;
-    size_t leaving_count; /* kept blocks on their way upstream */
+    _Atomic size_t kept_bytes, kept_count; /* base/counter.h */
+    size_t leaving_count;                  /* kept blocks on their way upstream */
 
     _Atomic uint64_t before_count, after_count, freed_count, unchecked_count;
 };
-
-static struct poison *poison_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct poison, base);
-}
 
 /* ---- rings; the caller holds the lock ---- */
 
@@ -96,7 +89,97 @@ static void ring_remove(struct record *record)
     record->after->before = record->before;
 }
 
-/* ---- the device ---- */
+/* ---- fills of device memory, through the context's own stream ---- */
+
+/* Between begin_visit and end_visit the context is current, and no capture of the program is
+ * invalidated. */
+struct visit {
+    CUstreamCaptureMode mode;
+    bool entered;
+    CUstream stream;
+    bool is_pending; /* work was begun and is not waited for yet */
+    CUresult result;
+};
+
+struct difference {
+    bool found;
+    size_t at;
+    unsigned char value;
+};
+
+static const uint64_t fill_ns = 15ull * 1000 * 1000 * 1000;
+
+static struct visit begin_visit(const struct rs_environment *environment)
+{
+    struct visit visit = {.mode = rs_capture_relax()};
+
+    visit.entered = rs_driver_context_enter(environment->context, &visit.result);
+    if (visit.result != CUDA_SUCCESS)
+        return visit;
+    visit.stream = rs_own_stream(environment->own_stream, environment->context);
+    if (!visit.stream)
+        visit.result = CUDA_ERROR_OUT_OF_MEMORY;
+    return visit;
+}
+
+/* Waits for the own stream for a bounded time, as it may share a channel with work that waits for
+ * this thread. */
+static void wait_for_visit(struct visit *visit)
+{
+    CUresult waited = CUDA_SUCCESS;
+
+    if (visit->is_pending && !rs_own_stream_settle(visit->stream, fill_ns))
+        waited = rs_driver.cuStreamQuery(visit->stream);
+    visit->is_pending = false;
+    if (visit->result == CUDA_SUCCESS)
+        visit->result = waited == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : waited;
+}
+
+/* Waits for the work that was begun, also after an error.  Returns the first error, if any. */
+static CUresult end_visit(struct visit *visit)
+{
+    wait_for_visit(visit);
+    rs_driver_context_leave(visit->entered);
+    rs_capture_restore(visit->mode);
+    return visit->result;
+}
+
+static void fill_bytes(struct visit *visit, CUdeviceptr address, unsigned char value, size_t bytes)
+{
+    if (visit->result != CUDA_SUCCESS || bytes == 0)
+        return;
+    visit->is_pending = true;
+    visit->result = rs_driver.cuMemsetD8Async(address, value, bytes, visit->stream);
+}
+
+/* Returns a byte of a pattern in little-endian order, that of CUDA's hosts and devices. */
+static unsigned char pattern_byte(unsigned pattern, size_t at)
+{
+    return (unsigned char)(pattern >> 8 * (at % sizeof(pattern)));
+}
+
+/* Fills with a pattern of 32 bits, which begins at the address. */
+static void fill_words(struct visit *visit, CUdeviceptr address, unsigned pattern, size_t bytes)
+{
+    size_t whole_bytes = rs_round_down(bytes, sizeof(pattern));
+
+    if (visit->result == CUDA_SUCCESS && whole_bytes > 0) {
+        visit->is_pending = true;
+        visit->result = rs_driver.cuMemsetD32Async(address, pattern, whole_bytes / sizeof(pattern),
+                                                   visit->stream);
+    }
+    for (size_t i = whole_bytes; i < bytes; i++)
+        fill_bytes(visit, address + i, pattern_byte(pattern, i), 1);
+}
+
+/* Finds the first byte that differs from the pattern, in a copy of the memory. */
+static struct difference compare(const unsigned char *bytes, unsigned pattern, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (bytes[i] != pattern_byte(pattern, i))
+            return (struct difference){true, i, bytes[i]};
+    return (struct difference){false, 0, 0};
+}
 
 static CUresult prepare_buffer(struct poison *poison)
 {
@@ -111,11 +194,10 @@ static CUresult prepare_buffer(struct poison *poison)
 }
 
 /* Finds the first byte that differs from its fill. */
-static struct rs_fill_difference find_difference(struct poison *poison, struct rs_fill_visit *visit,
-                                                 CUdeviceptr address, unsigned pattern,
-                                                 size_t bytes)
+static struct difference find_difference(struct poison *poison, struct visit *visit,
+                                         CUdeviceptr address, unsigned pattern, size_t bytes)
 {
-    struct rs_fill_difference difference = {false, 0, 0};
+    struct difference difference = {false, 0, 0};
 
     rs_mutex_lock(&poison->copy_lock);
     if (visit->result == CUDA_SUCCESS)
@@ -127,10 +209,10 @@ static struct rs_fill_difference find_difference(struct poison *poison, struct r
             visit->result =
                 rs_driver.cuMemcpyDtoHAsync_v2(poison->buffer, address + done, part, visit->stream);
         }
-        rs_fill_visit_wait(visit);
+        wait_for_visit(visit);
         if (visit->result != CUDA_SUCCESS)
             break;
-        difference = rs_fill_compare(poison->buffer, pattern, part);
+        difference = compare(poison->buffer, pattern, part);
         difference.at += done;
     }
     rs_mutex_unlock(&poison->copy_lock);
@@ -156,7 +238,7 @@ static void say(struct poison *poison, const struct record *record, const char *
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
     rs_site_describe(record->site, site, sizeof(site));
     rs_log("poison: device %d: block %#llx of %zu bytes was written %s: byte %lld is %#04x%s",
-           (int)poison->environment->device, (unsigned long long)address_of(poison, record),
+           (int)poison->base.environment->device, (unsigned long long)address_of(poison, record),
            (size_t)record->size_bytes, what, offset, value, site);
     if (poison->aborts)
         abort();
@@ -188,20 +270,20 @@ static bool find(struct poison *poison, CUdeviceptr address, struct rs_poisoned 
 {
     const struct record *record;
 
-    rs_mutex_lock(&poison->lock);
+    rs_mutex_lock(&poison->base.lock);
     record = find_in(poison, &poison->live, address);
     if (!record)
         record = find_in(poison, &poison->kept, address);
     if (record)
-        *found = (struct rs_poisoned){(int)poison->environment->device, address, record->size_bytes,
-                                      record->site, poison->aborts};
-    rs_mutex_unlock(&poison->lock);
+        *found = (struct rs_poisoned){(int)poison->base.environment->device, address,
+                                      record->size_bytes, record->site, poison->aborts};
+    rs_mutex_unlock(&poison->base.lock);
     return record;
 }
 
 bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *found)
 {
-    if (mr->descriptor == &rs_mr_descriptor_poison && find(poison_of(mr), address, found))
+    if (mr->descriptor == &rs_mr_descriptor_poison && find(RS_MR_AS(poison, mr), address, found))
         return true;
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         if (rs_poison_find(mr->upstream[i], address, found))
@@ -209,9 +291,10 @@ bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *f
     return false;
 }
 
+/* An error is the context's, which the program's next call returns. */
 static void count_unchecked(struct poison *poison, CUresult result)
 {
-    if (result != CUDA_SUCCESS) /* an error of the context, which the program's next call returns */
+    if (result != CUDA_SUCCESS)
         atomic_fetch_add_explicit(&poison->unchecked_count, 1, memory_order_relaxed);
 }
 
@@ -225,16 +308,16 @@ static void end_use(struct poison *poison, struct record *record)
 {
     size_t guard_bytes = record->is_guarded ? poison->guard_bytes : 0;
     CUdeviceptr block = address_of(poison, record);
-    struct rs_fill_visit visit = rs_fill_visit_begin(poison->environment);
-    struct rs_fill_difference before, after;
+    struct visit visit = begin_visit(poison->base.environment);
+    struct difference before, after;
     CUresult result;
 
-    rs_fill_words(&visit, block, poison->fill_freed, record->size_bytes);
+    fill_words(&visit, block, poison->fill_freed, record->size_bytes);
     before =
         find_difference(poison, &visit, record->upstream.address, guard_pattern(), guard_bytes);
     after =
         find_difference(poison, &visit, block + record->size_bytes, guard_pattern(), guard_bytes);
-    result = rs_fill_visit_end(&visit);
+    result = end_visit(&visit);
     record->is_guarded &= result == CUDA_SUCCESS;
     count_unchecked(poison, result);
     if (before.found)
@@ -249,15 +332,15 @@ static void end_use(struct poison *poison, struct record *record)
 /* Checks a kept block that is about to be handed out or to go upstream. */
 static void check_freed(struct poison *poison, const struct record *record)
 {
-    struct rs_fill_difference difference;
-    struct rs_fill_visit visit;
+    struct difference difference;
+    struct visit visit;
 
     if (!record->is_guarded)
         return;
-    visit = rs_fill_visit_begin(poison->environment);
+    visit = begin_visit(poison->base.environment);
     difference = find_difference(poison, &visit, address_of(poison, record), poison->fill_freed,
                                  record->size_bytes);
-    count_unchecked(poison, rs_fill_visit_end(&visit));
+    count_unchecked(poison, end_visit(&visit));
     if (difference.found)
         say(poison, record, "after it was freed", (long long)difference.at, difference.value,
             &poison->freed_count);
@@ -267,13 +350,13 @@ static void check_freed(struct poison *poison, const struct record *record)
 static void fill_allocated(struct poison *poison, struct record *record)
 {
     CUdeviceptr block = address_of(poison, record);
-    struct rs_fill_visit visit = rs_fill_visit_begin(poison->environment);
+    struct visit visit = begin_visit(poison->base.environment);
     CUresult result;
 
-    rs_fill_bytes(&visit, record->upstream.address, GUARD_BYTE, poison->guard_bytes);
-    rs_fill_words(&visit, block, poison->fill_allocated, record->size_bytes);
-    rs_fill_bytes(&visit, block + record->size_bytes, GUARD_BYTE, poison->guard_bytes);
-    result = rs_fill_visit_end(&visit);
+    fill_bytes(&visit, record->upstream.address, GUARD_BYTE, poison->guard_bytes);
+    fill_words(&visit, block, poison->fill_allocated, record->size_bytes);
+    fill_bytes(&visit, block + record->size_bytes, GUARD_BYTE, poison->guard_bytes);
+    result = end_visit(&visit);
     record->is_guarded = result == CUDA_SUCCESS;
     count_unchecked(poison, result);
 }
@@ -284,16 +367,16 @@ static void fill_allocated(struct poison *poison, struct record *record)
 static struct record *unkeep_locked(struct poison *poison, struct record *record)
 {
     ring_remove(record);
-    poison->kept_bytes -= record->upstream.size_bytes;
-    poison->kept_count--;
+    rs_counter_subtract(&poison->kept_bytes, record->upstream.size_bytes);
+    rs_counter_subtract(&poison->kept_count, 1);
     return record;
 }
 
 static void keep_locked(struct poison *poison, struct record *record)
 {
     ring_add(&poison->kept, record);
-    poison->kept_bytes += record->upstream.size_bytes;
-    poison->kept_count++;
+    rs_counter_add(&poison->kept_bytes, record->upstream.size_bytes);
+    rs_counter_add(&poison->kept_count, 1);
 }
 
 /* Takes the oldest kept block, to go upstream, when more bytes or blocks are kept than these. NULL
@@ -302,13 +385,13 @@ static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size
 {
     struct record *record = NULL;
 
-    rs_mutex_lock(&poison->lock);
+    rs_mutex_lock(&poison->base.lock);
     if (poison->kept_bytes > keep_bytes || poison->kept_count > keep_count) {
         record = unkeep_locked(poison, poison->kept.after);
         poison->leaving_count++;
-        rs_account_begin_return(poison->environment->account, record->upstream.size_bytes);
+        rs_account_begin_return(poison->base.environment->account, record->upstream.size_bytes);
     }
-    rs_mutex_unlock(&poison->lock);
+    rs_mutex_unlock(&poison->base.lock);
     return record;
 }
 
@@ -321,14 +404,14 @@ static size_t give_upstream(struct poison *poison, struct record *record)
 
     check_freed(poison, record);
     result = rs_mr_deallocate(poison->base.upstream[0], &record->upstream, NULL);
-    rs_mutex_lock(&poison->lock);
+    rs_mutex_lock(&poison->base.lock);
     poison->leaving_count--;
     if (result == CUDA_SUCCESS)
         rs_record_slab_give(&poison->records, record);
     else
         keep_locked(poison, record);
-    rs_account_end_return(poison->environment->account, bytes);
-    rs_mutex_unlock(&poison->lock);
+    rs_account_end_return(poison->base.environment->account, bytes);
+    rs_mutex_unlock(&poison->base.lock);
     return result == CUDA_SUCCESS ? bytes : 0;
 }
 
@@ -355,9 +438,9 @@ static bool make_room(struct poison *poison)
 
     if (keep_only(poison, 0, 0) > 0)
         return true;
-    rs_mutex_lock(&poison->lock);
+    rs_mutex_lock(&poison->base.lock);
     leaving = poison->leaving_count;
-    rs_mutex_unlock(&poison->lock);
+    rs_mutex_unlock(&poison->base.lock);
     if (leaving > 0)
         rs_nap(NAP_NS);
     return leaving > 0;
@@ -368,40 +451,24 @@ static struct record *take_kept(struct poison *poison, size_t total_bytes)
 {
     struct record *record;
 
-    rs_mutex_lock(&poison->lock);
+    rs_mutex_lock(&poison->base.lock);
     for (record = poison->kept.after; record != &poison->kept; record = record->after)
         if (record->upstream.size_bytes == total_bytes)
             break;
     record = record == &poison->kept ? NULL : unkeep_locked(poison, record);
-    rs_mutex_unlock(&poison->lock);
-    return record;
-}
-
-static struct record *take_new_record(struct poison *poison)
-{
-    struct record *record;
-
-    rs_mutex_lock(&poison->lock);
-    record = rs_record_slab_take(&poison->records);
-    rs_mutex_unlock(&poison->lock);
+    rs_mutex_unlock(&poison->base.lock);
     return record;
 }
 
 /* Takes a record; when out of host memory, that of a kept block, which goes upstream. */
 static struct record *take_record(struct poison *poison)
 {
-    struct record *record = take_new_record(poison), *oldest;
+    struct record *record = rs_record_slab_take_alone(&poison->records, &poison->base.lock),
+                  *oldest;
 
     while (!record && (oldest = take_oldest(poison, 0, 0)) && give_upstream(poison, oldest) > 0)
-        record = take_new_record(poison);
+        record = rs_record_slab_take_alone(&poison->records, &poison->base.lock);
     return record;
-}
-
-static void give_record(struct poison *poison, struct record *record)
-{
-    rs_mutex_lock(&poison->lock);
-    rs_record_slab_give(&poison->records, record);
-    rs_mutex_unlock(&poison->lock);
 }
 
 /* ---- allocation ---- */
@@ -420,7 +487,7 @@ static CUresult take_upstream(struct poison *poison, size_t total_bytes, CUstrea
     while (result == CUDA_ERROR_OUT_OF_MEMORY && tries++ < RETRIES_MAX && make_room(poison))
         result = rs_mr_allocate_with(upstream, total_bytes, stream, effort, &record->upstream);
     if (result != CUDA_SUCCESS)
-        give_record(poison, record);
+        rs_record_slab_give_alone(&poison->records, &poison->base.lock, record);
     else
         *out = record;
     return result;
@@ -434,7 +501,7 @@ static bool add_guards(const struct poison *poison, size_t size_bytes, size_t *t
 static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                 enum rs_effort effort, struct rs_allocation *out)
 {
-    struct poison *poison = poison_of(mr);
+    struct poison *poison = RS_MR_AS(poison, mr);
     struct record *record;
     size_t total_bytes;
     CUresult result;
@@ -452,9 +519,9 @@ static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream st
     record->size_bytes = size_bytes;
     record->site = rs_call_site_here();
     fill_allocated(poison, record);
-    rs_mutex_lock(&poison->lock);
+    rs_mutex_lock(&poison->base.lock);
     ring_add(&poison->live, record);
-    rs_mutex_unlock(&poison->lock);
+    rs_mutex_unlock(&poison->base.lock);
     *out = (struct rs_allocation){address_of(poison, record), size_bytes, record, NULL};
     return CUDA_SUCCESS;
 }
@@ -462,15 +529,15 @@ static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream st
 static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                   CUstream stream)
 {
-    struct poison *poison = poison_of(mr);
+    struct poison *poison = RS_MR_AS(poison, mr);
     struct record *record = allocation->token;
 
     (void)stream;
     end_use(poison, record);
-    rs_mutex_lock(&poison->lock);
+    rs_mutex_lock(&poison->base.lock);
     ring_remove(record);
     keep_locked(poison, record);
-    rs_mutex_unlock(&poison->lock);
+    rs_mutex_unlock(&poison->base.lock);
     /* A block that upstream refuses stays kept. */
     (void)keep_only(poison, poison->keep_bytes, KEPT_MAX);
     return CUDA_SUCCESS;
@@ -480,51 +547,30 @@ static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *
 
 static size_t poison_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    size_t returned_bytes = keep_only(poison_of(mr), trim->keep_bytes, KEPT_MAX);
+    size_t returned_bytes = keep_only(RS_MR_AS(poison, mr), trim->keep_bytes, KEPT_MAX);
 
     return returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
 static size_t poison_idle_bytes(struct rs_mr *mr)
 {
-    struct poison *poison = poison_of(mr);
-    size_t kept_bytes;
-
-    rs_mutex_lock(&poison->lock);
-    kept_bytes = poison->kept_bytes;
-    rs_mutex_unlock(&poison->lock);
-    return kept_bytes;
+    return rs_counter_get(&RS_MR_AS(poison, mr)->kept_bytes);
 }
 
 static size_t poison_free_blocks(struct rs_mr *mr)
 {
-    struct poison *poison = poison_of(mr);
-    size_t blocks;
-
-    rs_mutex_lock(&poison->lock);
-    blocks = poison->kept_count;
-    rs_mutex_unlock(&poison->lock);
-    return blocks;
+    return rs_counter_get(&RS_MR_AS(poison, mr)->kept_count);
 }
 
-static void poison_report(struct rs_mr *mr, struct rs_report *report)
-{
-    struct poison *poison = poison_of(mr);
-    const char *name = mr->descriptor->name;
-
-    if (!rs_mutex_lock_bounded(&poison->lock, name))
-        return;
-#define ADD(counter, kind, unit, value)                                                            \
-    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
-    ADD("written_before", TOTAL, COUNT, poison->before_count);
-    ADD("written_past_end", TOTAL, COUNT, poison->after_count);
-    ADD("written_after_free", TOTAL, COUNT, poison->freed_count);
-    ADD("unchecked", TOTAL, COUNT, poison->unchecked_count);
-    ADD("kept", LIVE, BYTES, poison->kept_bytes);
-    ADD("kept_blocks", LIVE, COUNT, poison->kept_count);
-    rs_mutex_unlock(&poison->lock);
-#undef ADD
-}
+static const struct rs_counter_row poison_counters[] = {
+    RS_COUNTER_ROW("written_before", TOTAL, COUNT, struct poison, before_count),
+    RS_COUNTER_ROW("written_past_end", TOTAL, COUNT, struct poison, after_count),
+    RS_COUNTER_ROW("written_after_free", TOTAL, COUNT, struct poison, freed_count),
+    RS_COUNTER_ROW("unchecked", TOTAL, COUNT, struct poison, unchecked_count),
+    RS_COUNTER_ROW("kept", LIVE, BYTES, struct poison, kept_bytes),
+    RS_COUNTER_ROW("kept_blocks", LIVE, COUNT, struct poison, kept_count),
+    RS_COUNTER_END,
+};
 
 static bool check_ring(const struct record *ring, size_t *bytes, size_t *count)
 {
@@ -539,18 +585,13 @@ static bool check_ring(const struct record *ring, size_t *bytes, size_t *count)
     return good;
 }
 
-static bool poison_check(struct rs_mr *mr)
+static bool poison_is_sound(struct rs_mr *mr)
 {
-    struct poison *poison = poison_of(mr);
+    const struct poison *poison = RS_MR_AS(poison, mr);
     size_t bytes, count;
-    bool good;
 
-    rs_mutex_lock(&poison->lock);
-    good = check_ring(&poison->live, &bytes, &count);
-    good = check_ring(&poison->kept, &bytes, &count) && good && bytes == poison->kept_bytes &&
-           count == poison->kept_count;
-    rs_mutex_unlock(&poison->lock);
-    return good;
+    return check_ring(&poison->live, &bytes, &count) && check_ring(&poison->kept, &bytes, &count) &&
+           bytes == poison->kept_bytes && count == poison->kept_count;
 }
 
 /* Checks live blocks a last time, and gives all blocks back upstream. */
@@ -567,9 +608,9 @@ static void give_all_back(struct poison *poison)
     (void)keep_only(poison, 0, 0);
 }
 
-static void poison_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void poison_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct poison *poison = poison_of(mr);
+    struct poison *poison = RS_MR_AS(poison, mr);
 
     if (!memory_is_gone)
         give_all_back(poison);
@@ -577,20 +618,18 @@ static void poison_destroy(struct rs_mr *mr, bool memory_is_gone)
         (void)rs_driver.cuMemFreeHost(poison->buffer);
     rs_record_slab_destroy(&poison->records);
     rs_mutex_destroy(&poison->copy_lock);
-    rs_mutex_destroy(&poison->lock);
     atomic_fetch_sub(&rs_poison_count, 1);
-    rs_published_free(poison);
 }
 
 static const struct rs_mr_ops poison_ops = {
     .allocate = poison_allocate,
     .deallocate = poison_deallocate,
-    .destroy = poison_destroy,
+    .end = poison_end,
     .trim = poison_trim,
     .idle_bytes = poison_idle_bytes,
     .free_blocks = poison_free_blocks,
-    .report = poison_report,
-    .check = poison_check,
+    .counters = poison_counters,
+    .is_sound = poison_is_sound,
 };
 
 static bool has_functions(void)
@@ -600,31 +639,21 @@ static bool has_functions(void)
            rs_driver.cuStreamSynchronize;
 }
 
-static int poison_create(const struct rs_environment *environment, const void *config,
-                         struct rs_mr *const *upstream, struct rs_mr **out)
+static int poison_init(struct rs_mr *mr, const void *config)
 {
     const struct poison_config *settings = config;
-    struct poison *poison;
+    struct poison *poison = RS_MR_AS(poison, mr);
 
-    if (!has_functions())
-        return -ENOTSUP;
-    poison = RS_PUBLISHED_NEW(struct poison);
-    if (!poison)
-        return -ENOMEM;
-    rs_mr_init(&poison->base, &poison_ops, &rs_mr_descriptor_poison, upstream);
-    poison->environment = environment;
     poison->guard_bytes = settings->guard;
     poison->keep_bytes = settings->keep;
     poison->fill_allocated = (unsigned)settings->fill_allocated;
     poison->fill_freed = (unsigned)settings->fill_freed;
     poison->aborts = settings->on_error == ON_ERROR_ABORT;
     rs_mutex_init(&poison->copy_lock, RS_RANK_RESOURCE);
-    rs_mutex_init(&poison->lock, RS_RANK_RESOURCE);
     poison->live.before = poison->live.after = &poison->live;
     poison->kept.before = poison->kept.after = &poison->kept;
     atomic_fetch_add(&rs_poison_count, 1);
-    *out = &poison->base;
-    return 0;
+    return has_functions() ? 0 : -ENOTSUP;
 }
 
 /* The patterns are quiet NaNs as half, bfloat16, float and double. */
@@ -652,5 +681,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_poison = {
     .keeps_blocks = true,
     .config_bytes = sizeof(struct poison_config),
     .options = poison_options,
-    .create = poison_create,
+    .bytes = sizeof(struct poison),
+    .ops = &poison_ops,
+    .init = poison_init,
 };

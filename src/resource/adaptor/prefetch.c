@@ -16,11 +16,6 @@
 #include "driver/placement.h"
 #include "resource/report.h"
 #include "resource/resource.h"
-#include "shared/published.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 enum preferred { PREFERRED_NONE, PREFERRED_DEVICE, PREFERRED_HOST };
 
@@ -33,18 +28,12 @@ struct prefetch_config {
 
 struct prefetch {
     struct rs_mr base;
-    const struct rs_environment *environment;
     enum preferred preferred;
     bool accessed_by;
     _Atomic bool
         is_idle; /* no memory here can be prefetched: the leaves say so, or the driver did */
     _Atomic uint64_t prefetches, prefetched_bytes, refusals;
 };
-
-static struct prefetch *prefetch_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct prefetch, base);
-}
 
 /* True when some leaf's memory may migrate.  For host memory the driver decides: pageable memory
  * (system) may, page-locked memory (pinned) does not. */
@@ -61,14 +50,14 @@ static bool may_migrate(const struct rs_mr *mr)
 static void advise(const struct prefetch *prefetch, const struct rs_allocation *allocation,
                    CUmem_advise advice, int where)
 {
-    (void)rs_placement_advise(prefetch->environment->context, allocation->address,
+    (void)rs_placement_advise(prefetch->base.environment->context, allocation->address,
                               allocation->size_bytes, advice, where);
 }
 
 static int preferred_place(const struct prefetch *prefetch)
 {
     return prefetch->preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST
-                                                 : (int)prefetch->environment->device;
+                                                 : (int)prefetch->base.environment->device;
 }
 
 static void give_advice(const struct prefetch *prefetch, const struct rs_allocation *allocation)
@@ -78,7 +67,7 @@ static void give_advice(const struct prefetch *prefetch, const struct rs_allocat
                preferred_place(prefetch));
     if (prefetch->accessed_by)
         advise(prefetch, allocation, CU_MEM_ADVISE_SET_ACCESSED_BY,
-               (int)prefetch->environment->device);
+               (int)prefetch->base.environment->device);
 }
 
 static void take_advice_back(const struct prefetch *prefetch,
@@ -89,19 +78,19 @@ static void take_advice_back(const struct prefetch *prefetch,
                preferred_place(prefetch));
     if (prefetch->accessed_by)
         advise(prefetch, allocation, CU_MEM_ADVISE_UNSET_ACCESSED_BY,
-               (int)prefetch->environment->device);
+               (int)prefetch->base.environment->device);
 }
 
 static void start(struct prefetch *prefetch, const struct rs_allocation *allocation)
 {
     CUstream stream =
-        rs_own_stream(prefetch->environment->own_stream, prefetch->environment->context);
+        rs_own_stream(prefetch->base.environment->own_stream, prefetch->base.environment->context);
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
     if (stream)
-        result = rs_placement_prefetch(prefetch->environment->context, allocation->address,
-                                       allocation->size_bytes, (int)prefetch->environment->device,
-                                       stream);
+        result = rs_placement_prefetch(prefetch->base.environment->context, allocation->address,
+                                       allocation->size_bytes,
+                                       (int)prefetch->base.environment->device, stream);
     if (result == CUDA_SUCCESS) {
         atomic_fetch_add_explicit(&prefetch->prefetches, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&prefetch->prefetched_bytes, allocation->size_bytes,
@@ -116,7 +105,7 @@ static void start(struct prefetch *prefetch, const struct rs_allocation *allocat
 static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
-    struct prefetch *prefetch = prefetch_of(mr);
+    struct prefetch *prefetch = RS_MR_AS(prefetch, mr);
     CUresult result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
 
     if (result != CUDA_SUCCESS || atomic_load_explicit(&prefetch->is_idle, memory_order_relaxed))
@@ -130,7 +119,7 @@ static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
-    struct prefetch *prefetch = prefetch_of(mr);
+    struct prefetch *prefetch = RS_MR_AS(prefetch, mr);
     bool advised = !atomic_load_explicit(&prefetch->is_idle, memory_order_relaxed);
     CUresult result;
 
@@ -142,46 +131,27 @@ static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation
     return result;
 }
 
-static void prefetch_report(struct rs_mr *mr, struct rs_report *report)
-{
-    struct prefetch *prefetch = prefetch_of(mr);
-
-#define ADD(counter, unit, field)                                                                  \
-    rs_report_add_field(report, mr->descriptor->name, counter, RS_COUNTER_TOTAL, RS_UNIT_##unit,   \
-                        prefetch->field)
-    ADD("prefetches", COUNT, prefetches);
-    ADD("prefetched", BYTES, prefetched_bytes);
-    ADD("internal_refusals", COUNT, refusals);
-#undef ADD
-}
-
-static void prefetch_destroy(struct rs_mr *mr, bool memory_is_gone)
-{
-    (void)memory_is_gone; /* the stream belongs to the context, and driver frees wait for it */
-    rs_published_free(prefetch_of(mr));
-}
+static const struct rs_counter_row prefetch_counters[] = {
+    RS_COUNTER_ROW("prefetches", TOTAL, COUNT, struct prefetch, prefetches),
+    RS_COUNTER_ROW("prefetched", TOTAL, BYTES, struct prefetch, prefetched_bytes),
+    RS_COUNTER_ROW("internal_refusals", TOTAL, COUNT, struct prefetch, refusals),
+    RS_COUNTER_END,
+};
 
 static const struct rs_mr_ops prefetch_ops = {
     .allocate = prefetch_allocate,
     .deallocate = prefetch_deallocate,
-    .destroy = prefetch_destroy,
-    .report = prefetch_report,
+    .counters = prefetch_counters,
 };
 
-static int prefetch_create(const struct rs_environment *environment, const void *config,
-                           struct rs_mr *const *upstream, struct rs_mr **out)
+static int prefetch_init(struct rs_mr *mr, const void *config)
 {
     const struct prefetch_config *settings = config;
-    struct prefetch *prefetch = RS_PUBLISHED_NEW(struct prefetch);
+    struct prefetch *prefetch = RS_MR_AS(prefetch, mr);
 
-    if (!prefetch)
-        return -ENOMEM;
-    rs_mr_init(&prefetch->base, &prefetch_ops, &rs_mr_descriptor_prefetch, upstream);
-    prefetch->environment = environment;
     prefetch->preferred = (enum preferred)settings->preferred_location;
     prefetch->accessed_by = settings->accessed_by;
-    atomic_store(&prefetch->is_idle, !may_migrate(upstream[0]));
-    *out = &prefetch->base;
+    atomic_store(&prefetch->is_idle, !may_migrate(mr));
     return 0;
 }
 
@@ -201,5 +171,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_prefetch = {
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct prefetch_config),
     .options = prefetch_options,
-    .create = prefetch_create,
+    .bytes = sizeof(struct prefetch),
+    .ops = &prefetch_ops,
+    .init = prefetch_init,
 };

@@ -3,9 +3,7 @@
  * statistics_resource_adaptor. */
 #include "resource/adaptor/statistics.h"
 
-#include "base/lock.h"
 #include "resource/report.h"
-#include "shared/published.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,16 +15,10 @@ struct level {
 
 struct statistics {
     struct rs_mr base;
-    struct rs_mutex lock; /* protects the fields below */
     struct level first, *top;
     struct rs_statistics_level whole; /* all levels folded into one, as if each had been popped */
     uint64_t failures;
 };
-
-static struct statistics *statistics_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct statistics, base);
-}
 
 static void count_up(struct rs_statistics_counter *counter, int64_t amount)
 {
@@ -67,28 +59,28 @@ static void fold_level(struct rs_statistics_level *below, const struct rs_statis
 static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                     enum rs_effort effort, struct rs_allocation *out)
 {
-    struct statistics *statistics = statistics_of(mr);
+    struct statistics *statistics = RS_MR_AS(statistics, mr);
     CUresult result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
 
     if (result == CUDA_ERROR_NOT_READY)
         return result;
-    rs_mutex_lock(&statistics->lock);
+    rs_mutex_lock(&statistics->base.lock);
     if (result == CUDA_SUCCESS) {
         count_allocation(&statistics->top->counters, size_bytes);
         count_allocation(&statistics->whole, size_bytes);
     } else {
         statistics->failures++;
     }
-    rs_mutex_unlock(&statistics->lock);
+    rs_mutex_unlock(&statistics->base.lock);
     return result;
 }
 
 static void add_live(struct statistics *statistics, int64_t bytes, int64_t allocations)
 {
-    rs_mutex_lock(&statistics->lock);
+    rs_mutex_lock(&statistics->base.lock);
     add_to_level(&statistics->top->counters, bytes, allocations);
     add_to_level(&statistics->whole, bytes, allocations);
-    rs_mutex_unlock(&statistics->lock);
+    rs_mutex_unlock(&statistics->base.lock);
 }
 
 /* Counts before upstream frees: afterwards another thread may have the same memory, which would be
@@ -96,7 +88,7 @@ static void add_live(struct statistics *statistics, int64_t bytes, int64_t alloc
 static CUresult statistics_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                       CUstream stream)
 {
-    struct statistics *statistics = statistics_of(mr);
+    struct statistics *statistics = RS_MR_AS(statistics, mr);
     int64_t bytes = (int64_t)allocation->size_bytes;
     CUresult result;
 
@@ -109,70 +101,63 @@ static CUresult statistics_deallocate(struct rs_mr *mr, const struct rs_allocati
 
 void rs_statistics_get(struct rs_mr *mr, struct rs_statistics_level *level)
 {
-    struct statistics *statistics = statistics_of(mr);
+    struct statistics *statistics = RS_MR_AS(statistics, mr);
 
-    rs_mutex_lock(&statistics->lock);
+    rs_mutex_lock(&statistics->base.lock);
     *level = statistics->top->counters;
-    rs_mutex_unlock(&statistics->lock);
+    rs_mutex_unlock(&statistics->base.lock);
 }
 
 int rs_statistics_push(struct rs_mr *mr, struct rs_statistics_level *level)
 {
-    struct statistics *statistics = statistics_of(mr);
+    struct statistics *statistics = RS_MR_AS(statistics, mr);
     struct level *pushed = calloc(1, sizeof(*pushed));
 
     if (!pushed)
         return -ENOMEM;
-    rs_mutex_lock(&statistics->lock);
+    rs_mutex_lock(&statistics->base.lock);
     *level = statistics->top->counters;
     pushed->below = statistics->top;
     statistics->top = pushed;
-    rs_mutex_unlock(&statistics->lock);
+    rs_mutex_unlock(&statistics->base.lock);
     return 0;
 }
 
 int rs_statistics_pop(struct rs_mr *mr, struct rs_statistics_level *level)
 {
-    struct statistics *statistics = statistics_of(mr);
+    struct statistics *statistics = RS_MR_AS(statistics, mr);
     struct level *popped;
 
-    rs_mutex_lock(&statistics->lock);
+    rs_mutex_lock(&statistics->base.lock);
     popped = statistics->top;
     if (popped->below) {
         *level = popped->counters;
         fold_level(&popped->below->counters, &popped->counters);
         statistics->top = popped->below;
     }
-    rs_mutex_unlock(&statistics->lock);
+    rs_mutex_unlock(&statistics->base.lock);
     if (!popped->below)
         return -ERANGE;
     free(popped);
     return 0;
 }
 
-static void statistics_report(struct rs_mr *mr, struct rs_report *report)
-{
-    struct statistics *statistics = statistics_of(mr);
-    const char *name = mr->descriptor->name;
+#define ROW(counter, kind, unit, field)                                                            \
+    RS_COUNTER_ROW(counter, kind, unit, struct statistics, field)
+static const struct rs_counter_row statistics_counters[] = {
+    ROW("live", LIVE, BYTES, whole.bytes.live),
+    ROW("peak", PEAK, BYTES, whole.bytes.peak),
+    ROW("total", TOTAL, BYTES, whole.bytes.total),
+    ROW("live_allocations", LIVE, COUNT, whole.allocations.live),
+    ROW("peak_allocations", PEAK, COUNT, whole.allocations.peak),
+    ROW("allocations", TOTAL, COUNT, whole.allocations.total),
+    ROW("failures", TOTAL, COUNT, failures),
+    RS_COUNTER_END,
+};
 
-    if (!rs_mutex_lock_bounded(&statistics->lock, name))
-        return;
-#define ADD(counter, kind, unit, field)                                                            \
-    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, statistics->field)
-    ADD("live", LIVE, BYTES, whole.bytes.live);
-    ADD("peak", PEAK, BYTES, whole.bytes.peak);
-    ADD("total", TOTAL, BYTES, whole.bytes.total);
-    ADD("live_allocations", LIVE, COUNT, whole.allocations.live);
-    ADD("peak_allocations", PEAK, COUNT, whole.allocations.peak);
-    ADD("allocations", TOTAL, COUNT, whole.allocations.total);
-    ADD("failures", TOTAL, COUNT, failures);
-    rs_mutex_unlock(&statistics->lock);
-#undef ADD
-}
-
-static void statistics_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void statistics_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct statistics *statistics = statistics_of(mr);
+    struct statistics *statistics = RS_MR_AS(statistics, mr);
 
     (void)memory_is_gone;
     while (statistics->top->below) {
@@ -180,30 +165,19 @@ static void statistics_destroy(struct rs_mr *mr, bool memory_is_gone)
         statistics->top = level->below;
         free(level);
     }
-    rs_mutex_destroy(&statistics->lock);
-    rs_published_free(statistics);
 }
 
 static const struct rs_mr_ops statistics_ops = {
     .allocate = statistics_allocate,
     .deallocate = statistics_deallocate,
-    .destroy = statistics_destroy,
-    .report = statistics_report,
+    .end = statistics_end,
+    .counters = statistics_counters,
 };
 
-static int statistics_create(const struct rs_environment *environment, const void *config,
-                             struct rs_mr *const *upstream, struct rs_mr **out)
+static int statistics_init(struct rs_mr *mr, const void *config)
 {
-    struct statistics *statistics = RS_PUBLISHED_NEW(struct statistics);
-
-    (void)environment;
     (void)config;
-    if (!statistics)
-        return -ENOMEM;
-    rs_mr_init(&statistics->base, &statistics_ops, &rs_mr_descriptor_statistics, upstream);
-    rs_mutex_init(&statistics->lock, RS_RANK_RESOURCE);
-    statistics->top = &statistics->first;
-    *out = &statistics->base;
+    RS_MR_AS(statistics, mr)->top = &RS_MR_AS(statistics, mr)->first;
     return 0;
 }
 
@@ -216,5 +190,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_statistics = {
     .frees = RS_FREE_AS_UPSTREAM,
     .passes_allocations = true,
     .options = statistics_options,
-    .create = statistics_create,
+    .bytes = sizeof(struct statistics),
+    .ops = &statistics_ops,
+    .init = statistics_init,
 };

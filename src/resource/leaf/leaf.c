@@ -2,24 +2,15 @@
 /* Leaves over a pair of driver calls. */
 #include "resource/leaf/leaf.h"
 
+#include "base/counter.h"
 #include "base/request.h"
 #include "base/undisturbed.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/idle.h"
 #include "driver/own_stream.h"
-#include "ledger/account.h"
 #include "resource/report.h"
 #include "resource/segment.h"
-#include "shared/published.h"
-
-#include <errno.h>
-#include <stdlib.h>
-
-static struct rs_leaf *leaf_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct rs_leaf, base);
-}
 
 /* ---- the way back ---- */
 
@@ -32,7 +23,7 @@ enum {
 static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = leaf->give(address);
+    CUresult result = leaf->calls->give(address);
 
     rs_capture_restore(mode);
     return result;
@@ -40,24 +31,24 @@ static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
 
 static CUstream own_stream(const struct rs_leaf *leaf)
 {
-    return leaf->environment->own_stream
-               ? rs_own_stream(leaf->environment->own_stream, leaf->environment->context)
+    return leaf->base.environment->own_stream
+               ? rs_own_stream(leaf->base.environment->own_stream, leaf->base.environment->context)
                : NULL;
 }
 
 static bool has_order(const struct rs_leaf *leaf)
 {
-    return leaf->give_in_order && rs_driver.cuMemFreeAsync && leaf->environment->own_stream;
+    return leaf->calls->has_order && rs_driver.cuMemFreeAsync && leaf->base.environment->own_stream;
 }
 
 static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_driver_context_enter(leaf->environment->context, &result);
+    bool entered = rs_driver_context_enter(leaf->base.environment->context, &result);
 
     if (result == CUDA_SUCCESS)
-        result = leaf->give_in_order(address, stream);
+        result = rs_driver.cuMemFreeAsync(address, stream);
     rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return result;
@@ -68,22 +59,24 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
  * a request. */
 static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream, bool *settled)
 {
-    bool in_request = rs_request_is_under_way(), ready = leaf->environment->frees_are_ready;
+    bool in_request = rs_request_is_under_way(), ready = leaf->base.environment->frees_are_ready;
     bool in_order = has_order(leaf) && (ready || in_request);
 
     /* Under a limit, the bytes must be free for the next request, and no thread here may wait for
      * the program's stream later. */
     *settled = !in_order;
-    if (stream && !in_order && has_order(leaf) && !rs_account_has_limit(leaf->environment->account))
+    if (stream && !in_order && has_order(leaf) &&
+        !rs_account_has_limit(leaf->base.environment->account))
         return give_in_order(leaf, address, stream);
-    if (in_request && !(ready && in_order) && !rs_request_sees_idle(leaf->environment->context))
+    if (in_request && !(ready && in_order) &&
+        !rs_request_sees_idle(leaf->base.environment->context))
         return CUDA_ERROR_NOT_READY;
     return in_order ? give_in_order(leaf, address, own_stream(leaf)) : give(leaf, address);
 }
 
 static void count_given(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes)
 {
-    rs_account_give(leaf->environment->account, size_bytes, charge_bytes, leaf->memory);
+    rs_account_give(leaf->base.environment->account, size_bytes, charge_bytes, leaf->memory);
     atomic_fetch_sub_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
 }
 
@@ -112,7 +105,7 @@ static size_t unsettled_bytes(struct rs_leaf *leaf)
  * bytes settled. */
 static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
 {
-    struct rs_account *account = leaf->environment->account;
+    struct rs_account *account = leaf->base.environment->account;
     size_t bytes, charge_bytes;
     uint64_t count;
     bool settled;
@@ -148,7 +141,7 @@ static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
  */
 static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
-    struct rs_account *account = leaf->environment->account;
+    struct rs_account *account = leaf->base.environment->account;
     enum rs_memory memory = leaf->memory;
     CUstreamCaptureMode mode;
     size_t charged_bytes;
@@ -157,19 +150,19 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     if (!rs_account_take(account, size_bytes, rs_footprint_most(size_bytes), memory))
         return CUDA_ERROR_OUT_OF_MEMORY;
     mode = rs_capture_relax();
-    result = rs_effort_result_of_driver(leaf->take(leaf->environment, size_bytes, address));
+    result = rs_effort_result_of_driver(leaf->calls->take(leaf, size_bytes, address));
     rs_capture_restore(mode);
     if (result == CUDA_SUCCESS && *address % RS_BLOCK_ALIGNMENT != 0) {
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_NOT_SUPPORTED; /* no driver is known that does so */
     }
-    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->environment, *address, size_bytes)) {
+    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->base.environment, *address, size_bytes)) {
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS &&
         !rs_footprint_settle(account, *address, size_bytes, memory, &charged_bytes)) {
-        rs_segment_remove(leaf->environment, *address);
+        rs_segment_remove(leaf->base.environment, *address);
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -180,7 +173,7 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
 
 static bool may_reclaim(const struct rs_leaf *leaf, enum rs_effort effort)
 {
-    return !rs_effort_is_ahead(effort) && leaf->environment->reclaim;
+    return !rs_effort_is_ahead(effort) && leaf->base.environment->reclaim;
 }
 
 /* Takes memory.  Before a request is out of memory, the device's other stacks and contexts give
@@ -190,7 +183,7 @@ static bool may_reclaim(const struct rs_leaf *leaf, enum rs_effort effort)
 static CUresult take(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                      CUdeviceptr *address)
 {
-    const struct rs_environment *environment = leaf->environment;
+    const struct rs_environment *environment = leaf->base.environment;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = leaf->memory};
     CUresult result;
 
@@ -209,14 +202,10 @@ static CUresult take(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort eff
 
 static void count_taken(struct rs_leaf *leaf, size_t size_bytes)
 {
-    size_t held =
+    size_t held_bytes =
         size_bytes + atomic_fetch_add_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
-    size_t peak = atomic_load_explicit(&leaf->peak_held_bytes, memory_order_relaxed);
 
-    while (held > peak &&
-           !atomic_compare_exchange_weak_explicit(&leaf->peak_held_bytes, &peak, held,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
+    rs_counter_raise(&leaf->peak_held_bytes, held_bytes);
     atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
 }
 
@@ -224,7 +213,7 @@ static void count_taken(struct rs_leaf *leaf, size_t size_bytes)
 static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {
-    struct rs_leaf *leaf = leaf_of(mr);
+    struct rs_leaf *leaf = RS_MR_AS(rs_leaf, mr);
     CUdeviceptr address = 0;
     CUresult result;
 
@@ -253,16 +242,16 @@ static CUresult deallocate(struct rs_leaf *leaf, const struct rs_allocation *all
 
     /* Removed before the free: from then on the driver may give the address to another thread,
      * whose entry must not be removed. */
-    rs_segment_remove(leaf->environment, allocation->address);
+    rs_segment_remove(leaf->base.environment, allocation->address);
     result = give_back(leaf, allocation->address, stream, &settled);
     if (result != CUDA_SUCCESS) {
         /* The allocation is still the driver's (after a sticky error, say).  The insert has room,
          * as the entry was there before. */
-        (void)rs_segment_add(leaf->environment, allocation->address, size_bytes);
+        (void)rs_segment_add(leaf->base.environment, allocation->address, size_bytes);
         return result;
     }
-    charge_bytes = rs_footprint_leave(leaf->environment->account, allocation->address, size_bytes,
-                                      leaf->memory);
+    charge_bytes = rs_footprint_leave(leaf->base.environment->account, allocation->address,
+                                      size_bytes, leaf->memory);
     atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
     if (settled)
         count_given(leaf, size_bytes, charge_bytes);
@@ -279,82 +268,151 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
 
     /* While in the driver, as the caller has the memory in hand. */
     rs_uncancelled_begin(&uncancelled);
-    result = deallocate(leaf_of(mr), allocation, stream);
+    result = deallocate(RS_MR_AS(rs_leaf, mr), allocation, stream);
     rs_uncancelled_end(&uncancelled);
     return result;
 }
 
-static void leaf_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void leaf_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct rs_leaf *leaf = leaf_of(mr);
+    struct rs_leaf *leaf = RS_MR_AS(rs_leaf, mr);
 
     /* When the context is gone, the account lost its bytes too (rs_account_lose). */
     if (!memory_is_gone && unsettled_bytes(leaf) > 0) {
         (void)rs_own_stream_wait(own_stream(leaf));
         (void)settle(leaf, UINT64_MAX);
     }
-    rs_published_free(leaf);
 }
 
 static bool leaf_deallocates_in_order(struct rs_mr *mr)
 {
-    return has_order(leaf_of(mr));
+    return has_order(RS_MR_AS(rs_leaf, mr));
 }
 
 /* Returns 0 bytes, as each free was counted by its caller. */
 static size_t leaf_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     (void)trim;
-    (void)settle(leaf_of(mr), rs_request_is_under_way() ? SETTLE_SHORT_NS : UINT64_MAX);
+    (void)settle(RS_MR_AS(rs_leaf, mr), rs_request_is_under_way() ? SETTLE_SHORT_NS : UINT64_MAX);
     return 0;
 }
 
 static size_t leaf_idle_bytes(struct rs_mr *mr)
 {
-    return unsettled_bytes(leaf_of(mr));
+    return unsettled_bytes(RS_MR_AS(rs_leaf, mr));
 }
 
-static void leaf_report(struct rs_mr *mr, struct rs_report *report)
-{
-    struct rs_leaf *leaf = leaf_of(mr);
-    const char *name = mr->descriptor->name;
+static const struct rs_counter_row leaf_counters[] = {
+    RS_COUNTER_ROW("held", LIVE, BYTES, struct rs_leaf, held_bytes),
+    RS_COUNTER_ROW("held_peak", PEAK, BYTES, struct rs_leaf, peak_held_bytes),
+    RS_COUNTER_ROW("driver_allocations", TOTAL, COUNT, struct rs_leaf, allocations),
+    RS_COUNTER_ROW("driver_frees", TOTAL, COUNT, struct rs_leaf, deallocations),
+    RS_COUNTER_ROW("internal_refusals", TOTAL, COUNT, struct rs_leaf, failures),
+    RS_COUNTER_END,
+};
 
-    rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->held_bytes);
-    rs_report_add_field(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
-                        leaf->peak_held_bytes);
-    rs_report_add_field(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                        leaf->allocations);
-    rs_report_add_field(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                        leaf->deallocations);
-    rs_report_add_field(report, name, "internal_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                        leaf->failures);
-}
-
-static const struct rs_mr_ops leaf_ops = {
+const struct rs_mr_ops rs_leaf_ops = {
     .allocate = leaf_allocate,
     .deallocate = leaf_deallocate,
-    .destroy = leaf_destroy,
+    .end = leaf_end,
     .deallocates_in_order = leaf_deallocates_in_order,
     .trim = leaf_trim,
     .idle_bytes = leaf_idle_bytes,
-    .report = leaf_report,
+    .counters = leaf_counters,
 };
 
-int rs_leaf_create(const struct rs_mr_descriptor *descriptor,
-                   const struct rs_environment *environment,
-                   CUresult (*take_memory)(const struct rs_environment *, size_t, CUdeviceptr *),
-                   CUresult (*give_memory)(CUdeviceptr), struct rs_mr **out)
+int rs_leaf_init(struct rs_mr *mr, const struct rs_leaf_calls *calls, enum rs_memory memory)
 {
-    struct rs_leaf *leaf = RS_PUBLISHED_NEW(struct rs_leaf);
+    struct rs_leaf *leaf = RS_MR_AS(rs_leaf, mr);
 
-    if (!leaf)
-        return -ENOMEM;
-    rs_mr_init(&leaf->base, &leaf_ops, descriptor, NULL);
-    leaf->environment = environment;
-    leaf->memory = descriptor->memory;
-    leaf->take = take_memory;
-    leaf->give = give_memory;
+    leaf->calls = calls;
+    leaf->memory = memory;
+    mr->memories = 1u << memory;
     rs_spinlock_init(&leaf->lock, RS_RANK_RESOURCE);
-    *out = &leaf->base;
     return 0;
 }
+
+/* ---- cuda: the driver's own allocations, one call each.  RMM's cuda_memory_resource. ---- */
+
+static CUresult cuda_take(const struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+{
+    (void)leaf;
+    return rs_driver.cuMemAlloc_v2(address, size_bytes);
+}
+
+static CUresult cuda_give(CUdeviceptr address)
+{
+    return rs_driver.cuMemFree_v2(address);
+}
+
+/* cuMemFreeAsync also takes memory of cuMemAlloc. */
+static const struct rs_leaf_calls cuda_calls = {cuda_take, cuda_give, .has_order = true};
+
+static int cuda_init(struct rs_mr *mr, const void *config)
+{
+    (void)config;
+    return rs_leaf_init(mr, &cuda_calls, RS_MEMORY_DEVICE);
+}
+
+static const struct rs_option cuda_options[] = {RS_OPTION_END};
+
+const struct rs_mr_descriptor rs_mr_descriptor_cuda = {
+    .name = "cuda",
+    .summary = "device memory, one driver allocation per request (cudaMalloc)",
+    .memory = RS_MEMORY_DEVICE,
+    .frees = RS_FREE_WAITS,
+    .dies_with_context = true,
+    .options = cuda_options,
+    .bytes = sizeof(struct rs_leaf),
+    .ops = &rs_leaf_ops,
+    .init = cuda_init,
+};
+
+/* ---- managed: memory that migrates between host and device.  RMM's managed_memory_resource. ----
+ */
+
+struct managed_config {
+    bool charged;
+};
+
+static CUresult managed_take(const struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+{
+    (void)leaf;
+    return rs_driver.cuMemAllocManaged(address, size_bytes, CU_MEM_ATTACH_GLOBAL);
+}
+
+static const struct rs_leaf_calls managed_calls = {managed_take, cuda_give, .has_order = false};
+
+static enum rs_memory managed_counted_as(const void *config)
+{
+    const struct managed_config *settings = config;
+
+    return settings->charged ? RS_MEMORY_MANAGED : RS_MEMORY_HOST;
+}
+
+static int managed_init(struct rs_mr *mr, const void *config)
+{
+    return rs_leaf_init(mr, &managed_calls, managed_counted_as(config));
+}
+
+static const struct rs_option managed_options[] = {
+    RS_OPTION_BOOLEAN_ROW(struct managed_config, charged, "1",
+                          "1: counts as device memory against a limit; 0: as host memory, for a "
+                          "program's spill from a full device"),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_managed = {
+    .name = "managed",
+    .summary = "memory that migrates between host and device (cudaMallocManaged)",
+    .memory = RS_MEMORY_MANAGED,
+    .overcommits = true,
+    .counted_as = managed_counted_as,
+    .frees = RS_FREE_WAITS,
+    .dies_with_context = true,
+    .config_bytes = sizeof(struct managed_config),
+    .options = managed_options,
+    .bytes = sizeof(struct rs_leaf),
+    .ops = &rs_leaf_ops,
+    .init = managed_init,
+};

@@ -9,19 +9,22 @@
  * inside a request it goes back only when its context is idle (base/request.h). */
 #pragma once
 
-#include "base/lock.h"
 #include "resource/resource.h"
+
+struct rs_leaf;
+
+/* The pair of driver calls of a kind of leaf. */
+struct rs_leaf_calls {
+    CUresult (*take)(const struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address);
+    CUresult (*give)(CUdeviceptr address);
+    bool has_order; /* cuMemFreeAsync takes the memory too, without waiting */
+};
 
 struct rs_leaf {
     struct rs_mr base;
-    const struct rs_environment *environment;
-    /* The kind it is counted as; the descriptor's unless changed at creation. */
-    enum rs_memory memory;
-    CUresult (*take)(const struct rs_environment *environment, size_t size_bytes,
-                     CUdeviceptr *address);
-    CUresult (*give)(CUdeviceptr address);
-    /* A free that does not wait; NULL: the driver has none. */
-    CUresult (*give_in_order)(CUdeviceptr address, CUstream stream);
+    enum rs_memory memory; /* the kind it is counted as */
+    int node;              /* `pinned`: the NUMA node on which the memory should lie */
+    const struct rs_leaf_calls *calls;
     _Atomic uint64_t allocations, deallocations, failures;
     _Atomic size_t held_bytes, peak_held_bytes; /* including unsettled bytes */
 
@@ -31,9 +34,7 @@ struct rs_leaf {
     uint64_t unsettled_count;
 };
 
-/* Makes a leaf over a pair of driver calls, for the kind of memory in its descriptor.  Returns 0 or
- * -ENOMEM. */
-int rs_leaf_create(const struct rs_mr_descriptor *descriptor,
-                   const struct rs_environment *environment,
-                   CUresult (*take)(const struct rs_environment *, size_t, CUdeviceptr *),
-                   CUresult (*give)(CUdeviceptr), struct rs_mr **out);
+extern const struct rs_mr_ops rs_leaf_ops;
+
+/* The `init` of a leaf over a pair of driver calls, for memory that is counted as this kind. */
+int rs_leaf_init(struct rs_mr *mr, const struct rs_leaf_calls *calls, enum rs_memory memory);

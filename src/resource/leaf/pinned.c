@@ -33,34 +33,6 @@ struct pinned_config {
     const char *numa;
 };
 
-/* A leaf, and the NUMA node on which its memory should lie. */
-struct pinned {
-    struct rs_mr base;
-    struct rs_mr *leaf;
-    int node;
-};
-
-static struct pinned *pinned_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct pinned, base);
-}
-
-static CUresult pinned_take(const struct rs_environment *environment, size_t size_bytes,
-                            CUdeviceptr *address)
-{
-    void *host = NULL;
-    CUresult result = rs_driver.cuMemHostAlloc(&host, size_bytes, environment->host_flags);
-
-    if (result == CUDA_SUCCESS)
-        *address = (CUdeviceptr)(uintptr_t)host;
-    return result;
-}
-
-static CUresult pinned_give(CUdeviceptr address)
-{
-    return rs_driver.cuMemFreeHost((void *)(uintptr_t)address);
-}
-
 /* ---- the thread's memory policy, by system calls, to need no libnuma ---- */
 
 struct policy {
@@ -130,65 +102,29 @@ static int node_of_device(CUdevice device)
     return node >= 0 && node < NODES_MAX ? node : NODE_NONE;
 }
 
-/* ---- the resource with a node ---- */
+/* ---- the resource ---- */
 
-static CUresult pinned_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                enum rs_effort effort, struct rs_allocation *out)
+static CUresult pinned_take(const struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
-    struct pinned *pinned = pinned_of(mr);
     struct policy before;
-    bool preferred = prefer_node(pinned->node, &before);
-    CUresult result = rs_mr_allocate_with(pinned->leaf, size_bytes, stream, effort, out);
+    bool preferred = leaf->node != NODE_NONE && prefer_node(leaf->node, &before);
+    void *host = NULL;
+    CUresult result =
+        rs_driver.cuMemHostAlloc(&host, size_bytes, leaf->base.environment->host_flags);
 
     if (preferred)
         (void)set_policy(&before); /* cannot fail: this policy was the thread's before */
+    if (result == CUDA_SUCCESS)
+        *address = (CUdeviceptr)(uintptr_t)host;
     return result;
 }
 
-static CUresult pinned_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
-                                  CUstream stream)
+static CUresult pinned_give(CUdeviceptr address)
 {
-    return rs_mr_deallocate(pinned_of(mr)->leaf, allocation, stream);
+    return rs_driver.cuMemFreeHost((void *)(uintptr_t)address);
 }
 
-static void pinned_destroy(struct rs_mr *mr, bool memory_is_gone)
-{
-    rs_mr_destroy(pinned_of(mr)->leaf, memory_is_gone);
-    free(pinned_of(mr));
-}
-
-static size_t pinned_trim(struct rs_mr *mr, const struct rs_trim *trim)
-{
-    return rs_mr_trim_with(pinned_of(mr)->leaf, trim);
-}
-
-static void pinned_report(struct rs_mr *mr, struct rs_report *report)
-{
-    rs_mr_report(pinned_of(mr)->leaf, report);
-}
-
-static const struct rs_mr_ops pinned_ops = {
-    .allocate = pinned_allocate,
-    .deallocate = pinned_deallocate,
-    .destroy = pinned_destroy,
-    .trim = pinned_trim,
-    .report = pinned_report,
-};
-
-static int create_on_node(struct rs_mr *leaf, int node, struct rs_mr **out)
-{
-    struct pinned *pinned = calloc(1, sizeof(*pinned));
-
-    if (!pinned) {
-        rs_mr_destroy(leaf, false);
-        return -ENOMEM;
-    }
-    rs_mr_init(&pinned->base, &pinned_ops, &rs_mr_descriptor_pinned, NULL);
-    pinned->leaf = leaf;
-    pinned->node = node;
-    *out = &pinned->base;
-    return 0;
-}
+static const struct rs_leaf_calls pinned_calls = {pinned_take, pinned_give, .has_order = false};
 
 /* Parses a word or a node's number.  False when the text is neither. */
 static bool parse_node(const char *text, CUdevice device, int *node)
@@ -210,17 +146,13 @@ static bool parse_node(const char *text, CUdevice device, int *node)
     return true;
 }
 
-static int pinned_create(const struct rs_environment *environment, const void *config,
-                         struct rs_mr *const *upstream, struct rs_mr **out)
+static int pinned_init(struct rs_mr *mr, const void *config)
 {
     const struct pinned_config *settings = config;
-    int node = NODE_NONE, failed;
 
-    (void)upstream;
     /* Cannot fail: the text was validated. */
-    (void)parse_node(settings->numa, environment->device, &node);
-    failed = rs_leaf_create(&rs_mr_descriptor_pinned, environment, pinned_take, pinned_give, out);
-    return failed || node == NODE_NONE ? failed : create_on_node(*out, node, out);
+    (void)parse_node(settings->numa, mr->environment->device, &RS_MR_AS(rs_leaf, mr)->node);
+    return rs_leaf_init(mr, &pinned_calls, RS_MEMORY_HOST);
 }
 
 static bool pinned_validate(const void *config, const struct rs_environment *environment,
@@ -230,11 +162,10 @@ static bool pinned_validate(const void *config, const struct rs_environment *env
     int node;
 
     (void)environment;
-    if (strcmp(settings->numa, "device") == 0 || parse_node(settings->numa, 0, &node))
-        return true;
-    rs_diagnose(diagnostics, source, NULL, "numa=%s: expected none, device, or a node below %d",
-                settings->numa, NODES_MAX);
-    return false;
+    return strcmp(settings->numa, "device") == 0 || parse_node(settings->numa, 0, &node) ||
+           rs_diagnose(diagnostics, source, NULL,
+                       "numa=%s: expected none, device, or a node below %d", settings->numa,
+                       NODES_MAX);
 }
 
 static const struct rs_option pinned_options[] = {
@@ -255,5 +186,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_pinned = {
     .config_bytes = sizeof(struct pinned_config),
     .options = pinned_options,
     .validate = pinned_validate,
-    .create = pinned_create,
+    .bytes = sizeof(struct rs_leaf),
+    .ops = &rs_leaf_ops,
+    .init = pinned_init,
 };

@@ -5,13 +5,9 @@
  *
  * The address space grows at its end.  Freed parts are in one list by address, merged with free
  * neighbours; the first part that fits serves a request. */
-#include "base/lock.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
-
-#include <errno.h>
-#include <stdlib.h>
 
 /* In the range where device memory lies. */
 static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1 << 46;
@@ -33,21 +29,15 @@ _Static_assert(sizeof(struct part) <= RS_RECORD_BYTES, "a part is a slab's recor
 
 struct simulated {
     struct rs_mr base;
-    const struct rs_environment *environment;
     size_t capacity_bytes;
 
-    struct rs_mutex lock; /* protects the fields below */
+    /* Under the lock. */
     struct rs_record_slab records;
     struct part *first, *last;
     CUdeviceptr end; /* the present end of the address space */
     size_t live_bytes, peak_bytes;
     uint64_t allocations, deallocations, failures;
 };
-
-static struct simulated *simulated_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct simulated, base);
-}
 
 /* Adds a part after `before` (NULL: at the beginning).  NULL when out of host memory. */
 static struct part *add_part(struct simulated *simulated, struct part *before, CUdeviceptr address,
@@ -122,7 +112,7 @@ static struct part *place_part(struct simulated *simulated, size_t size_bytes)
 
 static struct part *allocate_locked(struct simulated *simulated, size_t size_bytes)
 {
-    struct rs_account *account = simulated->environment->account;
+    struct rs_account *account = simulated->base.environment->account;
     enum rs_memory memory = simulated->base.descriptor->memory;
     struct part *part = NULL;
 
@@ -146,7 +136,7 @@ static struct part *allocate_locked(struct simulated *simulated, size_t size_byt
 static CUresult simulated_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                    enum rs_effort effort, struct rs_allocation *out)
 {
-    struct simulated *simulated = simulated_of(mr);
+    struct simulated *simulated = RS_MR_AS(simulated, mr);
     struct part *part = NULL;
     size_t rounded_bytes;
 
@@ -155,9 +145,9 @@ static CUresult simulated_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
         return CUDA_ERROR_NOT_READY;
     if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    rs_mutex_lock(&simulated->lock);
+    rs_mutex_lock(&simulated->base.lock);
     part = allocate_locked(simulated, rounded_bytes);
-    rs_mutex_unlock(&simulated->lock);
+    rs_mutex_unlock(&simulated->base.lock);
     if (!part)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *out = (struct rs_allocation){part->address, size_bytes, part, NULL};
@@ -167,15 +157,15 @@ static CUresult simulated_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
 static CUresult simulated_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                      CUstream stream)
 {
-    struct simulated *simulated = simulated_of(mr);
+    struct simulated *simulated = RS_MR_AS(simulated, mr);
     struct part *part = allocation->token, *before, *after;
 
     (void)stream;
-    rs_mutex_lock(&simulated->lock);
+    rs_mutex_lock(&simulated->base.lock);
     RS_ASSERT(!part->is_free);
     simulated->live_bytes -= part->size_bytes;
     simulated->deallocations++;
-    rs_account_give(simulated->environment->account, part->size_bytes, part->size_bytes,
+    rs_account_give(simulated->base.environment->account, part->size_bytes, part->size_bytes,
                     mr->descriptor->memory);
     part->is_free = true;
     before = part->before;
@@ -189,48 +179,32 @@ static CUresult simulated_deallocate(struct rs_mr *mr, const struct rs_allocatio
         part->size_bytes += after->size_bytes;
         remove_part(simulated, after);
     }
-    rs_mutex_unlock(&simulated->lock);
+    rs_mutex_unlock(&simulated->base.lock);
     return CUDA_SUCCESS;
 }
 
-static void simulated_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void simulated_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct simulated *simulated = simulated_of(mr);
+    struct simulated *simulated = RS_MR_AS(simulated, mr);
 
     if (!memory_is_gone)
-        rs_account_give(simulated->environment->account, simulated->live_bytes,
-                        simulated->live_bytes, mr->descriptor->memory);
+        rs_account_give(mr->environment->account, simulated->live_bytes, simulated->live_bytes,
+                        mr->descriptor->memory);
     rs_record_slab_destroy(&simulated->records);
-    rs_mutex_destroy(&simulated->lock);
-    free(simulated);
 }
 
-static size_t simulated_trim(struct rs_mr *mr, const struct rs_trim *trim)
-{
-    (void)mr;
-    (void)trim;
-    return 0;
-}
+static const struct rs_counter_row simulated_counters[] = {
+    RS_COUNTER_ROW("held", LIVE, BYTES, struct simulated, live_bytes),
+    RS_COUNTER_ROW("held_peak", PEAK, BYTES, struct simulated, peak_bytes),
+    RS_COUNTER_ROW("allocations", TOTAL, COUNT, struct simulated, allocations),
+    RS_COUNTER_ROW("frees", TOTAL, COUNT, struct simulated, deallocations),
+    RS_COUNTER_ROW("internal_refusals", TOTAL, COUNT, struct simulated, failures),
+    RS_COUNTER_END,
+};
 
-static void simulated_report(struct rs_mr *mr, struct rs_report *report)
+static bool simulated_is_sound(struct rs_mr *mr)
 {
-    struct simulated *simulated = simulated_of(mr);
-    const char *name = mr->descriptor->name;
-
-    if (!rs_mutex_lock_bounded(&simulated->lock, name))
-        return;
-    rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, simulated->live_bytes);
-    rs_report_add(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, simulated->peak_bytes);
-    rs_report_add(report, name, "allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  simulated->allocations);
-    rs_report_add(report, name, "frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT, simulated->deallocations);
-    rs_report_add(report, name, "internal_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  simulated->failures);
-    rs_mutex_unlock(&simulated->lock);
-}
-
-static bool check_locked(const struct simulated *simulated)
-{
+    const struct simulated *simulated = RS_MR_AS(simulated, mr);
     const struct part *before = NULL;
     CUdeviceptr address = FIRST_ADDRESS;
     size_t live_bytes = 0;
@@ -247,41 +221,21 @@ static bool check_locked(const struct simulated *simulated)
            live_bytes == simulated->live_bytes && live_bytes <= simulated->capacity_bytes;
 }
 
-static bool simulated_check(struct rs_mr *mr)
-{
-    struct simulated *simulated = simulated_of(mr);
-    bool good;
-
-    rs_mutex_lock(&simulated->lock);
-    good = check_locked(simulated);
-    rs_mutex_unlock(&simulated->lock);
-    return good;
-}
-
 static const struct rs_mr_ops simulated_ops = {
     .allocate = simulated_allocate,
     .deallocate = simulated_deallocate,
-    .destroy = simulated_destroy,
-    .trim = simulated_trim,
-    .report = simulated_report,
-    .check = simulated_check,
+    .end = simulated_end,
+    .counters = simulated_counters,
+    .is_sound = simulated_is_sound,
 };
 
-static int simulated_create(const struct rs_environment *environment, const void *config,
-                            struct rs_mr *const *upstream, struct rs_mr **out)
+static int simulated_init(struct rs_mr *mr, const void *config)
 {
     const struct simulated_config *settings = config;
-    struct simulated *simulated = calloc(1, sizeof(*simulated));
+    struct simulated *simulated = RS_MR_AS(simulated, mr);
 
-    (void)upstream;
-    if (!simulated)
-        return -ENOMEM;
-    rs_mr_init(&simulated->base, &simulated_ops, &rs_mr_descriptor_simulated, NULL);
-    rs_mutex_init(&simulated->lock, RS_RANK_RESOURCE);
-    simulated->environment = environment;
     simulated->capacity_bytes = settings->size;
     simulated->end = FIRST_ADDRESS;
-    *out = &simulated->base;
     return 0;
 }
 
@@ -299,5 +253,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_simulated = {
     .dies_with_context = true,
     .config_bytes = sizeof(struct simulated_config),
     .options = simulated_options,
-    .create = simulated_create,
+    .bytes = sizeof(struct simulated),
+    .ops = &simulated_ops,
+    .init = simulated_init,
 };
