@@ -20,10 +20,9 @@
  * instead of acquire loads and release stores, but ThreadSanitizer does not understand fences. */
 #include "base/address_map.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
-#include "base/map_zeroed.h"
+#include "base/memory.h"
 #include "base/start_bitmap.h"
 
 #include <stdalign.h>

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Assertions about the library's own invariants, and a few language helpers.
+/* Assertions about the library's own invariants, a few language helpers, and size arithmetic.
  *
  * Input and driver results are checked and answered, never asserted: this code runs in other
  * people's processes.  A failed assertion writes one line and aborts; release builds (NDEBUG)
  * compile none. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,3 +52,38 @@
 /* Writes the condition and its place to stderr, then aborts.  Called by RS_ASSERT. */
 __attribute__((noreturn, cold)) void rs_assert_failed(const char *condition, const char *file,
                                                       int line);
+
+/* ---- size arithmetic: overflow is reported to the caller ---- */
+
+static inline bool rs_is_power_of_two(size_t value)
+{
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
+/* Rounds value up to a multiple of unit (a power of two).  Returns false when the result would
+ * exceed SIZE_MAX; *rounded is then undefined. */
+static inline bool rs_round_up(size_t value, size_t unit, size_t *rounded)
+{
+    RS_ASSERT_SLOW(rs_is_power_of_two(unit));
+    if (__builtin_add_overflow(value, unit - 1, rounded))
+        return false;
+    *rounded &= ~(unit - 1);
+    return true;
+}
+
+/* Rounds value down to a multiple of unit (a power of two). */
+static inline size_t rs_round_down(size_t value, size_t unit)
+{
+    RS_ASSERT_SLOW(rs_is_power_of_two(unit));
+    return value & ~(unit - 1);
+}
+
+static inline size_t rs_min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t rs_max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 
-#include "base/undisturbed.h"
+#include "base/check.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static int open_with(const char *path, int flags)
@@ -83,5 +86,112 @@ void rs_file_close(int fd)
     rs_uncancelled_begin(&uncancelled);
     (void)close(fd);
     rs_uncancelled_end(&uncancelled);
+    errno = kept_errno;
+}
+
+/* ---- descriptors ---- */
+
+/* A high number: a program that has closed its stderr, and opens a file of its own, must not get
+ * our file there. */
+int rs_descriptor_duplicate(int fd)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, RS_DESCRIPTOR_HIGH);
+
+    if (copy < 0)
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* RLIMIT_NOFILE is 500 or less */
+    RS_ASSERT(copy < 0 || copy > STDERR_FILENO);
+    return copy < 0 ? -errno : copy;
+}
+
+bool rs_descriptor_keep(struct rs_kept_descriptor *kept, int fd)
+{
+    struct stat status;
+    int copy = rs_descriptor_duplicate(fd);
+
+    rs_file_close(fd);
+    if (copy < 0)
+        return false;
+    if (fstat(copy, &status) != 0) {
+        rs_file_close(copy);
+        return false;
+    }
+    *kept = (struct rs_kept_descriptor){copy, status.st_dev, status.st_ino};
+    return true;
+}
+
+bool rs_descriptor_is_kept(const struct rs_kept_descriptor *kept)
+{
+    struct stat status;
+
+    return fstat(kept->fd, &status) == 0 && status.st_dev == kept->device &&
+           status.st_ino == kept->inode;
+}
+
+void rs_descriptor_close(const struct rs_kept_descriptor *kept)
+{
+    if (rs_descriptor_is_kept(kept))
+        rs_file_close(kept->fd);
+}
+
+/* ---- guards ---- */
+
+void rs_uncancelled_begin(struct rs_uncancelled *uncancelled)
+{
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &uncancelled->state_before);
+}
+
+void rs_uncancelled_end(const struct rs_uncancelled *uncancelled)
+{
+    (void)pthread_setcancelstate(uncancelled->state_before, NULL);
+}
+
+static void fill(sigset_t *signals)
+{
+    sigemptyset(signals);
+    sigaddset(signals, SIGPIPE);
+    sigaddset(signals, SIGXFSZ);
+    sigaddset(signals, SIGTTOU); /* a background thread that blocks it may write to the terminal */
+}
+
+void rs_unsignalled_begin(struct rs_unsignalled *unsignalled)
+{
+    int kept_errno = errno;
+    sigset_t signals;
+
+    rs_uncancelled_begin(&unsignalled->uncancelled);
+    fill(&signals);
+    sigemptyset(&unsignalled->pending_before);
+    (void)pthread_sigmask(SIG_BLOCK, &signals, &unsignalled->blocked_before);
+    /* A signal that was not blocked cannot be pending: it was delivered at once. */
+    if (sigismember(&unsignalled->blocked_before, SIGPIPE) == 1 ||
+        sigismember(&unsignalled->blocked_before, SIGXFSZ) == 1)
+        (void)sigpending(&unsignalled->pending_before);
+    errno = kept_errno;
+}
+
+/* Consumes the signal that a failed write sent to this thread, unless one was pending before:
+ * that one is the program's. */
+static void take_back(const struct rs_unsignalled *unsignalled, int signal_number)
+{
+    sigset_t one;
+
+    if (sigismember(&unsignalled->pending_before, signal_number) == 1)
+        return;
+    sigemptyset(&one);
+    sigaddset(&one, signal_number);
+    while (sigtimedwait(&one, NULL, &(struct timespec){0, 0}) < 0 && errno == EINTR)
+        continue;
+}
+
+void rs_unsignalled_end(const struct rs_unsignalled *unsignalled, int error)
+{
+    int kept_errno = errno;
+
+    if (error == EPIPE)
+        take_back(unsignalled, SIGPIPE);
+    else if (error == EFBIG)
+        take_back(unsignalled, SIGXFSZ);
+    (void)pthread_sigmask(SIG_SETMASK, &unsignalled->blocked_before, NULL);
+    rs_uncancelled_end(&unsignalled->uncancelled);
     errno = kept_errno;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading of files, and their length.  No function here is a cancellation point
- * (base/undisturbed.h). */
+/* Calls into the kernel about files that the program's threads do not notice: no function here is a
+ * cancellation point. */
 #pragma once
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -34,3 +35,62 @@ bool rs_file_cannot_shrink(int fd);
 
 /* Closes fd and leaves errno unchanged. */
 void rs_file_close(int fd);
+
+/* ---- descriptors ---- */
+
+/* Those that the library keeps open in the program's process.  They get high numbers,
+ * away from the program's, and are recognised before use: the program may close a descriptor
+ * that it did not open and get the same number for a file of its own. */
+
+enum { RS_DESCRIPTOR_HIGH = 500 };
+
+/* Duplicates fd to a number of RS_DESCRIPTOR_HIGH or more, or to any above stderr's where
+ * RLIMIT_NOFILE is lower; close-on-exec.  Returns the copy, or -errno. */
+int rs_descriptor_duplicate(int fd);
+
+/* A descriptor and the file that it stood for when it was kept. */
+struct rs_kept_descriptor {
+    int fd;
+    dev_t device;
+    ino_t inode;
+};
+
+/* Takes fd over: closes it and keeps a high-numbered copy.  Returns false when the copy cannot
+ * be made; fd is closed then too. */
+bool rs_descriptor_keep(struct rs_kept_descriptor *kept, int fd);
+
+/* Returns true while the number still stands for the file that was kept. */
+bool rs_descriptor_is_kept(const struct rs_kept_descriptor *kept);
+
+/* Closes the descriptor, unless its number stands for another file by now. */
+void rs_descriptor_close(const struct rs_kept_descriptor *kept);
+
+/* ---- guards around the library's other calls into the kernel ---- */
+
+/* No cancellation acts inside (a thread that ended there would leave a lock locked), and no signal
+ * results from them.
+ *
+ * Both pairs keep errno, may be nested, and may be used in a signal handler.  The first pair
+ * costs some ten nanoseconds; the second makes two to four system calls. */
+
+/* Between the two calls no cancellation of the calling thread acts; a pending one acts at the
+ * program's next cancellation point. */
+struct rs_uncancelled {
+    int state_before;
+};
+
+void rs_uncancelled_begin(struct rs_uncancelled *uncancelled);
+void rs_uncancelled_end(const struct rs_uncancelled *uncancelled);
+
+/* Does as rs_uncancelled, for calls that write to a descriptor.  Also takes back the signal of a
+ * write to a pipe without a reader (SIGPIPE) or beyond the file size limit (SIGXFSZ), and keeps
+ * a terminal from stopping a process in the background (SIGTTOU). */
+struct rs_unsignalled {
+    struct rs_uncancelled uncancelled;
+    sigset_t blocked_before, pending_before;
+};
+
+void rs_unsignalled_begin(struct rs_unsignalled *unsignalled);
+
+/* `error` is the errno of the write that failed in between, or 0. */
+void rs_unsignalled_end(const struct rs_unsignalled *unsignalled, int error);

@@ -1,14 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/lock.h"
 
-#include "base/arithmetic.h"
-#include "base/clock.h"
-#include "base/undisturbed.h"
+#include "base/check.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
+
+/* ---- time ---- */
+
+static __thread struct {
+    uint64_t last_ns;  /* what the thread was last told */
+    uint64_t slept_ns; /* since then, at least */
+    uint64_t ahead_ns; /* by how much its time is ahead of the clock */
+} own;
+
+uint64_t rs_clock_ns(void)
+{
+    struct timespec now;
+    uint64_t ns;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + own.ahead_ns;
+    if (RS_UNLIKELY(own.slept_ns)) {
+        if (ns < own.last_ns + own.slept_ns) {
+            own.ahead_ns += own.last_ns + own.slept_ns - ns;
+            ns = own.last_ns + own.slept_ns;
+        }
+        own.slept_ns = 0;
+    }
+    return own.last_ns = ns;
+}
+
+void rs_clock_note_slept(uint64_t ns)
+{
+    own.slept_ns += ns;
+}
+
+uint64_t rs_clock_own_ns(uint64_t time_ns)
+{
+    return time_ns > own.ahead_ns ? time_ns - own.ahead_ns : 0;
+}
+
+/* By a system call, which nobody interposes. */
+static uint64_t kernel_ns(void)
+{
+    struct timespec now = {0, 0};
+
+    (void)syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Notes what nanosleep took: on a clock that stands by the kernel's own clock, but no more than
+ * four times what was asked for.  A nap of 20 us takes 70 us or more, so a wait of many would take
+ * that much longer. */
+static void sleep_and_note(uint64_t ns)
+{
+    struct timespec nap = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    uint64_t begin_ns = own.ahead_ns ? kernel_ns() : 0, slept_ns = ns;
+
+    if (nanosleep(&nap, NULL) != 0)
+        return; /* a signal has ended it early */
+    if (begin_ns)
+        slept_ns = rs_max(slept_ns, rs_min(kernel_ns() - begin_ns, 4 * ns));
+    rs_clock_note_slept(slept_ns);
+}
+
+/* ---- waits ---- */
 
 void rs_condition_init(pthread_cond_t *condition)
 {
@@ -23,13 +85,10 @@ void rs_condition_init(pthread_cond_t *condition)
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex)
 {
     struct rs_uncancelled uncancelled;
-    int failed;
 
     RS_LOCK_NOTE(rs_lock_rank_waits, mutex);
     rs_uncancelled_begin(&uncancelled);
-    failed = pthread_cond_wait(condition, &mutex->native);
-    RS_ASSERT(!failed);
-    (void)failed;
+    rs_lock_must(pthread_cond_wait(condition, &mutex->native));
     rs_uncancelled_end(&uncancelled);
 }
 
@@ -63,13 +122,16 @@ void rs_nap(uint64_t ns)
     struct rs_uncancelled uncancelled;
 
     rs_uncancelled_begin(&uncancelled);
-    rs_clock_sleep(ns);
+    sleep_and_note(ns);
     rs_uncancelled_end(&uncancelled);
 }
 
 /* Who is waited for may have a lower real-time priority, and then gets this processor only while
  * the thread sleeps: yielding leaves it to threads of the same or a higher one. */
 enum { PAUSES = 128, YIELDS = 16, POLLS = 256, NAP_NS = 50 * 1000, NAPS_ALIKE = 8, DOUBLINGS = 4 };
+
+/* Less than any system call takes, so that it never counts on a clock that goes. */
+enum { YIELD_NS = 20 };
 
 void rs_pause(unsigned turn)
 {
@@ -88,10 +150,12 @@ void rs_pause(unsigned turn)
 
 void rs_poll_pause(unsigned turn)
 {
-    if (turn < POLLS)
-        rs_clock_yield();
-    else
+    if (turn >= POLLS) {
         rs_nap(NAP_NS);
+        return;
+    }
+    sched_yield();
+    rs_clock_note_slept(YIELD_NS);
 }
 
 void rs_spinlock_lock_slow(struct rs_spinlock *lock)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks.  A child after fork() never takes one: it only forwards (config/mode.h), so locks need no
- * fork handlers.
+/* Locks, the clock that bounds waits, and counters that are written under a lock.  A child after
+ * fork() never takes one: it only forwards (config/mode.h), so locks need no fork handlers.
  *
  * With -Dslow_asserts=true each lock carries its rank and each thread notes the locks that it holds
  * (lock_rank.c); a lock out of order fails an assertion that names both.  Other builds carry and
@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -99,6 +100,13 @@ void rs_lock_rank_must_hold(const struct rs_lock_mark *mark);
 /* For functions whose caller holds a lock; only with slow asserts. */
 #define RS_ASSERT_HELD(lock) RS_LOCK_NOTE(rs_lock_rank_must_hold, lock)
 
+/* For what pthreads refuses only where this code is wrong. */
+static inline void rs_lock_must(int failed)
+{
+    RS_ASSERT(!failed);
+    (void)failed;
+}
+
 struct rs_mutex {
     pthread_mutex_t native;
     RS_LOCK_MARK_FIELD
@@ -119,20 +127,13 @@ static inline void rs_mutex_init_marked(struct rs_mutex *mutex, struct rs_lock_m
 
 static inline void rs_mutex_destroy(struct rs_mutex *mutex)
 {
-    int failed = pthread_mutex_destroy(&mutex->native);
-
-    RS_ASSERT(!failed); /* EBUSY: somebody holds it */
-    (void)failed;
+    rs_lock_must(pthread_mutex_destroy(&mutex->native)); /* EBUSY: somebody holds it */
 }
 
 static inline void rs_mutex_lock(struct rs_mutex *mutex)
 {
-    int failed;
-
     RS_LOCK_NOTE(rs_lock_rank_before, mutex);
-    failed = pthread_mutex_lock(&mutex->native);
-    RS_ASSERT(!failed);
-    (void)failed;
+    rs_lock_must(pthread_mutex_lock(&mutex->native));
     RS_LOCK_NOTE(rs_lock_rank_taken, mutex);
 }
 
@@ -172,18 +173,14 @@ bool rs_mutex_lock_bounded(struct rs_mutex *mutex, const char *name);
 
 static inline void rs_mutex_unlock(struct rs_mutex *mutex)
 {
-    int failed;
-
     RS_LOCK_NOTE(rs_lock_rank_left, mutex);
-    failed = pthread_mutex_unlock(&mutex->native);
-    RS_ASSERT(!failed);
-    (void)failed;
+    rs_lock_must(pthread_mutex_unlock(&mutex->native));
 }
 
-/* Initialises a condition variable whose times are those of CLOCK_MONOTONIC (base/clock.h). */
+/* Initialises a condition variable whose times are those of CLOCK_MONOTONIC. */
 void rs_condition_init(pthread_cond_t *condition);
 
-/* Wait on a condition variable without being a cancellation point (base/undisturbed.h).
+/* Wait on a condition variable without being a cancellation point (base/file.h).
  * rs_condition_wait_until and rs_condition_wait_until_ns return 0 or ETIMEDOUT; `until` is an
  * absolute time of the condition's clock, and until_ns one of rs_clock_ns. */
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex);
@@ -283,12 +280,8 @@ struct rs_shared_lock {
 
 static inline void rs_shared_lock_take_alone(struct rs_shared_lock *lock)
 {
-    int failed;
-
     RS_LOCK_NOTE(rs_lock_rank_before, lock);
-    failed = pthread_rwlock_wrlock(&lock->native);
-    RS_ASSERT(!failed);
-    (void)failed;
+    rs_lock_must(pthread_rwlock_wrlock(&lock->native));
     RS_LOCK_NOTE(rs_lock_rank_taken, lock);
 }
 
@@ -310,10 +303,57 @@ static inline bool rs_shared_lock_try_shared(struct rs_shared_lock *lock)
 
 static inline void rs_shared_lock_unlock(struct rs_shared_lock *lock)
 {
-    int failed;
-
     RS_LOCK_NOTE(rs_lock_rank_left, lock);
-    failed = pthread_rwlock_unlock(&lock->native);
-    RS_ASSERT(!failed);
-    (void)failed;
+    rs_lock_must(pthread_rwlock_unlock(&lock->native));
+}
+
+/* ---- time ---- */
+
+/* Monotonic time in nanoseconds (CLOCK_MONOTONIC), by which waits are bounded.
+ *
+ * A program may interpose clock_gettime, and its clock may stand still.  So a thread's time also
+ * goes on by what it is known to have slept: a wait that naps, or looks often, ends on any clock.
+ */
+uint64_t rs_clock_ns(void);
+
+/* The calling thread has slept, or waited, for at least so long.  While the clock goes, that
+ * changes nothing. */
+void rs_clock_note_slept(uint64_t ns);
+
+/* A time of rs_clock_ns as the clock itself has it, for the kernel. */
+uint64_t rs_clock_own_ns(uint64_t time_ns);
+
+/* ---- counters that are written under their owner's lock and read without it ---- */
+
+/* The lock excludes other writers, so an update is a plain load and store without a locked
+ * instruction, and a reader never writes the counter's cache line. */
+
+static inline size_t rs_counter_get(const _Atomic size_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_acquire);
+}
+
+/* Adds `by` to the counter.  The caller holds the owner's lock. */
+static inline void rs_counter_add(_Atomic size_t *counter, size_t by)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by,
+                          memory_order_release);
+}
+
+/* Subtracts `by` from the counter.  The caller holds the owner's lock. */
+static inline void rs_counter_subtract(_Atomic size_t *counter, size_t by)
+{
+    RS_ASSERT_SLOW(atomic_load_explicit(counter, memory_order_relaxed) >= by);
+    rs_counter_add(counter, (size_t)0 - by);
+}
+
+/* Returns held minus live bytes: memory that is held and not handed out.  Live is read first: a
+ * block that is freed and given back between the two reads makes the result too small, never too
+ * large. */
+static inline size_t rs_counter_idle(const _Atomic size_t *held_bytes,
+                                     const _Atomic size_t *live_bytes)
+{
+    size_t live = rs_counter_get(live_bytes), held = rs_counter_get(held_bytes);
+
+    return held > live ? held - live : 0;
 }

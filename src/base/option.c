@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/option.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/path.h"
+#include "base/output.h"
 
 #include <errno.h>
 #include <inttypes.h>

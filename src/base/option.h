@@ -4,7 +4,7 @@
  * and so do the environment variables. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "base/size.h"
 
 #include <stdbool.h>

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An output file that one process has for itself.  All processes of a job may be given the same
- * path by one environment variable; they must not write into each other's file.  The first
- * process gets PATH and holds a lock on it while it lives; the next gets PATH.PID. */
+/* Files that are written.  A struct rs_output is one that a process has for itself.  All processes
+ * of a job may be given the same path by one environment variable; they must not write into each
+ * other's file.  The first process gets PATH and holds a lock on it while it lives; the next gets
+ * PATH.PID. */
 #pragma once
 
-#include "base/descriptor.h"
+#include "base/file.h"
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 struct rs_output {
     struct rs_kept_descriptor file;
@@ -16,9 +20,8 @@ struct rs_output {
     char path[PATH_MAX];
 };
 
-enum {
-    RS_OUTPUT_NAMES = 16
-}; /* names that a process tries: PATH, PATH.PID, PATH.PID.2 and so on */
+/* Names that a process tries: PATH, PATH.PID, PATH.PID.2 and so on. */
+enum { RS_OUTPUT_NAMES = 16 };
 
 /* Opens the file with name number `name` (0: PATH, 1: PATH.PID, 2: PATH.PID.2 ...) under the
  * rules of rs_path_open_output, but keeps its contents.  Returns 0; -EBUSY when another process
@@ -39,3 +42,93 @@ void rs_output_release(struct rs_output *output);
 /* Releases the file as rs_output_release does; deletes it first if this process created it and
  * it is empty. */
 void rs_output_drop(struct rs_output *output);
+
+/* ---- names ---- */
+
+/* File names with placeholders: %p process id, %h host, %e program ('/' in its name becomes
+ * '_'), %t start time of the process (seconds since 1970), %r rank (RANK, OMPI_COMM_WORLD_RANK,
+ * PMI_RANK or SLURM_PROCID, else 0), %q{VAR} an environment variable, %% a percent sign. */
+
+/* A buffer of PATH_MAX bytes until the end of the block: NULL when memory is short.  Not on the
+ * stack, of which a thread or a coroutine of 16 KiB has too little for it: the functions that the
+ * path is for need some 4 KiB. */
+#define RS_PATH_BUFFER(name)                                                                       \
+    char *const name __attribute__((cleanup(rs_path_buffer_give))) = rs_path_buffer_take()
+
+char *rs_path_buffer_take(void);
+void rs_path_buffer_give(char *const *buffer);
+
+/* From now on rs_path_expand makes relative paths absolute, from the present working directory,
+ * wherever the program changes to later.  Before this call they stay relative.  Not thread safe. */
+void rs_path_keep_directory(void);
+
+/* Expands `pattern` into `path`.  Returns false, with *at pointing to the place in `pattern` and
+ * *reason to a static text, when a placeholder is unknown, its variable is not set, or the
+ * result does not fit path_bytes. */
+bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const char **at,
+                    const char **reason);
+
+/* Expands each %q{VAR} of [begin, end), and nothing else, into `text`.  False as rs_path_expand. */
+bool rs_path_expand_variables(const char *begin, const char *end, char *text, size_t text_bytes,
+                              const char **at, const char **reason);
+
+/* Expands a pattern as rs_path_expand does, for a file of its own per device: device 1 gets
+ * "log.dev1.csv" for "log.csv", the name that RMM's Python layer gives it.  Device 0 and paths
+ * below /dev/ keep their name. */
+bool rs_path_expand_for_device(const char *pattern, int device, char *path, size_t path_bytes,
+                               const char **at, const char **reason);
+
+/* Opens an output file for writing: creates it with mode 0600 or truncates it; close-on-exec.
+ * Refuses symbolic links (O_NOFOLLOW), directories and FIFOs (-EINVAL), a file of another user
+ * (-EPERM) and one with several hard links (-EMLINK): another user may have planted them.
+ * Character devices such as /dev/null are allowed; /dev/stdout and /dev/stderr are duplicated.
+ * Returns a descriptor or -errno. */
+int rs_path_open_output(const char *path);
+
+/* Opens an output file as rs_path_open_output does, but keeps its contents.  *created tells
+ * whether this call created it. */
+int rs_path_open_untouched(const char *path, bool *created);
+
+/* True for /dev/stdout and /dev/stderr, which may lead to a file that the program writes to. */
+bool rs_path_is_stream(const char *path);
+
+/* ---- tails ---- */
+
+/* The tail of a file that is being written: text that is not in the file yet.  It lies in a
+ * mapped second file, FILE.part, so that it survives the process however the process ends, and
+ * appending costs no system call until the tail is full.
+ *
+ * FILE.part holds the text, then zero bytes, and in its last RS_FILE_TAIL_MARK_BYTES bytes a
+ * line with the number of bytes of FILE that precede the text.  A process that ends while it
+ * writes the text to FILE may leave a part of the text there too.  A reader therefore takes the
+ * given number of bytes of FILE and then the text up to the first zero byte; if there is no
+ * text, it takes all of FILE.  The result is complete and has no row twice at every instruction
+ * of the writer. */
+
+enum { RS_FILE_TAIL_BYTES = 64 << 10, RS_FILE_TAIL_MARK_BYTES = 24 };
+
+/* A zeroed struct has no tail.  Not thread safe. */
+struct rs_file_tail {
+    char *text;             /* mapped FILE.part; NULL: there is no tail */
+    size_t used_bytes;      /* of text */
+    uint64_t written_bytes; /* bytes of FILE that precede the text */
+    dev_t device;
+    ino_t inode;
+};
+
+/* Makes PATH.part for the empty file PATH.  Returns 0; -EEXIST when PATH.part exists, since it
+ * may be another process's; or another -errno when a tail is impossible (no space, no mapping,
+ * or a file system that allocates new blocks on overwrite).  On failure nothing is left behind. */
+int rs_file_tail_make(struct rs_file_tail *tail, const char *path);
+
+/* Appends text.  Returns false, with nothing appended, when it does not fit. */
+bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t length_bytes);
+
+/* Writes the text to fd and empties the tail.  Returns 0, or -errno; the text then stays in the
+ * tail. */
+int rs_file_tail_write(struct rs_file_tail *tail, int fd);
+
+/* Both unmap the tail.  rs_file_tail_leave keeps PATH.part; rs_file_tail_remove deletes it if it
+ * is still the file that was made. */
+void rs_file_tail_leave(struct rs_file_tail *tail);
+void rs_file_tail_remove(struct rs_file_tail *tail, const char *path);

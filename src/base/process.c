@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
-#include "base/map_zeroed.h"
+#include "base/memory.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

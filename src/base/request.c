@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/request.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/clock.h"
+#include "base/file.h"
 #include "base/lock.h"
-#include "base/thread_index.h"
-#include "base/undisturbed.h"
+#include "base/thread.h"
 
 /* Limits of repeated attempts.  Threads that run short side by side give back what the other has
  * just taken: when repeats stopped after 64 immediate ones, four threads with room for four

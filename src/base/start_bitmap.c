@@ -3,7 +3,7 @@
 #include "base/start_bitmap.h"
 
 #include "base/check.h"
-#include "base/map_zeroed.h"
+#include "base/memory.h"
 
 #include <sys/mman.h>
 

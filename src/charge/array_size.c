@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "charge/array_size.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 
 enum {
     UNIT_BYTES = 4 << 10,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "charge/job.h"
 
-#include "base/arithmetic.h"
-#include "base/clock.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/request.h"
 #include "charge/charge.h"

@@ -2,7 +2,7 @@
 /* Stream-ordered pools: each is charged for the bytes that the driver says the pool holds, cached
  * or not.  Pools are read only while a limit or statistics are set, since a reading costs a part of
  * an allocation. */
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "charge/record.h"
 #include "config/mode.h"
 #include "driver/driver.h"

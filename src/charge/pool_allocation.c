@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stream-ordered allocation is charged for the most that its pool may grow by, until the driver
  * has said how much the pool holds after the allocation. */
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/request.h"
 #include "charge/record.h"
 #include "config/variables.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "charge/reclaim.h"
 
-#include "base/arithmetic.h"
-#include "base/clock.h"
-#include "base/host_memory.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/request.h"
 #include "charge/charge.h"
 #include "charge/job.h"

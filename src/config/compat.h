@@ -4,7 +4,7 @@
  * taken. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "config/values.h"
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * that the common cases need no grammar.  A name with _0, _1, ... is for that device alone. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "config/settings.h"
 #include "resource/expression.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/path.h"
+#include "base/output.h"
 #include "base/process.h"
 #include "config/compat.h"
 #include "config/only.h"

@@ -3,7 +3,7 @@
  * a job. */
 #include "config/readers.h"
 
-#include "base/path.h"
+#include "base/output.h"
 
 #include <limits.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Rules that every stack must keep, from variables or from the C API. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "config/variables.h"
 #include "resource/expression.h"
 

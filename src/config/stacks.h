@@ -2,7 +2,7 @@
 /* Builds expressions from the settings. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "config/settings.h"
 #include "resource/expression.h"
 

@@ -2,7 +2,6 @@
 /* Reads the values of the environment variables, for all devices and for single ones. */
 #include "config/values.h"
 
-#include "base/diagnostic.h"
 #include "base/log.h"
 #include "config/variable_name.h"
 

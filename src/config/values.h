@@ -2,7 +2,7 @@
 /* The values of the environment variables, as they were written. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "base/option.h"
 #include "config/variables.h"
 #include "resource/resource.h"

@@ -2,7 +2,7 @@
 #include "config/variable_name.h"
 
 #include "base/check.h"
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "config/variables.h"
 
 #include <fnmatch.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "context/block_counts.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "shared/published.h"
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "base/thread_index.h"
+#include "base/thread.h"
 #include "config/config.h"
 #include "resource/report.h"
 
@@ -43,7 +43,7 @@ struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device);
 /* As rs_block_counts_restart, and restarts the peaks of rs_block_counts too. */
 struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device);
 
-/* Counts of one share: of the thread that has this index (base/thread_index.h) and of those that
+/* Counts of one share: of the thread that has this index (base/thread.h) and of those that
  * had it before.  Live bytes are negative where the thread frees what others have allocated. */
 struct rs_block_thread_counts {
     int64_t live_bytes, peak_live_bytes; /* the peak since the last restart */

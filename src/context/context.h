@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "base/thread_state.h"
+#include "base/thread.h"
 #include "config/config.h"
 #include "context/context_record.h"
 #include "driver/driver.h"

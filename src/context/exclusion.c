@@ -4,10 +4,9 @@
  * recognised. */
 #include "context/exclusion.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/lock.h"
-#include "base/undisturbed.h"
 #include "context/table.h"
 #include "shim/wiring.h"
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "context/limit.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
-#include "base/path.h"
+#include "base/output.h"
 #include "base/process.h"
 #include "config/mode.h"
 #include "context/block_counts.h"

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "driver/cuda.h"
 #include "ledger/account.h"
 #include "resource/report.h"

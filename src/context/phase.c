@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "context/phase.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
-#include "base/map_zeroed.h"
-#include "base/thread_index.h"
+#include "base/memory.h"
+#include "base/thread.h"
 #include "context/block_counts.h"
 #include "context/context.h"
 #include "context/peak_watch.h"

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/lock.h"
-#include "base/thread_state.h"
+#include "base/thread.h"
 #include "config/config.h"
 #include "config/mode.h"
 #include "config/stacks.h"

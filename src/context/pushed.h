@@ -4,7 +4,7 @@
  * makes it).  A resource that the thread has pushed comes before its device's. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "resource/expression.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/lock.h"
-#include "base/thread_state.h"
+#include "base/thread.h"
 #include "config/mode.h"
 #include "context/exclusion.h"
 #include "context/identity.h"

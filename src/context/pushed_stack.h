@@ -3,7 +3,7 @@
  * contexts' lock, except where a comment says so. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "context/context_record.h"
 
 #include <stdbool.h>

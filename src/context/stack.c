@@ -3,10 +3,9 @@
 #include "context/stack.h"
 
 #include "base/check.h"
-#include "base/host_memory.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/sanitizers.h"
+#include "base/memory.h"
 #include "config/mode.h"
 #include "config/stack_check.h"
 #include "context/exclusion.h"

@@ -2,7 +2,7 @@
 /* Makes stacks. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "context/context_record.h"
 
 #include <stdatomic.h>

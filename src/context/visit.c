@@ -3,9 +3,7 @@
  */
 #include "context/visit.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/lock.h"
 #include "base/request.h"
 #include "config/mode.h"

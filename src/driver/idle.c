@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/idle.h"
 
-#include "base/clock.h"
 #include "base/lock.h"
 #include "base/request.h"
 

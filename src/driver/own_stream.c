@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/own_stream.h"
 
-#include "base/clock.h"
 #include "base/lock.h"
 #include "driver/context.h"
 #include "driver/driver.h"

@@ -2,7 +2,6 @@
 /* An allocation, as resources, contexts and hooks hand it on. */
 #pragma once
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "driver/cuda.h"
 

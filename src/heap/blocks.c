@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "heap/blocks.h"
 
-#include "base/counter.h"
+#include "base/lock.h"
 #include "heap/alignment.h"
 
 bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,

@@ -44,7 +44,7 @@ struct rs_blocks {
     struct rs_record_slab records;
     size_t free_block_count;
     size_t free_range_count;   /* ranges that are one free block: nothing of them is handed out */
-    _Atomic size_t live_bytes; /* of handed-out blocks, rounded; base/counter.h */
+    _Atomic size_t live_bytes; /* of handed-out blocks, rounded; base/lock.h */
     size_t peak_live_bytes;
     /* A free block of RS_BLOCKS_END with at least this many bytes becomes a common one.  Written
      * under the lock, also read without it. */

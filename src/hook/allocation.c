@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the allocations that stacks serve, and of their frees: device memory, managed memory and
  * pinned host memory.  Each asks the shim and forwards the call when the shim declines it. */
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "charge/again.h"
 #include "config/mode.h"
 #include "driver/driver.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "base/thread_state.h"
+#include "base/thread.h"
 
 #include <stdbool.h>
 #include <stddef.h>

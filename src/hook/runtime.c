@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/process.h"
-#include "base/thread_state.h"
+#include "base/thread.h"
 #include "config/mode.h"
 #include "context/context.h"
 #include "hook/caller.h"

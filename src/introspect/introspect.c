@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "introspect/introspect.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "charge/charge.h"
 #include "config/mode.h"
 #include "context/block.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "introspect/managed.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "context/context.h"
 #include "driver/placement.h"
 #include "introspect/introspect.h"

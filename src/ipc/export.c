@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ipc/export.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/hash_table.h"
 #include "base/lock.h"

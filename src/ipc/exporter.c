@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ipc/exporter.h"
 
-#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ledger/account.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/counter.h"
+#include "base/lock.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/document.h"
 
-#include "base/map_zeroed.h"
+#include "base/memory.h"
 #include "base/size.h"
 
 #include <stdarg.h>

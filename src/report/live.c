@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/live.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
 #include "context/block.h"

@@ -2,9 +2,8 @@
 #include "report/neighbours.h"
 
 #include "base/check.h"
-#include "base/clock.h"
-#include "base/descriptor.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/process.h"
 #include "report/plain.h"
 #include "report/published_checks.h"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/out_of_memory.h"
 
-#include "base/clock.h"
-#include "base/host_memory.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/size.h"
 #include "config/mode.h"
 #include "context/block.h"

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/path.h"
+#include "base/output.h"
 #include "report/utf8.h"
 
 #include <errno.h>

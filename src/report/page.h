@@ -22,7 +22,7 @@ struct rs_page_file {
     struct rs_output output;
 };
 
-/* Claims the file of a pattern (base/path.h) for this process, long before it is written, so that
+/* Claims the file of a pattern (base/output.h) for this process, long before it is written, so that
  * no other process writes there meanwhile.  Does nothing with a NULL path.  An error is logged as
  * one line. */
 void rs_page_claim(struct rs_page_file *file, const char *path);

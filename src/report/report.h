@@ -3,7 +3,7 @@
  * folded in.  The leak report (report/leaks.h) is written with it. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 
 /* Arms the reports: the process writes those asked for when it exits (but not after _exit or a
  * signal). */

@@ -10,7 +10,6 @@
  * manual's tables and the contract test read the descriptor. */
 #pragma once
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/option.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/commands.h"
 
-#include "base/descriptor.h"
 #include "base/file.h"
 #include "shared/futex.h"
 #include "shared/other_file.h"

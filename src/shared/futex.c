@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/futex.h"
 
-#include "base/clock.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <linux/futex.h>

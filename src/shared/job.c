@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/job.h"
 
-#include "base/clock.h"
-#include "base/descriptor.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/process.h"
-#include "base/undisturbed.h"
 #include "shared/other_file.h"
 
 #include <errno.h>

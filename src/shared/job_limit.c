@@ -2,10 +2,9 @@
 #include "shared/job_limit.h"
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/lock.h"
-#include "base/path.h"
+#include "base/output.h"
 #include "shared/commands.h"
 #include "shared/job_mutex.h"
 

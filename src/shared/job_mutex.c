@@ -2,7 +2,6 @@
 #include "shared/job_mutex.h"
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/log.h"

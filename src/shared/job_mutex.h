@@ -2,7 +2,7 @@
 /* The numbers of a job's limit and their mutex, for job_limit.c and job_share.c. */
 #pragma once
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "shared/job_layout.h"
 
 static inline uint64_t get(const _Atomic uint64_t *number)

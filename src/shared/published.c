@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/published.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
-#include "base/sanitizers.h"
-#include "base/undisturbed.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * and all memory comes from the heap. */
 #pragma once
 
-#include "base/descriptor.h"
+#include "base/file.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/control.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "charge/charge.h"
 #include "charge/reclaim.h"
 #include "config/mode.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/shim.h"
 
-#include "base/arithmetic.h"
-#include "base/thread_state.h"
+#include "base/check.h"
+#include "base/thread.h"
 #include "config/mode.h"
 #include "context/block_record.h"
 #include "context/context.h"

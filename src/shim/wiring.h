@@ -5,7 +5,7 @@
  * locks held, and must not need more. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "driver/cuda.h"
 #include "ledger/account.h"
 

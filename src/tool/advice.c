@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/advice.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "config/variables.h"
 #include "tool/publication.h"
 

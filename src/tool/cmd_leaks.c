@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim leaks: lists what a process that runs holds, and who has allocated it. */
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "context/block_counts.h"
 #include "report/document.h"
 #include "report/holders.h"

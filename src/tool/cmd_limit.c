@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim limit: changes the limit of a process that runs. */
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "tool/steer.h"
 #include "tool/tool.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim top: who holds memory through rmmshim, as it changes. */
-#include "base/arithmetic.h"
-#include "base/clock.h"
+#include "base/check.h"
+#include "base/lock.h"
 #include "tool/screen/terminal.h"
 #include "tool/screen/view.h"
 #include "tool/screen/watch.h"

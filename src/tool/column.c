@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/column.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/size.h"
 #include "tool/plain.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "report/plain.h"
 #include "tool/man/manual.h"

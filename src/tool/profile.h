@@ -3,7 +3,7 @@
  * and docker (--env-file) read alike.  A command reads one at most. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/publication.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "context/block_counts.h"
 #include "report/plain.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/steer.h"
 
-#include "base/arithmetic.h"
-#include "base/clock.h"
+#include "base/check.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "config/variables.h"
 #include "report/live.h"
 #include "report/plain.h"

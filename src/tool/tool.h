@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "tool/command_list.h"
 
 #include <stdbool.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/call_site.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
 #include "trace/python_frames.h"

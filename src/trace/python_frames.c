@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/python_frames.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "driver/loader.h"
 

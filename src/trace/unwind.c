@@ -2,7 +2,7 @@
 #include "trace/unwind.h"
 
 #include "base/check.h"
-#include "base/undisturbed.h"
+#include "base/file.h"
 #include "driver/loader.h"
 #include "trace/unwind_rule.h"
 

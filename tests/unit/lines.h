@@ -2,7 +2,7 @@
 /* Keeps diagnostics for a test to look at. */
 #pragma once
 
-#include "base/diagnostic.h"
+#include "base/log.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 
 #include "unit.h"
 
-#include "base/clock.h"
+#include "base/lock.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
 #include "host_memory.h"

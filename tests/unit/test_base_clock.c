@@ -3,7 +3,6 @@
  * program's own clock_gettime may. */
 #include "unit.h"
 
-#include "base/clock.h"
 #include "base/lock.h"
 
 #include <pthread.h>
@@ -46,7 +45,7 @@ static void *look_in_new_thread(void *data)
     assert_int_equal(rs_clock_own_ns(now_ns), now_ns);
     for (int i = 0; i < NAPS; i++) {
         rs_nap(NAP_NS);
-        rs_clock_yield();
+        rs_poll_pause(0);
         now_ns = rs_clock_ns();
         assert_int_equal(rs_clock_own_ns(now_ns), now_ns);
     }
@@ -85,7 +84,7 @@ TEST_WITH(NULL, let_it_go, looks_end_a_wait_on_a_clock_that_stands)
     let_it_stand();
     begin_ns = rs_clock_ns();
     while (rs_clock_ns() - begin_ns < NAP_NS / 10)
-        rs_clock_yield();
+        rs_poll_pause(0);
 }
 
 TEST_WITH(NULL, let_it_go, a_condition_ends_a_wait_on_a_clock_that_stands)

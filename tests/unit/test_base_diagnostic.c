@@ -5,7 +5,7 @@
 #include "lines.h"
 
 #include "base/check.h"
-#include "base/diagnostic.h"
+#include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>

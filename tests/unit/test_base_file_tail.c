@@ -2,7 +2,7 @@
 /* The tail of a file: file and tail together are the whole text whenever the process ends. */
 #include "unit.h"
 
-#include "base/file_tail.h"
+#include "base/output.h"
 #include "folder.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
 /* Locks: what waits for them, and within which bounds. */
 #include "unit.h"
 
-#include "base/clock.h"
 #include "base/lock.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/check.h"
-#include "base/path.h"
+#include "base/output.h"
 #include "folder.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
 /* Sizes as people write them. */
 #include "unit.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/size.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit.h"
 
-#include "base/thread_index.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

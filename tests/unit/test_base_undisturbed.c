@@ -4,14 +4,12 @@
 #include "unit.h"
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/path.h"
+#include "base/output.h"
 #include "base/process.h"
 #include "base/request.h"
-#include "base/undisturbed.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reuse over a fallback: freed memory that is ready soon is better than the second, slower memory.
  */
-#include "base/clock.h"
+#include "base/lock.h"
 #include "reuse_stack.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reuse: an allocation that finds no block of its size waits for an epoch, cuts a larger block or
  * grows; which one is best depends on the held bytes and on the peak of live bytes. */
-#include "base/clock.h"
+#include "base/lock.h"
 #include "reuse_stack.h"
 
 #include <pthread.h>

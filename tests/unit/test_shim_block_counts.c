@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/check.h"
-#include "base/thread_index.h"
+#include "base/thread.h"
 #include "context/block_counts.h"
 
 #include <pthread.h>

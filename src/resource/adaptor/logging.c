@@ -3,11 +3,9 @@
  * RMM's replay benchmark and existing scripts read the log. */
 #include "resource/adaptor/logging.h"
 
-#include "base/file_tail.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/output.h"
-#include "base/path.h"
 #include "base/process.h"
 #include "resource/resource.h"
 

@@ -6,9 +6,8 @@
  * meet the record of the address's next owner. */
 #include "resource/adaptor/tracking.h"
 
-#include "base/counter.h"
 #include "base/lock.h"
-#include "base/thread_index.h"
+#include "base/thread.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
 #include "shared/published.h"
@@ -37,7 +36,7 @@ struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
     struct rs_record_slab records;
     struct record live;                    /* the head of the ring, which is no block */
-    _Atomic size_t live_bytes, live_count; /* base/counter.h */
+    _Atomic size_t live_bytes, live_count; /* base/lock.h */
 };
 
 struct tracking {

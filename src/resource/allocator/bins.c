@@ -9,8 +9,6 @@
  * Here it is the one freed last, whose lines and pages are still in the caches.  RMM takes 128
  * blocks for each bin of binning at once, 992 MiB for 256 KiB to 4 MiB.  Here a bin takes 8, and
  * only when it is first used. */
-#include "base/clock.h"
-#include "base/counter.h"
 #include "base/lock.h"
 #include "ledger/account.h"
 #include "resource/report.h"
@@ -52,7 +50,7 @@ struct bin {
     pthread_cond_t settled; /* signalled when a growth ended: look again */
     bool is_growing;
     struct chunk *chunks, *open;           /* all of them, and those with a free slot */
-    _Atomic size_t held_bytes, live_bytes; /* base/counter.h */
+    _Atomic size_t held_bytes, live_bytes; /* base/lock.h */
     size_t peak_held_bytes, chunk_count;
     uint64_t growths, chunk_returns, allocations, failures;
 };

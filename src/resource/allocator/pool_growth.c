@@ -2,7 +2,7 @@
 /* Growth: more memory for a pool from its upstream, and room for it. */
 #include "resource/allocator/pool_inside.h"
 
-#include "base/clock.h"
+#include "base/lock.h"
 #include "base/request.h"
 
 #include <stdlib.h>

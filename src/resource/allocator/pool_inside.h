@@ -8,7 +8,6 @@
  *   pool_report.c   the report, and the check of all invariants */
 #pragma once
 
-#include "base/counter.h"
 #include "base/lock.h"
 #include "heap/alignment.h"
 #include "heap/blocks.h"
@@ -53,7 +52,7 @@ struct rs_pool {
 
     size_t charged_bytes;      /* bytes counted against the maximum: held, being asked for, or being
                                   given back */
-    _Atomic size_t held_bytes; /* base/counter.h */
+    _Atomic size_t held_bytes; /* base/lock.h */
     size_t peak_held_bytes;
     size_t missing_bytes; /* the part of the initial size that was given back and is to be taken
                              again with a growth */

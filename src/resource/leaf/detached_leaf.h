@@ -4,7 +4,6 @@
  * context's own allocations. */
 #pragma once
 
-#include "base/counter.h"
 #include "base/lock.h"
 #include "heap/record_slab.h"
 #include "resource/resource.h"
@@ -52,7 +51,7 @@ struct rs_detached_leaf {
                         the leaf */
     struct rs_record_slab records;
     struct rs_detached_record *first;
-    _Atomic size_t allocations, deallocations; /* base/counter.h */
+    _Atomic size_t allocations, deallocations; /* base/lock.h */
     _Atomic size_t live_bytes, held_bytes, peak_held_bytes;
 
     /* Used only by the thread that ends the leaf. */

@@ -3,8 +3,8 @@
 #include "resource/leaf/leaf.h"
 
 #include "base/counter.h"
+#include "base/file.h"
 #include "base/request.h"
-#include "base/undisturbed.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/idle.h"

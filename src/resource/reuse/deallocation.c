@@ -3,7 +3,7 @@
  */
 #include "resource/reuse/reuse.h"
 
-#include "base/clock.h"
+#include "base/lock.h"
 #include "base/request.h"
 #include "driver/capture.h"
 #include "driver/context.h"

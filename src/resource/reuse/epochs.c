@@ -8,7 +8,6 @@
  * round, so that an epoch is the larger the older it is, and a block waits at most a small share
  * longer than it would alone.  The oldest epoch is never merged, as threads wait for it.  No step
  * of a seal or of a merge depends on the number of blocks. */
-#include "base/clock.h"
 #include "base/lock.h"
 #include "driver/fence.h"
 #include "resource/reuse/reuse.h"

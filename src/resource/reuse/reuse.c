@@ -24,7 +24,7 @@
  * the quarantine in whichever way comes first. */
 #include "resource/reuse/reuse.h"
 
-#include "base/clock.h"
+#include "base/lock.h"
 #include "base/request.h"
 #include "driver/fence.h"
 #include "resource/report.h"

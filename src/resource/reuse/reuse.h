@@ -18,7 +18,7 @@
 #pragma once
 
 #include "base/lock.h"
-#include "base/thread_index.h"
+#include "base/thread.h"
 #include "driver/fence.h"
 #include "heap/record_slab.h"
 #include "ledger/account.h"

@@ -3,7 +3,7 @@
  * that the program ever used at once, rather than cut a block that is better left to others.  It
  * waits only when it would otherwise grow past that, and then for a bounded time, as the work it
  * waits for may itself wait for this thread. */
-#include "base/clock.h"
+#include "base/lock.h"
 #include "base/request.h"
 #include "resource/reuse/reuse.h"
 

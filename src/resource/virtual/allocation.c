@@ -3,7 +3,7 @@
  * other threads do the same. */
 #include "resource/virtual/virtual.h"
 
-#include "base/clock.h"
+#include "base/lock.h"
 #include "base/request.h"
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };

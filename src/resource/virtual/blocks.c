@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The blocks of `virtual`.  The range is cut into blocks without gaps: blocks with memory, live or
  * free (blocks.h), and void blocks, which are addresses without memory. */
-#include "base/counter.h"
+#include "base/lock.h"
 #include "heap/alignment.h"
 #include "resource/virtual/virtual.h"
 

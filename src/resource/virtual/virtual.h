@@ -14,7 +14,6 @@
  * it, and no lock is held during the call. */
 #pragma once
 
-#include "base/counter.h"
 #include "base/lock.h"
 #include "heap/blocks.h"
 #include "resource/resource.h"
@@ -50,7 +49,7 @@ struct rs_virtual {
     size_t spare_count, spare_room;       /* spare_room: entries for every granule there is */
 
     size_t charged_granules; /* granules counted against the maximum: held or being asked for */
-    _Atomic size_t held_granules; /* base/counter.h */
+    _Atomic size_t held_granules; /* base/lock.h */
     size_t peak_held_granules;
     struct rs_block *stuck; /* busy blocks, linked by .left, that the driver would neither make
                                accessible nor unmap */

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "config/config.h"
 #include "config/only.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/program/code.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "report/plain.h"
 #include "tool/program/elf_file.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/check.h"
 #include "shared/job.h"
-#include "base/arithmetic.h"
-#include "base/clock.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/process.h"
 #include "report/published_checks.h"
 #include "shared/job_limit.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/arithmetic.h"
-#include "base/clock.h"
+#include "base/check.h"
+#include "base/lock.h"
 #include "config/only.h"
 #include "config/variables.h"
 #include "shared/job.h"

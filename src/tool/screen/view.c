@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/screen/view.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/size.h"
 #include "tool/column.h"

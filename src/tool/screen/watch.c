@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/screen/watch.h"
 
-#include "base/arithmetic.h"
-#include "base/clock.h"
+#include "base/check.h"
+#include "base/lock.h"
 #include "tool/tool.h"
 
 #include <stdlib.h>

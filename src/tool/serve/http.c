@@ -31,7 +31,6 @@ void http_end(void)
 
 #else
 
-#include "base/clock.h"
 #include "base/lock.h"
 
 #include <dlfcn.h>

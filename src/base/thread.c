@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/thread_index.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -32,7 +32,7 @@ enum { RS_RUNTIME_FUNCTIONS = 3, RS_RECENT_CALLERS = 8 };
 
 /* Each member is written only by the file that is named beside it. */
 struct rs_thread {
-    _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread_index.c.  0: none yet */
+    _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread.c.  0: none yet */
     struct rs_context_found found;                   /* context/context.c */
     const struct rs_pushed *pushed; /* context/pushed.c: the thread's latest pushed resource; else
                                        that of the found context's device (context/context.c);
@@ -53,3 +53,37 @@ struct rs_thread {
 };
 
 extern __thread struct rs_thread rs_thread;
+
+/* ---- indexes ---- */
+
+/* A small number for each live thread, for arrays with one element per thread.
+ *
+ * An index above 0 belongs to one live thread at a time, so that thread may write its elements
+ * without locked instructions; the next owner of the index sees what it wrote.  Index 0 is
+ * shared by threads that came when all others were taken, and by threads that are ending. */
+enum { RS_THREAD_INDEXES = 64, RS_THREAD_INDEX_SHARED = 0 };
+
+/* Gives the calling thread an index, until it ends.  Slow path of rs_thread_index. */
+RS_COLD unsigned rs_thread_index_take(void);
+
+_Static_assert(RS_THREAD_INDEX_SHARED == 0, "rs_thread_index_if_own may answer it as 0");
+
+/* Has `ending` called on each thread that ends, while its index is still its own.  Threads without
+ * an index of their own are left out.  There is one such function in the process. */
+void rs_thread_index_at_end(void (*ending)(void));
+
+/* Returns the calling thread's index if it has taken one, else RS_THREAD_INDEX_SHARED. */
+static inline unsigned rs_thread_index_if_own(void)
+{
+    unsigned plus_one = rs_thread.index_plus_one;
+
+    return plus_one - (plus_one > 0);
+}
+
+/* Returns the calling thread's index; the first call of a thread takes one. */
+static inline unsigned rs_thread_index(void)
+{
+    if (RS_LIKELY(rs_thread.index_plus_one))
+        return rs_thread.index_plus_one - 1;
+    return rs_thread_index_take();
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/host_memory.h"
+#include "base/memory.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/file.h"
 
 #include <stdlib.h>
