@@ -347,6 +347,16 @@ static inline void rs_counter_subtract(_Atomic size_t *counter, size_t by)
     rs_counter_add(counter, (size_t)0 - by);
 }
 
+/* Raises a peak that several threads may raise at once, without a lock. */
+static inline void rs_counter_raise(_Atomic size_t *peak, size_t to)
+{
+    size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
+
+    while (to > seen && !atomic_compare_exchange_weak_explicit(
+                            peak, &seen, to, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
 /* Returns held minus live bytes: memory that is held and not handed out.  Live is read first: a
  * block that is freed and given back between the two reads makes the result too small, never too
  * large. */

@@ -168,7 +168,7 @@ static void append_printable(char *line, size_t *length, const char *begin, cons
     line[*length] = '\0';
 }
 
-void rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
+bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...)
 {
     const char *end = source->text + strlen(source->text);
@@ -193,6 +193,7 @@ void rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *sou
     append(line, &length, "%s: %s", to < end ? "..." : "", body);
     diagnostics->count++;
     diagnostics->write(diagnostics->data, line);
+    return false;
 }
 
 unsigned rs_word_distance(const char *a, size_t a_length, const char *b, size_t b_length)

@@ -60,8 +60,8 @@ struct rs_source {
 /* Writes one line about source->text and adds 1 to diagnostics->count.  `at` points to the place
  * inside source->text, shown as '^' in front of it: "RMM_POOL_SIZE=10^Q: unknown unit 'Q'";
  * NULL: the diagnostic is about the whole text.  At most 40 characters are shown on either side
- * of the place. */
-void rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
+ * of the place.  Returns false, for a caller that refuses the text. */
+bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...) RS_PRINTF(4, 5);
 
 /* Returns the word of `words` (NULL-terminated) that is nearest to [begin, end), or NULL when

@@ -12,7 +12,7 @@ enum { OPTIONS_BYTES = 1024 };
  * before it: that one's functions would be called instead of its own.  The library has none of the
  * runtime's functions, so it says that any order will do, and leaves the other options to who else
  * defines this: a library of the program's, or the runtime itself.  A program that defines it comes
- * first, and is not asked for; there `rmmshim run` says it (tool/library.c). */
+ * first, and is not asked for; there `rmmshim run` says it (tool/program.c). */
 const char *__asan_default_options(void);
 
 __attribute__((visibility("default"))) RS_BEFORE_SANITIZERS const char *__asan_default_options(void)

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "config/variables.h"
-#include "tool/publication.h"
+#include "tool/process.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,9 +7,7 @@
 #include "report/libraries.h"
 #include "report/live.h"
 #include "report/plain.h"
-#include "tool/print.h"
-#include "tool/program/code.h"
-#include "tool/publication.h"
+#include "tool/code.h"
 #include "tool/steer.h"
 #include "tool/tool.h"
 
@@ -285,21 +283,19 @@ static void add_outside(struct rs_node *in, const struct steer_target *target, i
 {
     static const char *const ways[] = {"driver", "managed",        "arrays",
                                        "vmm",    "stream_ordered", "graphs"};
-    struct publication *page = calloc(1, sizeof(*page));
+    static struct publication page;
     struct rs_node *outside = rs_node_object(in, "outside");
     uint64_t bytes[RS_ARRAY_LENGTH(ways)] = {0};
 
-    if (page && publication_read(page, target->process.file))
-        for (size_t i = 0; i < page->count; i++)
+    if (publication_read(&page, target->process.file))
+        for (size_t i = 0; i < page.count; i++)
             for (size_t way = 0; way < RS_ARRAY_LENGTH(ways); way++)
-                if (page->stacks[i].device == device)
-                    bytes[way] += rs_report_value(&page->stacks[i].report, "account", ways[way], 0);
+                if (page.stacks[i].device == device)
+                    bytes[way] += rs_report_value(&page.stacks[i].report, "account", ways[way], 0);
     for (size_t way = 0; way < RS_ARRAY_LENGTH(ways); way++)
         rs_node_bytes(outside, ways[way], bytes[way])->line = rs_document_format(
             &document, "[  {%s} outside of rmmshim's stacks: %s\n]", ways[way], ways[way]);
-    if (page)
-        publication_release(page);
-    free(page);
+    publication_release(&page);
 }
 
 static void free_list(struct list *list)
@@ -344,7 +340,7 @@ static struct rs_node *begin(const struct steer_target *target)
 
 static bool print(bool is_json)
 {
-    bool is_printed = is_json ? print_json(&document.root) : print_text(&document.root);
+    bool is_printed = tool_show(&document.root, is_json);
 
     rs_document_release(&document);
     return is_printed;
@@ -352,12 +348,11 @@ static bool print(bool is_json)
 
 /* ---- the command ---- */
 
-static int ask(const struct steer_target *target, int device, uint64_t wait_ns,
-               struct rs_node *devices, bool is_json)
+static int ask(const struct steer_target *target, int device, struct rs_node *devices, bool is_json)
 {
     struct rs_commands command = {.kind = RS_COMMAND_LIST, .device = device};
     char *list = NULL;
-    int code = steer_list(target, &command, wait_ns, &list);
+    int code = steer(target, &command, &list);
 
     if (code == TOOL_OK && list)
         add_device(devices, target, device, list, is_json);
@@ -370,7 +365,7 @@ static int ask(const struct steer_target *target, int device, uint64_t wait_ns,
 }
 
 /* As text each device is printed before the next one is asked about; JSON is one object. */
-static int list_all(const struct steer_target *target, uint64_t wait_ns, bool is_json)
+static int list_all(const struct steer_target *target, bool is_json)
 {
     struct rs_node *devices = NULL;
     int code = TOOL_OK;
@@ -378,7 +373,7 @@ static int list_all(const struct steer_target *target, uint64_t wait_ns, bool is
     for (int i = 0; i < target->device_count && code == TOOL_OK; i++) {
         if (!devices)
             devices = begin(target);
-        code = ask(target, target->devices[i], wait_ns, devices, is_json);
+        code = ask(target, target->devices[i], devices, is_json);
         if (!devices->first || (is_json && code == TOOL_OK && i + 1 < target->device_count))
             continue;
         if (!print(is_json))
@@ -393,19 +388,15 @@ static int list_all(const struct steer_target *target, uint64_t wait_ns, bool is
 static int run(char **arguments)
 {
     struct steer_target target;
-    struct steer_words words;
     bool is_json = false;
-    int code = TOOL_OK;
+    int code;
 
-    if (!steer_parse(arguments, NULL, &is_json, &words))
+    if (!steer_parse(arguments, "--json", &is_json, &target))
         return TOOL_USAGE;
-    if (words.value) {
-        tool_say("unexpected argument '%s'", words.value);
-        return TOOL_USAGE;
-    }
-    if (!steer_open(words.number, words.device, &target, &code))
+    code = steer_open(&target);
+    if (code)
         return code;
-    code = list_all(&target, words.wait_ns, is_json);
+    code = list_all(&target, is_json);
     process_close(&target.process);
     return code;
 }

@@ -1,11 +1,423 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim limit: changes the limit of a process that runs. */
-#include "base/check.h"
+/* rmmshim limit: changes the limit of a process that runs.  rmmshim trim: has one give back what it
+ * holds and does not use. */
 #include "tool/steer.h"
+
+#include "base/check.h"
+#include "base/lock.h"
+#include "base/file.h"
+#include "config/variables.h"
+#include "report/live.h"
+#include "report/plain.h"
+#include "shared/futex.h"
+#include "shared/published.h"
 #include "tool/tool.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WAIT_NS       2000000000ull /* for the process to take a command */
+#define TAKEN_WAIT_NS 3000000000ull /* for its answer then, at least: a trim takes time */
+
+enum {
+    TURN_NS = 20 * 1000 * 1000,  /* between two looks whether another's command is over */
+    LOOK_NS = 200 * 1000 * 1000, /* between two looks whether the process is there */
+};
+
+enum steer_answer {
+    STEER_DONE,        /* the process has answered */
+    STEER_LATE,        /* the process made no call in time; the command is withdrawn */
+    STEER_STUCK,       /* the process took the command and has not ended it: it may yet */
+    STEER_BUSY,        /* somebody else's command is under way */
+    STEER_GONE,        /* the process ended meanwhile */
+    STEER_REFUSED,     /* it has no file for commands, or not one that this user may write */
+    STEER_INTERRUPTED, /* a signal ends this process; the command is withdrawn */
+};
+
+/* ---- the file ---- */
+
+static bool is_commands_of(int fd, void *data)
+{
+    const struct process *process = data;
+    struct rs_commands head;
+    struct stat status;
+    int own = process_own_number(process);
+
+    return fstat(fd, &status) == 0 && status.st_size == RS_COMMANDS_BYTES &&
+           rs_file_cannot_shrink(fd) &&
+           pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+           strncmp(head.layout, RS_COMMANDS_LAYOUT, sizeof(head.layout)) == 0 &&
+           (!own || head.process == own);
+}
+
+/* One writer at a time. */
+static bool lock_in_time(int fd, uint64_t until_ns)
+{
+    const struct timespec turn = {0, TURN_NS};
+
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK || rs_clock_ns() >= until_ns)
+            return false;
+        nanosleep(&turn, NULL);
+    }
+    return true;
+}
+
+/* ---- interruption ---- */
+
+static const int endings[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+enum { ENDINGS = RS_ARRAY_LENGTH(endings) };
+
+static volatile sig_atomic_t interrupted; /* the signal that ends this process; 0: none */
+
+static void note_signal(int number)
+{
+    interrupted = number;
+}
+
+/* A signal that would end this process while a command is asked ends it after the command is
+ * withdrawn: the process would carry it out at a later call.  One that is ignored stays so. */
+static void catch_signals(struct sigaction before[ENDINGS])
+{
+    struct sigaction note = {.sa_handler = note_signal};
+
+    for (size_t i = 0; i < ENDINGS; i++) {
+        sigaction(endings[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(endings[i], &note, NULL);
+    }
+}
+
+static void release_signals(const struct sigaction before[ENDINGS])
+{
+    for (size_t i = 0; i < ENDINGS; i++)
+        sigaction(endings[i], &before[i], NULL);
+}
+
+void steer_end_if_interrupted(void)
+{
+    if (!interrupted)
+        return;
+    (void)fflush(stdout);
+    raise(interrupted);
+}
+
+/* ---- a command ---- */
+
+/* Waits while the step is `step`.  False when the time is over, or the process, or this one. */
+static bool step_ends(const struct process *process, struct rs_commands *file, uint32_t step,
+                      uint64_t until_ns)
+{
+    while (atomic_load(&file->step) == step) {
+        uint64_t now_ns = rs_clock_ns(), wait_ns = LOOK_NS;
+        if (now_ns >= until_ns || interrupted || process_has_ended(process))
+            return false;
+        if (until_ns - now_ns < wait_ns)
+            wait_ns = until_ns - now_ns;
+        rs_futex_wait(&file->step, step, wait_ns);
+    }
+    return true;
+}
+
+/* True when there was a command that the process had not taken yet. */
+static bool withdraw(struct rs_commands *file)
+{
+    uint32_t asked = RS_COMMAND_ASKED;
+
+    return atomic_compare_exchange_strong(&file->step, &asked, RS_COMMAND_NONE);
+}
+
+static enum steer_answer why_not(const struct process *process, enum steer_answer otherwise)
+{
+    return process_has_ended(process) ? STEER_GONE : interrupted ? STEER_INTERRUPTED : otherwise;
+}
+
+static void ask(struct rs_commands *file, const struct rs_commands *command)
+{
+    file->kind = command->kind;
+    file->device = command->device;
+    file->bytes = command->bytes;
+    atomic_store(&file->step, RS_COMMAND_ASKED);
+    atomic_fetch_or(&file->attention, RS_ATTENTION_ASKED);
+    rs_futex_wake(&file->step);
+}
+
+static enum steer_answer wait_for(const struct process *process, struct rs_commands *file,
+                                  uint64_t wait_ns, uint64_t until_ns)
+{
+    if (!step_ends(process, file, RS_COMMAND_ASKED, until_ns) && withdraw(file))
+        return why_not(process, STEER_LATE);
+    if (step_ends(process, file, RS_COMMAND_TAKEN, rs_clock_ns() + rs_max(wait_ns, TAKEN_WAIT_NS)))
+        return STEER_DONE;
+    return process_has_ended(process) ? STEER_GONE : STEER_STUCK;
+}
+
+static void copy_answer(struct rs_commands *command, const struct rs_commands *file)
+{
+    command->result = file->result;
+    command->before_bytes = file->before_bytes;
+    command->after_bytes = file->after_bytes;
+    command->held_bytes = file->held_bytes;
+    memcpy(command->text, file->text, sizeof(command->text) - 1);
+    command->text[sizeof(command->text) - 1] = '\0';
+}
+
+/* The caller has the file's lock, so a command that is there has lost its writer, who was killed.
+ * Where it is not taken it is withdrawn first: else the process could take it while its fields are
+ * overwritten.  Where it is taken it is still under way. */
+static enum steer_answer ask_and_wait(const struct process *process, struct rs_commands *file,
+                                      struct rs_commands *command, uint64_t wait_ns,
+                                      uint64_t until_ns)
+{
+    enum steer_answer answer;
+
+    command->has_thread = file->has_thread;
+    (void)withdraw(file);
+    if (!step_ends(process, file, RS_COMMAND_TAKEN, until_ns))
+        return why_not(process, STEER_BUSY);
+    ask(file, command);
+    answer = wait_for(process, file, wait_ns, until_ns);
+    if (answer == STEER_DONE)
+        copy_answer(command, file);
+    return answer;
+}
+
+/* A copy of the list that the process has written into its page; NULL where it cannot be.  The
+ * caller has the lock of the file for commands, so no other one asks for a list meanwhile. */
+static char *copy_list(const struct process *process, const struct rs_commands *command)
+{
+    uint64_t offset = command->before_bytes, length = command->after_bytes;
+    char *list = NULL;
+
+    if (command->result == 0 && length <= RS_LIVE_LIST_BYTES &&
+        offset <= RS_PUBLISHED_BYTES - length)
+        list = malloc(length + 1);
+    if (list) {
+        memcpy(list, (const char *)process->file + offset, length);
+        list[length] = '\0';
+    }
+    return list;
+}
+
+static enum steer_answer hand_over(const struct process *process, struct rs_commands *command,
+                                   uint64_t wait_ns, char **list)
+{
+    uint64_t until_ns = rs_clock_ns() + wait_ns;
+    enum steer_answer answer = STEER_REFUSED;
+    struct sigaction before[ENDINGS];
+    enum process_answer found;
+    void *file = MAP_FAILED;
+    int fd = process_open_file(process, RS_COMMANDS_NAME, O_RDWR, is_commands_of,
+                               (void *)(uintptr_t)process, &found);
+
+    if (fd < 0)
+        return found == PROCESS_GONE || process_directory_is_ending(process->directory)
+                   ? STEER_GONE
+                   : STEER_REFUSED;
+    if (!lock_in_time(fd, until_ns))
+        answer = STEER_BUSY;
+    else
+        file = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file != MAP_FAILED) {
+        catch_signals(before);
+        answer = ask_and_wait(process, file, command, wait_ns, until_ns);
+        release_signals(before);
+        if (list && answer == STEER_DONE)
+            *list = copy_list(process, command);
+        munmap(file, RS_COMMANDS_BYTES);
+    }
+    close(fd);
+    return answer;
+}
+
+/* Says why the answer is not STEER_DONE.  The exit code. */
+static int say(const struct process *process, enum steer_answer answer,
+               const struct rs_commands *command)
+{
+    int number = process->number, device = (int)command->device;
+
+    switch (answer) {
+    case STEER_DONE:
+        return TOOL_OK;
+    case STEER_LATE:
+        tool_say("process %d made no CUDA call in time, and %s device %d%s", number,
+                 command->kind == RS_COMMAND_LIST ? "has not listed what it holds of"
+                                                  : "nothing was changed on",
+                 device,
+                 command->has_thread
+                     ? ""
+                     : "; with RMM_CONTROL=thread it takes commands between its calls");
+        return TOOL_LATE;
+    case STEER_STUCK:
+        tool_say("process %d has taken the command, but is not done with it yet", number);
+        return TOOL_LATE;
+    case STEER_BUSY:
+        tool_say("process %d is busy with another command: try again", number);
+        return TOOL_LATE;
+    case STEER_GONE:
+        tool_say("process %d has ended", number);
+        return TOOL_FINDING;
+    case STEER_REFUSED:
+        tool_say("process %d takes no commands: its file for them is closed, or another user's",
+                 number);
+        return TOOL_FINDING;
+    case STEER_INTERRUPTED:
+        tool_say("interrupted; nothing was changed on device %d of process %d", device, number);
+        return TOOL_LATE;
+    }
+    return TOOL_FINDING;
+}
+
+int steer(const struct steer_target *target, struct rs_commands *command, char **list)
+{
+    enum steer_answer answer = hand_over(&target->process, command, target->wait_ns, list);
+    int code;
+
+    if (answer != STEER_DONE) {
+        code = say(&target->process, answer, command);
+        steer_end_if_interrupted();
+        return code;
+    }
+    rs_plain_make(command->text);
+    if (command->result == 0)
+        return TOOL_OK;
+    tool_say("process %d, device %d: %s", target->process.number, (int)command->device,
+             command->text);
+    return TOOL_FINDING;
+}
+
+/* ---- the process and its devices ---- */
+
+static void add_device(struct steer_target *target, int device, uint64_t total_bytes)
+{
+    for (int i = 0; i < target->device_count; i++)
+        if (target->devices[i] == device)
+            return;
+    target->devices[target->device_count] = device;
+    target->total_bytes[target->device_count++] = total_bytes;
+}
+
+static void list_devices(struct steer_target *target)
+{
+    static struct publication page;
+    int device = target->device;
+
+    if (publication_read(&page, target->process.file))
+        for (size_t i = 0; i < page.count; i++)
+            if (device < 0 || page.stacks[i].device == device)
+                add_device(target, page.stacks[i].device,
+                           publication_stack(&page, &page.stacks[i])->device_total_bytes);
+    snprintf(target->program, sizeof(target->program), "%s", page.program);
+    if (device >= 0)
+        add_device(target, device, 0);
+    publication_release(&page);
+}
+
+int steer_open(struct steer_target *target)
+{
+    int number = process_parse(target->number);
+    enum process_answer answer;
+
+    if (!number) {
+        tool_say("'%s' is not a process ID; 'rmmshim ls' lists them", target->number);
+        return TOOL_USAGE;
+    }
+    answer = process_open(number, &target->process);
+    if (answer == PROCESS_SERVED)
+        list_devices(target);
+    if (target->device_count > 0)
+        return TOOL_OK;
+    if (answer == PROCESS_SERVED)
+        tool_say("process %d has used no device yet: name one with --device", number);
+    else
+        tool_say("process %d %s", number, process_answer_text(answer));
+    process_close(&target->process);
+    return TOOL_FINDING;
+}
+
+/* ---- the command line ---- */
+
+static bool parse_device(const char *text, int *device)
+{
+    char *end;
+    long number = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
+
+    if (number < 0 || *end || number >= RS_DEVICES_MAX) {
+        tool_say("--device %s: not the number of a device", text);
+        return false;
+    }
+    *device = (int)number;
+    return true;
+}
+
+static bool parse_wait(const char *text, uint64_t *wait_ns)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+
+    if (end == text || *end || !(seconds >= 0 && seconds <= 3600)) {
+        tool_say("--wait %s: not a number of seconds from 0 to 3600", text);
+        return false;
+    }
+    *wait_ns = (uint64_t)(seconds * 1e9);
+    return true;
+}
+
+static bool parse_size(const char *name, const char *text, struct rs_size *size)
+{
+    const struct rs_option *option = &rs_variables[RS_VARIABLE_LIMIT].option;
+    struct rs_diagnostics diagnostics = tool_diagnostics();
+    struct rs_source source = {name, text};
+    struct rs_option_value value = {.given = false};
+
+    if (!rs_option_parse(option, option->type, &source, text, text + strlen(text), &diagnostics,
+                         &value))
+        return false;
+    *size = value.size;
+    if (size->kind != RS_SIZE_OF_FREE)
+        return true;
+    tool_say("%s=%s: a percentage of the free memory cannot be used here", name, text);
+    return false;
+}
+
+bool steer_parse(char **arguments, const char *value_option, bool *flag,
+                 struct steer_target *target)
+{
+    const char *device = NULL, *wait = NULL;
+    const struct tool_option options[] = {
+        {"--device", NULL, &device},
+        {"--wait", NULL, &wait},
+        {value_option, flag, &target->value},
+        {NULL, NULL, NULL},
+    };
+
+    *target = (struct steer_target){.device = -1, .wait_ns = WAIT_NS};
+    if (!tool_take_options(arguments, true, options) ||
+        (device && !parse_device(device, &target->device)) ||
+        (wait && !parse_wait(wait, &target->wait_ns)))
+        return false;
+    target->number = *arguments;
+    if (!*arguments) {
+        tool_say("no process ID; 'rmmshim ls' lists them");
+        return false;
+    }
+    arguments++;
+    if (!value_option && *arguments)
+        target->value = *arguments++;
+    return tool_has_no_more(arguments);
+}
+
+/* ---- rmmshim limit ---- */
 
 /* "none" or "6.00 GiB". */
 static const char *limit_text(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES])
@@ -13,7 +425,7 @@ static const char *limit_text(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES])
     return bytes ? rs_size_format_short(bytes, text) : "none";
 }
 
-static void print_answer(const struct steer_target *target, const struct rs_commands *command)
+static void print_limit(const struct steer_target *target, const struct rs_commands *command)
 {
     char before[RS_SIZE_TEXT_BYTES], after[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
     char above[RS_SIZE_TEXT_BYTES];
@@ -45,47 +457,51 @@ static bool resolve(const struct steer_target *target, int index, const struct r
     return true;
 }
 
-static int set_limit(const struct steer_target *target, int index, const struct rs_size *size,
-                     uint64_t wait_ns)
+/* Hands the command to each device of the process, prints what it has answered, and closes it. */
+static int
+steer_each(struct steer_target *target, const struct rs_commands *asked, const struct rs_size *size,
+           void (*print)(const struct steer_target *target, const struct rs_commands *command))
 {
-    struct rs_commands command = {.kind = RS_COMMAND_LIMIT, .device = target->devices[index]};
-    int code;
+    int code = TOOL_OK;
 
-    if (size && !resolve(target, index, size, &command.bytes))
-        return TOOL_FINDING;
-    code = steer(target, &command, wait_ns);
-    if (code == TOOL_OK)
-        print_answer(target, &command);
-    steer_end_if_interrupted();
+    for (int i = 0; i < target->device_count && code == TOOL_OK; i++) {
+        struct rs_commands command = *asked;
+        command.device = target->devices[i];
+        if (size && !resolve(target, i, size, &command.bytes)) {
+            code = TOOL_FINDING;
+            break;
+        }
+        code = steer(target, &command, NULL);
+        if (code == TOOL_OK)
+            print(target, &command);
+        steer_end_if_interrupted();
+    }
+    process_close(&target->process);
     return code;
 }
 
-static int run(char **arguments)
+static int limit(char **arguments)
 {
+    const struct rs_commands command = {.kind = RS_COMMAND_LIMIT};
     struct steer_target target;
-    struct steer_words words;
     struct rs_size size;
     bool has_limit;
-    int code = TOOL_OK;
+    int code;
 
-    if (!steer_parse(arguments, NULL, NULL, &words))
+    if (!steer_parse(arguments, NULL, NULL, &target))
         return TOOL_USAGE;
-    if (!words.value) {
+    if (!target.value) {
         tool_say("the limit is missing: a size as in 6GiB or 50%%, or none");
         return TOOL_USAGE;
     }
-    has_limit = strcmp(words.value, "none") != 0;
-    if (has_limit && !steer_parse_size("limit", words.value, &size))
+    has_limit = strcmp(target.value, "none") != 0;
+    if (has_limit && !parse_size("limit", target.value, &size))
         return TOOL_USAGE;
-    if (!steer_open(words.number, words.device, &target, &code))
-        return code;
-    for (int i = 0; i < target.device_count && code == TOOL_OK; i++)
-        code = set_limit(&target, i, has_limit ? &size : NULL, words.wait_ns);
-    process_close(&target.process);
-    return code;
+    code = steer_open(&target);
+    return code ? code : steer_each(&target, &command, has_limit ? &size : NULL, print_limit);
 }
 
-static void help(void)
+static void help_limit(void)
 {
     puts("Sets the most that a process takes from the driver on a device from now on, whatever\n"
          "RMM_LIMIT said; `none` takes the limit away.  Unused memory above the limit goes back "
@@ -106,6 +522,60 @@ const struct tool_command tool_limit = {
     .name = "limit",
     .arguments = "PID SIZE|none [--device N] [--wait SECONDS]",
     .summary = "Changes the limit of a running process",
-    .run = run,
-    .help = help,
+    .run = limit,
+    .help = help_limit,
+};
+
+/* ---- rmmshim trim ---- */
+
+static void print_trim(const struct steer_target *target, const struct rs_commands *command)
+{
+    char gave[RS_SIZE_TEXT_BYTES], holds[RS_SIZE_TEXT_BYTES];
+    uint64_t before = command->before_bytes, after = command->after_bytes;
+
+    printf("%s [%d] device %d: gave back %s, holds %s%s%s\n", target->program,
+           target->process.number, (int)command->device,
+           rs_size_format_short(before > after ? before - after : 0, gave),
+           rs_size_format_short(after, holds), command->text[0] ? "; " : "", command->text);
+}
+
+static int trim(char **arguments)
+{
+    struct rs_commands command = {.kind = RS_COMMAND_TRIM};
+    struct steer_target target;
+    struct rs_size keep = {.number = 0};
+    int code;
+
+    if (!steer_parse(arguments, "--keep", NULL, &target) ||
+        (target.value && !parse_size("--keep", target.value, &keep)))
+        return TOOL_USAGE;
+    if (keep.kind != RS_SIZE_BYTES) {
+        tool_say("--keep %s: expected a size in bytes, not a percentage", target.value);
+        return TOOL_USAGE;
+    }
+    command.bytes = keep.number;
+    code = steer_open(&target);
+    return code ? code : steer_each(&target, &command, NULL, print_trim);
+}
+
+static void help_trim(void)
+{
+    puts("Makes the process return unused memory to the driver.\n\n"
+         "  --keep SIZE     how much of it the process keeps\n"
+         "  --device N      one device; without it each that the process uses\n"
+         "  --wait SECONDS  how long to wait for the process (2)\n\n"
+         "The process takes the command at its next call that allocates, frees, synchronises or "
+         "asks\n"
+         "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
+         "exit codes: 0 done; 1 it cannot be done; 2 wrong usage; 3 the process did not answer in "
+         "time\n\n"
+         "example: rmmshim trim 4711 --keep 512MiB");
+}
+
+const struct tool_command tool_trim = {
+    .name = "trim",
+    .arguments = "PID [--keep SIZE] [--device N] [--wait SECONDS]",
+    .summary = "Makes a running process give back memory that it does not use",
+    .run = trim,
+    .help = help_trim,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim path: prints where the library is, for whoever sets LD_PRELOAD without `run`. */
-#include "tool/library.h"
+#include "tool/program.h"
 #include "tool/tool.h"
 
 #include <stdio.h>

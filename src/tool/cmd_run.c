@@ -4,8 +4,8 @@
  * before anything starts. */
 #include "config/config.h"
 #include "config/variables.h"
-#include "tool/library.h"
 #include "tool/profile.h"
+#include "tool/program.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"
 

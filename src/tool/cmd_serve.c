@@ -1,15 +1,383 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim serve: counters of all processes for Prometheus, by HTTP. */
-#include "tool/serve/address.h"
-#include "tool/serve/http.h"
+/* rmmshim serve: counters of all processes for Prometheus, by HTTP.  The server is libmicrohttpd:
+ * its headers are needed where rmmshim is built, and the library is loaded by this command alone,
+ * since it brings ten more libraries, which would make every start of the command 2 ms longer and
+ * impossible where one is missing. */
+#include "base/check.h"
+#include "base/lock.h"
+#include "tool/row.h"
+#include "tool/subjects.h"
 #include "tool/tool.h"
 
+#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+/* What --listen is when it is not given. */
+#define ADDRESS_DEFAULT "127.0.0.1:9835"
+
+enum { BACKLOG = 16, PORT_MAX = 65535, ADDRESS_TEXT_BYTES = INET6_ADDRSTRLEN + 16 };
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in ipv4;
+    struct sockaddr_in6 ipv6;
+};
+
+/* ---- the address ---- */
+
+static bool refuse(const char *text, const char *at, const char *what)
+{
+    struct rs_diagnostics diagnostics = tool_diagnostics();
+
+    rs_diagnose(&diagnostics, &(struct rs_source){"--listen", text}, at,
+                "%s; an address is 127.0.0.1:9835, [::1]:9835, or a port alone", what);
+    return false;
+}
+
+static bool take_port(const char *text, const char *at, in_port_t *port)
+{
+    size_t digits = strspn(at, "0123456789");
+    unsigned long number = digits > 0 && digits <= 5 ? strtoul(at, NULL, 10) : PORT_MAX + 1ul;
+
+    if (!*at)
+        return refuse(text, at, "no port");
+    if (at[digits])
+        return refuse(text, at + digits, "a port is a number");
+    if (number > PORT_MAX)
+        return refuse(text, at, "a port is at most 65535");
+    *port = htons((in_port_t)number);
+    return true;
+}
+
+/* Copies the address between begin and end, which is an address of the family or refused. */
+static bool take_host(int family, const char *begin, const char *end, void *host)
+{
+    char copy[INET6_ADDRSTRLEN];
+    size_t length = (size_t)(end - begin);
+
+    if (length >= sizeof(copy))
+        return false;
+    memcpy(copy, begin, length);
+    copy[length] = '\0';
+    return inet_pton(family, copy, host) == 1;
+}
+
+static bool parse_ipv6(const char *text, union address *address)
+{
+    const char *end = strchr(text, ']');
+
+    address->ipv6 = (struct sockaddr_in6){.sin6_family = AF_INET6};
+    if (!end)
+        return refuse(text, text + strlen(text), "']' is missing after the IPv6 address");
+    if (!take_host(AF_INET6, text + 1, end, &address->ipv6.sin6_addr))
+        return refuse(text, text + 1, "this is not an IPv6 address");
+    if (end[1] != ':')
+        return refuse(text, end + 1, "':' and a port are missing after the address");
+    return take_port(text, end + 2, &address->ipv6.sin6_port);
+}
+
+/* Parses "127.0.0.1:9835", "[::1]:9835", or a port alone, which is of 127.0.0.1.  False after a
+ * line that shows the place of the mistake. */
+static bool parse_address(const char *text, union address *address)
+{
+    const char *colon = strchr(text, ':');
+
+    if (*text == '[')
+        return parse_ipv6(text, address);
+    address->ipv4 = (struct sockaddr_in){.sin_family = AF_INET};
+    address->ipv4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (!colon && !text[strspn(text, "0123456789")])
+        return take_port(text, text, &address->ipv4.sin_port);
+    if (colon && strchr(colon + 1, ':'))
+        return refuse(text, text, "an IPv6 address needs brackets");
+    if (!take_host(AF_INET, text, colon ? colon : text + strlen(text), &address->ipv4.sin_addr))
+        return refuse(text, text, "this is not an IPv4 address, and names are not looked up");
+    if (!colon)
+        return refuse(text, text + strlen(text), "':' and a port are missing after the address");
+    return take_port(text, colon + 1, &address->ipv4.sin_port);
+}
+
+#ifndef RS_HTTP
+
+static int serve_at(union address *address, const char *text, bool has_counters)
+{
+    (void)address, (void)text, (void)has_counters;
+    tool_say("this build has no HTTP server: it was made without libmicrohttpd");
+    return TOOL_FINDING;
+}
+
+#else
+
+#include <microhttpd.h>
+
+/* As parse_address takes it; port 0 too. */
+static void format_address(const union address *address, char text[ADDRESS_TEXT_BYTES])
+{
+    char host[INET6_ADDRSTRLEN] = "";
+
+    if (address->any.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &address->ipv6.sin6_addr, host, sizeof(host));
+        snprintf(text, ADDRESS_TEXT_BYTES, "[%s]:%u", host, ntohs(address->ipv6.sin6_port));
+    } else {
+        inet_ntop(AF_INET, &address->ipv4.sin_addr, host, sizeof(host));
+        snprintf(text, ADDRESS_TEXT_BYTES, "%s:%u", host, ntohs(address->ipv4.sin_port));
+    }
+}
+
+/* True when only programs of this machine reach the address. */
+static bool is_loopback(const union address *address)
+{
+    const struct in6_addr *ipv6 = &address->ipv6.sin6_addr;
+
+    if (address->any.sa_family == AF_INET)
+        return ntohl(address->ipv4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return IN6_IS_ADDR_LOOPBACK(ipv6) ||
+           (IN6_IS_ADDR_V4MAPPED(ipv6) && ipv6->s6_addr[12] == IN_LOOPBACKNET);
+}
+
+static bool listens(int fd, union address *address)
+{
+    socklen_t bytes =
+        address->any.sa_family == AF_INET6 ? sizeof(address->ipv6) : sizeof(address->ipv4);
+    const int yes = 1;
+
+    /* Connections of a server that has just ended keep the port for a minute otherwise. */
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+           bind(fd, &address->any, bytes) == 0 && listen(fd, BACKLOG) == 0 &&
+           getsockname(fd, &address->any, &bytes) == 0;
+}
+
+/* Opens a socket that listens there, and writes the port to the address where that had 0.  A
+ * descriptor, or -errno. */
+static int listen_at(union address *address)
+{
+    int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int error;
+
+    if (fd < 0)
+        return -errno;
+    if (listens(fd, address))
+        return fd;
+    error = errno;
+    close(fd);
+    return -error;
+}
+
+enum {
+    CONNECTIONS_MAX = 16, /* further ones wait until one of these ends */
+    IDLE_SECONDS = 10,    /* after which a connection is closed that sends or takes nothing */
+    LONGEST_SECONDS = 20, /* after which a connection is closed: Prometheus asks for 10 s at most,
+                             unless it is told otherwise */
+    REQUEST_BYTES = 16 << 10,
+};
+
+/* Since 2014 the library has this name. */
+static const char library_name[] = "libmicrohttpd.so.12";
+
+#define CALLS(X)                                                                                   \
+    X(start_daemon)                                                                                \
+    X(stop_daemon)                                                                                 \
+    X(create_response_from_buffer)                                                                 \
+    X(create_response_from_fd64)                                                                   \
+    X(add_response_header)                                                                         \
+    X(queue_response)                                                                              \
+    X(get_connection_info)                                                                         \
+    X(destroy_response)
+
+/* The library's functions. */
+static struct {
+#define FIELD(name) __typeof__(&MHD_##name) name;
+    CALLS(FIELD)
+#undef FIELD
+} mhd;
+
+static bool load_http(void)
+{
+    void *library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+
+    if (!library) {
+        tool_say("no HTTP server: %s", dlerror());
+        return false;
+    }
+#define FIND(name)                                                                                 \
+    mhd.name = (__typeof__(mhd.name))(uintptr_t)dlsym(library, "MHD_" #name);                      \
+    if (!mhd.name) {                                                                               \
+        tool_say("no HTTP server: %s has no MHD_" #name, library_name);                            \
+        return false;                                                                              \
+    }
+    CALLS(FIND)
+#undef FIND
+    return true;
+}
+
+/* ---- an answer ---- */
+
+/* What all answers have.  A connection is for one request, so that those who stay connected do not
+ * take the places of others. */
+static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned status,
+                                     struct MHD_Response *response, const char *type)
+{
+    enum MHD_Result result;
+
+    if (!response)
+        return MHD_NO; /* the connection is closed */
+    mhd.add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    mhd.add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
+        mhd.add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    result = mhd.queue_response(connection, status, response);
+    mhd.destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned status,
+                                 const char *text)
+{
+    struct MHD_Response *response = mhd.create_response_from_buffer(
+        strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
+
+    return send_response(connection, status, response, "text/plain; charset=utf-8");
+}
+
+static bool has_counters; /* of each resource too */
+
+/* Says how many processes are left out when that number has changed. */
+static void say_unreadable(size_t count)
+{
+    static size_t said;
+
+    if (count != said)
+        rows_say_unreadable(count);
+    said = count;
+}
+
+/* Reads all processes and writes them to a memory file: its descriptor, or -1. */
+static int make_metrics(void)
+{
+    struct subjects subjects = {.count = 0};
+    int fd = memfd_create("rmmshim-metrics", MFD_CLOEXEC);
+
+    subjects_add_all(&subjects);
+    say_unreadable(subjects.unreadable);
+    if (fd >= 0 &&
+        (subjects.is_short || !subjects_write(&subjects, RS_STATISTICS_PROMETHEUS, true,
+                                              has_counters, fd, "the answer to a request"))) {
+        close(fd);
+        fd = -1;
+    }
+    subjects_release(&subjects);
+    return fd;
+}
+
+static enum MHD_Result send_metrics(struct MHD_Connection *connection)
+{
+    int fd = make_metrics();
+    off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+    struct MHD_Response *response;
+
+    if (bytes < 0)
+        return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "rmmshim: out of memory\n");
+    response = mhd.create_response_from_fd64((uint64_t)bytes, fd); /* closes fd at its end */
+    if (!response)
+        close(fd);
+    return send_response(connection, MHD_HTTP_OK, response,
+                         "text/plain; version=0.0.4; charset=utf-8");
+}
+
+/* Answers as soon as the head of the request is there: a body, which no request here needs, is not
+ * waited for. */
+static enum MHD_Result answer(void *data, struct MHD_Connection *connection, const char *url,
+                              const char *method, const char *version, const char *upload,
+                              size_t *upload_bytes, void **state)
+{
+    static int answered;
+
+    (void)data, (void)version, (void)upload;
+    if (*state == &answered) {
+        *upload_bytes = 0;
+        return MHD_YES;
+    }
+    *state = &answered;
+    if (strcmp(url, "/metrics") != 0)
+        return send_text(connection, MHD_HTTP_NOT_FOUND, "rmmshim: metrics are at /metrics\n");
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+        return send_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                         "rmmshim: only GET and HEAD are answered\n");
+    return send_metrics(connection);
+}
+
+/* ---- connections that last too long ---- */
+
+/* A connection, from its beginning until before its descriptor is closed. */
+struct place {
+    bool is_taken;
+    int fd;
+    uint64_t begin_ns;
+};
+
+static struct place places[CONNECTIONS_MAX];
+static struct rs_mutex places_lock = RS_MUTEX_INIT(RS_RANK_ALONE);
+
+static struct place *take_place(int fd)
+{
+    struct place *found = NULL;
+
+    rs_mutex_lock(&places_lock);
+    for (size_t i = 0; i < CONNECTIONS_MAX && !found; i++)
+        if (!places[i].is_taken)
+            found = &places[i];
+    if (found)
+        *found = (struct place){true, fd, rs_clock_ns()};
+    rs_mutex_unlock(&places_lock);
+    return found;
+}
+
+static void leave_place(struct place *place)
+{
+    rs_mutex_lock(&places_lock);
+    place->is_taken = false;
+    rs_mutex_unlock(&places_lock);
+}
+
+static void note_connection(void *data, struct MHD_Connection *connection, void **context,
+                            enum MHD_ConnectionNotificationCode what)
+{
+    const union MHD_ConnectionInfo *info =
+        mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    (void)data;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        *context = info ? take_place(info->connect_fd) : NULL;
+    else if (*context)
+        leave_place(*context);
+}
+
+/* The idle time begins anew with each byte, so that who sends one now and then would keep a place
+ * without end.  A connection that is shut down is closed by the server's thread. */
+static void close_slow(void)
+{
+    uint64_t now_ns = rs_clock_ns();
+
+    rs_mutex_lock(&places_lock);
+    for (size_t i = 0; i < CONNECTIONS_MAX; i++)
+        if (places[i].is_taken && now_ns - places[i].begin_ns > LONGEST_SECONDS * 1000000000ull)
+            (void)shutdown(places[i].fd, SHUT_RDWR);
+    rs_mutex_unlock(&places_lock);
+}
+
+/* ---- the server ---- */
 
 /* A signal that was ignored when the command began, as SIGINT is in a script's background job, does
  * not end it. */
@@ -39,73 +407,71 @@ static void wait_for_end(const sigset_t *ends)
     const struct timespec second = {.tv_sec = 1};
 
     while (sigtimedwait(ends, NULL, &second) < 0)
-        http_close_slow();
+        close_slow();
 }
 
 static void say_where(const union address *address)
 {
     char text[ADDRESS_TEXT_BYTES];
 
-    address_format(address, text);
+    format_address(address, text);
     tool_say("metrics at http://%s/metrics", text);
-    if (!address_is_loopback(address))
+    if (!is_loopback(address))
         tool_say("%s is not a loopback address: whoever can reach it can see which programs this "
                  "user runs and how much memory they have",
                  text);
 }
 
-static int serve_at(union address *address, const char *text, bool has_counters)
+static int serve_at(union address *address, const char *text, bool counters)
 {
+    struct MHD_Daemon *server;
     sigset_t ends;
-    int socket = address_listen(address);
+    int socket;
 
+    if (!load_http())
+        return TOOL_FINDING;
+    socket = listen_at(address);
     if (socket < 0) {
         tool_say("--listen %s: %s", text, strerror(-socket));
         return TOOL_FINDING;
     }
     block_ends(&ends);
-    if (!http_begin(socket, has_counters)) {
+    has_counters = counters;
+    server = mhd.start_daemon(
+        MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, answer, NULL, MHD_OPTION_LISTEN_SOCKET, socket,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES,
+        MHD_OPTION_NOTIFY_CONNECTION, note_connection, NULL, MHD_OPTION_END);
+    if (!server) {
         tool_say("the HTTP server cannot start: %s", strerror(errno));
         close(socket);
         return TOOL_FINDING;
     }
     say_where(address);
     wait_for_end(&ends);
-    http_end();
+    mhd.stop_daemon(server);
     return TOOL_OK;
 }
 
-/* The value of "--listen ADDRESS" or "--listen=ADDRESS"; NULL after saying what is wrong. */
-static const char *take_listen(char ***arguments)
-{
-    static const char *const options[] = {"--listen", "--all-metrics", NULL};
-    const char *word = **arguments;
-    bool failed = false;
-    const char *value = tool_option_value(arguments, options[0], &failed);
+#endif
 
-    if (value || failed)
-        return value;
-    if (*word == '-')
-        tool_say_unknown("option", word, options);
-    else
-        tool_say("unexpected argument '%s'", word);
-    return NULL;
-}
+/* ---- the command ---- */
 
 static int serve(char **arguments)
 {
     const char *listen = ADDRESS_DEFAULT;
-    bool has_counters = false;
+    bool counters = false;
+    const struct tool_option options[] = {
+        {"--listen", NULL, &listen},
+        {"--all-metrics", &counters, NULL},
+        {NULL, NULL, NULL},
+    };
     union address address;
 
-    for (; *arguments; arguments++)
-        if (strcmp(*arguments, "--all-metrics") == 0)
-            has_counters = true;
-        else if (!(listen = take_listen(&arguments)))
-            return TOOL_USAGE;
-    if (!address_parse(listen, &address))
+    if (!tool_take_options(arguments, true, options) || !tool_has_no_more(arguments) ||
+        !parse_address(listen, &address))
         return TOOL_USAGE;
-    return http_load() ? serve_at(&address, listen, has_counters) : TOOL_FINDING;
+    return serve_at(&address, listen, counters);
 }
 
 static void help(void)

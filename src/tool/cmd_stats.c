@@ -1,26 +1,136 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim stats: all counters of processes that run. */
+#include "report/format.h"
 #include "tool/row.h"
 #include "tool/subjects.h"
 #include "tool/tool.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- reading ---- */
+
+static bool make_room(struct subjects *subjects)
+{
+    struct subject **all = realloc(subjects->all, (subjects->count + 1) * sizeof(struct subject *));
+
+    if (all)
+        subjects->all = all;
+    return all != NULL;
+}
+
+bool subjects_add(struct subjects *subjects, const struct process *process)
+{
+    struct subject *subject = calloc(1, sizeof(*subject));
+
+    if (!subject || !make_room(subjects)) {
+        subjects->is_short = true;
+        free(subject);
+        return false;
+    }
+    if (!publication_read(&subject->page, process->file)) {
+        publication_release(&subject->page);
+        free(subject);
+        return false;
+    }
+    subject->page.process = process->number;
+    identity_read(process, &subject->identity);
+    subjects->all[subjects->count++] = subject;
+    return true;
+}
+
+static bool take(void *data, const struct process *process)
+{
+    return subjects_add(data, process) || !publication_has_directory(process->file);
+}
+
+void subjects_add_all(struct subjects *subjects)
+{
+    subjects->unreadable = process_each(take, subjects);
+}
+
+void subjects_release(struct subjects *subjects)
+{
+    for (size_t i = 0; i < subjects->count; i++) {
+        publication_release(&subjects->all[i]->page);
+        free(subjects->all[i]);
+    }
+    free(subjects->all);
+    *subjects = (struct subjects){.count = 0};
+}
+
+/* ---- writing ---- */
+
+static const struct publication *being_written;
+
+static const char *expression_of(const struct rs_reported_stack *stack)
+{
+    return publication_stack(being_written, stack)->expression;
+}
+
+static struct rs_report_subject described(const struct subject *subject)
+{
+    return (struct rs_report_subject){
+        .process = subject->page.process,
+        .program = subject->page.program,
+        .rank = subject->page.rank,
+        .stacks = subject->page.stacks,
+        .stack_count = subject->page.count,
+        .expression = expression_of,
+    };
+}
+
+static void put_rows(struct rs_node *list, const struct subject *subject, bool has_counters)
+{
+    const struct publication *page = &subject->page;
+    static struct row row;
+
+    for (size_t i = 0; i < page->count; i++) {
+        struct rs_node *object;
+        row_fill(&row, page->process, &subject->identity, page, &page->stacks[i]);
+        object = row_put(list, &row);
+        if (has_counters)
+            rs_report_fill_counters(object, &page->stacks[i].report, true);
+    }
+}
+
+bool subjects_write(const struct subjects *subjects, enum rs_statistics_format format,
+                    bool is_of_all, bool has_counters, int fd, const char *name)
+{
+    static struct rs_document document;
+    struct rs_node *root = &document.root;
+    bool is_written;
+
+    rs_document_begin(&document);
+    if (is_of_all || format == RS_STATISTICS_PROMETHEUS)
+        root = rs_node_list(root, "processes");
+    for (size_t i = 0; i < subjects->count; i++) {
+        struct rs_report_subject subject = described(subjects->all[i]);
+        being_written = &subjects->all[i]->page;
+        if (format == RS_STATISTICS_PROMETHEUS)
+            put_rows(root, subjects->all[i], has_counters);
+        else
+            rs_report_fill(is_of_all ? rs_node_object(root, NULL) : root, &subject);
+    }
+    is_written = tool_print(root, format, fd, name);
+    rs_document_release(&document);
+    return is_written;
+}
+
+/* ---- rmmshim stats ---- */
 
 /* False after saying why there is nothing. */
 static bool read_one(struct subjects *subjects, int number)
 {
     struct process process;
     enum process_answer answer = process_open(number, &process);
-    bool is_read;
+    bool is_read = answer == PROCESS_SERVED && subjects_add(subjects, &process);
 
-    if (answer != PROCESS_SERVED) {
+    if (answer != PROCESS_SERVED)
         tool_say("process %d %s", number, process_answer_text(answer));
-        return false;
-    }
-    is_read = subjects_add(subjects, &process);
-    if (!is_read && !subjects->is_short)
+    else if (!is_read && !subjects->is_short)
         tool_say("process %d %s", number,
                  publication_has_directory(process.file) ? "has published counters that are damaged"
                                                          : "is served and has no memory yet");
@@ -57,60 +167,40 @@ static int show(const char *whose, enum rs_statistics_format format, bool has_co
         tool_say("out of memory");
         is_good = false;
     }
-    if (is_good && format == RS_STATISTICS_PROMETHEUS)
-        is_good = subjects_write_metrics(&subjects, has_counters, STDOUT_FILENO, "standard output");
-    else if (is_good)
-        is_good = subjects_write(&subjects, format, is_of_all, STDOUT_FILENO, "standard output");
+    if (is_good)
+        is_good = subjects_write(&subjects, format, is_of_all, has_counters, STDOUT_FILENO,
+                                 "standard output");
     subjects_release(&subjects);
     return is_good ? TOOL_OK : TOOL_FINDING;
 }
 
-/* ---- the command ---- */
-
-static bool take_format(const char *option, enum rs_statistics_format *format)
-{
-    if (*format != RS_STATISTICS_TEXT) {
-        tool_say("use only one of --json and --prom");
-        return false;
-    }
-    if (strcmp(option, "--json") == 0)
-        *format = RS_STATISTICS_JSON;
-    else if (strcmp(option, "--prom") == 0)
-        *format = RS_STATISTICS_PROMETHEUS;
-    else
-        tool_say_unknown("option", option,
-                         (const char *const[]){"--json", "--prom", "--all-metrics", NULL});
-    return *format != RS_STATISTICS_TEXT;
-}
-
 static int stats(char **arguments)
 {
-    enum rs_statistics_format format = RS_STATISTICS_TEXT;
-    const char *whose = NULL;
-    bool has_counters = false;
+    bool is_json = false, is_prometheus = false, has_counters = false;
+    const struct tool_option options[] = {
+        {"--json", &is_json, NULL},
+        {"--prom", &is_prometheus, NULL},
+        {"--all-metrics", &has_counters, NULL},
+        {NULL, NULL, NULL},
+    };
 
-    for (; *arguments; arguments++) {
-        if (strcmp(*arguments, "--all-metrics") == 0) {
-            has_counters = true;
-        } else if (**arguments == '-') {
-            if (!take_format(*arguments, &format))
-                return TOOL_USAGE;
-        } else if (whose) {
-            tool_say("expected one process ID, or 'all'");
-            return TOOL_USAGE;
-        } else {
-            whose = *arguments;
-        }
-    }
-    if (!whose) {
+    if (!tool_take_options(arguments, true, options))
+        return TOOL_USAGE;
+    if (is_json && is_prometheus)
+        tool_say("use only one of --json and --prom");
+    else if (!*arguments)
         tool_say("no process ID; 'rmmshim ls' lists them, and 'all' means all");
-        return TOOL_USAGE;
-    }
-    if (has_counters && format != RS_STATISTICS_PROMETHEUS) {
+    else if (arguments[1])
+        tool_say("expected one process ID, or 'all'");
+    else if (has_counters && !is_prometheus)
         tool_say("--all-metrics needs --prom; text and JSON have all counters anyway");
-        return TOOL_USAGE;
-    }
-    return show(whose, format, has_counters);
+    else
+        return show(*arguments,
+                    is_json         ? RS_STATISTICS_JSON
+                    : is_prometheus ? RS_STATISTICS_PROMETHEUS
+                                    : RS_STATISTICS_TEXT,
+                    has_counters);
+    return TOOL_USAGE;
 }
 
 static void help(void)

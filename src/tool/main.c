@@ -1,88 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
-#include "base/log.h"
-#include "report/plain.h"
 #include "tool/man/manual.h"
-#include "tool/program/program.h"
+#include "tool/program.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"
 
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { TOOL_LINE_BYTES = 8 << 10 };
 
 static const struct tool_command *const commands[] = {
 #define COMMAND(name) &tool_##name,
     TOOL_COMMANDS(COMMAND)
 #undef COMMAND
 };
-
-static void print_line(void *data, const char *line)
-{
-    (void)data;
-    tool_say("%s", line);
-}
-
-struct rs_diagnostics tool_diagnostics(void)
-{
-    return (struct rs_diagnostics){.write = print_line};
-}
-
-static bool is_added[STDERR_FILENO + 1];
-
-void tool_add_streams(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0)
-            is_added[fd] = open("/dev/null", O_RDWR) == fd; /* the lowest number is given */
-}
-
-void tool_close_added_streams(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (is_added[fd])
-            close(fd);
-}
-
-void tool_say(const char *format, ...)
-{
-    static const char prefix[] = "rmmshim: ";
-    char line[TOOL_LINE_BYTES];
-    size_t begin = sizeof(prefix) - 1, room = sizeof(line) - begin - 1, length;
-    va_list arguments;
-    int body;
-
-    (void)fflush(stdout);
-    memcpy(line, prefix, begin);
-    va_start(arguments, format);
-    body = vsnprintf(line + begin, room, format, arguments);
-    va_end(arguments);
-    line[begin] = body < 0 ? '\0' : line[begin];
-    rs_plain_make(line + begin); /* paths, words and names of processes are others' text */
-    length = begin + strlen(line + begin);
-    line[length] = '\n';
-    (void)rs_write_all(STDERR_FILENO, line, length + 1);
-}
-
-void tool_say_unknown(const char *kind, const char *word, const char *const *words)
-{
-    const char *nearest = rs_nearest_word(word, word + strlen(word), words);
-
-    if (nearest)
-        tool_say("unknown %s '%s'; did you mean '%s'?", kind, word, nearest);
-    else
-        tool_say("unknown %s '%s'", kind, word);
-}
-
-bool tool_is_help(const char *argument)
-{
-    return argument && (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0);
-}
 
 void tool_print_help(const struct tool_command *command)
 {

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/process.h"
 
+#include "base/check.h"
 #include "base/process.h"
-#include "report/publish.h"
+#include "context/block_counts.h"
+#include "report/plain.h"
 #include "report/published_checks.h"
 #include "shared/published.h"
-#include "tool/publication.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +26,7 @@ enum { ENDING_NAP_NS = 5 * 1000 * 1000, ENDING_TURNS = 400 };
 
 /* ---- one process ---- */
 
-/* Reads a small file of the process; the number of bytes, ended by a zero, or -1. */
-static ssize_t read_file(int directory, const char *name, char *text, size_t room)
+ssize_t process_read_file(int directory, const char *name, char *text, size_t room)
 {
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
     ssize_t length = fd < 0 ? -1 : read(fd, text, room - 1);
@@ -37,16 +38,12 @@ static ssize_t read_file(int directory, const char *name, char *text, size_t roo
     return length;
 }
 
-ssize_t process_read_file(const struct process *process, const char *name, char *text, size_t room)
-{
-    return read_file(process->directory, name, text, room);
-}
-
 bool process_directory_has_ended(int directory)
 {
     char stat[1024];
 
-    return read_file(directory, "stat", stat, sizeof(stat)) <= 0 || rs_process_stat_has_ended(stat);
+    return process_read_file(directory, "stat", stat, sizeof(stat)) <= 0 ||
+           rs_process_stat_has_ended(stat);
 }
 
 bool process_directory_is_ending(int directory)
@@ -69,7 +66,7 @@ int process_own_number(const struct process *process)
 {
     char status[8192];
 
-    return read_file(process->directory, "status", status, sizeof(status)) > 0
+    return process_read_file(process->directory, "status", status, sizeof(status)) > 0
                ? rs_process_own_number(status)
                : 0;
 }
@@ -80,7 +77,7 @@ int process_parent(int number)
     int parent = 0;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", number);
-    if (read_file(AT_FDCWD, path, stat, sizeof(stat)) <= 0)
+    if (process_read_file(AT_FDCWD, path, stat, sizeof(stat)) <= 0)
         return 0;
     behind_name = strrchr(stat, ')');
     return behind_name && sscanf(behind_name + 1, " %*c %d", &parent) == 1 ? parent : 0;
@@ -146,17 +143,12 @@ static enum process_answer find_page(struct process *process)
     close(fd);
     if (file == MAP_FAILED)
         return PROCESS_DENIED;
-    if (!publication_can_read(file)) {
-        munmap(file, RS_PUBLISHED_BYTES);
-        return PROCESS_UNREADABLE;
-    }
     process->file = file;
-    return PROCESS_SERVED;
+    return rs_published_check_layout(file) ? PROCESS_SERVED : PROCESS_UNREADABLE;
 }
 
 enum process_answer process_open(int number, struct process *process)
 {
-    enum process_answer answer;
     char path[64];
 
     *process = (struct process){.number = number};
@@ -164,16 +156,15 @@ enum process_answer process_open(int number, struct process *process)
     process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (process->directory < 0)
         return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
-    answer = process_directory_has_ended(process->directory) ? PROCESS_GONE : find_page(process);
-    if (answer != PROCESS_SERVED)
-        close(process->directory);
-    return answer;
+    return process_has_ended(process) ? PROCESS_GONE : find_page(process);
 }
 
 void process_close(struct process *process)
 {
-    munmap((void *)(uintptr_t)process->file, RS_PUBLISHED_BYTES);
-    close(process->directory);
+    if (process->file)
+        munmap((void *)(uintptr_t)process->file, RS_PUBLISHED_BYTES);
+    if (process->directory >= 0)
+        close(process->directory);
 }
 
 bool process_has_ended(const struct process *process)
@@ -202,19 +193,15 @@ bool process_has_its_page(const struct process *process)
 
 const char *process_answer_text(enum process_answer answer)
 {
-    switch (answer) {
-    case PROCESS_SERVED:
-        return "is served";
-    case PROCESS_UNSERVED:
-        return "is not served by rmmshim";
-    case PROCESS_GONE:
-        return "does not exist";
-    case PROCESS_DENIED:
-        return "belongs to another user";
-    case PROCESS_UNREADABLE:
-        return "is served by another version of rmmshim";
-    }
-    return "";
+    static const char *const texts[] = {
+        [PROCESS_SERVED] = "is served",
+        [PROCESS_UNSERVED] = "is not served by rmmshim",
+        [PROCESS_GONE] = "does not exist",
+        [PROCESS_DENIED] = "belongs to another user",
+        [PROCESS_UNREADABLE] = "is served by another version of rmmshim",
+    };
+
+    return texts[answer];
 }
 
 /* ---- all processes ---- */
@@ -274,12 +261,353 @@ size_t process_each(bool (*visit)(void *data, const struct process *process), vo
     for (size_t i = 0; numbers && i < count; i++) {
         struct process process;
         enum process_answer answer = process_open(numbers[i], &process);
-        unreadable += answer == PROCESS_UNREADABLE;
-        if (answer != PROCESS_SERVED)
-            continue;
-        unreadable += !visit(data, &process);
+        unreadable +=
+            answer == PROCESS_UNREADABLE || (answer == PROCESS_SERVED && !visit(data, &process));
         process_close(&process);
     }
     free(numbers);
     return unreadable;
+}
+
+/* ---- its script ---- */
+
+enum { WORDS_BYTES = 4096, ENTRY_BYTES = 4096, STATUS_BYTES = 8192 };
+
+/* Letters of options, by what the word behind them is unless it follows at once. */
+static const struct interpreter {
+    const char *name, *value, *code, *module;
+} interpreters[] = {
+    {"python", "WXQ", "c", "m"}, {"pypy", "WXQ", "c", "m"}, {"julia", "ptJHCL", "eE", ""},
+    {"Rscript", "", "e", ""},    {"node", "r", "ep", ""},   {"ruby", "IrCE", "e", ""},
+    {"perl", "I", "eE", ""},     {"bash", "oO", "c", ""},   {"sh", "o", "c", ""},
+};
+
+/* NULL: it is no interpreter.  Names have versions: python3.13t. */
+static const struct interpreter *find_interpreter(const char *name)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(interpreters); i++) {
+        size_t length = strlen(interpreters[i].name);
+        const char *version = name + length;
+        if (strncmp(name, interpreters[i].name, length) == 0 &&
+            version[strspn(version, "0123456789.td")] == '\0')
+            return &interpreters[i];
+    }
+    return NULL;
+}
+
+/* The next word, or NULL behind the last. */
+static const char *next_word(const char *word, const char *end)
+{
+    word += strlen(word) + 1;
+    return word < end ? word : NULL;
+}
+
+/* Takes an option at *word, which moves to its last word.  True where no script follows: *module is
+ * then the module that runs instead, or NULL. */
+static bool ends_options(const struct interpreter *of, const char **word, const char *end,
+                         const char **module)
+{
+    const char *value;
+
+    *module = NULL;
+    if ((*word)[1] == '-') { /* of the long ones, Python has this one with a value */
+        if (strcmp(*word, "--check-hash-based-pycs") == 0)
+            *word = next_word(*word, end);
+        return !*word;
+    }
+    for (const char *letter = *word + 1; *letter; letter++) {
+        bool is_module = strchr(of->module, *letter) != NULL;
+        if (strchr(of->code, *letter))
+            return true;
+        if (!is_module && !strchr(of->value, *letter))
+            continue;
+        value = letter[1] ? letter + 1 : (*word = next_word(*word, end));
+        *module = is_module ? value : NULL;
+        return is_module || !*word;
+    }
+    return !(*word)[1]; /* "-": what it reads from stdin */
+}
+
+void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIPT_BYTES])
+{
+    const char *end = words + bytes, *word = words, *module = NULL;
+    const struct interpreter *of = bytes ? find_interpreter(basename(words)) : NULL;
+
+    *script = '\0';
+    while (of && (word = next_word(word, end))) {
+        if (strcmp(word, "--") == 0 && (word = next_word(word, end)))
+            break;
+        if (!word || *word != '-' || ends_options(of, &word, end, &module))
+            break;
+    }
+    if (!of || !word)
+        return;
+    if (module)
+        snprintf(script, IDENTITY_SCRIPT_BYTES, "-m %s", module);
+    else if (*word != '-')
+        snprintf(script, IDENTITY_SCRIPT_BYTES, "%s", basename(word));
+    rs_plain_make(script);
+}
+
+static void read_script(int directory, const char *path, char script[IDENTITY_SCRIPT_BYTES])
+{
+    char words[WORDS_BYTES];
+    ssize_t bytes = process_read_file(directory, path, words, sizeof(words));
+
+    identity_script(words, bytes > 0 ? (size_t)bytes : 0, script);
+}
+
+void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES])
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", number);
+    read_script(AT_FDCWD, path, script);
+}
+
+/* ---- its user ---- */
+
+static void put_user(long user, char name[IDENTITY_USER_BYTES])
+{
+    char text[ENTRY_BYTES];
+    struct passwd entry, *found = NULL;
+
+    if (getpwuid_r((uid_t)user, &entry, text, sizeof(text), &found) == 0 && found &&
+        *found->pw_name)
+        snprintf(name, IDENTITY_USER_BYTES, "%s", found->pw_name);
+    else
+        snprintf(name, IDENTITY_USER_BYTES, "%ld", user);
+    rs_plain_make(name);
+}
+
+/* The same user owns most processes, and a name may come over the network. */
+static void put_known_user(long user, char name[IDENTITY_USER_BYTES])
+{
+    static char known[IDENTITY_USER_BYTES];
+    static long known_user = -1;
+
+    if (user != known_user)
+        put_user(user, known);
+    known_user = user;
+    memcpy(name, known, sizeof(known));
+}
+
+void identity_read(const struct process *process, struct identity *identity)
+{
+    char text[STATUS_BYTES];
+    const char *line;
+    long user;
+
+    read_script(process->directory, "cmdline", identity->script);
+    *identity->user = '\0';
+    line = process_read_file(process->directory, "status", text, sizeof(text)) > 0
+               ? strstr(text, "\nUid:")
+               : NULL;
+    if (line && sscanf(line, "\nUid:%*d%ld", &user) == 1)
+        put_known_user(user, identity->user);
+}
+
+/* ---- its page ---- */
+
+enum {
+    TRIES = 16, /* a process whose directory changes as often while it is read is left out */
+
+    /* Of a page that makes sense none comes near: who reads one that does not is done soon. */
+    STACK_COUNTERS_MAX = 1024,
+    PAGE_COUNTERS_MAX = 4096,
+    FIELDS_MAX = 4 << 20,
+};
+
+bool publication_has_directory(const void *file)
+{
+    const struct rs_publication *head = file;
+
+    return atomic_load(&head->directory) != 0;
+}
+
+/* ---- the directory of its page ---- */
+
+/* A copy of the directory at `at`, since its process, which may have been anything, may write to
+ * the file while it is read.  NULL where there is none. */
+static struct rs_published_directory *copy_directory(const char *file, uint64_t at)
+{
+    struct rs_published_directory counts, *copy = NULL;
+    uint64_t bytes;
+
+    if (!rs_published_check_place(at))
+        return NULL;
+    memcpy(&counts, file + at, sizeof(counts));
+    bytes = rs_published_check_directory(at, &counts);
+    copy = bytes ? malloc(bytes) : NULL;
+    if (copy) {
+        memcpy(copy, file + at, bytes);
+        *copy = counts;
+    }
+    return copy;
+}
+
+/* The process writes a new directory when stacks come or go, and the last but one is written over:
+ * a copy counts when the directory is still the same after it. */
+static bool take_directory(struct publication *page, const struct rs_publication *head)
+{
+    struct rs_published_stack *stacks;
+
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t at = atomic_load(&head->directory);
+        page->directory = copy_directory(page->file, at);
+        if (!page->directory || atomic_load(&head->directory) == at)
+            break;
+        free(page->directory);
+        page->directory = NULL;
+    }
+    if (!page->directory)
+        return false;
+    stacks = (void *)(page->directory + 1);
+    for (uint32_t i = 0; i < page->directory->stack_count; i++) {
+        stacks[i].expression[sizeof(stacks[i].expression) - 1] = '\0';
+        rs_plain_make(stacks[i].expression);
+    }
+    page->from = stacks;
+    page->counters = (const void *)(page->from + page->directory->stack_count);
+    return true;
+}
+
+/* ---- its counters ---- */
+
+/* Counts the fields that are to be read.  False where they have become too many. */
+static bool take_fields(struct publication *page, const struct rs_published_counter *counter)
+{
+    for (uint32_t i = 0; i < counter->term_count; i++) {
+        if (counter->terms[i].count > FIELDS_MAX - page->fields_read)
+            return false;
+        page->fields_read += counter->terms[i].count;
+    }
+    return true;
+}
+
+static void add_counter(struct publication *page, struct rs_report *report,
+                        const struct rs_published_counter *counter)
+{
+    enum rs_counter_kind kind = (enum rs_counter_kind)counter->kind;
+    struct rs_term terms[RS_TERMS_MAX];
+    uint64_t value;
+
+    for (uint32_t i = 0; i < counter->term_count; i++)
+        terms[i] = (struct rs_term){page->file + counter->terms[i].offset, counter->terms[i].count,
+                                    counter->terms[i].stride_bytes, counter->terms[i].scale};
+    value = rs_terms_value(terms, counter->term_count);
+    value = kind == RS_COUNTER_PEAK ? rs_max(value, counter->past) : value + counter->past;
+    rs_report_add(report, counter->resource, counter->name, kind,
+                  (enum rs_counter_unit)counter->unit, value);
+}
+
+static bool is_counter_of(const struct rs_counter *counter, const char *resource)
+{
+    return strcmp(counter->resource, resource) == 0;
+}
+
+/* An account that counted nothing is none.  The program's counters are there for kinds of memory,
+ * too, that have no stack. */
+static bool is_unused(const struct rs_report *report, const struct rs_counter *counter,
+                      bool has_stack)
+{
+    if (is_counter_of(counter, "account"))
+        return rs_report_value(report, "account", "limit", 0) == 0 &&
+               rs_report_value(report, "account", "charged_peak", 0) == 0;
+    return is_counter_of(counter, RS_PROGRAM) && !has_stack &&
+           rs_report_value(report, RS_PROGRAM, "allocations", 0) == 0 &&
+           rs_report_value(report, RS_PROGRAM, "refused", 0) == 0;
+}
+
+static bool has_resources(const struct rs_report *report)
+{
+    for (size_t i = 0; i < report->count; i++)
+        if (!is_counter_of(&report->counters[i], "account") &&
+            !is_counter_of(&report->counters[i], RS_PROGRAM))
+            return true;
+    return false;
+}
+
+static void copy_used(struct rs_report *to, const struct rs_report *from)
+{
+    bool has_stack = has_resources(from);
+
+    for (size_t i = 0; i < from->count; i++) {
+        const struct rs_counter *counter = &from->counters[i];
+        if (!is_unused(from, counter, has_stack))
+            rs_report_add(to, counter->resource, counter->name, counter->kind, counter->unit,
+                          counter->value);
+    }
+}
+
+static bool is_there(const struct publication *page, const struct rs_published_stack *stack)
+{
+    for (size_t i = 0; i < page->count; i++)
+        if (page->stacks[i].device == stack->device && (int32_t)page->stacks[i].kind == stack->kind)
+            return true;
+    return false;
+}
+
+static void gather_stack(struct publication *page, uint32_t index)
+{
+    struct rs_reported_stack *stack = &page->stacks[page->count];
+    struct rs_report all = {.count = 0};
+    size_t most = PAGE_COUNTERS_MAX;
+
+    if (!rs_published_check_stack(&page->from[index]) || is_there(page, &page->from[index]))
+        return;
+    for (size_t i = 0; i < page->count; i++)
+        most -= rs_min(most, page->stacks[i].report.count);
+    most = rs_min(most, STACK_COUNTERS_MAX);
+    for (uint32_t i = 0; i < page->directory->counter_count; i++) {
+        const struct rs_published_counter *counter = &page->counters[i];
+        if (counter->stack == index && all.count < most && rs_published_check_counter(counter) &&
+            take_fields(page, counter))
+            add_counter(page, &all, counter);
+    }
+    stack->device = page->from[index].device;
+    stack->kind = (enum rs_kind)page->from[index].kind;
+    copy_used(&stack->report, &all);
+    rs_report_release(&all);
+    page->count += stack->report.count > 0;
+}
+
+static void copy_head(struct publication *page, const struct rs_publication *head)
+{
+    memcpy(page->program, head->program, sizeof(page->program) - 1);
+    memcpy(page->rank, head->rank, sizeof(page->rank) - 1);
+    rs_plain_make(page->program);
+    rs_plain_make(page->rank);
+    page->began_seconds = head->began_seconds;
+    page->process = (int)head->process;
+}
+
+bool publication_read(struct publication *page, const void *file)
+{
+    const struct rs_publication *head = file;
+
+    *page = (struct publication){.file = file};
+    copy_head(page, head);
+    if (!take_directory(page, head))
+        return false;
+    for (uint32_t i = 0; i < page->directory->stack_count; i++)
+        gather_stack(page, i);
+    return page->count > 0;
+}
+
+const struct rs_published_stack *publication_stack(const struct publication *page,
+                                                   const struct rs_reported_stack *stack)
+{
+    for (uint32_t i = 0; i < page->directory->stack_count; i++)
+        if (page->from[i].device == stack->device && page->from[i].kind == (int32_t)stack->kind)
+            return &page->from[i];
+    return NULL;
+}
+
+void publication_release(struct publication *page)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(page->stacks); i++)
+        rs_report_release(&page->stacks[i].report);
+    free(page->directory);
+    page->directory = NULL;
 }

@@ -3,6 +3,9 @@
  * memory file that its process has open, and only a process of the same user lets it be opened. */
 #pragma once
 
+#include "report/format.h"
+#include "report/published_checks.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,8 +21,8 @@ enum process_answer {
 
 struct process {
     int number;
-    int directory;    /* of the process in /proc: it never becomes another process's */
-    const void *file; /* the page, RS_PUBLISHED_BYTES long and for reading only */
+    int directory;    /* of the process in /proc: it never becomes another process's; -1: none */
+    const void *file; /* the page, RS_PUBLISHED_BYTES long and for reading only; NULL: none */
     uint64_t inode;   /* of the page: tells a process from a later one with its number */
 };
 
@@ -28,13 +31,13 @@ struct process {
 int process_open_file(const struct process *process, const char *name, int flags,
                       bool (*accepts)(int fd, void *data), void *data, enum process_answer *answer);
 
-/* Finds the page of a process and maps it.  After PROCESS_SERVED alone process_close is due. */
+/* Finds the page of a process and maps it.  process_close is due in any case. */
 enum process_answer process_open(int number, struct process *process);
 void process_close(struct process *process);
 
-/* Reads the beginning of a small file of the process in /proc; the number of bytes, ended by a
- * zero, or -1. */
-ssize_t process_read_file(const struct process *process, const char *name, char *text, size_t room);
+/* Reads the beginning of a small file of the process's directory in /proc; the number of bytes,
+ * ended by a zero, or -1. */
+ssize_t process_read_file(int directory, const char *name, char *text, size_t room);
 
 /* The number that the process has in its own PID namespace; 0 where the kernel does not say. */
 int process_own_number(const struct process *process);
@@ -67,3 +70,58 @@ bool process_directory_is_ending(int directory);
 
 /* The process behind that descriptor of /proc/PID has ended, or is a zombie without threads. */
 bool process_directory_has_ended(int directory);
+
+/* ---- its name ----
+ *
+ * What tells a process from others of its program's name: the script that an interpreter runs, and
+ * the user.  Texts are plain (report/plain.h). */
+
+enum { IDENTITY_SCRIPT_BYTES = 256, IDENTITY_USER_BYTES = 64 };
+
+struct identity {
+    char script[IDENTITY_SCRIPT_BYTES]; /* "train.py", "-m module"; empty: no interpreter's */
+    char user[IDENTITY_USER_BYTES];     /* a name, or the number of one without */
+};
+
+/* What /proc tells of the process now.  Not thread safe. */
+void identity_read(const struct process *process, struct identity *identity);
+
+/* The script alone, of the process of that number; empty too where the process is gone. */
+void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES]);
+
+/* What an interpreter with this command line (as /proc/PID/cmdline has it) runs; empty where it is
+ * none, or runs no file. */
+void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIPT_BYTES]);
+
+/* ---- its page ----
+ *
+ * Read as it is mapped: of a process that runs, or that is gone.  The process may have been
+ * anything: each offset is checked before it is used, and texts are plain. */
+
+/* What the page said at one moment.  Its texts live until publication_release. */
+struct publication {
+    const char *file;
+    char program[RS_PUBLISHED_PROGRAM_BYTES];
+    char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none */
+    int process;                        /* its number in its own PID namespace */
+    int64_t began_seconds;              /* since 1970 */
+    struct rs_reported_stack stacks[RS_PUBLISHED_STACKS_MAX];
+    size_t count; /* of stacks that have counters */
+    uint32_t fields_read;
+
+    struct rs_published_directory *directory; /* a copy, and what lies in it */
+    const struct rs_published_stack *from;
+    const struct rs_published_counter *counters;
+};
+
+/* True when the process has stacks, or had any: it has taken its first memory. */
+bool publication_has_directory(const void *file);
+
+/* Reads the mapped file of RS_PUBLISHED_BYTES.  False where it has no counters yet, or they make no
+ * sense; publication_release is due in any case. */
+bool publication_read(struct publication *page, const void *file);
+void publication_release(struct publication *page);
+
+/* What the page says about the stacks of that kind and device: expression and device. */
+const struct rs_published_stack *publication_stack(const struct publication *page,
+                                                   const struct rs_reported_stack *stack);

@@ -5,7 +5,7 @@
 #include "config/compat.h"
 #include "config/variable_name.h"
 #include "config/variables.h"
-#include "tool/library.h"
+#include "tool/program.h"
 #include "tool/tool.h"
 
 #include <dirent.h>

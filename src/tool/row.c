@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/row.h"
 
-#include "tool/print.h"
 #include "tool/tool.h"
 
 #include <stdio.h>
@@ -138,7 +137,7 @@ bool rows_print_json(const struct rows *rows)
     list = rs_node_list(&document.root, "rows");
     for (size_t i = 0; i < rows->count; i++)
         row_put(list, &rows->rows[i]);
-    is_printed = print_json(list);
+    is_printed = tool_show(list, true);
     rs_document_release(&document);
     return is_printed;
 }

@@ -4,9 +4,7 @@
 
 #include "report/document.h"
 #include "report/usage.h"
-#include "tool/identity.h"
 #include "tool/process.h"
-#include "tool/publication.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,9 +4,7 @@
 #pragma once
 
 #include "config/config.h"
-#include "tool/identity.h"
 #include "tool/process.h"
-#include "tool/publication.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,12 +31,8 @@ void subjects_add_all(struct subjects *subjects);
 
 void subjects_release(struct subjects *subjects);
 
-/* Writes the subjects to the descriptor, as text or as JSON, where they are of all an array.  False
- * when that failed, after a line that begins with `name`.  Not thread safe. */
+/* Writes the subjects to the descriptor: as text or as JSON, where they are of all an array; or for
+ * Prometheus, with `has_counters` also each counter of each resource, which tell developers what a
+ * stack does.  False when that failed, after a line that begins with `name`.  Not thread safe. */
 bool subjects_write(const struct subjects *subjects, enum rs_statistics_format format,
-                    bool is_of_all, int fd, const char *name);
-
-/* The same for Prometheus; `has_counters`: also each counter of each resource, which tell
- * developers what a stack does. */
-bool subjects_write_metrics(const struct subjects *subjects, bool has_counters, int fd,
-                            const char *name);
+                    bool is_of_all, bool has_counters, int fd, const char *name);

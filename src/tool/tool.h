@@ -4,9 +4,15 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "config/config.h"
+#include "report/document.h"
 #include "tool/command_list.h"
 
 #include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+enum { TOOL_LINE_BYTES = 8 << 10 }; /* the longest line that tool_say writes */
 
 enum {
     TOOL_OK = 0,
@@ -46,10 +52,48 @@ struct rs_diagnostics tool_diagnostics(void);
 /* Says "unknown <kind> '<word>'", with the nearest of `words` (NULL-terminated). */
 void tool_say_unknown(const char *kind, const char *word, const char *const *words);
 
+/* ---- options ---- */
+
+bool tool_is_help(const char *argument);
+
 /* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to its
  * last word.  NULL where **arguments is another word, or, with *failed set, after saying that the
  * option has no value. */
 const char *tool_option_value(char ***arguments, const char *name, bool *failed);
 
-bool tool_is_help(const char *argument);
+enum { TOOL_OPTIONS_MAX = 8 };
+
+struct tool_option {
+    const char *name; /* "--json"; NULL ends a list */
+    bool *flag;       /* becomes true; NULL: the option has a value */
+    const char **value;
+};
+
+/* Takes the options out of the arguments.  The other words stay; without `has_words` each must be
+ * an option.  False after saying what is wrong. */
+bool tool_take_options(char **arguments, bool has_words, const struct tool_option *options);
+
+/* False, after a line, where a word is left. */
+bool tool_has_no_more(char *const *arguments);
+
 void tool_print_help(const struct tool_command *command);
+
+/* ---- documents ---- */
+
+/* Prints a document: as text, JSON or metrics.  False, after a line that begins with `name`, where
+ * that failed, or where there was no memory for all of the document.  Not thread safe. */
+bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,
+                const char *name);
+
+/* The same on stdout. */
+bool tool_show(const struct rs_node *root, bool as_json);
+
+/* ---- memory and other programs ---- */
+
+/* As realloc; ends the command where there is no memory. */
+void *tool_grow(void *memory, size_t bytes);
+
+/* Starts a program, with at most so many seconds to run (0: any), whose output is to be read; its
+ * stdin and stderr are /dev/null.  NULL: it cannot be started; else tool_end is due. */
+FILE *tool_start(char *const *words, char *const *environment, unsigned seconds, pid_t *child);
+void tool_end(FILE *output, pid_t child);

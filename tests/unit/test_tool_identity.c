@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/check.h"
-#include "tool/identity.h"
+#include "tool/process.h"
 
 #include <string.h>
 

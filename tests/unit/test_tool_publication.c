@@ -6,7 +6,7 @@
 #include "context/block_counts.h"
 #include "report/publish.h"
 #include "shared/published.h"
-#include "tool/publication.h"
+#include "tool/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static size_t look(void)
     static struct publication page;
     size_t count = 0, letters = 0;
 
-    if (publication_can_read(copy) && publication_read(&page, copy)) {
+    if (rs_published_check_layout(head()) && publication_read(&page, copy)) {
         letters += strlen(page.program) + strlen(page.rank);
         for (size_t i = 0; i < page.count; i++) {
             const struct rs_report *report = &page.stacks[i].report;
@@ -124,7 +124,7 @@ static size_t look(void)
         }
         assert_true(letters > 0);
         publication_release(&page);
-    } else if (publication_can_read(copy)) {
+    } else if (rs_published_check_layout(head())) {
         publication_release(&page);
     }
     return count;
@@ -135,7 +135,7 @@ TEST(a_sound_page)
     struct publication page;
 
     take_copy();
-    assert_true(publication_can_read(copy));
+    assert_true(rs_published_check_layout(head()));
     assert_true(publication_read(&page, copy));
     assert_int_equal(page.process, getpid());
     assert_int_equal(page.count, DEVICES * RS_KINDS);
@@ -149,7 +149,7 @@ TEST(another_version)
 {
     take_copy();
     head()->layout[strlen(head()->layout) - 1]++;
-    assert_false(publication_can_read(copy));
+    assert_false(rs_published_check_layout(head()));
 }
 
 /* Among them those that are just outside. */

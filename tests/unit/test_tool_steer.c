@@ -14,23 +14,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-void tool_say(const char *format, ...)
-{
-    (void)format;
-}
-
-struct rs_diagnostics tool_diagnostics(void)
-{
-    return (struct rs_diagnostics){.write = NULL};
-}
-
-void tool_say_unknown(const char *kind, const char *word, const char *const *words)
-{
-    (void)kind;
-    (void)word;
-    (void)words;
-}
-
 /* ---- the writer's mapping, whose first write is seen ---- */
 
 static bool is_watched;
@@ -105,7 +88,7 @@ TEST(a_command_that_was_left_is_withdrawn_before_anything_is_written)
     atomic_store(&commands->step, RS_COMMAND_ASKED);
     first_write = -1;
     is_watched = true;
-    assert_int_equal(steer(&target, &command, 0), TOOL_LATE);
+    assert_int_equal(steer(&target, &command, NULL), TOOL_LATE);
     is_watched = false;
     sigaction(SIGSEGV, &before, NULL);
     assert_int_equal(first_write, offsetof(struct rs_commands, step));
@@ -119,7 +102,7 @@ TEST(a_command_that_is_being_carried_out_is_waited_for)
 
     commands->bytes = 1;
     atomic_store(&commands->step, RS_COMMAND_TAKEN);
-    assert_int_equal(steer(&target, &command, 0), TOOL_LATE);
+    assert_int_equal(steer(&target, &command, NULL), TOOL_LATE);
     assert_int_equal(atomic_load(&commands->step), RS_COMMAND_TAKEN);
     assert_int_equal(commands->bytes, 1);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* limiting: refuses an allocation that would bring the live bytes above a limit.  RMM's
  * limiting_resource_adaptor: requested bytes, counted in units of 256. */
-#include "base/counter.h"
+#include "base/lock.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 

@@ -10,7 +10,7 @@
  * copies go through the context's own stream, so it never waits for the program's work. */
 #include "resource/adaptor/poison.h"
 
-#include "base/counter.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "driver/context.h"
 #include "driver/driver.h"

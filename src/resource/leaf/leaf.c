@@ -2,7 +2,7 @@
 /* Leaves over a pair of driver calls. */
 #include "resource/leaf/leaf.h"
 
-#include "base/counter.h"
+#include "base/lock.h"
 #include "base/file.h"
 #include "base/request.h"
 #include "driver/context.h"

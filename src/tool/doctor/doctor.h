@@ -7,39 +7,30 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "config/only.h"
+#include "report/document.h"
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { DOCTOR_FINDINGS_MAX = 128, DOCTOR_TEXT_BYTES = 2 * PATH_MAX + 512 };
-
-struct doctor_finding {
-    const char *topic; /* static text, one word */
-    const char *step;  /* static text: the setting or step that would change it; NULL: none */
-    char *text;
-    bool is_problem; /* it keeps memory from being served */
-};
+enum { DOCTOR_TEXT_BYTES = 2 * PATH_MAX + 512 };
 
 struct doctor {
-    const char *kind;    /* static text: "machine", "program" or "process" */
-    const char *subject; /* path or number; "" for the machine */
-    const char *good;    /* static text: the verdict without a problem */
-    bool is_served;      /* problems then say "not wholly" */
-    bool is_unseen;      /* a problem keeps from seeing whether it is served */
-    struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
-    size_t count;
+    const char *good; /* static text: the verdict without a problem */
+    bool is_served;   /* problems then say "not wholly" */
+    bool is_unseen;   /* a problem keeps from seeing whether it is served */
+    bool has_problem;
+    struct rs_document document;
+    struct rs_node *verdict, *reason, *findings;
 };
 
-/* Add a finding; topic and step are static text, step may be NULL. */
-void doctor_note(struct doctor *doctor, const char *topic, const char *step, const char *format,
-                 ...) RS_PRINTF(4, 5);
-void doctor_problem(struct doctor *doctor, const char *topic, const char *step, const char *format,
-                    ...) RS_PRINTF(4, 5);
+/* Adds a finding; a problem keeps memory from being served.  `topic` is static text, one word;
+ * `step`, the setting or step that would change it, is static too, or NULL. */
+void doctor_add(struct doctor *doctor, bool is_problem, const char *topic, const char *step,
+                const char *format, ...) RS_PRINTF(5, 6);
 
-/* Print the verdict and the findings.  Returns the exit code. */
-int doctor_print(const struct doctor *doctor, bool as_json);
-void doctor_release(struct doctor *doctor);
+#define doctor_note(doctor, ...)    doctor_add(doctor, false, __VA_ARGS__)
+#define doctor_problem(doctor, ...) doctor_add(doctor, true, __VA_ARGS__)
 
 /* Parses the RMM_ variables of an environment; what they refer to (%q{NAME}) is its own, too.  The
  * number of bad ones.  rs_config_free is due. */
@@ -64,3 +55,7 @@ void doctor_driver_first(struct doctor *doctor, const char *path);
 void doctor_machine(struct doctor *doctor);
 void doctor_program(struct doctor *doctor, const char *name, char *const *arguments);
 void doctor_process(struct doctor *doctor, int number);
+
+/* True when libcuda.so.1 can be loaded, which a child process tries: one that crashes or hangs is a
+ * finding. */
+bool driver_can_be_loaded(void);

@@ -5,43 +5,193 @@
 #include "shared/published.h"
 #include "tool/advice.h"
 #include "tool/doctor/doctor.h"
-#include "tool/doctor/patient.h"
-#include "tool/library.h"
-#include "tool/program/namesake.h"
-#include "tool/program/program.h"
-#include "tool/publication.h"
+#include "tool/objects.h"
+#include "tool/program.h"
+#include "tool/tool.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The process that is looked at. */
+struct patient {
+    struct doctor *doctor;
+    struct process process;
+    char **environment; /* what it was started with, as an array like environ; NULL: unreadable */
+    bool has_library, has_driver, has_torch;
+    struct load_order files; /* that are mapped with code */
+};
+
 static const char start_step[] = "start it with `rmmshim run` and an option such as --pool-size";
 
-/* ---- preloaded libraries ---- */
+/* ---- what /proc says ---- */
 
-static bool is_ours(const char *name)
+static FILE *open_file(const struct patient *patient, const char *name)
 {
-    return strncmp(name, "librmmshim", strlen("librmmshim")) == 0;
+    int fd = openat(patient->process.directory, name, O_RDONLY | O_CLOEXEC);
+
+    return fd < 0 ? NULL : fdopen(fd, "r");
 }
+
+static void read_environment(struct patient *patient)
+{
+    FILE *file = open_file(patient, "environ");
+    char **all = NULL, *entry = NULL;
+    size_t count = 0, room = 0;
+
+    while (file && getdelim(&entry, &room, '\0', file) > 0) {
+        all = tool_grow((void *)all, (count + 2) * sizeof(*all));
+        all[count++] = entry;
+        entry = NULL;
+    }
+    free(entry);
+    if (file && !count && !ferror(file))
+        all = tool_grow(NULL, sizeof(*all));
+    if (all)
+        all[count] = NULL;
+    if (file)
+        fclose(file);
+    patient->environment = all;
+}
+
+/* The value of a variable of the process; NULL: not set, or not readable. */
+static const char *variable_of(void *patient, const char *name)
+{
+    char *const *environment = ((const struct patient *)patient)->environment;
+    size_t length = strlen(name);
+
+    for (; environment && *environment; environment++)
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return *environment + length + 1;
+    return NULL;
+}
+
+/* True when the kernel started it with more rights than who started it has. */
+static bool is_secure(const struct patient *patient)
+{
+    Elf64_auxv_t entries[64] = {{.a_type = AT_NULL}};
+    const Elf64_auxv_t *entry = entries;
+
+    (void)process_read_file(patient->process.directory, "auxv", (char *)entries,
+                            sizeof(entries) - sizeof(*entry));
+    while (entry->a_type != AT_NULL && entry->a_type != AT_SECURE)
+        entry++;
+    return entry->a_type == AT_SECURE && entry->a_un.a_val;
+}
+
+static bool read_executable(const struct process *process, char path[PATH_MAX])
+{
+    ssize_t length = readlinkat(process->directory, "exe", path, PATH_MAX - 1);
+
+    path[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+/* ---- its libraries ---- */
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* A runtime of a Python package serves that package alone; another one may be the system's. */
+static bool is_bundled(const char *path)
+{
+    return strstr(path, "/site-packages/") || strstr(path, "/dist-packages/") ||
+           strstr(path, "/torch/lib/");
+}
+
+static void note_library(struct patient *patient, const char *path)
+{
+    struct doctor *doctor = patient->doctor;
+    const char *name = basename(path);
+
+    if (begins(name, "librmmshim")) {
+        patient->has_library = true;
+        doctor_note(doctor, "library",
+                    strstr(name, "(deleted)") ? "start it again to use the new file" : NULL,
+                    "%s is loaded", path);
+    } else if (begins(name, "libcuda.so")) {
+        patient->has_driver = true;
+        doctor_note(doctor, "driver", NULL, "%s is loaded", path);
+    } else if (begins(name, "libcudart")) {
+        doctor_note(doctor, "runtime", NULL, "%s is loaded%s", path,
+                    is_bundled(path) ? ", the one of a Python package" : "");
+    } else if (begins(name, "libtorch_cuda") || begins(name, "libc10_cuda")) {
+        patient->has_torch = true;
+        doctor_note(doctor, "framework", NULL, "%s is loaded", path);
+    } else if (begins(name, "libjemalloc") || begins(name, "libtcmalloc") ||
+               begins(name, "libmimalloc")) {
+        doctor_note(doctor, "preload", NULL,
+                    "%s is loaded: it serves host memory, and not the GPU's", path);
+    }
+}
+
+/* The path in a line of the file, or NULL; a library's segments lie in lines behind each other. */
+static const char *path_of(char *line)
+{
+    int at = 0;
+
+    (void)sscanf(line, "%*s %*s %*s %*s %*s %n", &at);
+    return at > 0 && line[at] == '/' ? line + at : NULL;
+}
+
+/* "ADDRESS-ADDRESS r-xp ..." */
+static bool has_code(const char *line)
+{
+    const char *access = strchr(line, ' ');
+
+    return access && strlen(access) > 3 && access[3] == 'x';
+}
+
+/* Notes the libraries that matter to GPU memory, with their versions, which are part of their
+ * files' names. */
+static void read_maps(struct patient *patient)
+{
+    FILE *maps = open_file(patient, "maps");
+    char *line = NULL, *last = NULL;
+    const char *path;
+    size_t room = 0;
+
+    while (maps && getline(&line, &room, maps) > 0) {
+        line[strcspn(line, "\n")] = '\0';
+        path = path_of(line);
+        if (path && !(last && strcmp(path, last) == 0)) {
+            free(last);
+            last = strdup(path);
+            note_library(patient, path);
+        }
+        if (path && has_code(line))
+            load_order_add(&patient->files, path);
+    }
+    if (maps)
+        fclose(maps);
+    free(last);
+    free(line);
+}
+
+/* ---- preloaded libraries ---- */
 
 static bool is_sanitizer(const char *name)
 {
     static const char *const names[] = {"libasan", "libtsan", "liblsan", "libubsan", "libmsan"};
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
-        if (strncmp(name, names[i], strlen(names[i])) == 0)
+        if (begins(name, names[i]))
             return true;
     return false;
 }
 
 /* Names what stands before the library in LD_PRELOAD, and copies the library's own entry. */
-static bool find_in_preload(const struct patient *patient, char ours[PATH_MAX])
+static bool find_in_preload(struct patient *patient, char ours[PATH_MAX])
 {
-    const char *list = patient_variable(patient, "LD_PRELOAD");
+    const char *list = variable_of(patient, "LD_PRELOAD");
     char word[PATH_MAX];
 
     *ours = '\0';
@@ -51,8 +201,8 @@ static bool find_in_preload(const struct patient *patient, char ours[PATH_MAX])
         if (!*list)
             break;
         snprintf(word, sizeof(word), "%.*s", (int)strcspn(list, ": "), list);
-        name = program_base_name(word);
-        if (is_ours(name)) {
+        name = basename(word);
+        if (begins(name, "librmmshim")) {
             snprintf(ours, PATH_MAX, "%s", word);
             return true;
         }
@@ -72,17 +222,17 @@ static bool find_in_preload(const struct patient *patient, char ours[PATH_MAX])
 
 /* ---- why the library is not loaded ---- */
 
-static void explain_not_loaded(const struct patient *patient)
+static void explain_not_loaded(struct patient *patient)
 {
     struct doctor *doctor = patient->doctor;
     char library[PATH_MAX], path[PATH_MAX], why[LIBRARY_WHY_BYTES], ours[PATH_MAX];
     struct program_refusal refusal;
     bool is_named = find_in_preload(patient, ours);
 
-    if (patient_is_secure(patient))
+    if (is_secure(patient))
         doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
                        "it runs with elevated privileges: the dynamic linker ignores LD_PRELOAD");
-    if (library_look(library, why) && patient_executable(patient->directory, path) &&
+    if (library_look(library, why) && read_executable(&patient->process, path) &&
         !program_loads(library, path, &refusal))
         doctor_problem(doctor, "loader", refusal.step, "%s", refusal.why);
     if (!is_named && !patient->environment)
@@ -114,23 +264,23 @@ static bool is_of(const struct load_order *order, size_t count, const char *path
 }
 
 /* The objects in the order of its start; false where its files are not these, as in a container. */
-static bool read_order(const struct patient *patient, struct load_order *order)
+static bool read_order(struct patient *patient, struct load_order *order)
 {
     char path[PATH_MAX];
     struct stat its, ours;
 
     *order = (struct load_order){.count = 0};
-    return patient->environment && patient_executable(patient->directory, path) &&
-           fstatat(patient->directory, "exe", &its, 0) == 0 && stat(path, &ours) == 0 &&
+    return patient->environment && read_executable(&patient->process, path) &&
+           fstatat(patient->process.directory, "exe", &its, 0) == 0 && stat(path, &ours) == 0 &&
            its.st_dev == ours.st_dev && its.st_ino == ours.st_ino &&
            load_order_read(path, patient->environment, order);
 }
 
 /* Objects that it loaded later are behind the library, as those of its start are which stand there.
  * Variables of the program itself come first. */
-static void look_at_objects(const struct patient *patient)
+static void look_at_objects(struct patient *patient)
 {
-    const struct load_order *files = &patient->maps.files;
+    const struct load_order *files = &patient->files;
     size_t library = load_order_find(files, "librmmshim"), ours, driver;
     char executable[PATH_MAX];
     struct load_order order;
@@ -142,7 +292,7 @@ static void look_at_objects(const struct patient *patient)
     driver = load_order_find(&order, "libcuda.so");
     if (driver < ours && driver < order.count && ours < order.count)
         doctor_driver_first(patient->doctor, order.paths[driver]);
-    (void)patient_executable(patient->directory, executable);
+    (void)read_executable(&patient->process, executable);
     for (size_t i = 0; i < files->count; i++)
         if (i != library && strcmp(files->paths[i], executable) != 0 &&
             !is_of(&order, ours, files->paths[i]) &&
@@ -163,11 +313,19 @@ static bool is_served(int number, const char *executable)
     char path[PATH_MAX];
     bool is_same;
 
-    if (number <= 0 || process_open(number, &process) != PROCESS_SERVED)
-        return false;
-    is_same = patient_executable(process.directory, path) && strcmp(path, executable) == 0;
+    is_same = process_open(number, &process) == PROCESS_SERVED && read_executable(&process, path) &&
+              strcmp(path, executable) == 0;
     process_close(&process);
     return is_same;
+}
+
+/* True when it may not have a file as large as a page. */
+static bool limits_files(struct patient *patient)
+{
+    struct rlimit limit;
+
+    return prlimit(patient->process.number, RLIMIT_FSIZE, NULL, &limit) == 0 &&
+           limit.rlim_cur < RS_PUBLISHED_BYTES;
 }
 
 /* Without a page the library serves too. */
@@ -181,24 +339,24 @@ static void explain_unseen(struct doctor *doctor)
 }
 
 /* The library of a process with elevated privileges looks at no variable. */
-static bool is_named_by_only(const struct patient *patient)
+static bool is_named_by_only(struct patient *patient)
 {
     struct rs_only_process process;
     char directory[64];
 
     /* By the descriptor it cannot be another process with the same number. */
-    snprintf(directory, sizeof(directory), "/proc/self/fd/%d", patient->directory);
+    snprintf(directory, sizeof(directory), "/proc/self/fd/%d", patient->process.directory);
     rs_only_read(&process, directory);
-    return patient_is_secure(patient) ||
+    return is_secure(patient) ||
            doctor_only(patient->doctor,
-                       patient_variable(patient, rs_variables[RS_VARIABLE_ONLY].option.name),
-                       &process, true);
+                       variable_of(patient, rs_variables[RS_VARIABLE_ONLY].option.name), &process,
+                       true);
 }
 
-static void explain_not_served(const struct patient *patient)
+static void explain_not_served(struct patient *patient)
 {
     struct doctor *doctor = patient->doctor;
-    int parent = patient_status_number(patient, "\nPPid:");
+    int parent = process_parent(patient->process.number);
     char path[PATH_MAX];
     bool asks = false;
 
@@ -213,18 +371,18 @@ static void explain_not_served(const struct patient *patient)
                        "the library is loaded, but no RMM_ variable asks for a pool, a limit or a "
                        "report: each call "
                        "goes to the driver");
-    else if (patient_is_secure(patient))
+    else if (is_secure(patient))
         doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
                        "it runs with elevated privileges, so the library ignores its variables");
-    else if (patient_file_size_limit(patient) < RS_PUBLISHED_BYTES && patient->maps.has_driver)
+    else if (patient->has_driver && limits_files(patient))
         explain_unseen(doctor);
-    else if (patient_executable(patient->directory, path) && is_served(parent, path))
+    else if (read_executable(&patient->process, path) && is_served(parent, path))
         doctor_problem(doctor, "process",
                        "use CUDA in newly started processes instead (Python: start method spawn)",
                        "it was forked by process %d: CUDA does not work in a forked child of a "
                        "process that has used it, so rmmshim serves only the parent",
                        parent);
-    else if (!patient->maps.has_driver)
+    else if (!patient->has_driver)
         doctor_problem(doctor, "driver", "run doctor again when it uses the GPU",
                        "the library is loaded, but libcuda is not: it has made no CUDA "
                        "call yet");
@@ -278,29 +436,21 @@ static void add_stack(struct doctor *doctor, const struct publication *page,
     }
 }
 
-static const char *variable_of(void *patient, const char *name)
+static void add_page(struct patient *patient)
 {
-    return patient_variable(patient, name);
-}
-
-static void add_page(struct patient *patient, const struct process *process)
-{
+    static struct publication page;
     struct doctor *doctor = patient->doctor;
-    struct publication *page = calloc(1, sizeof(*page));
     struct advice advices[RS_KINDS];
     size_t advice_count;
 
-    if (!page)
-        return;
-    if (!publication_read(page, process->file))
+    if (!publication_read(&page, patient->process.file))
         doctor_note(doctor, "memory", NULL, "rmmshim has served no allocation yet");
-    for (size_t i = 0; i < page->count; i++)
-        add_stack(doctor, page, &page->stacks[i]);
-    advice_count = advice_of(page, process->file, variable_of, patient, advices);
+    for (size_t i = 0; i < page.count; i++)
+        add_stack(doctor, &page, &page.stacks[i]);
+    advice_count = advice_of(&page, patient->process.file, variable_of, patient, advices);
     for (size_t i = 0; i < advice_count; i++)
         doctor_note(doctor, "pool", advices[i].step, "%s", advices[i].text);
-    publication_release(page);
-    free(page);
+    publication_release(&page);
 }
 
 static void say_nothing(void *data, const char *line)
@@ -310,7 +460,7 @@ static void say_nothing(void *data, const char *line)
 }
 
 /* The library reads the driver's pools only when something depends on them (rs_limit_follows). */
-static void add_uncounted(const struct patient *patient)
+static void add_uncounted(struct patient *patient)
 {
     struct rs_diagnostics nobody = {.write = say_nothing};
     struct rs_config config;
@@ -329,11 +479,11 @@ static void add_uncounted(const struct patient *patient)
 
 /* ---- the frameworks ---- */
 
-static void add_framework_pools(const struct patient *patient)
+static void add_framework_pools(struct patient *patient)
 {
-    const char *uncached = patient_variable(patient, "PYTORCH_NO_CUDA_MEMORY_CACHING");
+    const char *uncached = variable_of(patient, "PYTORCH_NO_CUDA_MEMORY_CACHING");
 
-    if (patient->maps.has_torch && patient->environment && !(uncached && *uncached))
+    if (patient->has_torch && patient->environment && !(uncached && *uncached))
         doctor_note(
             patient->doctor, "framework", "rmmshim run --framework-pools off",
             "PyTorch keeps freed memory in a pool of its own: all that it holds counts as used");
@@ -341,26 +491,29 @@ static void add_framework_pools(const struct patient *patient)
 
 /* ---- the process ---- */
 
-static void examine(struct patient *patient, enum process_answer answer,
-                    const struct process *process)
+static void examine(struct patient *patient, bool is_served)
 {
     char ours[PATH_MAX];
 
-    patient_begin(patient);
+    read_environment(patient);
+    read_maps(patient);
     look_at_objects(patient);
-    if (answer == PROCESS_SERVED) {
+    if (is_served || patient->has_library)
+        (void)find_in_preload(patient, ours);
+    if (is_served) {
         patient->doctor->is_served = true;
-        (void)find_in_preload(patient, ours);
-        add_page(patient, process);
+        add_page(patient);
         add_uncounted(patient);
-    } else if (patient->maps.has_library) {
-        (void)find_in_preload(patient, ours);
+    } else if (patient->has_library) {
         explain_not_served(patient);
     } else {
         explain_not_loaded(patient);
     }
     add_framework_pools(patient);
-    patient_end(patient);
+    load_order_free(&patient->files);
+    for (size_t i = 0; patient->environment && patient->environment[i]; i++)
+        free(patient->environment[i]);
+    free((void *)patient->environment);
 }
 
 static void explain_denied(struct doctor *doctor, int number)
@@ -381,16 +534,12 @@ static void explain_denied(struct doctor *doctor, int number)
 
 void doctor_process(struct doctor *doctor, int number)
 {
-    struct patient patient = {.doctor = doctor, .number = number};
-    struct process process;
-    enum process_answer answer = process_open(number, &process);
-    char path[64];
+    struct patient patient = {.doctor = doctor};
+    enum process_answer answer = process_open(number, &patient.process);
 
     doctor->good = "served";
-    snprintf(path, sizeof(path), "/proc/%d", number);
-    patient.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (answer == PROCESS_SERVED || (answer == PROCESS_UNSERVED && patient.directory >= 0))
-        examine(&patient, answer, &process);
+    if (answer == PROCESS_SERVED || answer == PROCESS_UNSERVED)
+        examine(&patient, answer == PROCESS_SERVED);
     else if (answer == PROCESS_DENIED)
         explain_denied(doctor, number);
     else
@@ -398,8 +547,5 @@ void doctor_process(struct doctor *doctor, int number)
             doctor, "process",
             answer == PROCESS_UNREADABLE ? "use the command of the version that serves it" : NULL,
             "process %d %s", number, process_answer_text(answer));
-    if (answer == PROCESS_SERVED)
-        process_close(&process);
-    if (patient.directory >= 0)
-        close(patient.directory);
+    process_close(&patient.process);
 }

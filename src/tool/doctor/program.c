@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `rmmshim doctor PROGRAM`: what the file says before it is run. */
-#include "tool/program/program.h"
+#include "tool/program.h"
 #include "tool/doctor/doctor.h"
-#include "tool/doctor/python.h"
-#include "tool/library.h"
-#include "tool/program/elf_file.h"
-#include "tool/program/namesake.h"
+#include "tool/objects.h"
+#include "tool/tool.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +15,38 @@ static bool begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
 }
+
+/* ---- the interpreter behind a script ---- */
+
+enum { CHILD_SECONDS = 20 }; /* a script that hangs says nothing */
+
+/* Where `path` is a script that is called python, as pyenv's and asdf's are, it is run to say which
+ * interpreter it starts: that depends on folders, files and variables of its tool.  With -I and -S
+ * no file of the user's is run beside it. */
+static bool find_python(const char *path, char found[PATH_MAX])
+{
+    char *words[] = {(char *)(uintptr_t)path,
+                     (char *)(uintptr_t) "-I",
+                     (char *)(uintptr_t) "-S",
+                     (char *)(uintptr_t) "-c",
+                     (char *)(uintptr_t) "import sys; print(sys.executable, end='')",
+                     NULL};
+    char runner[PATH_MAX];
+    FILE *output;
+    pid_t child;
+
+    *found = '\0';
+    if (!begins(basename(path), "python") || !program_find_runner(path, runner))
+        return false;
+    output = tool_start(words, environ, CHILD_SECONDS, &child);
+    if (!output)
+        return false;
+    found[fread(found, 1, PATH_MAX - 1, output)] = '\0';
+    tool_end(output, child);
+    return *found == '/' && access(found, X_OK) == 0;
+}
+
+/* ---- the file ---- */
 
 /* How the program comes to CUDA, as far as its file tells. */
 struct way {
@@ -77,7 +107,7 @@ static bool is_library(const char *path)
     return elf.is_elf && !elf.has_interpreter;
 }
 
-static void add_namesake(void *doctor, const char *path, const struct namesake *found)
+static void add_namesake(struct doctor *doctor, const char *path, const struct namesake *found)
 {
     doctor_note(
         doctor, "names",
@@ -101,7 +131,9 @@ static void look_at_objects(struct doctor *doctor, const char *library, const ch
         driver = load_order_find(&order, "libcuda.so");
         if (driver < load_order_find(&order, "librmmshim") && driver < order.count)
             doctor_driver_first(doctor, order.paths[driver]);
-        namesake_find(library, &order, add_namesake, doctor);
+        for (size_t i = load_order_find(&order, "librmmshim"); i < order.count; i++)
+            if (namesake_look(library, order.paths[i], &found))
+                add_namesake(doctor, order.paths[i], &found);
     }
     if (is_library(path) && namesake_look(library, path, &found))
         add_namesake(doctor, path, &found);
@@ -114,7 +146,7 @@ static bool is_shell(const char *runner)
     static const char *const shells[] = {"sh", "bash", "dash", "ksh", "zsh", "busybox"};
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(shells); i++)
-        if (strcmp(program_base_name(runner), shells[i]) == 0)
+        if (strcmp(basename(runner), shells[i]) == 0)
             return true;
     return false;
 }
@@ -137,7 +169,7 @@ static bool look_at_file(struct doctor *doctor, const char *path)
         doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
         return false;
     }
-    if (python_find(path, python)) {
+    if (find_python(path, python)) {
         doctor_note(doctor, "program", NULL, "%s starts %s", path, python);
         path = python;
     }

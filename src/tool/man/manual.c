@@ -2,7 +2,7 @@
 #include "tool/man/manual.h"
 
 #include "base/check.h"
-#include "tool/library.h"
+#include "tool/program.h"
 #include "tool/tool.h"
 
 #include <errno.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "config/variables.h"
 #include "context/block_counts.h"
 #include "report/document.h"
 #include "report/plain.h"
 #include "report/usage.h"
-#include "tool/doctor/driver.h"
+#include "tool/doctor/doctor.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"
 

@@ -3,6 +3,7 @@
 #include "context/block_counts.h"
 #include "report/format.h"
 #include "report/plain.h"
+#include "tool/process.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"
 

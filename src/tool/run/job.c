@@ -7,6 +7,7 @@
 #include "report/published_checks.h"
 #include "shared/job_limit.h"
 #include "shared/published.h"
+#include "tool/process.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"
 
@@ -222,7 +223,7 @@ static void *map_page(int fd, uint64_t *inode)
     if (page == MAP_FAILED)
         return NULL;
     *inode = status.st_ino;
-    if (publication_can_read(page))
+    if (rs_published_check_layout(page))
         return page;
     munmap(page, RS_PUBLISHED_BYTES);
     return NULL;

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "context/block_counts.h"
 #include "report/usage.h"
-#include "tool/publication.h"
+#include "tool/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -190,8 +190,10 @@ static void look_at(struct watch *watch, int number, size_t before, size_t *know
         return;
     answer = process_open(number, &process);
     watch->of_other_versions += answer == PROCESS_UNREADABLE;
-    if (answer != PROCESS_SERVED)
+    if (answer != PROCESS_SERVED) {
+        process_close(&process);
         return;
+    }
     watch->processes = grown(watch->processes, watch->count + 1, sizeof(*watch->processes));
     watch->processes[watch->count] = (struct watched_process){.process = process};
     identity_read(&process, &watch->processes[watch->count++].identity);

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/program/code.h"
+#include "tool/code.h"
 
 #include "base/check.h"
 #include "report/plain.h"
-#include "tool/program/elf_file.h"
+#include "tool/objects.h"
+#include "tool/tool.h"
 
 #include <dlfcn.h>
-#include <elf.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PLACES_MAX = 1 << 16, ADDRESS_BYTES = 20, ASKED_AT_ONCE = 1024 };
@@ -150,17 +147,11 @@ void code_close(struct code *code)
 static uintptr_t address_in(const char *path, uint64_t offset)
 {
     struct elf_file elf;
-    uintptr_t address = offset;
-    Elf64_Phdr segment;
+    uintptr_t address;
 
     if (!elf_open(path, &elf))
         return offset;
-    for (unsigned i = 0; i < elf.program_header_count; i++) {
-        off_t at = (off_t)(elf.program_headers + i * sizeof(segment));
-        if (pread(elf.fd, &segment, sizeof(segment), at) == (ssize_t)sizeof(segment) &&
-            segment.p_type == PT_LOAD && offset - segment.p_offset < segment.p_filesz)
-            address = offset - segment.p_offset + segment.p_vaddr;
-    }
+    address = elf_address_of(&elf, offset);
     elf_close(&elf);
     return address;
 }
@@ -218,48 +209,16 @@ const struct code_place *code_ask(struct code *code, uintptr_t return_address)
 
 /* ---- file and line ---- */
 
-/* Looks among the names of the file's sections: without lines in it addr2line reads a large library
- * for nothing. */
 static bool has_lines(const char *path)
 {
-    static char names[1 << 16];
     struct elf_file elf;
-    Elf64_Ehdr header;
-    Elf64_Shdr section;
-    ssize_t got = 0;
+    bool has;
 
     if (!elf_open(path, &elf))
         return false;
-    if (elf.class == ELFCLASS64 &&
-        pread(elf.fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
-        pread(elf.fd, &section, sizeof(section),
-              (off_t)(header.e_shoff + header.e_shstrndx * sizeof(section))) ==
-            (ssize_t)sizeof(section))
-        got =
-            pread(elf.fd, names, rs_min(sizeof(names), section.sh_size), (off_t)section.sh_offset);
+    has = elf_has_lines(&elf);
     elf_close(&elf);
-    return got > 0 && memmem(names, (size_t)got, "debug_line", strlen("debug_line"));
-}
-
-/* Starts addr2line; its answers can be read from the descriptor.  -1: it is not installed. */
-static int start(char *const *words, pid_t *child)
-{
-    posix_spawn_file_actions_t actions;
-    int ends[2], failed;
-
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return -1;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    failed = posix_spawnp(child, words[0], &actions, NULL, words, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    if (!failed)
-        return ends[0];
-    close(ends[0]);
-    return -1;
+    return has;
 }
 
 /* "/home/me/train.cc:41 (discriminator 2)"; "??:0" where it is not known. */
@@ -288,7 +247,6 @@ static void ask_some(const struct object *object, struct place *const *places, s
     size_t room = 0, at = 0;
     pid_t child;
     FILE *answers;
-    int fd;
 
     words[0] = (char *)(uintptr_t) "addr2line";
     words[1] = (char *)(uintptr_t) "-e";
@@ -298,18 +256,13 @@ static void ask_some(const struct object *object, struct place *const *places, s
         words[3 + i] = addresses[i];
     }
     words[3 + count] = NULL;
-    fd = start(words, &child);
-    if (fd < 0)
+    answers = tool_start(words, environ, 0, &child);
+    if (!answers)
         return;
-    answers = fdopen(fd, "r");
-    while (answers && at < count && getline(&line, &room, answers) > 0)
+    while (at < count && getline(&line, &room, answers) > 0)
         take_line(places[at++], line);
     free(line);
-    if (answers)
-        fclose(answers);
-    else
-        close(fd);
-    (void)waitpid(child, NULL, 0);
+    tool_end(answers, child);
 }
 
 static void ask_of(const struct code *code, const struct object *object)

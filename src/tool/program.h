@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program before it is started: where it is, and whether the dynamic linker loads the library
- * into it.  `run` refuses by these rules and `doctor` explains by them. */
+ * into it.  `run` refuses by these rules and `doctor` explains by them.  And the library that `run`
+ * preloads; the functions that begin with library_ have printed why they failed. */
 #pragma once
 
 #include "config/only.h"
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Why the library is not loaded into a program, and what would change it (static text). */
 struct program_refusal {
@@ -41,5 +43,32 @@ void program_names(const char *name, char *const *arguments, const char *path,
  * the file is in this folder.  False where there is no such file. */
 bool program_meant(const char *name, char meant[PATH_MAX]);
 
-/* The part of a path behind its last slash. */
-const char *program_base_name(const char *path);
+/* ---- the library ---- */
+
+/* Finds the first of the places that exists; they are relative to the directory of this command.
+ * False when none does. */
+bool library_find_beside(const char *const *places, size_t count, char path[PATH_MAX]);
+
+enum { LIBRARY_WHY_BYTES = PATH_MAX + 128 };
+
+/* Finds librmmshim.so: RMMSHIM_LIBRARY, else relative to this command.  library_look prints
+ * nothing: where it fails, `why` has the reason. */
+bool library_find(char path[PATH_MAX]);
+bool library_look(char path[PATH_MAX], char why[LIBRARY_WHY_BYTES]);
+
+/* Puts the library in front of LD_PRELOAD. */
+bool library_preload(const char *path);
+
+/* Has NVTX hand its calls to the library, unless another tool has them; a line says that. */
+bool library_inject_nvtx(const char *path);
+
+/* Prepares for a program, which is searched for as execvp does.  Returns 0, or the exit code after
+ * printing what is wrong: it is not found or not executable; the dynamic linker would start it
+ * without the library (setuid, static, another architecture); or it, or the interpreter of a
+ * script, is linked with another libc and would end at the library.  A shared runtime of
+ * AddressSanitizer is told that the library may come before it. */
+int library_check_program(const char *library, const char *program);
+
+/* Puts objects of the program that have variables with names that the library exports before it in
+ * LD_PRELOAD (tool/objects.h), each with a line. */
+void library_make_way(const char *library, const char *program);

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/tool.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "report/document.h"
+#include "report/plain.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- what is said ---- */
+
+static void print_line(void *data, const char *line)
+{
+    (void)data;
+    tool_say("%s", line);
+}
+
+struct rs_diagnostics tool_diagnostics(void)
+{
+    return (struct rs_diagnostics){.write = print_line};
+}
+
+static bool is_added[STDERR_FILENO + 1];
+
+void tool_add_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            is_added[fd] = open("/dev/null", O_RDWR) == fd; /* the lowest number is given */
+}
+
+void tool_close_added_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (is_added[fd])
+            close(fd);
+}
+
+void tool_say(const char *format, ...)
+{
+    static const char prefix[] = "rmmshim: ";
+    char line[TOOL_LINE_BYTES];
+    size_t begin = sizeof(prefix) - 1, room = sizeof(line) - begin - 1, length;
+    va_list arguments;
+    int body;
+
+    (void)fflush(stdout);
+    memcpy(line, prefix, begin);
+    va_start(arguments, format);
+    body = vsnprintf(line + begin, room, format, arguments);
+    va_end(arguments);
+    line[begin] = body < 0 ? '\0' : line[begin];
+    rs_plain_make(line + begin); /* paths, words and names of processes are others' text */
+    length = begin + strlen(line + begin);
+    line[length] = '\n';
+    (void)rs_write_all(STDERR_FILENO, line, length + 1);
+}
+
+void tool_say_unknown(const char *kind, const char *word, const char *const *words)
+{
+    const char *nearest = rs_nearest_word(word, word + strlen(word), words);
+
+    if (nearest)
+        tool_say("unknown %s '%s'; did you mean '%s'?", kind, word, nearest);
+    else
+        tool_say("unknown %s '%s'", kind, word);
+}
+
+/* ---- options ---- */
+
+bool tool_is_help(const char *argument)
+{
+    return argument && (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0);
+}
+
+const char *tool_option_value(char ***arguments, const char *name, bool *failed)
+{
+    size_t length = strlen(name);
+    const char *word = **arguments, *value;
+
+    if (strncmp(word, name, length) != 0 || (word[length] && word[length] != '='))
+        return NULL;
+    value = word[length] ? word + length + 1 : (*arguments)[1];
+    if (!value || !*value) {
+        tool_say("%s needs a value", name);
+        *failed = true;
+        return NULL;
+    }
+    *arguments += !word[length];
+    return value;
+}
+
+static bool take_option(char ***arguments, const struct tool_option *options)
+{
+    const char *known[TOOL_OPTIONS_MAX + 1] = {NULL}, *value;
+    bool failed = false;
+
+    for (size_t i = 0; options[i].name; i++) {
+        known[i] = options[i].name;
+        if (options[i].flag && strcmp(**arguments, options[i].name) == 0)
+            return *options[i].flag = true;
+        value = options[i].flag ? NULL : tool_option_value(arguments, options[i].name, &failed);
+        if (failed)
+            return false;
+        if (value) {
+            *options[i].value = value;
+            return true;
+        }
+    }
+    tool_say_unknown("option", **arguments, known);
+    return false;
+}
+
+bool tool_take_options(char **arguments, bool has_words, const struct tool_option *options)
+{
+    char **kept = arguments;
+
+    for (; *arguments; arguments++)
+        if (has_words && **arguments != '-')
+            *kept++ = *arguments;
+        else if (!take_option(&arguments, options))
+            return false;
+    *kept = NULL;
+    return true;
+}
+
+bool tool_has_no_more(char *const *arguments)
+{
+    if (*arguments)
+        tool_say("unexpected argument '%s'", *arguments);
+    return !*arguments;
+}
+
+/* ---- documents ---- */
+
+bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,
+                const char *name)
+{
+    static struct rs_page page;
+    struct rs_page_file file = {.variable = name, .state = RS_PAGE_FILE_NONE};
+
+    (void)fflush(stdout);
+    rs_page_begin(&page, &file, NULL);
+    page.fd = fd;
+    if (format == RS_STATISTICS_PROMETHEUS)
+        rs_document_put_metrics(&page, root);
+    else if (format == RS_STATISTICS_JSON)
+        rs_document_put_json(&page, root, false);
+    else
+        rs_document_put_text(&page, root);
+    rs_page_end(&page);
+    if (root->document->is_short)
+        tool_say("%s: out of memory", name);
+    return file.error == 0 && !root->document->is_short;
+}
+
+bool tool_show(const struct rs_node *root, bool as_json)
+{
+    return tool_print(root, as_json ? RS_STATISTICS_JSON : RS_STATISTICS_TEXT, STDOUT_FILENO,
+                      "standard output");
+}
+
+/* ---- memory and other programs ---- */
+
+void *tool_grow(void *memory, size_t bytes)
+{
+    void *more = realloc(memory, bytes ? bytes : 1);
+
+    if (!more) {
+        tool_say("out of memory");
+        exit(TOOL_FINDING);
+    }
+    return more;
+}
+
+static void become(char *const *words, char *const *environment, unsigned seconds, int to)
+{
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    signal(SIGALRM, SIG_DFL);
+    alarm(seconds);
+    dup2(nothing, STDIN_FILENO);
+    dup2(to, STDOUT_FILENO);
+    dup2(nothing, STDERR_FILENO);
+    execvpe(words[0], words, environment);
+    _exit(1);
+}
+
+FILE *tool_start(char *const *words, char *const *environment, unsigned seconds, pid_t *child)
+{
+    FILE *output;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return NULL;
+    *child = fork();
+    if (*child == 0)
+        become(words, environment, seconds, ends[1]);
+    close(ends[1]);
+    output = *child < 0 ? NULL : fdopen(ends[0], "r");
+    if (!output)
+        close(ends[0]);
+    return output;
+}
+
+void tool_end(FILE *output, pid_t child)
+{
+    (void)fclose(output);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
