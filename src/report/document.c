@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK_BYTES = 256 << 10, ALIGNMENT = 16 };
@@ -81,10 +82,10 @@ static struct rs_node *add(struct rs_node *in, const char *name, enum rs_value v
     RS_ASSERT(in == &document->lost ||
               (in->value == RS_VALUE_OBJECT ? name != NULL : in->value == RS_VALUE_LIST && !name));
     if (!node) {
-        document->lost = (struct rs_node){.document = document, .value = value};
+        document->lost = (struct rs_node){.document = document, .in = in, .value = value};
         return &document->lost;
     }
-    *node = (struct rs_node){.document = document, .name = name, .value = value};
+    *node = (struct rs_node){.document = document, .in = in, .name = name, .value = value};
     if (in->last)
         in->last->next = node;
     else
@@ -103,40 +104,12 @@ struct rs_node *rs_node_list(struct rs_node *in, const char *name)
     return add(in, name, RS_VALUE_LIST);
 }
 
-static struct rs_node *add_number(struct rs_node *in, const char *name, enum rs_value value,
-                                  uint64_t number)
+struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_value value,
+                               uint64_t number)
 {
     struct rs_node *node = add(in, name, value);
 
     node->number = number;
-    return node;
-}
-
-struct rs_node *rs_node_flag(struct rs_node *in, const char *name, bool flag)
-{
-    return add_number(in, name, RS_VALUE_FLAG, flag);
-}
-
-struct rs_node *rs_node_count(struct rs_node *in, const char *name, uint64_t count)
-{
-    return add_number(in, name, RS_VALUE_COUNT, count);
-}
-
-struct rs_node *rs_node_bytes(struct rs_node *in, const char *name, uint64_t bytes)
-{
-    return add_number(in, name, RS_VALUE_BYTES, bytes);
-}
-
-struct rs_node *rs_node_nanoseconds(struct rs_node *in, const char *name, uint64_t nanoseconds)
-{
-    return add_number(in, name, RS_VALUE_NANOSECONDS, nanoseconds);
-}
-
-struct rs_node *rs_node_ratio(struct rs_node *in, const char *name, double ratio)
-{
-    struct rs_node *node = add(in, name, RS_VALUE_RATIO);
-
-    node->ratio = ratio;
     return node;
 }
 
@@ -194,59 +167,165 @@ const struct rs_metric *rs_document_metric(struct rs_document *document, const c
     return metric;
 }
 
-const struct rs_node *rs_node_field(const struct rs_node *object, const char *name,
-                                    size_t name_length)
+/* ---- as text ---- */
+
+/* The field of that name of the object, or of the nearest one around it; without a name the node
+ * itself. */
+static const struct rs_node *find(const struct rs_node *node, const char *name, size_t length)
 {
-    if (object->value != RS_VALUE_OBJECT)
-        return NULL;
-    for (const struct rs_node *field = object->first; field; field = field->next)
-        if (strncmp(field->name, name, name_length) == 0 && !field->name[name_length])
-            return field;
-    return NULL;
+    for (const struct rs_node *in = node; in && length; in = in->in)
+        for (const struct rs_node *field = in->value == RS_VALUE_OBJECT ? in->first : NULL; field;
+             field = field->next)
+            if (strncmp(field->name, name, length) == 0 && !field->name[length])
+                return field;
+    return length ? NULL : node;
+}
+
+static bool is_nothing(const struct rs_node *node)
+{
+    if (!node)
+        return true;
+    if (node->value == RS_VALUE_TEXT)
+        return !*node->text;
+    return node->value <= RS_VALUE_LIST ? !node->first : !node->number;
+}
+
+/* The {...} that begins there: the node that it names, what follows the name up to '}', and what
+ * follows that. */
+struct field {
+    const struct rs_node *node; /* NULL: there is none */
+    const char *option, *after;
+};
+
+static struct field read_field(const char *at, const struct rs_node *around)
+{
+    size_t length = strcspn(at + 1, "?!:|}");
+    struct field field = {find(around, at + 1, length), at + 1 + length, NULL};
+
+    field.after = strchr(field.option, '}') + 1;
+    RS_ASSERT(*at == '{' && field.after > field.option);
+    return field;
+}
+
+static void put_number(struct rs_page *page, const struct rs_node *node, bool in_hexadecimal)
+{
+    unsigned long long number = node->number;
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (in_hexadecimal)
+        rs_page_put(page, "%#llx", number);
+    else if (node->value == RS_VALUE_BYTES)
+        rs_page_put(page, "%s", rs_size_format_short(number, text));
+    else if (node->value == RS_VALUE_NANOSECONDS)
+        rs_page_put(page, "%.3f ms", (double)number / 1e6);
+    else
+        rs_page_put(page, "%llu", number);
+}
+
+/* "|block|blocks}" */
+static void put_one_or_many(struct rs_page *page, const struct rs_node *node, const char *words)
+{
+    const char *one = words + 1, *many = strchr(one, '|') + 1;
+
+    if (node && node->number == 1)
+        rs_page_put(page, "%.*s", (int)(many - 1 - one), one);
+    else
+        rs_page_put(page, "%.*s", (int)strcspn(many, "}"), many);
+}
+
+static void put_field(struct rs_page *page, const struct field *field)
+{
+    const struct rs_node *node = field->node;
+    int columns;
+
+    if (*field->option == '|') {
+        put_one_or_many(page, node, field->option);
+    } else if (*field->option == '?' || *field->option == '!' || !node) {
+        return;
+    } else if (node->value == RS_VALUE_TEXT) {
+        columns = *field->option == ':' ? atoi(field->option + 1) : 0;
+        columns -= rs_page_put_plain(page, node->text, "");
+        rs_page_put(page, "%*s", columns > 0 ? columns : 0, "");
+    } else {
+        put_number(page, node, strncmp(field->option, ":x", 2) == 0);
+    }
+}
+
+/* Whether all conditions of the group that begins there hold. */
+static bool holds(const char *at, const struct rs_node *node)
+{
+    struct field field;
+
+    for (at += strcspn(at, "{]"); *at == '{'; at += strcspn(at, "{]")) {
+        field = read_field(at, node);
+        if (strchr("?!}", *field.option) && is_nothing(field.node) != (*field.option == '!'))
+            return false;
+        at = field.after;
+    }
+    return true;
+}
+
+static void put_line(struct rs_page *page, const char *at, const struct rs_node *node)
+{
+    while (at && *at) {
+        size_t length = strcspn(at, "{[]");
+        struct field field;
+        rs_page_put(page, "%.*s", (int)length, at);
+        at += length;
+        if (at[0] && at[0] != '{' && at[0] == at[1]) {
+            rs_page_put(page, "%c", *at);
+            at += 2;
+        } else if (*at == '{') {
+            field = read_field(at, node);
+            put_field(page, &field);
+            at = field.after;
+        } else if (*at == '[' && !holds(at + 1, node)) {
+            at += strcspn(at, "]") + (strchr(at, ']') != NULL);
+        } else if (*at) {
+            at++;
+        }
+    }
+}
+
+static void put_text(struct rs_page *page, const struct rs_node *node)
+{
+    put_line(page, node->line, node);
+    for (const struct rs_node *child = node->first; child; child = child->next)
+        put_text(page, child);
+    put_line(page, node->end, node);
+}
+
+void rs_document_put_text(struct rs_page *page, const struct rs_node *root)
+{
+    put_text(page, root);
+    if (root->document->is_short)
+        rs_page_put(page, "There was no memory for all of this report.\n");
 }
 
 /* ---- as JSON ---- */
 
-static void put_json(struct rs_page *page, const struct rs_node *node, bool in_one_line);
-
-static void put_children(struct rs_page *page, const struct rs_node *node, bool in_one_line)
-{
-    for (const struct rs_node *child = node->first; child; child = child->next) {
-        rs_page_put(page, "%s%s", child == node->first ? "" : ",",
-                    !child->name && child->value == RS_VALUE_OBJECT && !in_one_line ? "\n" : "");
-        if (child->name)
-            rs_page_put(page, "\"%s\":", child->name);
-        put_json(page, child, in_one_line);
-    }
-}
-
 static void put_json(struct rs_page *page, const struct rs_node *node, bool in_one_line)
 {
-    switch (node->value) {
-    case RS_VALUE_OBJECT:
-    case RS_VALUE_LIST:
+    if (node->value == RS_VALUE_TEXT) {
+        rs_page_put(page, "\"");
+        rs_page_put_plain(page, node->text, "\"\\");
+        rs_page_put(page, "\"");
+    } else if (node->value == RS_VALUE_FLAG) {
+        rs_page_put(page, node->number ? "true" : "false");
+    } else if (node->value > RS_VALUE_LIST) {
+        rs_page_put(page, "%llu", (unsigned long long)node->number);
+    } else {
         rs_page_put(page, node->value == RS_VALUE_LIST ? "[" : "{");
-        put_children(page, node, in_one_line);
+        for (const struct rs_node *child = node->first; child; child = child->next) {
+            bool begins_line = !child->name && child->value == RS_VALUE_OBJECT && !in_one_line;
+            rs_page_put(page, "%s%s", child == node->first ? "" : ",", begins_line ? "\n" : "");
+            if (child->name)
+                rs_page_put(page, "\"%s\":", child->name);
+            put_json(page, child, in_one_line);
+        }
         if (node == &node->document->root && node->document->is_short)
             rs_page_put(page, ",\"short\":true");
         rs_page_put(page, node->value == RS_VALUE_LIST ? "]" : "}");
-        break;
-    case RS_VALUE_TEXT:
-        rs_page_put(page, "\"");
-        rs_page_put_escaped(page, node->text, strlen(node->text));
-        rs_page_put(page, "\"");
-        break;
-    case RS_VALUE_FLAG:
-        rs_page_put(page, node->number ? "true" : "false");
-        break;
-    case RS_VALUE_COUNT:
-    case RS_VALUE_BYTES:
-    case RS_VALUE_NANOSECONDS:
-        rs_page_put(page, "%llu", (unsigned long long)node->number);
-        break;
-    case RS_VALUE_RATIO:
-        rs_page_put(page, "%.6g", node->ratio);
-        break;
     }
 }
 
@@ -254,4 +333,75 @@ void rs_document_put_json(struct rs_page *page, const struct rs_node *root, bool
 {
     put_json(page, root, in_one_line);
     rs_page_put(page, "\n");
+}
+
+/* ---- as metrics, in Prometheus' text format ---- */
+
+/* The first node behind this one, in the order of the text, that is a metric; NULL: none. */
+static const struct rs_node *next_metric(const struct rs_node *node)
+{
+    do {
+        const struct rs_node *inner = node->first;
+        while (!inner && node && !node->next)
+            node = node->in;
+        node = inner ? inner : node ? node->next : NULL;
+    } while (node && !node->metric);
+    return node;
+}
+
+static void put_labels(struct rs_page *page, const struct rs_node *object, const char **between)
+{
+    for (const struct rs_node *field = object->first; field; field = field->next) {
+        if (!field->is_label)
+            continue;
+        rs_page_put(page, "%s%s=\"", *between, field->name);
+        if (field->value == RS_VALUE_TEXT)
+            rs_page_put_plain(page, field->text, "\"\\");
+        else
+            rs_page_put(page, "%llu", (unsigned long long)field->number);
+        rs_page_put(page, "\"");
+        *between = ",";
+    }
+}
+
+/* The labels of the object that the value is in come last. */
+static void put_sample(struct rs_page *page, const struct rs_node *node)
+{
+    const char *between = "{";
+    unsigned long long number = node->number;
+
+    RS_ASSERT(node->value > RS_VALUE_TEXT && node->in->value == RS_VALUE_OBJECT);
+    rs_page_put(page, "%s", node->metric->name);
+    for (const struct rs_node *outer = node->in->in; outer; outer = outer->in)
+        put_labels(page, outer, &between);
+    put_labels(page, node->in, &between);
+    rs_page_put(page, "%s", *between == ',' ? "} " : " ");
+    if (node->value == RS_VALUE_NANOSECONDS)
+        rs_page_put(page, "%llu.%09llu\n", number / 1000000000, number % 1000000000);
+    else
+        rs_page_put(page, "%llu\n", number);
+}
+
+/* The first metric from `at` on that has this one's name. */
+static const struct rs_node *same_metric(const struct rs_node *at, const struct rs_node *as)
+{
+    while (at && at->metric != as->metric && strcmp(at->metric->name, as->metric->name) != 0)
+        at = next_metric(at);
+    return at;
+}
+
+void rs_document_put_metrics(struct rs_page *page, const struct rs_node *root)
+{
+    const struct rs_node *first = next_metric(root);
+
+    for (const struct rs_node *node = first; node; node = next_metric(node)) {
+        const struct rs_metric *metric = node->metric;
+        if (same_metric(first, node) != node)
+            continue; /* it was written with the first of its name */
+        rs_page_put(page, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
+                    metric->is_total ? "counter" : "gauge");
+        for (const struct rs_node *same = node; same; same = same_metric(next_metric(same), node))
+            if (same->value == node->value && same->metric->is_total == metric->is_total)
+                put_sample(page, same);
+    }
 }

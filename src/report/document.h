@@ -27,7 +27,6 @@ enum rs_value {
     RS_VALUE_COUNT,
     RS_VALUE_BYTES,
     RS_VALUE_NANOSECONDS,
-    RS_VALUE_RATIO,
 };
 
 struct rs_metric {
@@ -40,12 +39,11 @@ struct rs_document;
 
 struct rs_node {
     struct rs_document *document;
-    struct rs_node *next, *first, *last;
+    struct rs_node *in, *next, *first, *last;
     const char *name; /* of a field; NULL in a list, and of the root */
     enum rs_value value;
     union {
         uint64_t number; /* a flag too */
-        double ratio;
         const char *text;
     };
 
@@ -53,7 +51,8 @@ struct rs_node {
      * as long as the document.
      *   {name}    the field of that name of this object, or of the nearest object around it that
      *             has one; {} is the node itself
-     *   {name:x}  in hexadecimal; {name:11} and {name:-11}: padded to 11 columns
+     *   {name:x}  a number in hexadecimal
+     *   {name:11} a text, filled up with blanks to 11 columns
      *   {name|block|blocks}  the first word where the number is 1, else the second
      *   [...]     only if each {name} inside that stands so, without an option, is there, and
      * neither 0 nor empty.  {name?} is such a condition that writes nothing, {name!} the opposite
@@ -86,11 +85,12 @@ void rs_document_release(struct rs_document *document);
  * document.  Never NULL. */
 struct rs_node *rs_node_object(struct rs_node *in, const char *name);
 struct rs_node *rs_node_list(struct rs_node *in, const char *name);
-struct rs_node *rs_node_flag(struct rs_node *in, const char *name, bool flag);
-struct rs_node *rs_node_count(struct rs_node *in, const char *name, uint64_t count);
-struct rs_node *rs_node_bytes(struct rs_node *in, const char *name, uint64_t bytes);
-struct rs_node *rs_node_nanoseconds(struct rs_node *in, const char *name, uint64_t nanoseconds);
-struct rs_node *rs_node_ratio(struct rs_node *in, const char *name, double ratio);
+struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_value value,
+                               uint64_t number);
+#define rs_node_flag(in, name, flag)     rs_node_number(in, name, RS_VALUE_FLAG, flag)
+#define rs_node_count(in, name, count)   rs_node_number(in, name, RS_VALUE_COUNT, count)
+#define rs_node_bytes(in, name, bytes)   rs_node_number(in, name, RS_VALUE_BYTES, bytes)
+#define rs_node_nanoseconds(in, name, n) rs_node_number(in, name, RS_VALUE_NANOSECONDS, n)
 
 /* The text is copied; rs_node_word's lives as long as the document. */
 struct rs_node *rs_node_text(struct rs_node *in, const char *name, const char *text);
@@ -110,11 +110,7 @@ const char *rs_document_rest(struct rs_document *document, const char *before, s
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
                                            const char *help, bool is_total);
 
-/* The field of an object; NULL: it has none of that name. */
-const struct rs_node *rs_node_field(const struct rs_node *object, const char *name,
-                                    size_t name_length);
-
-/* Print a tree.  Text is made plain (rs_utf8_is_plain).  JSON: each object in a list begins a new
+/* Print a tree.  Text is made plain (report/plain.h).  JSON: each object in a list begins a new
  * line, unless all is to be in one. */
 void rs_document_put_text(struct rs_page *page, const struct rs_node *root);
 void rs_document_put_json(struct rs_page *page, const struct rs_node *root, bool in_one_line);

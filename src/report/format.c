@@ -29,15 +29,13 @@ static void add_counter(struct rs_node *counters, const struct rs_counter *count
                         bool is_resource_label, const char *line)
 {
     static const char *const units[] = {"bytes", "count", "nanoseconds"};
-    static struct rs_node *(*const add[])(struct rs_node * in, const char *name,
-                                          uint64_t number) = {rs_node_bytes, rs_node_count,
-                                                              rs_node_nanoseconds};
+    static const enum rs_value values[] = {RS_VALUE_BYTES, RS_VALUE_COUNT, RS_VALUE_NANOSECONDS};
     struct rs_node *node = rs_node_object(counters, NULL), *value;
 
     rs_node_word(node, "resource", counter->resource)->is_label = is_resource_label;
     rs_node_word(node, "name", counter->name);
     rs_node_word(node, "unit", units[counter->unit]);
-    value = add[counter->unit](node, "value", counter->value);
+    value = rs_node_number(node, "value", values[counter->unit], counter->value);
     value->metric = metric_of(value, counter);
     node->line = line;
 }
@@ -98,7 +96,7 @@ static size_t add_resource(struct rs_node *counters, const struct rs_report *rep
             line = counter->value ? ", {name} {value}" : ", {name} none";
         else if (has_text(counter))
             line =
-                counter->value ? "  {resource:-11} {name} {value}" : "  {resource:-11} {name} none";
+                counter->value ? "  {resource:11} {name} {value}" : "  {resource:11} {name} none";
         add_counter(counters, counter, is_label, line);
         if (line)
             latest = counters->last;

@@ -6,10 +6,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/output.h"
-#include "report/utf8.h"
+#include "report/plain.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -118,53 +119,42 @@ static bool try_put(struct rs_page *page, const char *format, va_list arguments)
     return true;
 }
 
-void rs_page_vput(struct rs_page *page, const char *format, va_list arguments)
-{
-    if (page->is_kept && page->is_off)
-        return;
-    for (;;) {
-        va_list again;
-        bool fits;
-        va_copy(again, arguments);
-        fits = try_put(page, format, again);
-        va_end(again);
-        if (fits)
-            return;
-        if (page->is_kept) {
-            page->text[page->length] = '\0';
-            page->is_off = true;
-            return;
-        }
-        if (page->length == 0)
-            break;
-        make_room(page);
-    }
-    RS_ASSERT(page->length == 0);
-    /* Cuts off text that is too long, as a program's name may be of any length. */
-    page->length = strlen(page->text);
-}
-
 void rs_page_put(struct rs_page *page, const char *format, ...)
 {
     va_list arguments;
+    bool fits;
 
-    va_start(arguments, format);
-    rs_page_vput(page, format, arguments);
-    va_end(arguments);
+    if (page->is_kept && page->is_off)
+        return;
+    for (;;) {
+        va_start(arguments, format);
+        fits = try_put(page, format, arguments);
+        va_end(arguments);
+        if (fits)
+            return;
+        if (page->is_kept || page->length == 0)
+            break;
+        make_room(page);
+    }
+    if (page->is_kept) {
+        page->text[page->length] = '\0';
+        page->is_off = true;
+    } else { /* cuts off text that is too long, as a program's name may be of any length */
+        page->length = strlen(page->text);
+    }
 }
 
-void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length)
+int rs_page_put_plain(struct rs_page *page, const char *text, const char *escaped)
 {
-    for (size_t i = 0, count; i < length; i += count) {
-        count = rs_utf8_bytes(text + i, length - i);
-        if (text[i] == '"' || text[i] == '\\')
-            rs_page_put(page, "\\%c", text[i]);
-        else if (!rs_utf8_is_plain(text + i, count))
-            rs_page_put(page, "?");
-        else
-            rs_page_put(page, "%.*s", (int)count, text + i);
-        count += count == 0;
+    int characters = 0;
+    bool is_plain;
+
+    for (size_t bytes; *text; text += bytes, characters++) {
+        bytes = rs_plain_next(text, &is_plain);
+        rs_page_put(page, "%s%.*s", strchr(escaped, *text) ? "\\" : "", is_plain ? (int)bytes : 1,
+                    is_plain ? text : "?");
     }
+    return characters;
 }
 
 void rs_page_flush(struct rs_page *page)

@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/output.h"
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -48,12 +47,11 @@ void rs_page_begin_text(struct rs_page *page);
 
 /* Adds formatted text.  A piece of more than RS_PAGE_BYTES - 1 bytes is cut off. */
 void rs_page_put(struct rs_page *page, const char *format, ...) RS_PRINTF(2, 3);
-void rs_page_vput(struct rs_page *page, const char *format, va_list arguments) RS_PRINTF(2, 0);
 
-/* Adds text for a JSON string or a Prometheus label, with the escapes that both share.  What
- * a terminal does not just show (control characters, marks of direction, soft hyphens, characters
- * without width: rs_utf8_is_plain), and bytes that are not UTF-8, become '?'. */
-void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length);
+/* Adds text that others have chosen, with '?' for what is not plain (report/plain.h) and a
+ * backslash before each of the characters in `escaped`: for a JSON string or a Prometheus label,
+ * the two that both escape.  Returns the number of characters. */
+int rs_page_put_plain(struct rs_page *page, const char *text, const char *escaped);
 
 /* Writes what has been put so far; more may follow. */
 void rs_page_flush(struct rs_page *page);

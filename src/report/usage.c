@@ -161,9 +161,7 @@ void rs_usage_put(struct rs_node *object, const struct rs_usage *usage)
     for (size_t i = 0; i < RS_ARRAY_LENGTH(fields); i++) {
         const struct field *field = &fields[i];
         const uint64_t *number = (const void *)((const char *)usage + field->offset);
-        struct rs_node *node = field->value == RS_VALUE_COUNT
-                                   ? rs_node_count(object, field->name, *number)
-                                   : rs_node_bytes(object, field->name, *number);
+        struct rs_node *node = rs_node_number(object, field->name, field->value, *number);
         if (field->metric.name && (*number || !field->may_be_none))
             node->metric = &field->metric;
     }

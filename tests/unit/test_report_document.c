@@ -72,15 +72,13 @@ TEST(each_unit_reads_in_its_own_way)
     rs_document_begin(&document);
     rs_node_flag(root, "yes", true);
     rs_node_nanoseconds(root, "waited", 1500000);
-    rs_node_ratio(root, "share", 0.25);
     rs_node_count(root, "offset", 255);
     rs_node_word(root, "word", "abc");
-    root->line = "{waited} {share} {offset:x} {offset:5}|{word:-5}|{missing}\n";
+    root->line = "{waited} {offset:x}|{word:5}|{missing}\n";
     root->end = "end\n";
-    assert_string_equal(text_of(), "1.500 ms 25 % 0xff   255|abc  |\nend\n");
-    assert_string_equal(
-        json_of(true),
-        "{\"yes\":true,\"waited\":1500000,\"share\":0.25,\"offset\":255,\"word\":\"abc\"}\n");
+    assert_string_equal(text_of(), "1.500 ms 0xff|abc  |\nend\n");
+    assert_string_equal(json_of(true),
+                        "{\"yes\":true,\"waited\":1500000,\"offset\":255,\"word\":\"abc\"}\n");
     rs_document_release(&document);
 }
 
