@@ -113,6 +113,12 @@ struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_val
     return node;
 }
 
+void rs_node_block_sum(struct rs_node *in, struct rs_block_sum amount)
+{
+    rs_node_bytes(in, "bytes", amount.bytes);
+    rs_node_count(in, "blocks", amount.blocks);
+}
+
 struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *word)
 {
     struct rs_node *node = add(in, name, RS_VALUE_TEXT);
@@ -146,15 +152,15 @@ const char *rs_document_format(struct rs_document *document, const char *format,
     return text;
 }
 
-const char *rs_document_rest(struct rs_document *document, const char *before, size_t bytes,
-                             size_t blocks)
+const char *rs_document_rest(struct rs_document *document, const char *before,
+                             struct rs_block_sum amount)
 {
     char text[RS_SIZE_TEXT_BYTES];
 
-    return blocks ? rs_document_format(document, "%s%s in %zu block%s more\n", before,
-                                       rs_size_format_short(bytes, text), blocks,
-                                       blocks == 1 ? "" : "s")
-                  : NULL;
+    return amount.blocks ? rs_document_format(document, "%s%s in %zu block%s more\n", before,
+                                              rs_size_format_short(amount.bytes, text),
+                                              amount.blocks, amount.blocks == 1 ? "" : "s")
+                         : NULL;
 }
 
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,

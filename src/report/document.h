@@ -29,6 +29,17 @@ enum rs_value {
     RS_VALUE_NANOSECONDS,
 };
 
+/* Memory in blocks. */
+struct rs_block_sum {
+    size_t bytes, blocks;
+};
+
+static inline void rs_block_sum_add(struct rs_block_sum *to, struct rs_block_sum amount)
+{
+    to->bytes += amount.bytes;
+    to->blocks += amount.blocks;
+}
+
 struct rs_metric {
     const char *name; /* "rmmshim_used_bytes" */
     const char *help; /* a sentence */
@@ -92,6 +103,9 @@ struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_val
 #define rs_node_bytes(in, name, bytes)   rs_node_number(in, name, RS_VALUE_BYTES, bytes)
 #define rs_node_nanoseconds(in, name, n) rs_node_number(in, name, RS_VALUE_NANOSECONDS, n)
 
+/* Adds the two fields of an amount. */
+void rs_node_block_sum(struct rs_node *in, struct rs_block_sum amount);
+
 /* The text is copied; rs_node_word's lives as long as the document. */
 struct rs_node *rs_node_text(struct rs_node *in, const char *name, const char *text);
 struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *word);
@@ -103,8 +117,8 @@ const char *rs_document_format(struct rs_document *document, const char *format,
 
 /* The line of what a list of holders or sizes has no line for: "1.00 MiB in 2 blocks more".  NULL
  * for no blocks. */
-const char *rs_document_rest(struct rs_document *document, const char *before, size_t bytes,
-                             size_t blocks);
+const char *rs_document_rest(struct rs_document *document, const char *before,
+                             struct rs_block_sum amount);
 
 /* A metric whose name is made up; the texts live as long as the document.  NULL without memory. */
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,

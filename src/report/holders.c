@@ -1,45 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/holders.h"
 
+#include "base/arithmetic.h"
+#include "base/size.h"
+#include "config/variables.h"
 #include "resource/adaptor/tracking.h"
+#include "trace/object.h"
 
 #include <string.h>
 
-enum { TEXT_FRAMES_MAX = 12 };
+enum { TEXT_FRAMES_MAX = 12, TEXT_SIZES_MAX = 4 };
 
 /* ---- gathering ---- */
 
 static bool is_same(const struct rs_holder *a, const struct rs_holder *b)
 {
-    return a->site == b->site && a->device == b->device && a->kind == b->kind &&
-           a->context_ended == b->context_ended;
+    return a->site == b->site && a->object == b->object && a->size_class == b->size_class &&
+           a->device == b->device && a->kind == b->kind && a->context_ended == b->context_ended;
 }
 
 static size_t place_of(const struct rs_holder *holder)
 {
-    uint64_t hash = (uintptr_t)holder->site / 16 + (uint64_t)holder->device * 7 +
-                    (uint64_t)holder->kind * 3 + holder->context_ended;
+    uint64_t hash = (uintptr_t)holder->site / 16 + (uint64_t)holder->object * 256 +
+                    holder->size_class + (uint64_t)holder->device * 7 +
+                    (uint64_t)holder->kind * 64 + holder->context_ended;
 
     return (size_t)((hash * 11400714819323198485u) >> 40) % RS_HOLDERS_MAX;
 }
 
 static void add(struct rs_holders *holders, const struct rs_holder *holder)
 {
-    struct rs_holder *place = &holders->others;
     size_t at = place_of(holder);
+    struct rs_holder *place;
 
-    while (holders->places[at].blocks && !is_same(&holders->places[at], holder))
+    RS_ASSERT(holders->used <= RS_HOLDERS_USED_MAX); /* there is an empty place */
+    while (holders->places[at].amount.blocks && !is_same(&holders->places[at], holder))
         at = (at + 1) % RS_HOLDERS_MAX;
-    if (holders->places[at].blocks) {
-        place = &holders->places[at];
+    place = &holders->places[at];
+    if (place->amount.blocks) {
+        rs_block_sum_add(&place->amount, holder->amount);
+        place->smallest_bytes = rs_min(place->smallest_bytes, holder->smallest_bytes);
+        place->largest_bytes = rs_max(place->largest_bytes, holder->largest_bytes);
     } else if (holders->used < RS_HOLDERS_USED_MAX) {
-        place = &holders->places[at];
-        holders->used++;
         *place = *holder;
-        return;
+        holders->used++;
+    } else {
+        rs_block_sum_add(&holders->others, holder->amount);
     }
-    place->bytes += holder->bytes;
-    place->blocks += holder->blocks;
 }
 
 struct gathering {
@@ -53,12 +60,14 @@ static void add_tracked(void *data, const struct rs_tracked *tracked)
     const struct gathering *gathering = data;
     const struct rs_stack *stack = gathering->stack;
 
-    add(gathering->holders,
-        &(struct rs_holder){tracked->site, stack->environment.device, stack->kind,
-                            gathering->context_ended, tracked->size_bytes, 1, 0});
+    add(gathering->holders, &(struct rs_holder){.site = tracked->site,
+                                                .device = stack->environment.device,
+                                                .kind = stack->kind,
+                                                .context_ended = gathering->context_ended,
+                                                .amount = {tracked->size_bytes, 1}});
 }
 
-bool rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, struct rs_mr *mr,
+void rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, struct rs_mr *mr,
                     bool context_ended)
 {
     struct gathering gathering = {holders, stack, context_ended};
@@ -67,18 +76,40 @@ bool rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, st
         mr = mr->upstream[0];
     if (mr)
         rs_tracking_each(mr, add_tracked, &gathering);
-    return mr != NULL;
 }
 
-/* ---- what is said of them ---- */
+void rs_holders_add_block(struct rs_holders *holders, const struct rs_block_view *view)
+{
+    add(holders, &(struct rs_holder){
+                     .object = rs_object_name(view->object) ? view->object : 0,
+                     .size_class = 64 - (unsigned)__builtin_clzll(view->size_bytes | 1),
+                     .device = view->device,
+                     .kind = view->kind,
+                     .amount = {view->size_bytes, 1},
+                     .smallest_bytes = view->size_bytes,
+                     .largest_bytes = view->size_bytes,
+                 });
+}
+
+unsigned rs_holders_tracked(const struct rs_holders *holders)
+{
+    unsigned kinds = 0;
+
+    for (size_t i = 0; i < RS_HOLDERS_MAX; i++)
+        if (holders->places[i].site)
+            kinds |= 1u << holders->places[i].kind;
+    return kinds;
+}
+
+/* ---- in order ---- */
 
 static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
 {
     size_t frames;
 
     if (a->device != b->device || a->kind != b->kind || a->context_ended != b->context_ended ||
-        !a->site || !b->site)
-        return is_same(a, b);
+        !a->site)
+        return false;
     frames = a->site->frame_count - a->outside;
     return frames == b->site->frame_count - b->outside &&
            memcmp(a->site->frames + a->outside, b->site->frames + b->outside,
@@ -87,40 +118,41 @@ static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
            memcmp(a->site->lines, b->site->lines, a->site->line_count * sizeof(void *)) == 0;
 }
 
-/* Packs the used places to the front, with `merges` one for each that reads differently: a runtime
- * reaches us by two ways, of which only one has its own frames. */
+/* Packs the used places to the front, with `merges` one for all call sites that read alike: a
+ * runtime reaches us by two ways, of which only one has its own frames. */
 static size_t pack(struct rs_holders *holders, bool merges)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < RS_HOLDERS_MAX; i++) {
         struct rs_holder holder = holders->places[i];
-        size_t j = merges ? 0 : count;
-        if (!holder.blocks)
+        size_t j = merges && holder.site ? 0 : count;
+        if (!holder.amount.blocks)
             continue;
         holder.outside = merges && holder.site ? rs_site_frames_outside(holder.site) : 0;
         while (j < count && !says_the_same(&holders->places[j], &holder))
             j++;
-        if (j < count) {
-            holders->places[j].bytes += holder.bytes;
-            holders->places[j].blocks += holder.blocks;
-        } else {
+        if (j < count)
+            rs_block_sum_add(&holders->places[j].amount, holder.amount);
+        else
             holders->places[count++] = holder;
-        }
     }
     return count;
 }
 
-/* By device and kind, then the most bytes first. */
-static int compare(const struct rs_holder *a, const struct rs_holder *b)
+static bool precedes(const struct rs_holder *a, const struct rs_holder *b)
 {
     if (a->device != b->device)
-        return a->device < b->device ? -1 : 1;
+        return a->device < b->device;
+    if (a->library_bytes != b->library_bytes)
+        return a->library_bytes > b->library_bytes;
+    if (a->object != b->object)
+        return a->object < b->object;
     if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    if (a->bytes != b->bytes)
-        return a->bytes > b->bytes ? -1 : 1;
-    return a->blocks > b->blocks ? -1 : a->blocks < b->blocks;
+        return a->kind < b->kind;
+    if (a->amount.bytes != b->amount.bytes)
+        return a->amount.bytes > b->amount.bytes;
+    return a->amount.blocks > b->amount.blocks;
 }
 
 /* Shell's: qsort may need malloc, whose lock the thread may hold that exits in a signal's handler.
@@ -131,30 +163,98 @@ static void sort(struct rs_holder *holders, size_t count)
         for (size_t i = gap; i < count; i++) {
             struct rs_holder holder = holders[i];
             size_t at = i;
-            for (; at >= gap && compare(&holders[at - gap], &holder) > 0; at -= gap)
+            for (; at >= gap && precedes(&holder, &holders[at - gap]); at -= gap)
                 holders[at] = holders[at - gap];
             holders[at] = holder;
         }
     }
 }
 
-size_t rs_holders_sort(struct rs_holders *holders)
+size_t rs_holders_sort(struct rs_holders *holders, bool merges)
 {
-    size_t count = pack(holders, true);
+    struct rs_holder *places = holders->places;
+    size_t count = pack(holders, merges);
 
-    sort(holders->places, count);
+    sort(places, count); /* the sizes of one library lie together */
+    for (size_t i = 0, end; i < count; i = end) {
+        struct rs_library library = rs_holders_library(&places[i], &places[count]);
+        end = i + library.size_count;
+        for (size_t j = i; j < end && places[j].size_class; j++)
+            places[j].library_bytes = library.amount.bytes;
+    }
+    sort(places, count);
     return count;
 }
 
-size_t rs_holders_order(struct rs_holders *holders)
+static bool is_of_one_library(const struct rs_holder *a, const struct rs_holder *b)
 {
-    size_t count = pack(holders, false);
-
-    sort(holders->places, count);
-    return count;
+    return a->size_class && b->size_class && a->device == b->device && a->object == b->object &&
+           a->kind == b->kind;
 }
 
-/* ---- a call site in a report ---- */
+struct rs_library rs_holders_library(const struct rs_holder *first, const struct rs_holder *end)
+{
+    struct rs_library library = {rs_object_name(first->object), first->kind, first->amount, first,
+                                 1};
+
+    for (const struct rs_holder *size = first + 1; size < end && is_of_one_library(first, size);
+         size++) {
+        rs_block_sum_add(&library.amount, size->amount);
+        library.size_count++;
+    }
+    return library;
+}
+
+/* ---- in a report ---- */
+
+static void add_size(struct rs_node *sizes, const struct rs_holder *from, bool is_said)
+{
+    struct rs_node *size = rs_node_object(sizes, NULL);
+
+    rs_node_block_sum(size, from->amount);
+    rs_node_bytes(size, "smallest", from->smallest_bytes);
+    rs_node_bytes(size, "largest", from->largest_bytes);
+    if (is_said)
+        size->line = from->smallest_bytes == from->largest_bytes
+                         ? "    {bytes} in {blocks} block{blocks||s} of {largest}\n"
+                         : "    {bytes} in {blocks} block{blocks||s} of {smallest} to {largest}\n";
+}
+
+void rs_library_fill(struct rs_node *list, const struct rs_library *library, enum rs_kind usual,
+                     bool is_said)
+{
+    struct rs_node *holder = rs_node_object(list, NULL);
+    bool has_sizes = library->size_count > 1;
+    struct rs_block_sum rest = {0, 0};
+    struct rs_node *sizes;
+    char of[RS_SIZE_TEXT_BYTES], to[RS_SIZE_TEXT_BYTES];
+    const struct rs_holder *only = library->sizes;
+
+    rs_node_word(holder, "kind", rs_kind_names[library->kind]);
+    rs_node_block_sum(holder, library->amount);
+    if (library->name)
+        rs_node_text(holder, "library", library->name);
+    if (is_said)
+        holder->line = rs_document_format(
+            list->document, "  {bytes} in {blocks} block{blocks||s}%s%s%s%s%s, allocated by %s\n",
+            has_sizes ? "" : " of ",
+            has_sizes ? "" : rs_size_format_short(only->smallest_bytes, of),
+            has_sizes || only->smallest_bytes == only->largest_bytes ? "" : " to ",
+            has_sizes || only->smallest_bytes == only->largest_bytes
+                ? ""
+                : rs_size_format_short(only->largest_bytes, to),
+            library->kind == usual ? "" : rs_kind_texts[library->kind],
+            library->name ? "{library}" : "an unknown library");
+    sizes = rs_node_list(holder, "sizes");
+    for (size_t i = 0; i < library->size_count; i++) {
+        bool has_line = i < TEXT_SIZES_MAX;
+        add_size(sizes, &library->sizes[i], is_said && has_sizes && has_line);
+        if (!has_line)
+            rs_block_sum_add(&rest, library->sizes[i].amount);
+    }
+    if (is_said)
+        sizes->end = rs_document_rest(list->document, "    ", rest);
+}
 
 void rs_frame_fill(struct rs_node *list, const struct rs_symbol *symbol, const char *file_line,
                    int said)

@@ -1,33 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/leaks.h"
 
+#include "base/arithmetic.h"
 #include "base/lock.h"
 #include "base/size.h"
 #include "config/mode.h"
+#include "context/block.h"
 #include "context/block_counts.h"
 #include "context/visit.h"
 #include "report/document.h"
 #include "report/gather.h"
 #include "report/holders.h"
-#include "report/page.h"
 #include "report/publish.h"
+#include "shared/published.h"
+#include "trace/object.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { TEXT_SITES_MAX = 32, JSON_SITES_MAX = 256 };
+enum {
+    TEXT_SITES_MAX = 32,
+    JSON_SITES_MAX = 256,
+    END_BYTES = 512,
+    SITE_BYTES = 64 + RS_CALL_SITE_FRAMES_MAX * 17,
+};
 
 static struct rs_holders gone; /* under the contexts' lock */
 
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr)
 {
-    (void)rs_holders_add(&gone, stack, mr, true);
+    rs_holders_add(&gone, stack, mr, true);
 }
 
 static void gather_live(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    (void)rs_holders_add(data, stack, mr, false);
+    rs_holders_add(data, stack, mr, false);
 }
 
 static struct rs_document document;
@@ -35,28 +46,20 @@ static struct rs_document document;
 #define PROCESS "rmmshim[[{pid}]]: {program}"
 #define AMOUNT  "{bytes} in {blocks} block{blocks||s}"
 
-static void add_amount(struct rs_node *in, size_t bytes, size_t blocks)
-{
-    rs_node_bytes(in, "bytes", bytes);
-    rs_node_count(in, "blocks", blocks);
-}
-
 static void add_total(struct rs_node *in, const struct rs_holder *leaks, size_t count)
 {
-    size_t bytes = 0, blocks = 0;
+    struct rs_block_sum total = {0, 0};
 
-    for (size_t i = 0; i < count; i++) {
-        bytes += leaks[i].bytes;
-        blocks += leaks[i].blocks;
-    }
-    add_amount(in, bytes, blocks);
+    for (size_t i = 0; i < count; i++)
+        rs_block_sum_add(&total, leaks[i].amount);
+    rs_node_block_sum(in, total);
 }
 
 static void add_site(struct rs_node *list, const struct rs_holder *leak)
 {
     struct rs_node *site = rs_node_object(list, NULL);
 
-    add_amount(site, leak->bytes, leak->blocks);
+    rs_node_block_sum(site, leak->amount);
     rs_node_flag(site, "context_ended", leak->context_ended);
     site->line = leak->site
                      ? "  " AMOUNT "[{context_ended?}, when the context ended], allocated at\n"
@@ -69,7 +72,7 @@ static void add_stack(struct rs_node *list, const struct rs_holder *leaks, size_
                       size_t sites_max)
 {
     struct rs_node *stack = rs_node_object(list, NULL), *sites, *more;
-    size_t said = count < sites_max ? count : sites_max;
+    size_t said = rs_min(count, sites_max);
 
     stack->line = rs_document_format(
         &document, PROCESS ", device {device}%s: leaked " AMOUNT " from %zu call site%s\n",
@@ -144,14 +147,14 @@ static void fill(const struct rs_holders *leaks, size_t count, bool json)
         add_stack(list, &places[i], end - i, json ? JSON_SITES_MAX : TEXT_SITES_MAX);
     }
     others = rs_node_object(root, "others");
-    add_amount(others, leaks->others.bytes, leaks->others.blocks);
+    rs_node_block_sum(others, leaks->others);
     if (leaks->others.blocks)
         others->line = PROCESS ": and " AMOUNT " from further call sites\n";
     else if (!count && !json)
         root->end = none_line();
 }
 
-/* ---- the whole ---- */
+/* ---- the report ---- */
 
 static struct rs_page page;
 static struct rs_page_file file = {.variable = "RMM_TRACKING"};
@@ -169,7 +172,7 @@ void rs_leaks_write(void)
     size_t count;
 
     rs_context_each_stack(gather_live, &gone);
-    count = rs_holders_sort(&gone);
+    count = rs_holders_sort(&gone, true);
     rs_page_begin(&page, &file, rs_config.tracking_path);
     fill(&gone, count, json);
     if (json)
@@ -178,4 +181,171 @@ void rs_leaks_write(void)
         rs_document_put_text(&page, &document.root);
     rs_document_release(&document);
     rs_page_end(&page);
+}
+
+/* ---- the list of what is live ---- */
+
+/* Protects all that follows.  It is only tried: whoever writes commands may be any program. */
+static struct rs_mutex listing = RS_MUTEX_INIT(RS_RANK_REPORT);
+RS_RESET_IN_CHILD(report_live, listing);
+static struct rs_holders holders;
+static struct rs_block_sum live[RS_KINDS]; /* of all blocks */
+static unsigned tracked;                   /* kinds, as rs_holders_tracked tells them */
+static int listed_device;
+
+static char *text; /* of RS_LIVE_LIST_BYTES; NULL: not taken yet */
+static pid_t text_owner;
+static size_t used_bytes;
+static bool is_full;
+
+/* A forked child has no copy of published memory. */
+static bool take_text(void)
+{
+    if (!rs_published_head())
+        return false;
+    if (!text || text_owner != getpid())
+        text = rs_published_allocate(RS_LIVE_LIST_BYTES, RS_PUBLISHED_ALIGNMENT);
+    text_owner = getpid();
+    if (text && rs_published_offset(text))
+        return true;
+    if (text)
+        rs_published_free(text);
+    text = NULL;
+    return false;
+}
+
+static void put(const char *format, ...) RS_PRINTF(1, 2);
+
+/* A line that does not fit ends the list, but for its last lines. */
+static void put(const char *format, ...)
+{
+    size_t room = RS_LIVE_LIST_BYTES - END_BYTES - used_bytes;
+    va_list arguments;
+    int length;
+
+    RS_ASSERT_HELD(&listing);
+    RS_ASSERT(used_bytes <= RS_LIVE_LIST_BYTES - END_BYTES);
+    if (is_full)
+        return;
+    va_start(arguments, format);
+    length = vsnprintf(text + used_bytes, room, format, arguments);
+    va_end(arguments);
+    is_full = length < 0 || (size_t)length >= room;
+    if (!is_full)
+        used_bytes += (size_t)length;
+}
+
+static void look_at_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    (void)data;
+    if (stack->environment.device == listed_device)
+        rs_holders_add(&holders, stack, mr, false);
+}
+
+static void count_block(void *data, const struct rs_block_view *view)
+{
+    (void)data;
+    if (view->device != listed_device)
+        return;
+    rs_block_sum_add(&live[view->kind], (struct rs_block_sum){view->size_bytes, 1});
+    if (!(tracked & 1u << view->kind))
+        rs_holders_add_block(&holders, view);
+}
+
+static void gather_list(int device)
+{
+    RS_ASSERT_HELD(&listing);
+    memset(&holders, 0, sizeof(holders));
+    memset(live, 0, sizeof(live));
+    listed_device = device;
+    rs_context_each_stack(look_at_stack, NULL);
+    tracked = rs_holders_tracked(&holders);
+    rs_object_review();
+    rs_block_each(count_block, NULL);
+}
+
+static void put_site(const struct rs_holder *holder)
+{
+    char line[SITE_BYTES];
+    size_t used = 0;
+
+    for (unsigned i = 0; i < holder->site->frame_count; i++)
+        used += (size_t)snprintf(line + used, sizeof(line) - used, " %" PRIxPTR,
+                                 (uintptr_t)holder->site->frames[i]);
+    RS_ASSERT(used < sizeof(line));
+    put("site %d %zu %zu%.*s\n", (int)holder->kind, holder->amount.bytes, holder->amount.blocks,
+        (int)used, line);
+    for (unsigned i = 0; i < holder->site->line_count; i++)
+        put("line %s\n", holder->site->lines[i]->text);
+}
+
+static void put_library(const struct rs_library *library)
+{
+    put("library %d %zu %zu %s\n", (int)library->kind, library->amount.bytes,
+        library->amount.blocks, library->name ? library->name : "?");
+    for (size_t i = 0; i < library->size_count; i++) {
+        const struct rs_holder *size = &library->sizes[i];
+        put("size %zu %zu %zu %zu\n", size->amount.bytes, size->amount.blocks, size->smallest_bytes,
+            size->largest_bytes);
+    }
+}
+
+/* Blocks of a kind that is tracked and whose call site is not known are left to the end. */
+static void put_holder(const struct rs_library *holder)
+{
+    struct rs_block_sum *rest = &live[holder->kind];
+
+    if (holder->sizes->site)
+        put_site(holder->sizes);
+    else if (holder->sizes->size_class)
+        put_library(holder);
+    else
+        return;
+    if (is_full)
+        return;
+    rest->bytes -= rs_min(holder->amount.bytes, rest->bytes);
+    rest->blocks -= rs_min(holder->amount.blocks, rest->blocks);
+}
+
+static void put_end(void)
+{
+    for (int kind = 0; kind < RS_KINDS; kind++)
+        if (live[kind].blocks)
+            used_bytes +=
+                (size_t)snprintf(text + used_bytes, RS_LIVE_LIST_BYTES - used_bytes,
+                                 "more %d %zu %zu\n", kind, live[kind].bytes, live[kind].blocks);
+    used_bytes += (size_t)snprintf(text + used_bytes, RS_LIVE_LIST_BYTES - used_bytes, "end\n");
+    RS_ASSERT(used_bytes < RS_LIVE_LIST_BYTES); /* the room for the end sufficed */
+}
+
+static void write_list(void)
+{
+    const struct rs_holder *at = holders.places, *end = at + rs_holders_sort(&holders, false);
+    struct rs_library holder;
+
+    used_bytes = 0;
+    is_full = false;
+    for (; at < end; at += holder.size_count) {
+        holder = rs_holders_library(at, end);
+        put_holder(&holder);
+    }
+    put_end();
+}
+
+int rs_live_list(int device, uint64_t *offset, uint64_t *length_bytes)
+{
+    int result = -ENOMEM;
+
+    RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
+    if (!rs_mutex_try_lock(&listing))
+        return -EBUSY;
+    if (take_text()) {
+        gather_list(device);
+        write_list();
+        *offset = rs_published_offset(text);
+        *length_bytes = used_bytes;
+        result = 0;
+    }
+    rs_mutex_unlock(&listing);
+    return result;
 }

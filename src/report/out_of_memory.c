@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/out_of_memory.h"
 
+#include "base/arithmetic.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -15,7 +16,6 @@
 #include "report/document.h"
 #include "report/gather.h"
 #include "report/holders.h"
-#include "report/libraries.h"
 #include "report/neighbours.h"
 #include "report/publish.h"
 #include "trace/object.h"
@@ -68,7 +68,6 @@ RS_RESET_IN_CHILD(report_out_of_memory, reporting);
 static struct refused refused;
 static struct rs_gathered all;
 static struct rs_holders holders;
-static struct rs_libraries libraries;
 static struct rs_neighbours neighbours;
 static bool is_written[RS_DEVICES_MAX][2]; /* by device; pinned memory's is the second */
 static struct rs_page_file file = {.variable = "RMM_ON_OOM"};
@@ -90,15 +89,14 @@ static void look_at_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
     if (stack->environment.device != refused.device || !is_same_memory(stack->kind))
         return;
     refused.idle_bytes += rs_mr_idle_bytes(mr);
-    if (rs_holders_add(&holders, stack, mr, false))
-        refused.is_tracked = true;
+    rs_holders_add(&holders, stack, mr, false);
 }
 
 static void add_block(void *data, const struct rs_block_view *view)
 {
     (void)data;
     if (view->device == refused.device && is_same_memory(view->kind))
-        rs_libraries_add(&libraries, view);
+        rs_holders_add_block(&holders, view);
 }
 
 static void add_counters(const struct rs_report *report)
@@ -114,8 +112,7 @@ static void add_counters(const struct rs_report *report)
         if (strcmp(counter->name, "largest_free") != 0)
             continue;
         refused.has_largest_free = true;
-        if (counter->value > refused.largest_free_bytes)
-            refused.largest_free_bytes = counter->value;
+        refused.largest_free_bytes = rs_max(refused.largest_free_bytes, counter->value);
     }
 }
 
@@ -172,33 +169,23 @@ static enum refuser find_refuser(void)
                                                                             : REFUSED_BY_DEVICE;
 }
 
-/* False where what tracks does not remember call sites: libraries and sizes tell more. */
-static bool has_sites(void)
-{
-    for (size_t i = 0; i < RS_HOLDERS_MAX; i++)
-        if (holders.places[i].site)
-            return true;
-    return false;
-}
-
 /* `asks_who`: the call site is wanted even where no stack tracks. */
 static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_who)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
 
     memset(&holders, 0, sizeof(holders));
-    memset(&libraries, 0, sizeof(libraries));
     memset(&neighbours, 0, sizeof(neighbours));
     refused = (struct refused){.device = device, .kind = kind, .asked_bytes = size_bytes};
     rs_context_each_stack(look_at_stack, NULL);
     look_at_counters();
     look_at_memory();
     rs_capture_restore(mode);
-    refused.is_tracked = refused.is_tracked && has_sites();
-    if (!refused.is_tracked) {
+    refused.is_tracked = rs_holders_tracked(&holders) != 0;
+    if (!refused.is_tracked) { /* libraries and sizes tell more */
+        memset(&holders, 0, sizeof(holders));
         rs_object_review();
         rs_block_each(add_block, NULL);
-        rs_libraries_sort(&libraries);
     }
     look_for_neighbours();
     refused.by = find_refuser();
@@ -209,8 +196,7 @@ static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_w
 /* What the stacks keep, without what waits for the GPU. */
 static size_t cached_bytes(void)
 {
-    return refused.idle_bytes - (refused.waiting_bytes < refused.idle_bytes ? refused.waiting_bytes
-                                                                            : refused.idle_bytes);
+    return refused.idle_bytes - rs_min(refused.waiting_bytes, refused.idle_bytes);
 }
 
 /* ---- who refused, and what to do about it ---- */
@@ -269,9 +255,8 @@ static void add_head(struct rs_node *root)
     rs_node_bytes(root, "job_limit", refused.job_limit_bytes);
     rs_node_bytes(root, "job_others", refused.job_others_bytes);
     rs_node_bytes(root, "job_left",
-                  refused.job_limit_bytes - (refused.job_others_bytes < refused.job_limit_bytes
-                                                 ? refused.job_others_bytes
-                                                 : refused.job_limit_bytes));
+                  refused.job_limit_bytes -
+                      rs_min(refused.job_others_bytes, refused.job_limit_bytes));
     rs_node_bytes(root, "held", refused.held_bytes);
     rs_node_bytes(root, "used", refused.used_bytes);
     rs_node_bytes(root, "cached", cached_bytes());
@@ -360,8 +345,7 @@ static void add_site(struct rs_node *list, const struct rs_holder *from, bool is
     struct rs_node *holder = rs_node_object(list, NULL);
 
     rs_node_word(holder, "kind", rs_kind_names[from->kind]);
-    rs_node_bytes(holder, "bytes", from->bytes);
-    rs_node_count(holder, "blocks", from->blocks);
+    rs_node_block_sum(holder, from->amount);
     rs_site_fill(holder, from->site, from->outside, is_said);
     if (is_said)
         holder->line = rs_document_format(
@@ -372,33 +356,28 @@ static void add_site(struct rs_node *list, const struct rs_holder *from, bool is
 
 static void add_holders(struct rs_node *root)
 {
-    size_t count = refused.is_tracked ? rs_holders_sort(&holders) : libraries.count;
-    size_t rest_bytes = refused.is_tracked ? holders.others.bytes : libraries.others_bytes;
-    size_t rest_blocks = refused.is_tracked ? holders.others.blocks : libraries.others_blocks;
-    size_t more_bytes = rest_bytes, more_blocks = rest_blocks;
-    struct rs_node *list, *more;
+    const struct rs_holder *at = holders.places;
+    const struct rs_holder *end = at + rs_holders_sort(&holders, true);
+    struct rs_block_sum rest = holders.others, more = holders.others;
+    struct rs_library holder;
+    struct rs_node *list;
 
     rs_node_word(root, "by", refused.is_tracked ? "call_site" : "library");
     list = rs_node_list(root, "holders");
-    for (size_t i = 0; i < count; i++) {
-        size_t bytes = refused.is_tracked ? holders.places[i].bytes : libraries.libraries[i].bytes;
-        size_t blocks =
-            refused.is_tracked ? holders.places[i].blocks : libraries.libraries[i].blocks;
-        rest_bytes += i < TEXT_HOLDERS_MAX ? 0 : bytes;
-        rest_blocks += i < TEXT_HOLDERS_MAX ? 0 : blocks;
-        more_bytes += i < JSON_HOLDERS_MAX ? 0 : bytes;
-        more_blocks += i < JSON_HOLDERS_MAX ? 0 : blocks;
+    for (size_t i = 0; at < end; i++, at += holder.size_count) {
+        bool is_said = i < TEXT_HOLDERS_MAX;
+        holder = rs_holders_library(at, end);
+        if (!is_said)
+            rs_block_sum_add(&rest, holder.amount);
         if (i >= JSON_HOLDERS_MAX)
-            continue;
-        if (refused.is_tracked)
-            add_site(list, &holders.places[i], i < TEXT_HOLDERS_MAX);
+            rs_block_sum_add(&more, holder.amount);
+        else if (at->size_class)
+            rs_library_fill(list, &holder, refused.kind, is_said);
         else
-            rs_library_fill(list, &libraries.libraries[i], refused.kind, i < TEXT_HOLDERS_MAX);
+            add_site(list, at, is_said);
     }
-    list->end = rs_document_rest(&document, "  ", rest_bytes, rest_blocks);
-    more = rs_node_object(root, "more");
-    rs_node_bytes(more, "bytes", more_bytes);
-    rs_node_count(more, "blocks", more_blocks);
+    list->end = rs_document_rest(&document, "  ", rest);
+    rs_node_block_sum(rs_node_object(root, "more"), more);
 }
 
 static void fill(void)

@@ -12,7 +12,7 @@
 #include "driver/fence.h"
 #include "ipc/export.h"
 #include "ledger/account.h"
-#include "report/live.h"
+#include "report/leaks.h"
 #include "shim/control.h"
 
 #include <errno.h>

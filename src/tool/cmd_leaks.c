@@ -4,8 +4,7 @@
 #include "context/block_counts.h"
 #include "report/document.h"
 #include "report/holders.h"
-#include "report/libraries.h"
-#include "report/live.h"
+#include "report/leaks.h"
 #include "report/plain.h"
 #include "tool/code.h"
 #include "tool/steer.h"
@@ -21,7 +20,7 @@ enum { TEXT_MAX = 32, JSON_MAX = 256, FRAMES_MAX = 32, LINES_MAX = 32, SIZES_MAX
 struct holder {
     struct holder *next;
     struct rs_library of; /* a call site has no name */
-    struct rs_size_class sizes[SIZES_MAX];
+    struct rs_holder sizes[SIZES_MAX];
     const struct code_place *frames[FRAMES_MAX];
     bool is_said[FRAMES_MAX];
     const char *lines[LINES_MAX]; /* Python's, in the list */
@@ -30,7 +29,8 @@ struct holder {
 
 struct list {
     struct holder *holders, **end;
-    size_t count, bytes, blocks; /* all that is live */
+    size_t count;
+    struct rs_block_sum live;
     bool is_whole;
 };
 
@@ -43,9 +43,8 @@ static struct holder *add(struct list *list, unsigned kind, size_t bytes, size_t
     if (!holder)
         return NULL;
     holder->of.kind = kind < RS_KINDS ? (enum rs_kind)kind : RS_KIND_DEVICE;
-    holder->of.bytes = bytes;
-    holder->of.blocks = blocks;
-    holder->of.classes = holder->sizes;
+    holder->of.amount = (struct rs_block_sum){bytes, blocks};
+    holder->of.sizes = holder->sizes;
     *list->end = holder;
     list->end = &holder->next;
     list->count++;
@@ -69,15 +68,15 @@ static void read_frames(struct holder *holder, const char *text, struct code *co
 
 static void read_size(struct holder *holder, const char *text)
 {
-    struct rs_size_class size = {.object = 0};
+    struct rs_holder size = {.object = 0};
 
-    if (holder->of.class_count < SIZES_MAX &&
-        sscanf(text, "%zu %zu %zu %zu", &size.bytes, &size.blocks, &size.smallest_bytes,
-               &size.largest_bytes) == 4)
-        holder->sizes[holder->of.class_count++] = size;
+    if (holder->of.size_count < SIZES_MAX &&
+        sscanf(text, "%zu %zu %zu %zu", &size.amount.bytes, &size.amount.blocks,
+               &size.smallest_bytes, &size.largest_bytes) == 4)
+        holder->sizes[holder->of.size_count++] = size;
 }
 
-/* One line of the list (report/live.h); the process may have written anything. */
+/* One line of the list (report/leaks.h); the process may have written anything. */
 static struct holder *read_line(struct list *list, struct holder *last, char *line,
                                 struct code *code)
 {
@@ -115,10 +114,8 @@ static void read_list(struct list *list, char *text, struct code *code)
         *end = '\0';
         last = read_line(list, last, line, code);
     }
-    for (const struct holder *holder = list->holders; holder; holder = holder->next) {
-        list->bytes += holder->of.bytes;
-        list->blocks += holder->of.blocks;
-    }
+    for (const struct holder *holder = list->holders; holder; holder = holder->next)
+        rs_block_sum_add(&list->live, holder->of.amount);
 }
 
 /* ---- what is said of a holder ---- */
@@ -195,13 +192,12 @@ static bool says_the_same(const struct holder *a, const struct holder *b)
 /* Holders of which the same is said are one: a runtime reaches the library by two ways. */
 static void merge(struct holder *holder)
 {
-    if (!holder->of.blocks)
+    if (!holder->of.amount.blocks)
         return;
     for (struct holder *other = holder->next; other; other = other->next)
         if (says_the_same(holder, other)) {
-            holder->of.bytes += other->of.bytes;
-            holder->of.blocks += other->of.blocks;
-            other->of.bytes = other->of.blocks = 0;
+            rs_block_sum_add(&holder->of.amount, other->of.amount);
+            other->of.amount = (struct rs_block_sum){0, 0};
         }
 }
 
@@ -210,7 +206,7 @@ static int by_bytes(const void *one, const void *other)
     const struct holder *a = *(const struct holder *const *)one;
     const struct holder *b = *(const struct holder *const *)other;
 
-    return (a->of.bytes < b->of.bytes) - (a->of.bytes > b->of.bytes);
+    return (a->of.amount.bytes < b->of.amount.bytes) - (a->of.amount.bytes > b->of.amount.bytes);
 }
 
 /* ---- the document ---- */
@@ -219,19 +215,13 @@ static struct rs_document document;
 
 #define AMOUNT "{bytes} in {blocks} block{blocks||s}"
 
-static void add_amount(struct rs_node *in, size_t bytes, size_t blocks)
-{
-    rs_node_bytes(in, "bytes", bytes);
-    rs_node_count(in, "blocks", blocks);
-}
-
 static void add_site(struct rs_node *list, const struct holder *holder)
 {
     struct rs_node *site = rs_node_object(list, NULL);
     int said = 0;
 
     rs_node_word(site, "kind", rs_kind_names[holder->of.kind]);
-    add_amount(site, holder->of.bytes, holder->of.blocks);
+    rs_node_block_sum(site, holder->of.amount);
     site->line = rs_document_format(
         &document, "  " AMOUNT "%s, %s\n", rs_kind_texts[holder->of.kind],
         holder->frame_count || holder->line_count ? "allocated at" : "it is not known where");
@@ -248,21 +238,21 @@ static void add_holders(struct rs_node *device, struct list *list, size_t said_m
 {
     struct holder **order = calloc(list->count + 1, sizeof(struct holder *));
     struct rs_node *holders = rs_node_list(device, "holders"), *more;
-    size_t bytes = 0, blocks = 0, count = 0;
+    struct rs_block_sum rest = {0, 0};
+    size_t count = 0;
 
     for (struct holder *holder = list->holders; holder; holder = holder->next)
         choose_frames(holder);
     for (struct holder *holder = list->holders; holder && order; holder = holder->next) {
         merge(holder);
-        if (holder->of.blocks)
+        if (holder->of.amount.blocks)
             order[count++] = holder;
     }
     if (order)
         qsort(order, count, sizeof(struct holder *), by_bytes);
     for (size_t i = 0; i < count; i++)
         if (i >= said_max) {
-            bytes += order[i]->of.bytes;
-            blocks += order[i]->of.blocks;
+            rs_block_sum_add(&rest, order[i]->of.amount);
         } else if (order[i]->of.name) {
             if (strcmp(order[i]->of.name, "?") == 0)
                 order[i]->of.name = NULL;
@@ -273,7 +263,7 @@ static void add_holders(struct rs_node *device, struct list *list, size_t said_m
     more = rs_node_object(device, "more");
     more->line = "[  " AMOUNT " of {holders} more\n]";
     rs_node_count(more, "holders", count > said_max ? count - said_max : 0);
-    add_amount(more, bytes, blocks);
+    rs_node_block_sum(more, rest);
     list->is_whole &= order != NULL;
     free(order);
 }
@@ -317,9 +307,9 @@ static void add_device(struct rs_node *devices, const struct steer_target *targe
     if (code)
         code_find_lines(code);
     rs_node_count(device, "device", (uint64_t)number);
-    add_amount(device, list.bytes, list.blocks);
-    device->line = list.blocks ? "{program} [[{pid}]] device {device}: holds " AMOUNT "\n"
-                               : "{program} [[{pid}]] device {device}: no block is live\n";
+    rs_node_block_sum(device, list.live);
+    device->line = list.live.blocks ? "{program} [[{pid}]] device {device}: holds " AMOUNT "\n"
+                                    : "{program} [[{pid}]] device {device}: no block is live\n";
     add_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
     rs_node_flag(device, "complete", list.is_whole)->line =
         "[{complete!}  the list is not whole\n]";
