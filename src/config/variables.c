@@ -37,6 +37,8 @@ const int rs_kind_whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RE
 #define EARLY                    .fills_a_field = false
 #define PER_DEVICE               .per_device = true
 #define PART                     PER_DEVICE, .builds_a_part = true
+#define IN(word)                 .group = RS_GROUP_##word
+#define COMMON(word)             IN(word), .is_common = true
 #define REPORT                   .is_report = true
 #define WORDS(...)                                                                                 \
     .option.words = (const char *const[])                                                          \

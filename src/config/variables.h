@@ -39,6 +39,16 @@ struct rs_guide_word {
 
 enum { RS_GUIDE_WORDS_MAX = 3 };
 
+/* What variables are for: the parts of the help about them. */
+enum rs_group {
+    RS_GROUP_LIMITS,
+    RS_GROUP_STACK, /* of device memory */
+    RS_GROUP_OTHER_KINDS,
+    RS_GROUP_REPORTS,
+    RS_GROUP_PROCESS, /* which processes are served, and what they notice of it */
+    RS_GROUPS,
+};
+
 struct rs_config;
 
 /* Fills a variable's fields of `config`.  Reports what is wrong with its text. */
@@ -53,6 +63,8 @@ struct rs_variable {
     bool is_report;     /* an option of `rmmshim run` may stand without a value, as a switch may */
     bool per_device;    /* _<N> may follow */
     bool builds_a_part; /* of the kind's stack, so it contradicts the kind's expression */
+    bool is_common;     /* among the few that a newcomer is shown */
+    enum rs_group group;
     enum rs_kind kind;
 };
 

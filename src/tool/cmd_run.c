@@ -9,6 +9,7 @@
 #include "tool/run/run.h"
 #include "tool/tool.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,6 +86,12 @@ static int run(char **arguments)
             tool_print_help(&tool_run);
             return TOOL_OK;
         }
+        if (strcmp(*arguments, "--help-all") == 0) {
+            tool_print_usage(&tool_run);
+            putchar('\n');
+            run_options_print_all_help();
+            return TOOL_OK;
+        }
         if (!run_options_take(&arguments, &options))
             return TOOL_RUN_FAILED;
     }
@@ -98,7 +105,7 @@ static int run(char **arguments)
 const struct tool_command tool_run = {
     .name = "run",
     .arguments = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]",
-    .summary = "Runs a program with its GPU memory served by the stack that the options describe",
+    .summary = "Runs a program with its GPU memory served as the options say",
     .run = run,
     .help = run_options_print_help,
 };

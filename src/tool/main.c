@@ -9,16 +9,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HELP_COLUMNS = 80, HELP_MEANING_COLUMN = 30 };
+
 static const struct tool_command *const commands[] = {
 #define COMMAND(name) &tool_##name,
     TOOL_COMMANDS(COMMAND)
 #undef COMMAND
 };
 
-void tool_print_help(const struct tool_command *command)
+/* `column` is where the line is now; further lines begin at `indent`. */
+static void print_folded(const char *text, size_t column, size_t indent)
+{
+    while (*text) {
+        size_t length = strcspn(text, " ");
+        if (column > indent && column + 1 + length > HELP_COLUMNS) {
+            printf("\n%*s", (int)indent, "");
+            column = indent;
+        }
+        column += (size_t)printf("%s%.*s", column > indent ? " " : "", (int)length, text);
+        text += length + strspn(text + length, " ");
+    }
+    putchar('\n');
+}
+
+void tool_print_paragraph(const char *text)
+{
+    print_folded(text, 0, 0);
+}
+
+void tool_print_term(const char *term, const char *meaning)
+{
+    int width = printf("  %-*s", HELP_MEANING_COLUMN - 4, term);
+
+    printf(width > HELP_MEANING_COLUMN - 2 ? "\n%*s" : "  ", HELP_MEANING_COLUMN, "");
+    print_folded(meaning, HELP_MEANING_COLUMN, HELP_MEANING_COLUMN);
+}
+
+void tool_print_usage(const struct tool_command *command)
 {
     printf("usage: rmmshim %s%s%s\n%s.\n", command->name, *command->arguments ? " " : "",
            command->arguments, command->summary);
+}
+
+void tool_print_help(const struct tool_command *command)
+{
+    tool_print_usage(command);
     if (command->help) {
         putchar('\n');
         command->help();

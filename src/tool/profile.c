@@ -359,16 +359,16 @@ struct rs_diagnostics profile_diagnostics(void)
 static void print_profile(void *data, const char *name, const char *summary)
 {
     (void)data;
-    printf("  %-7s %s\n", name, summary);
+    tool_print_term(name, summary);
 }
 
 void profile_print_help(void)
 {
-    puts("\n--profile NAME|FILE: a file of RMM_ variables, one VARIABLE=value a line, comments "
-         "after "
-         "#, as\n"
-         "systemd (EnvironmentFile=) and docker (--env-file) read it too.  An option wins "
-         "over it, and so\n"
-         "does a variable of the environment, also an empty one.  NAME is one of these:");
+    puts("\nProfiles (NAME of --profile):");
     each(print_profile, NULL);
+    putchar('\n');
+    tool_print_paragraph(
+        "A FILE for --profile has RMM_ variables, one VARIABLE=value a line, comments after #, as "
+        "systemd (EnvironmentFile=) and docker (--env-file) read it too. An option wins over it, "
+        "and so does a variable of the environment, also an empty one.");
 }

@@ -77,6 +77,12 @@ bool tool_take_options(char **arguments, bool has_words, const struct tool_optio
 bool tool_has_no_more(char *const *arguments);
 
 void tool_print_help(const struct tool_command *command);
+void tool_print_usage(const struct tool_command *command); /* its first lines */
+
+/* For help: lines of 80 columns at most, broken between words.  A term stands at the left, and what
+ * it means beside it or, where it is long, below it. */
+void tool_print_paragraph(const char *text);
+void tool_print_term(const char *term, const char *meaning);
 
 /* ---- documents ---- */
 

@@ -32,7 +32,8 @@ def bare(word):
 
 
 def help_of(command):
-    return subprocess.run([TOOL, command, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    option = "--help-all" if command == "run" else "--help"
+    return subprocess.run([TOOL, command, option], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 RESOURCES = [name for name, *_ in rows("resources")]
@@ -72,7 +73,7 @@ class Completion(support.Test):
             text = help_of(command)
             options = OPTION.findall(text.splitlines()[0])
             if command == "run":  # [OPTIONS]
-                options = re.findall("(?m)^(%s)" % OPTION.pattern, text)
+                options = re.findall("(?m)^  (%s)" % OPTION.pattern, text)
                 self.assertLessEqual({option for option, _ in VARIABLES.values()}, set(options))
             expected[command + " --"] = {"--help", *options}
         self.expect(expected)

@@ -235,7 +235,7 @@ class Shipped(Test):
     def test_each_is_good_and_listed(self):
         self.assertEqual(sorted(name for name in os.listdir(SHIPPED) if name.endswith(".env")),
                          [name + ".env" for name in NAMES])
-        text = tool("run", "--help").stdout
+        text = tool("run", "--help-all").stdout
         for name in NAMES:
             result = tool("check", "--profile", name)
             self.assertEqual((result.status, result.stderr), (0, ""))

@@ -88,10 +88,20 @@ class Help(Test):
                 self.expect(result, 0)
                 self.assertTrue(result.stdout.startswith("usage: rmmshim " + command), result.stdout)
 
-    def test_run_help_lists_an_option_for_each_variable(self):
-        text = rmmshim("run", "--help").stdout
-        for option in ("--pool-size SIZE", "--managed[=0|1]", "--resource TEXT", "RMM_BINNING", "125"):
-            self.assertIn(option, text)
+    def test_run_help_fits_a_terminal_and_shows_what_is_used_most(self):
+        short, whole = (rmmshim("run", option).stdout for option in ("--help", "--help-all"))
+        options = {name: re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE) for name, text in
+                   (("short", short), ("whole", whole))}
+        self.assertEqual(options["short"], ["--limit", "--limit-job", "--pool-size", "--fallback", "--statistics",
+                                            "--tracking", "--help-all"])
+        self.assertEqual(4, len(re.findall("^  rmmshim run ", short, re.MULTILINE)))
+        self.assertEqual(sorted(set(options["whole"])), sorted(options["whole"]), "an option twice")
+        for option in options["short"] + ["--resource", "--json", "--framework-pools", "--help"]:
+            self.assertIn(option, options["whole"])
+        for option in ("--pool-size SIZE", "--managed[=0|1]", "125"):
+            self.assertIn(option, whole)
+        for line in short.splitlines() + whole.splitlines():
+            self.assertLessEqual(len(line), 80, line)
 
     def test_help_shows_a_page_of_the_manual(self):
         viewer = self.file("man", "#!/bin/sh\nexec cat \"$1\"\n")
@@ -427,7 +437,7 @@ class FrameworkPools(Test):
                             (["--framework-pols", "off", "true"], "did you mean '--framework-pools'?")):
             with self.subTest(words):
                 self.expect(rmmshim("run", *words), 125, said)
-        self.assertIn("--framework-pools on|off", rmmshim("run", "--help").stdout)
+        self.assertIn("--framework-pools on|off", rmmshim("run", "--help-all").stdout)
 
 
 class Run(Test):

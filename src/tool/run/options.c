@@ -5,7 +5,6 @@
 #include "tool/library.h"
 #include "tool/profile.h"
 #include "tool/run/run.h"
-#include "tool/table.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -259,7 +258,7 @@ static bool say_guide_word(const char *given)
 static void say_unknown_option(const char *text)
 {
     char options[RS_VARIABLE_COUNT][DESCRIBE_BYTES];
-    const char *words[RS_VARIABLE_COUNT + RS_ARRAY_LENGTH(own_options) + 2] = {NULL};
+    const char *words[RS_VARIABLE_COUNT + RS_ARRAY_LENGTH(own_options) + 3] = {NULL};
     char given[DESCRIBE_BYTES];
     size_t count = 0;
 
@@ -267,6 +266,7 @@ static void say_unknown_option(const char *text)
         words[count] = describe_run_option(&rs_variables[count], options[count]);
     for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++)
         words[count++] = own_options[i].name;
+    words[count++] = "--help-all";
     words[count] = "--help";
     snprintf(given, sizeof(given), "%.*s", (int)strcspn(text, "="), text);
     if (!say_guide_word(given))
@@ -381,69 +381,107 @@ bool run_options_agree(const struct run_options *options)
 
 /* ---- the help ---- */
 
+enum { TERM_BYTES = 2 * DESCRIBE_BYTES, MEANING_BYTES = 512 };
+
+static const char *const group_titles[RS_GROUPS] = {
+    [RS_GROUP_LIMITS] = "Limits",
+    [RS_GROUP_STACK] = "What device memory is served from",
+    [RS_GROUP_OTHER_KINDS] = "What pinned and managed memory are served from",
+    [RS_GROUP_REPORTS] = "Reports",
+    [RS_GROUP_PROCESS] = "Which processes are served, and what they notice of it",
+};
+
+/* `is_short`: what follows a semicolon is left out. */
+static void print_variable(const struct rs_variable *variable, bool is_short)
+{
+    char option[DESCRIBE_BYTES], type[DESCRIBE_BYTES], term[TERM_BYTES], meaning[MEANING_BYTES];
+    bool is_switch = describe_is_switch(variable);
+    const char *help = variable->option.help;
+
+    snprintf(term, sizeof(term), "%s%s%s%s", describe_run_option(variable, option),
+             is_switch ? "[=" : " ", rs_option_type_text(&variable->option, type, sizeof(type)),
+             is_switch ? "]" : "");
+    snprintf(meaning, sizeof(meaning), "%.*s", (int)strcspn(help, is_short ? ";" : ""), help);
+    tool_print_term(term, meaning);
+}
+
+static void print_group(enum rs_group group)
+{
+    printf("\n%s:\n", group_titles[group]);
+    for (size_t i = 0; rs_variables[i].option.name; i++)
+        if (rs_variables[i].group == group)
+            print_variable(&rs_variables[i], false);
+}
+
 static void print_own(void)
 {
-    struct table table;
-    char line[DESCRIBE_BYTES];
+    char term[TERM_BYTES];
 
-    table_begin(&table, "OPTION", "MEANING", NULL);
+    puts("\nThe run itself:");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++) {
         const struct own_option *option = &own_options[i];
         if (!option->help) /* it has a paragraph of its own */
             continue;
-        snprintf(line, sizeof(line), "%s%s%s", option->name, option->value ? " " : "",
+        snprintf(term, sizeof(term), "%s%s%s", option->name, option->value ? " " : "",
                  option->value ? option->value : "");
-        table_row(&table, line, option->help);
+        tool_print_term(term, option->help);
     }
-    table_print(&table);
-    putchar('\n');
+    tool_print_term("--framework-pools on|off",
+                    "off switches off the memory pools that PyTorch, CuPy and JAX keep "
+                    "themselves, so that all that they allocate is served: sets "
+                    "PYTORCH_NO_CUDA_MEMORY_CACHING and XLA_PYTHON_CLIENT_ALLOCATOR where they are "
+                    "not set, and puts a sitecustomize.py for CuPy in front of PYTHONPATH "
+                    "(Python's options -E, -I and -S skip it). Pinned memory then gets a pool too "
+                    "(--pinned-pool-size 0), unless a setting of pinned memory is given.");
+    tool_print_term("--help", "show the options that are used most, and examples");
+    tool_print_term("--help-all", "show this");
 }
 
 void run_options_print_help(void)
 {
-    struct table table;
-    char option[DESCRIBE_BYTES], type[DESCRIBE_BYTES], line[2 * DESCRIBE_BYTES];
-
-    puts("Everything after the program's name is passed to the program.\n");
-    print_own();
-    puts("Each further option sets a variable that may be set in the environment instead:\n");
-    table_begin(&table, "OPTION", "VARIABLE", "MEANING", NULL);
-    for (size_t i = 0; rs_variables[i].option.name; i++) {
-        const struct rs_variable *variable = &rs_variables[i];
-        bool is_switch = describe_is_switch(variable);
-        snprintf(line, sizeof(line), "%s%s%s%s", describe_run_option(variable, option),
-                 is_switch ? "[=" : " ", rs_option_type_text(&variable->option, type, sizeof(type)),
-                 is_switch ? "]" : "");
-        table_row(&table, line, variable->option.name, variable->option.help);
-    }
-    table_print(&table);
-    puts("\nAn option whose value is in brackets may be given alone, which means 1, or with its "
-         "value,\n"
-         "as in --managed 0 or --statistics json:report.json; any other word after it is the "
-         "program.\n"
-         "Write `--` before a program whose name is 1.\n\n"
-         "While the program runs, this command stays as its parent: it passes signals on, ends as "
-         "the\n"
-         "program ends, and writes the report of --statistics for each process that could not, as "
-         "after\n"
-         "a signal or _exit.  At the end it says on stderr what each process used, and which "
-         "ones\n"
-         "were seen to use CUDA without the library; short-lived ones can be missed.\n\n"
-         "A setting for one device ends with its number: --pool-size-1 4GiB, "
-         "RMM_POOL_SIZE_1.");
-    puts("\n--framework-pools on|off: off switches off the memory pools that PyTorch, CuPy and JAX "
-         "keep\n"
-         "themselves, so that all that they allocate is served: sets "
-         "PYTORCH_NO_CUDA_MEMORY_CACHING\n"
-         "and XLA_PYTHON_CLIENT_ALLOCATOR where they are not set, and puts a sitecustomize.py for\n"
-         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S skip it). Pinned memory then "
-         "gets\n"
-         "a pool too (--pinned-pool-size 0), unless a setting of pinned memory is given.");
-    profile_print_help();
+    puts("Options that are used most:");
+    for (enum rs_group group = 0; group < RS_GROUPS; group++)
+        for (size_t i = 0; rs_variables[i].option.name; i++)
+            if (rs_variables[i].group == group && rs_variables[i].is_common)
+                print_variable(&rs_variables[i], true);
+    tool_print_term("--help-all", "show all options, and the exit codes");
     puts("\n"
-         "exit codes: the program's own; 1 when --fail-over, --fail-on-leak or --find-min says "
-         "so; 125 when a setting is wrong or the library cannot be "
-         "loaded,\n"
-         "126 when the program cannot be executed, 127 when it is not found\n\n"
-         "example: rmmshim run --pool-size 4GiB --statistics 1 python3 train.py --epochs 3");
+         "Sizes are written as 8GiB, 512MiB, 80% (of the GPU's memory) or 80%free. Each\n"
+         "option sets a variable: --pool-size 4GiB is RMM_POOL_SIZE=4GiB.\n"
+         "\n"
+         "Examples:\n"
+         "  rmmshim run --limit 8GiB python3 train.py\n"
+         "      The program sees a GPU of 8 GiB, and is out of memory beyond that.\n"
+         "  rmmshim run --limit-job 16GiB torchrun --nproc-per-node 4 train.py\n"
+         "      All processes of the job share 16 GiB of each GPU.\n"
+         "  rmmshim run --pool-size 0 --fallback managed ./app\n"
+         "      Memory comes from a pool; what does not fit goes to the host's memory.\n"
+         "  rmmshim run --tracking --statistics json:%p.json ./app\n"
+         "      Leaks are listed by call site at the end, what was used is in PID.json.");
+}
+
+void run_options_print_all_help(void)
+{
+    tool_print_paragraph(
+        "Everything behind the program's name is passed to the program. Each option of the last "
+        "groups may be set in the environment instead: --pool-size 4GiB is RMM_POOL_SIZE=4GiB. "
+        "One with a device's number behind it is for that device alone: --pool-size-1 4GiB, "
+        "RMM_POOL_SIZE_1. An option whose value is in brackets may be given alone, which means 1, "
+        "or with its value, as in --managed 0 or --statistics json:report.json; any other word "
+        "behind it is the program. Write `--` before a program whose name is 1.");
+    print_own();
+    for (enum rs_group group = 0; group < RS_GROUPS; group++)
+        print_group(group);
+    profile_print_help();
+    putchar('\n');
+    tool_print_paragraph(
+        "While the program runs, this command stays as its parent: it passes signals on, ends as "
+        "the program ends, and writes the report of --statistics for each process that could not, "
+        "as after a signal or _exit. At the end it says on stderr what each process used, and "
+        "which ones were seen to use CUDA without the library; short-lived ones can be missed.");
+    putchar('\n');
+    tool_print_paragraph(
+        "Exit codes: the program's own; 1 when --fail-over, --fail-on-leak or --find-min says so; "
+        "125 when a setting is wrong or the library cannot be loaded, 126 when the program cannot "
+        "be executed, 127 when it is not found.");
 }
