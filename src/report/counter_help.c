@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/counter_help.h"
 
-#include "base/check.h"
-
 #include <string.h>
 
-/* The first that fits counts; a NULL resource is any.  tests/integration/test_reports.py misses a
- * counter that has none. */
-static const struct {
-    const char *resource, *name, *help;
-} helps[] = {
+/* tests/integration/test_reports.py misses a counter that has none. */
+const struct rs_counter_help rs_counter_helps[] = {
     /* the program's */
     {"program", "live",
      "Bytes that the program has allocated and not freed, as it asked for them."},
@@ -112,13 +107,14 @@ static const struct {
     {NULL, "chunks", "Large pieces of memory that this resource holds and cuts blocks from."},
     {NULL, "growths", "Times that this resource took more memory after its initial size."},
     {NULL, "chunk_returns", "Large pieces of memory that this resource gave back."},
+    {NULL, NULL, NULL},
 };
 
 const char *rs_counter_help(const struct rs_counter *counter)
 {
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(helps); i++)
-        if (strcmp(counter->name, helps[i].name) == 0 &&
-            (!helps[i].resource || strcmp(counter->resource, helps[i].resource) == 0))
-            return helps[i].help;
+    for (const struct rs_counter_help *row = rs_counter_helps; row->name; row++)
+        if (strcmp(counter->name, row->name) == 0 &&
+            (!row->resource || strcmp(counter->resource, row->resource) == 0))
+            return row->help;
     return "A counter that this version of rmmshim does not know.";
 }

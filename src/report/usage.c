@@ -166,3 +166,8 @@ void rs_usage_put(struct rs_node *object, const struct rs_usage *usage)
             node->metric = &field->metric;
     }
 }
+
+const struct rs_metric *rs_usage_metric(size_t index)
+{
+    return index < RS_ARRAY_LENGTH(fields) ? &fields[index].metric : NULL;
+}

@@ -37,3 +37,6 @@ uint64_t rs_usage_least_limit(const struct rs_usage *usage);
 
 /* Adds the numbers to an object, as fields and as metrics. */
 void rs_usage_put(struct rs_node *object, const struct rs_usage *usage);
+
+/* The metric of a field; without a name where the field is none.  NULL behind the last field. */
+const struct rs_metric *rs_usage_metric(size_t index);

@@ -3,6 +3,8 @@
  * installed; scripts/manual-tables calls it. */
 #include "config/config.h"
 #include "config/variable_name.h"
+#include "report/counter_help.h"
+#include "report/usage.h"
 #include "resource/resource.h"
 #include "tool/describe.h"
 #include "tool/table.h"
@@ -134,6 +136,31 @@ static void print_entry_points(void)
     table_print_markdown(&table);
 }
 
+static void print_metrics(void)
+{
+    struct table table;
+    char name[DESCRIBE_BYTES];
+    const struct rs_metric *metric;
+
+    table_begin(&table, "Metric", "Meaning", NULL);
+    for (size_t i = 0; (metric = rs_usage_metric(i)) != NULL; i++)
+        if (metric->name)
+            table_row(&table, code(metric->name, name), metric->help);
+    table_print_markdown(&table);
+}
+
+static void print_counters(void)
+{
+    struct table table;
+    char name[DESCRIBE_BYTES], resource[DESCRIBE_BYTES];
+
+    table_begin(&table, "Counter", "Of", "Meaning", NULL);
+    for (const struct rs_counter_help *row = rs_counter_helps; row->name; row++)
+        table_row(&table, code(row->name, name),
+                  row->resource ? code(row->resource, resource) : "any resource", row->help);
+    table_print_markdown(&table);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -142,7 +169,8 @@ int main(int argc, char **argv)
     } tables[] = {
         {"resources", print_resources},       {"options", print_options},
         {"variables", print_variables},       {"names", print_names},
-        {"entry-points", print_entry_points},
+        {"entry-points", print_entry_points}, {"metrics", print_metrics},
+        {"counters", print_counters},
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(tables); i++) {

@@ -188,7 +188,7 @@ def run_plain(command, **how):
 
 
 def whole_log(path):
-    """The text of a log with what its .part holds, where there is one: as rmmshim-variables(7) says."""
+    """The text of a log with what its .part holds, where there is one: as rmmshim-reports(7) says."""
     with open(path, "rb") as file:
         log = file.read()
     if not os.path.exists(path + ".part"):

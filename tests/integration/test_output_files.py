@@ -121,7 +121,7 @@ class Deaths(Outputs):
         self.assert_log(path, 3000)
 
     def test_the_manual_says_how_the_two_files_are_one(self):
-        with open(os.path.join(os.path.dirname(SCENES), "..", "..", "src", "tool", "man", "rmmshim-variables.7.md"), encoding="utf-8") as file:
+        with open(os.path.join(os.path.dirname(SCENES), "..", "..", "src", "tool", "man", "rmmshim-reports.7.md"), encoding="utf-8") as file:
             program = file.read().partition("So the whole log is\n\n```python\n")[2].partition("```")[0]
         self.run_steps("use:2500", "end:_exit", RMM_LOG=self.path("log.csv"))
         result = run([sys.executable, "-c", program + "print(whole.decode(), end='')"], preload=[], cwd=self.folder)

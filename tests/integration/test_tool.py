@@ -106,12 +106,12 @@ class Help(Test):
     def test_help_shows_a_page_of_the_manual(self):
         viewer = self.file("man", "#!/bin/sh\nexec cat \"$1\"\n")
         for topic, name in (("commands", "RMMSHIM"), ("variables", "RMM_POOL_SIZE"), ("stacks", "initial_size"),
-                            ("api", "rmmshim_trim"), ("limits", "IPC")):
+                            ("reports", "rmmshim_used_bytes"), ("api", "rmmshim_trim"), ("limits", "IPC")):
             result = rmmshim("help", topic, PATH=os.path.dirname(viewer) + ":" + os.environ["PATH"])
             self.expect(result, 0)
             self.assertIn(name, result.stdout.replace("\\", ""))
             self.expect(rmmshim("help", topic, PATH="/nowhere"), 1, "the page is ")
-        self.assertIn("commands, variables, stacks, api, limits", rmmshim("--help").stdout)
+        self.assertIn("commands, variables, stacks, reports, api, limits", rmmshim("--help").stdout)
 
     def test_the_manual_describes_every_command(self):
         viewer = self.file("man", "#!/bin/sh\nexec cat \"$1\"\n")

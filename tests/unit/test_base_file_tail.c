@@ -119,7 +119,7 @@ static void end(struct file *file)
     close(file->fd);
 }
 
-/* What rmmshim-variables(7) says is the whole. */
+/* What rmmshim-reports(7) says is the whole. */
 static const char *whole_of(int log_fd, int part_fd)
 {
     static char whole[3 * RS_FILE_TAIL_BYTES];
