@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/holders.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/size.h"
 #include "config/variables.h"
 #include "resource/adaptor/tracking.h"

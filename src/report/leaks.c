@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/leaks.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/size.h"
 #include "config/mode.h"

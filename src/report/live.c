@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "report/live.h"
+#include "report/leaks.h"
 
 #include "base/check.h"
 #include "base/lock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/out_of_memory.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/memory.h"

@@ -4,10 +4,10 @@
 #include "tool/steer.h"
 
 #include "base/check.h"
-#include "base/lock.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "config/variables.h"
-#include "report/live.h"
+#include "report/leaks.h"
 #include "report/plain.h"
 #include "shared/futex.h"
 #include "shared/published.h"

@@ -2,8 +2,8 @@
 /* Leaves over a pair of driver calls. */
 #include "resource/leaf/leaf.h"
 
-#include "base/lock.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/request.h"
 #include "driver/context.h"
 #include "driver/driver.h"

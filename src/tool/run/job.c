@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/check.h"
 #include "shared/job.h"
+#include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/process.h"

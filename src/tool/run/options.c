@@ -2,7 +2,7 @@
 #include "config/config.h"
 #include "config/readers.h"
 #include "tool/describe.h"
-#include "tool/library.h"
+#include "tool/program.h"
 #include "tool/profile.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"

@@ -6,8 +6,7 @@
 #include "base/size.h"
 #include "report/publish.h"
 #include "tool/advice.h"
-#include "tool/identity.h"
-#include "tool/publication.h"
+#include "tool/process.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,8 +39,9 @@ bool run_options_take(char ***arguments, struct run_options *options);
  * what --framework-pools implies.  False after saying what is wrong. */
 bool run_options_agree(const struct run_options *options);
 
-/* Prints the help about all options. */
+/* Print the help about the options that are used most, and about all. */
 void run_options_print_help(void);
+void run_options_print_all_help(void);
 
 /* ---- the program's parent: it is as if the program were this process.  Signals that are sent to
  * this process go on to it, a stop by the terminal stops both, and its end is this process's ----
