@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim ls: who holds memory through rmmshim. */
-#include "tool/column.h"
-#include "tool/plain.h"
+#include "base/check.h"
+#include "tool/row.h"
+#include "tool/screen.h"
 #include "tool/tool.h"
 
 #include <limits.h>
@@ -12,90 +13,66 @@
 
 enum { PROGRAM_WIDTH_MAX = 32 };
 
-static int by_held(const void *one, const void *other)
-{
-    const struct row *a = one, *b = other;
-
-    if (a->usage.held != b->usage.held)
-        return a->usage.held < b->usage.held ? 1 : -1;
-    return row_compare(a, b);
-}
-
-static void print_line(const struct column *const *columns, const int *widths, size_t count,
-                       const struct row *row)
+/* One row, or without one the titles. */
+static void print_line(const int widths[COLUMNS], const struct row *row)
 {
     char text[COLUMN_BYTES], aligned[2 * COLUMN_BYTES];
     const char *between = "";
 
-    for (size_t i = 0; i < count; i++) {
+    for (enum column i = 0; i < COLUMNS; i++) {
         if (widths[i] == 0)
             continue;
         if (row)
-            columns[i]->put(row, text);
+            column_put(i, row, text);
         else
-            snprintf(text, sizeof(text), "%s", columns[i]->title);
-        if (i + 1 == count)
-            plain_fit(aligned, sizeof(aligned), text, INT_MAX); /* nothing to align with */
+            snprintf(text, sizeof(text), "%s", column_forms[i].title);
+        if (i == COLUMN_EXPRESSION)
+            screen_fit(aligned, sizeof(aligned), text, INT_MAX); /* nothing to align with */
         else
-            column_align(aligned, sizeof(aligned), text, widths[i], columns[i]->is_left);
+            screen_align(aligned, sizeof(aligned), text, widths[i], column_forms[i].is_left);
         printf("%s%s", between, aligned);
         between = "  ";
     }
     putchar('\n');
 }
 
-static void print_table(const struct rows *rows)
+static void print_table(const struct row *const *rows, size_t count)
 {
-    enum { ALL = COLUMNS + 1 };
-    const struct column *columns[ALL];
-    int widths[ALL];
+    int widths[COLUMNS] = {0};
 
-    memcpy(columns, column_order, sizeof(column_order));
-    columns[COLUMNS] = &column_expression;
-    for (size_t i = 0; i < ALL; i++) {
-        if (columns[i] == &column_device && rows_need_uuids(rows))
-            columns[i] = &column_device_uuid;
-        widths[i] = column_width(columns[i], rows->rows, rows->count);
-        if (columns[i] == &column_program && widths[i] > PROGRAM_WIDTH_MAX)
-            widths[i] = PROGRAM_WIDTH_MAX;
-    }
-    print_line(columns, widths, ALL, NULL);
-    for (size_t i = 0; i < rows->count; i++)
-        print_line(columns, widths, ALL, &rows->rows[i]);
-}
-
-static int list(bool is_json)
-{
-    struct rows rows = {.count = 0};
-    size_t unreadable = rows_of_all(&rows);
-    bool is_printed = true;
-
-    if (rows.count > 0)
-        qsort(rows.rows, rows.count, sizeof(*rows.rows), by_held);
-    if (is_json)
-        is_printed = rows_print_json(&rows);
-    else if (rows.count > 0)
-        print_table(&rows);
-    if (rows.count == 0)
-        rows_say_none();
-    rows_say_unreadable(unreadable);
-    rows_release(&rows);
-    return is_printed ? TOOL_OK : TOOL_FINDING;
+    columns_begin(rows, count, false);
+    for (enum column i = 0; i < COLUMNS; i++)
+        if (i < COLUMN_TOTAL || i == COLUMN_EXPRESSION)
+            widths[i] = column_width(i, rows, count);
+    widths[COLUMN_PROGRAM] = rs_min(widths[COLUMN_PROGRAM], PROGRAM_WIDTH_MAX);
+    print_line(widths, NULL);
+    for (size_t i = 0; i < count; i++)
+        print_line(widths, rows[i]);
 }
 
 static int ls(char **arguments)
 {
-    bool is_json = false;
+    bool is_json = false, is_printed = true;
+    const struct tool_option options[] = {{"--json", &is_json, NULL}, {NULL, NULL, NULL}};
+    struct watch watch = {.count = 0};
+    const struct row **rows;
+    size_t count;
 
     setlocale(LC_CTYPE, "");
-    for (; *arguments; arguments++) {
-        if (strcmp(*arguments, "--json") != 0) {
-            tool_say_unknown("option", *arguments, (const char *const[]){"--json", NULL});
-            return TOOL_USAGE;
-        }
-        is_json = true;
-    }
-    return list(is_json);
+    if (!tool_take_options(arguments, false, options))
+        return TOOL_USAGE;
+    watch_sample(&watch);
+    rows = watch_rows(&watch, false, ROW_BY_HELD, false, &count);
+    if (is_json)
+        is_printed = rows_print_json(rows, count);
+    else if (count > 0)
+        print_table(rows, count);
+    if (count == 0)
+        rows_say_none();
+    rows_say_unreadable(watch.unreadable);
+    free(rows);
+    watch_release(&watch);
+    return is_printed ? TOOL_OK : TOOL_FINDING;
 }
 
 static void help(void)

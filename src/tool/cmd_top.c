@@ -2,41 +2,353 @@
 /* rmmshim top: who holds memory through rmmshim, as it changes. */
 #include "base/check.h"
 #include "base/lock.h"
-#include "tool/screen/terminal.h"
-#include "tool/screen/view.h"
-#include "tool/screen/watch.h"
+#include "base/size.h"
+#include "tool/row.h"
+#include "tool/screen.h"
 #include "tool/tool.h"
 
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
+
+enum {
+    LINE_BYTES = 1024,
+    PROGRAM_WIDTH = 24, /* at most, */
+    PROGRAM_LEAST = 12, /* and before others have their room */
+    CHART_WIDTH = 8,    /* at least */
+    CHART_NEED = 10,    /* as columns have it (tool/row.h) */
+    METERS_MAX = 4,
+    METER_WIDTH = 60, /* at most */
+    METER_LINES = 12, /* the screen has at least as many where meters are shown, */
+    KEY_LINES = 8,    /* and where the keys are */
+};
+
+struct view {
+    bool is_by_device, is_reversed, is_paused;
+    bool shows_help; /* in place of the table */
+    enum row_sort sort;
+    double interval_seconds;
+    size_t first;   /* row that is shown, of those that do not fit */
+    size_t visible; /* rows that fitted last time */
+    bool has_blocks;
+    int widths[COLUMNS]; /* 0: not shown */
+    int chart;           /* columns of the chart, which is behind the others; 0: none */
+};
+
+/* ---- columns ---- */
+
+static int need_of(const struct view *view, enum column column)
+{
+    return column_forms[column].need[view->is_by_device];
+}
+
+static int wanted_width(enum column column, const struct row *const *rows, size_t count)
+{
+    int width = column_width(column, rows, count);
+
+    if (column == COLUMN_PROGRAM)
+        width = rs_min(width, PROGRAM_WIDTH);
+    return width ? rs_max(width, column_forms[column].least_width) : 0;
+}
+
+/* The column that is needed most of those that are needed less than `after`; COLUMNS: none. */
+static enum column next_by_need(const struct view *view, int after)
+{
+    enum column next = COLUMNS;
+
+    for (enum column i = 0; i < COLUMNS; i++)
+        if (need_of(view, i) > after && (next == COLUMNS || need_of(view, i) < need_of(view, next)))
+            next = i;
+    return next;
+}
+
+/* Gives widths to columns, those that are needed most first, and to the chart.  It has a column for
+ * each sample at most, so that a line is short, however wide the terminal. */
+static void share_room(struct view *view, const struct row *const *rows, size_t count, int room,
+                       bool has_chart)
+{
+    int *program = &view->widths[COLUMN_PROGRAM], more;
+    enum column column;
+
+    view->chart = 0;
+    memset(view->widths, 0, sizeof(view->widths));
+    for (int need = 0; (column = next_by_need(view, need)) < COLUMNS;
+         need = need_of(view, column)) {
+        int wanted = wanted_width(column, rows, count), between = room > 0 && need > 0;
+        if (has_chart && need < CHART_NEED && need_of(view, column) > CHART_NEED) {
+            view->chart = room > CHART_WIDTH ? CHART_WIDTH : 0;
+            room -= view->chart ? view->chart + 1 : 0;
+        }
+        if (column == COLUMN_PROGRAM && wanted > PROGRAM_LEAST)
+            wanted = PROGRAM_LEAST;
+        if (wanted + between > room && column == COLUMN_PROGRAM &&
+            room > column_forms[column].least_width)
+            wanted = room - between;
+        if (wanted == 0 || (wanted + between > room && need > 0))
+            continue;
+        view->widths[column] = wanted;
+        room -= wanted + between;
+    }
+    /* What is left over goes to the program's name, then to the chart. */
+    more = *program ? wanted_width(COLUMN_PROGRAM, rows, count) - *program : 0;
+    more = more > room ? room : more;
+    if (more > 0) {
+        *program += more;
+        room -= more;
+    }
+    view->chart += view->chart && room > 0 ? room : 0;
+    view->chart = rs_min(view->chart, ROW_SAMPLES);
+}
+
+/* ---- lines ---- */
+
+static enum frame_style style_of(enum column column, const struct rs_usage *usage)
+{
+    if (column == COLUMN_REFUSED && usage->refused > 0)
+        return FRAME_ALARM;
+    if (column != COLUMN_HELD || usage->limit == 0)
+        return FRAME_PLAIN;
+    return usage->held >= usage->limit - usage->limit / 10  ? FRAME_ALARM
+           : usage->held >= usage->limit - usage->limit / 4 ? FRAME_WARN
+                                                            : FRAME_PLAIN;
+}
+
+/* The titles are in reverse video to the end of the line. */
+static void fill_titles(struct frame *frame)
+{
+    char blanks[LINE_BYTES];
+    int left;
+
+    while (frame->is_screen && (left = frame_columns_left(frame)) > 0) {
+        snprintf(blanks, sizeof(blanks), "%*s", (int)rs_min((size_t)left, LINE_BYTES - 1), "");
+        frame_put(frame, FRAME_TITLE, blanks);
+    }
+}
+
+/* The cells of a row, or without one the titles. */
+static void put_cells(struct frame *frame, const struct view *view, const struct row *row)
+{
+    char text[COLUMN_BYTES], aligned[COLUMN_BYTES];
+    enum frame_style plain = row ? FRAME_PLAIN : FRAME_TITLE;
+    const char *between = "";
+
+    for (enum column i = 0; i < COLUMNS; i++) {
+        if (view->widths[i] == 0)
+            continue;
+        if (row)
+            column_put(i, row, text);
+        else
+            snprintf(text, sizeof(text), "%s", column_forms[i].title);
+        screen_align(aligned, sizeof(aligned), text, view->widths[i], column_forms[i].is_left);
+        frame_put(frame, plain, between);
+        frame_put(frame, row ? style_of(i, &row->usage) : plain, aligned);
+        between = " ";
+    }
+    if (view->chart)
+        frame_put(frame, plain, between);
+}
+
+static void put_titles(struct frame *frame, const struct view *view)
+{
+    char title[ROW_SAMPLES + 1];
+
+    put_cells(frame, view, NULL);
+    if (view->chart) {
+        screen_align(title, sizeof(title), "HISTORY", view->chart, true);
+        frame_put(frame, FRAME_TITLE, title);
+    }
+    fill_titles(frame);
+    frame_end_line(frame);
+}
+
+/* What a full column of the chart stands for: a limit, or all that there is. */
+static uint64_t whole_of(const struct row *row)
+{
+    uint64_t limit = rs_usage_least_limit(&row->usage), all = row->device_bytes;
+
+    if (row->kind == RS_KIND_PINNED)
+        all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return limit && (all == 0 || limit < all) ? limit : all;
+}
+
+static void put_row(struct frame *frame, const struct view *view, const struct row *row)
+{
+    size_t count = rs_min(row->samples, ROW_SAMPLES);
+    uint64_t values[ROW_SAMPLES];
+
+    put_cells(frame, view, row);
+    for (size_t i = 0; i < count; i++)
+        values[i] = row->held[(row->samples - count + i) % ROW_SAMPLES];
+    if (view->chart)
+        frame_put_chart(frame, values, count, whole_of(row), view->chart, view->has_blocks);
+    frame_end_line(frame);
+}
+
+static void put_time(struct frame *frame, const struct view *view)
+{
+    char line[LINE_BYTES], clock[16] = "";
+    time_t now = time(NULL);
+    struct tm local;
+
+    if (localtime_r(&now, &local))
+        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+    snprintf(line, sizeof(line), "rmmshim top %s", clock);
+    frame_put(frame, FRAME_PLAIN, line);
+    if (view->is_paused)
+        frame_put(frame, FRAME_WARN, "  paused");
+    snprintf(line, sizeof(line), "  by %s%s", row_sort_names[view->sort],
+             view->is_reversed ? ", reversed" : "");
+    frame_put(frame, FRAME_PLAIN, line);
+}
+
+/* First what a narrow screen must not cut off: the order, and who is left out. */
+static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
+{
+    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], line[LINE_BYTES];
+    size_t processes = watch->with_rows;
+    struct rs_usage sum = {0};
+
+    for (size_t i = 0; i < watch->device_count; i++)
+        rs_usage_add(&sum, &watch->devices[i].usage);
+    put_time(frame, view);
+    snprintf(line, sizeof(line), "  %zu process%s", processes, processes == 1 ? "" : "es");
+    frame_put(frame, FRAME_PLAIN, line);
+    if (watch->unreadable) {
+        snprintf(line, sizeof(line), " + %zu unreadable", watch->unreadable);
+        frame_put(frame, FRAME_WARN, line);
+    }
+    snprintf(line, sizeof(line), "  used %s  held %s", rs_size_format_short(sum.used, used),
+             rs_size_format_short(sum.held, held));
+    frame_put(frame, FRAME_PLAIN, line);
+    frame_end_line(frame);
+}
+
+/* How full a device is, by what processes hold through rmmshim. */
+static void put_meter(struct frame *frame, const struct row *row)
+{
+    char held[RS_SIZE_TEXT_BYTES], total[RS_SIZE_TEXT_BYTES], line[LINE_BYTES];
+    char numbers[2 * RS_SIZE_TEXT_BYTES];
+    int width;
+
+    snprintf(line, sizeof(line), "device %d %.8s [", row->device, row->uuid);
+    snprintf(numbers, sizeof(numbers), "] %s of %s", rs_size_format_short(row->usage.held, held),
+             rs_size_format_short(row->device_bytes, total));
+    frame_put(frame, FRAME_PLAIN, line);
+    width = frame_columns_left(frame) - (int)strlen(numbers);
+    width = width < 0 ? 0 : width > METER_WIDTH ? METER_WIDTH : width;
+    frame_put_bar(frame, row->usage.held, row->device_bytes, width);
+    frame_put(frame, FRAME_PLAIN, numbers);
+    frame_end_line(frame);
+}
+
+static void put_meters(struct frame *frame, const struct watch *watch)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < watch->device_count && count < METERS_MAX; i++) {
+        const struct row *row = &watch->devices[i];
+        if (row->kind != RS_KIND_DEVICE || row->device_bytes == 0)
+            continue;
+        put_meter(frame, row);
+        count++;
+    }
+}
+
+static void put_keys(struct frame *frame)
+{
+    frame_put(frame, FRAME_FAINT,
+              "q quit  p pause  s sort  r reverse  d devices, processes  h help  arrows scroll");
+    frame_end_line(frame);
+}
+
+static void put_help(struct frame *frame)
+{
+    static const char *const lines[] = {
+        "q            quit",
+        "p, space     pause or continue",
+        "s            sort by the next of held, used, peak, rate, pid",
+        "r            reverse the order",
+        "d            show devices or processes",
+        "arrows, page up, page down, home, end    scroll",
+        "h, ?         this help; any key ends it",
+        "",
+        "USED     what the program has            HELD     taken from the driver for it",
+        "PEAK     the most that was used          LIMIT    the most that may be held",
+        "REFUSED  out-of-memory errors that       SPILLED  what did not fit into the",
+        "         the program received                     device",
+        "HISTORY  HELD, as a part of the limit or of all memory",
+    };
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(lines) && frame_lines_left(frame) > 1; i++) {
+        frame_put(frame, FRAME_PLAIN, lines[i]);
+        frame_end_line(frame);
+    }
+}
+
+/* ---- the whole ---- */
+
+/* Titles and as many rows as fit; the chart needs more than one sample. */
+static void put_table(struct view *view, struct frame *frame, const struct row *const *rows,
+                      size_t count, size_t room)
+{
+    view->visible = rs_min(count, room);
+    view->first = rs_min(view->first, count - view->visible);
+    rows += view->first;
+    columns_begin(rows, view->visible, view->is_by_device);
+    share_room(view, rows, view->visible, frame->columns, frame->is_screen);
+    put_titles(frame, view);
+    for (size_t i = 0; i < view->visible; i++)
+        put_row(frame, view, rows[i]);
+}
+
+static const struct row **rows_of(const struct view *view, const struct watch *watch, size_t *count)
+{
+    return watch_rows(watch, view->is_by_device, view->sort, view->is_reversed, count);
+}
+
+static void draw_all(struct view *view, const struct watch *watch, struct frame *frame)
+{
+    size_t count, room;
+    const struct row **rows = rows_of(view, watch, &count);
+    bool has_keys = frame->is_screen && frame->lines >= KEY_LINES;
+    int left;
+
+    put_summary(frame, view, watch);
+    if (frame->lines == 0 || frame->lines >= METER_LINES)
+        put_meters(frame, watch);
+    left = frame_lines_left(frame) - 1 - has_keys;
+    room = left > 0 ? (size_t)left : 0;
+    if (view->shows_help) {
+        put_help(frame);
+    } else if (count == 0) {
+        frame_put(frame, FRAME_PLAIN, "no process of this user has GPU memory served by rmmshim");
+        frame_end_line(frame);
+    } else if (frame_lines_left(frame) > 0) {
+        put_table(view, frame, rows, count, room);
+    }
+    while (has_keys && frame_lines_left(frame) > 1)
+        frame_end_line(frame);
+    if (has_keys)
+        put_keys(frame);
+    free(rows);
+}
 
 enum { SAMPLE_SHARE = 20 }; /* pages are read for no more than 1/20 of the time */
 
 static const double interval_least = 0.1, interval_most = 3600;
 
-struct options {
-    struct view view;
-    bool is_once, is_json, has_interval;
-};
-
 /* ---- once ---- */
 
 static bool put_json(const struct view *view, const struct watch *watch)
 {
-    struct rows rows = {.count = 0};
-    bool is_printed;
     size_t count;
-    const struct watched **all = view_rows(view, watch, &count);
+    const struct row **rows = rows_of(view, watch, &count);
+    bool is_printed = rows_print_json(rows, count);
 
-    for (size_t i = 0; i < count; i++)
-        rows_add(&rows, &all[i]->row);
-    is_printed = rows_print_json(&rows);
-    rows_release(&rows);
-    free(all);
+    free(rows);
     return is_printed;
 }
 
@@ -50,7 +362,7 @@ static void sleep_for(double seconds)
         continue;
 }
 
-static int show_once(struct options *options)
+static int show_once(struct view *view, bool is_json, bool has_interval)
 {
     struct watch watch = {.count = 0};
     struct frame frame = {.lines = 0};
@@ -58,20 +370,20 @@ static int show_once(struct options *options)
     int lines, failed = 0;
 
     watch_sample(&watch);
-    if (options->has_interval || options->view.sort == VIEW_RATE) {
-        sleep_for(options->view.interval_seconds);
+    if (has_interval || view->sort == ROW_BY_RATE) {
+        sleep_for(view->interval_seconds);
         watch_sample(&watch);
     }
     terminal_size(&frame.columns, &lines);
-    if (options->is_json) {
-        is_printed = put_json(&options->view, &watch);
+    if (is_json) {
+        is_printed = put_json(view, &watch);
     } else {
-        view_draw(&options->view, &watch, &frame);
+        draw_all(view, &watch, &frame);
         failed = frame_write(&frame);
     }
-    if (watch_process_count(&watch) == 0 && options->is_json)
+    if (watch.with_rows == 0 && is_json)
         rows_say_none();
-    rows_say_unreadable(watch_unreadable(&watch));
+    rows_say_unreadable(watch.unreadable);
     watch_release(&watch);
     if (failed)
         tool_say("standard output: %s", strerror(-failed));
@@ -108,7 +420,7 @@ static bool take_event(struct view *view, int event)
         view->is_paused = !view->is_paused;
         break;
     case TERMINAL_KEY + 's':
-        view->sort = (enum view_sort)((view->sort + 1) % VIEW_SORTS);
+        view->sort = (enum row_sort)((view->sort + 1) % ROW_SORTS);
         break;
     case TERMINAL_KEY + 'r':
         view->is_reversed = !view->is_reversed;
@@ -151,7 +463,7 @@ static bool draw(struct view *view, const struct watch *watch, bool has_colors)
     struct frame frame = {.is_screen = true, .has_colors = has_colors};
 
     terminal_size(&frame.columns, &frame.lines);
-    view_draw(view, watch, &frame);
+    draw_all(view, watch, &frame);
     return frame_write(&frame) == 0;
 }
 
@@ -196,88 +508,59 @@ static int show_live(struct view *view)
 
 /* ---- the command ---- */
 
-/* The place of the word, or -1 after saying that there is none. */
+/* The place of the word, 0 where none is given, or -1 after saying that there is no such word. */
 static int place_of(const char *word, const char *option, const char *const *words)
 {
-    for (int i = 0; words[i]; i++)
-        if (strcmp(words[i], word) == 0)
-            return i;
+    int i = 0;
+
+    while (word && words[i] && strcmp(words[i], word) != 0)
+        i++;
+    if (words[i])
+        return i;
     tool_say_unknown(option, word, words);
     return -1;
 }
 
-static bool take_interval(const char *text, struct options *options)
+static bool take_interval(const char *text, double *seconds)
 {
     char *end;
-    double seconds = strtod(text, &end);
 
-    if (end == text || *end || !(seconds >= interval_least && seconds <= interval_most)) {
-        tool_say("--interval '%s': a number of seconds from %g to %g", text, interval_least,
-                 interval_most);
-        return false;
-    }
-    options->view.interval_seconds = seconds;
-    options->has_interval = true;
-    return true;
-}
-
-static bool take_option(char ***arguments, struct options *options)
-{
-    static const char *const groups[] = {"process", "device", NULL};
-    static const char *const known[] = {"--once", "--json", "--by", "--sort", "--interval", NULL};
-    bool failed = false;
-    const char *value;
-    int place;
-
-    if (strcmp(**arguments, "--once") == 0)
-        return options->is_once = true;
-    if (strcmp(**arguments, "--json") == 0)
-        return options->is_json = options->is_once = true;
-    if ((value = tool_option_value(arguments, "--interval", &failed)))
-        return take_interval(value, options);
-    if ((value = tool_option_value(arguments, "--by", &failed))) {
-        place = place_of(value, "--by", groups);
-        options->view.is_by_device = place == 1;
-        return place >= 0;
-    }
-    if ((value = tool_option_value(arguments, "--sort", &failed))) {
-        place = place_of(value, "--sort", view_sort_names);
-        options->view.sort = place < 0 ? VIEW_HELD : (enum view_sort)place;
-        return place >= 0;
-    }
-    if (!failed)
-        tool_say_unknown("option", **arguments, known);
+    *seconds = strtod(text, &end);
+    if (end != text && !*end && *seconds >= interval_least && *seconds <= interval_most)
+        return true;
+    tool_say("--interval '%s': a number of seconds from %g to %g", text, interval_least,
+             interval_most);
     return false;
-}
-
-/* A page is mapped and a process's directory is open for each process. */
-static void allow_many_files(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
 }
 
 static int top(char **arguments)
 {
-    struct options options = {.view.interval_seconds = 1};
+    static const char *const groups[] = {"process", "device", NULL};
+    const char *by = NULL, *sort = NULL, *interval = NULL;
+    bool is_once = false, is_json = false;
+    const struct tool_option options[] = {
+        {"--once", &is_once, NULL}, {"--json", &is_json, NULL},      {"--by", NULL, &by},
+        {"--sort", NULL, &sort},    {"--interval", NULL, &interval}, {NULL, NULL, NULL},
+    };
+    struct view view = {.interval_seconds = 1};
+    int group, order;
 
     setlocale(LC_CTYPE, "");
-    for (; *arguments; arguments++)
-        if (!take_option(&arguments, &options))
-            return TOOL_USAGE;
-    if (options.is_json && options.view.is_by_device) {
+    if (!tool_take_options(arguments, false, options) ||
+        (interval && !take_interval(interval, &view.interval_seconds)) ||
+        (group = place_of(by, "--by", groups)) < 0 ||
+        (order = place_of(sort, "--sort", row_sort_names)) < 0)
+        return TOOL_USAGE;
+    view.is_by_device = group == 1;
+    view.sort = (enum row_sort)order;
+    if (is_json && view.is_by_device) {
         tool_say("--json has a row for each process, so --by device cannot be used with it");
         return TOOL_USAGE;
     }
-    allow_many_files();
-    options.view.has_blocks = terminal_has_blocks();
-    if (options.is_once || !terminal_is_usable())
-        return show_once(&options);
-    return show_live(&options.view);
+    view.has_blocks = terminal_has_blocks();
+    if (is_once || is_json || !terminal_is_usable())
+        return show_once(&view, is_json, interval != NULL);
+    return show_live(&view);
 }
 
 static void help(void)

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/row.h"
 
+#include "base/check.h"
+#include "base/lock.h"
+#include "base/size.h"
+#include "tool/screen.h"
 #include "tool/tool.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+/* ---- one row ---- */
 
 static void put_uuid(char text[ROW_UUID_BYTES], const unsigned char uuid[RS_PUBLISHED_UUID_BYTES])
 {
@@ -30,7 +38,8 @@ void row_fill(struct row *row, int process, const struct identity *identity,
 {
     const struct rs_published_stack *from = publication_stack(page, stack);
 
-    *row = (struct row){.process = process, .identity = *identity};
+    row->process = process;
+    row->identity = *identity;
     memcpy(row->program, page->program, sizeof(row->program));
     memcpy(row->rank, page->rank, sizeof(row->rank));
     row->device = stack->device;
@@ -72,62 +81,7 @@ struct rs_node *row_put(struct rs_node *list, const struct row *row)
     return object;
 }
 
-enum row_answer row_each(const struct process *process, const struct identity *identity,
-                         void (*take)(void *data, const struct row *row), void *data)
-{
-    static struct publication page;
-    static struct row row;
-    bool is_read = publication_read(&page, process->file);
-    enum row_answer answer = is_read                                    ? ROW_READ
-                             : publication_has_directory(process->file) ? ROW_NONSENSE
-                                                                        : ROW_NOTHING_YET;
-
-    for (size_t i = 0; is_read && i < page.count; i++) {
-        row_fill(&row, process->number, identity, &page, &page.stacks[i]);
-        take(data, &row);
-    }
-    publication_release(&page);
-    return answer;
-}
-
-void rows_add(struct rows *rows, const struct row *row)
-{
-    if (rows->count == rows->room) {
-        rows->room = rows->room ? 2 * rows->room : 64;
-        rows->rows = realloc(rows->rows, rows->room * sizeof(*row));
-        if (!rows->rows) {
-            tool_say("out of memory");
-            exit(TOOL_FINDING);
-        }
-    }
-    rows->rows[rows->count++] = *row;
-}
-
-void rows_release(struct rows *rows)
-{
-    free(rows->rows);
-    *rows = (struct rows){.count = 0};
-}
-
-static void take_row(void *data, const struct row *row)
-{
-    rows_add(data, row);
-}
-
-static bool take_rows(void *data, const struct process *process)
-{
-    struct identity identity;
-
-    identity_read(process, &identity);
-    return row_each(process, &identity, take_row, data) != ROW_NONSENSE;
-}
-
-size_t rows_of_all(struct rows *rows)
-{
-    return process_each(take_rows, rows);
-}
-
-bool rows_print_json(const struct rows *rows)
+bool rows_print_json(const struct row *const *rows, size_t count)
 {
     static struct rs_document document;
     struct rs_node *list;
@@ -135,8 +89,8 @@ bool rows_print_json(const struct rows *rows)
 
     rs_document_begin(&document);
     list = rs_node_list(&document.root, "rows");
-    for (size_t i = 0; i < rows->count; i++)
-        row_put(list, &rows->rows[i]);
+    for (size_t i = 0; i < count; i++)
+        row_put(list, rows[i]);
     is_printed = tool_show(list, true);
     rs_document_release(&document);
     return is_printed;
@@ -155,29 +109,379 @@ void rows_say_unreadable(size_t count)
                  count, count > 1 ? "es" : "");
 }
 
-int row_compare(const struct row *one, const struct row *other)
-{
-    int difference = (one->process > other->process) - (one->process < other->process);
+/* ---- devices ---- */
 
-    if (!difference)
-        difference = (one->device > other->device) - (one->device < other->device);
-    return difference ? difference : (int)one->kind - (int)other->kind;
+static bool is_device_of(const struct row *device, const struct row *row)
+{
+    bool is_same = *row->uuid || *device->uuid ? strcmp(device->uuid, row->uuid) == 0
+                                               : device->device == row->device;
+
+    return is_same && device->kind == row->kind;
 }
 
-bool rows_need_uuids(const struct rows *rows)
+static void clear_device(struct row *row)
+{
+    row->process = 0;
+    row->program[0] = row->rank[0] = row->identity.script[0] = row->identity.user[0] = '\0';
+    row->has_rates = false;
+    row->allocations_per_second = row->bytes_per_second = 0;
+}
+
+static struct row *device_of(struct watch *watch, const struct row *row)
+{
+    struct row *device;
+
+    for (size_t i = 0; i < watch->device_count; i++)
+        if (is_device_of(&watch->devices[i], row))
+            return &watch->devices[i];
+    watch->devices = tool_grow(watch->devices, (watch->device_count + 1) * sizeof(*device));
+    device = &watch->devices[watch->device_count++];
+    *device = *row;
+    device->samples = 0;
+    clear_device(device);
+    return device;
+}
+
+static void add_to_device(struct row *sum, const struct row *row)
+{
+    bool is_first = sum->process == 0;
+
+    sum->process++;
+    sum->has_rates = (is_first || sum->has_rates) && row->has_rates;
+    sum->allocations_per_second += row->allocations_per_second;
+    sum->bytes_per_second += row->bytes_per_second;
+    if (is_first)
+        sum->usage = row->usage;
+    else
+        rs_usage_add(&sum->usage, &row->usage);
+}
+
+static void add_sample(struct row *row)
+{
+    row->held[row->samples++ % ROW_SAMPLES] = row->usage.held;
+}
+
+/* ---- watched processes ---- */
+
+enum {
+    SCAN_NS = 1000 * 1000 * 1000, /* /proc is looked through no more often than this, */
+    SCAN_SHARE = 20,              /* and for no more than 1/20 of the time */
+};
+
+struct watched {
+    struct process process;
+    struct identity identity;
+    struct row *rows; /* it keeps those that it once had */
+    size_t count;
+};
+
+/* A device that nobody uses any more is forgotten. */
+static void sum_devices(struct watch *watch)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < watch->device_count; i++)
+        clear_device(&watch->devices[i]);
+    for (size_t i = 0; i < watch->count; i++)
+        for (size_t j = 0; j < watch->processes[i].count; j++)
+            add_to_device(device_of(watch, &watch->processes[i].rows[j]),
+                          &watch->processes[i].rows[j]);
+    for (size_t i = 0; i < watch->device_count; i++)
+        if (watch->devices[i].process > 0) {
+            add_sample(&watch->devices[i]);
+            watch->devices[kept++] = watch->devices[i];
+        }
+    watch->device_count = kept;
+}
+
+static struct row *row_of(struct watched *of, const struct rs_reported_stack *stack)
+{
+    for (size_t i = 0; i < of->count; i++)
+        if (of->rows[i].device == stack->device && of->rows[i].kind == stack->kind)
+            return &of->rows[i];
+    of->rows = tool_grow(of->rows, (of->count + 1) * sizeof(*of->rows));
+    memset(&of->rows[of->count], 0, sizeof(*of->rows));
+    return &of->rows[of->count++];
+}
+
+static void update(struct row *row, const struct watched *of, const struct publication *page,
+                   const struct rs_reported_stack *stack)
+{
+    uint64_t now_ns = rs_clock_ns();
+    double seconds = (double)(now_ns - row->counted_at_ns) / 1e9;
+    struct rs_usage before = row->usage, *usage = &row->usage;
+
+    row_fill(row, of->process.number, &of->identity, page, stack);
+    row->has_rates = row->samples > 0 && seconds > 0;
+    if (row->has_rates) {
+        row->allocations_per_second =
+            (double)(usage->allocations - rs_min(usage->allocations, before.allocations)) / seconds;
+        row->bytes_per_second =
+            (double)(usage->allocated - rs_min(usage->allocated, before.allocated)) / seconds;
+    }
+    row->counted_at_ns = now_ns;
+    add_sample(row);
+}
+
+static void read_page(struct watch *watch, struct watched *of)
+{
+    static struct publication page;
+    bool is_read = publication_read(&page, of->process.file);
+
+    watch->unreadable += !is_read && publication_has_directory(of->process.file);
+    for (size_t i = 0; is_read && i < page.count; i++)
+        update(row_of(of, &page.stacks[i]), of, &page, &page.stacks[i]);
+    publication_release(&page);
+    watch->with_rows += of->count > 0;
+}
+
+static void forget(struct watched *watched)
+{
+    process_close(&watched->process);
+    free(watched->rows);
+}
+
+static void drop_gone(struct watch *watch)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < watch->count; i++)
+        if (!process_has_ended(&watch->processes[i].process) &&
+            process_has_its_page(&watch->processes[i].process))
+            watch->processes[kept++] = watch->processes[i];
+        else
+            forget(&watch->processes[i]);
+    watch->count = kept;
+}
+
+static void look_at(struct watch *watch, int number)
+{
+    struct watched watched = {.count = 0};
+    enum process_answer answer;
+
+    for (size_t i = 0; i < watch->count; i++)
+        if (watch->processes[i].process.number == number)
+            return;
+    answer = process_open(number, &watched.process);
+    watch->of_other_versions += answer == PROCESS_UNREADABLE;
+    if (answer != PROCESS_SERVED) {
+        process_close(&watched.process);
+        return;
+    }
+    identity_read(&watched.process, &watched.identity);
+    watch->processes = tool_grow(watch->processes, (watch->count + 1) * sizeof(watched));
+    watch->processes[watch->count++] = watched;
+}
+
+/* A process's directory is open for each process. */
+static void allow_many_files(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void scan(struct watch *watch)
+{
+    uint64_t begin_ns = rs_clock_ns(), end_ns;
+    size_t count;
+    int *numbers = process_list(&count);
+
+    allow_many_files();
+    drop_gone(watch);
+    watch->of_other_versions = 0;
+    for (size_t i = 0; numbers && i < count; i++)
+        look_at(watch, numbers[i]);
+    free(numbers);
+    end_ns = rs_clock_ns();
+    watch->next_scan_ns = end_ns + rs_max(SCAN_NS, SCAN_SHARE * (end_ns - begin_ns));
+}
+
+void watch_sample(struct watch *watch)
+{
+    uint64_t begin_ns;
+
+    if (rs_clock_ns() >= watch->next_scan_ns)
+        scan(watch);
+    begin_ns = rs_clock_ns();
+    watch->unreadable = watch->of_other_versions;
+    watch->with_rows = 0;
+    for (size_t i = 0; i < watch->count; i++)
+        read_page(watch, &watch->processes[i]);
+    sum_devices(watch);
+    watch->reading_ns = rs_clock_ns() - begin_ns;
+}
+
+void watch_release(struct watch *watch)
+{
+    for (size_t i = 0; i < watch->count; i++)
+        forget(&watch->processes[i]);
+    free(watch->processes);
+    free(watch->devices);
+    *watch = (struct watch){.count = 0};
+}
+
+/* ---- their order ---- */
+
+const char *const row_sort_names[ROW_SORTS + 1] = {"held", "used", "peak", "rate", "pid", NULL};
+
+static enum row_sort sorted_by;
+static bool sorts_reversed;
+
+static double weight(const struct row *row)
+{
+    const double weights[ROW_SORTS] = {
+        [ROW_BY_HELD] = (double)row->usage.held,
+        [ROW_BY_USED] = (double)row->usage.used,
+        [ROW_BY_PEAK] = (double)row->usage.used_peak,
+        [ROW_BY_RATE] = row->allocations_per_second,
+    };
+
+    return weights[sorted_by];
+}
+
+static int by_choice(const void *one, const void *other)
+{
+    const struct row *a = *(const struct row *const *)one, *b = *(const struct row *const *)other;
+    int order = (weight(a) < weight(b)) - (weight(a) > weight(b));
+
+    order = order ? order : (a->process > b->process) - (a->process < b->process);
+    order = order ? order : (a->device > b->device) - (a->device < b->device);
+    order = order ? order : (int)a->kind - (int)b->kind;
+    return sorts_reversed ? -order : order;
+}
+
+const struct row **watch_rows(const struct watch *watch, bool is_by_device, enum row_sort sort,
+                              bool is_reversed, size_t *count)
+{
+    size_t most = watch->device_count;
+    const struct row **rows;
+
+    for (size_t i = 0; i < watch->count; i++)
+        most += watch->processes[i].count;
+    rows = tool_grow(NULL, most * sizeof(struct row *));
+    *count = 0;
+    for (size_t i = 0; is_by_device && i < watch->device_count; i++)
+        rows[(*count)++] = &watch->devices[i];
+    for (size_t i = 0; !is_by_device && i < watch->count; i++)
+        for (size_t j = 0; j < watch->processes[i].count; j++)
+            rows[(*count)++] = &watch->processes[i].rows[j];
+    sorted_by = sort;
+    sorts_reversed = is_reversed;
+    qsort(rows, *count, sizeof(struct row *), by_choice);
+    return rows;
+}
+
+/* ---- columns ---- */
+
+enum { BYTES_WIDTH = 8 }; /* "1023 MiB": columns of bytes do not change their width */
+
+const struct column_form column_forms[COLUMNS] = {
+    [COLUMN_PROCESS] = {"PID", false, {1, 0}, 3},
+    [COLUMN_USER] = {"USER", true, {12, 0}, 0},
+    [COLUMN_PROGRAM] = {"PROGRAM", true, {3, 0}, 4},
+    [COLUMN_RANK] = {"RANK", false, {14, 0}, 0},
+    [COLUMN_DEVICE] = {"DEVICE", true, {4, 1}, 0},
+    [COLUMN_USED] = {"USED", false, {5, 4}, BYTES_WIDTH},
+    [COLUMN_HELD] = {"HELD", false, {2, 2}, BYTES_WIDTH},
+    [COLUMN_PEAK] = {"PEAK", false, {9, 0}, BYTES_WIDTH},
+    [COLUMN_LIMIT] = {"LIMIT", false, {6, 7}, BYTES_WIDTH},
+    [COLUMN_JOB_LIMIT] = {"JOB LIMIT", false, {13, 0}, BYTES_WIDTH},
+    [COLUMN_REFUSED] = {"REFUSED", false, {7, 8}, 0},
+    [COLUMN_SPILLED] = {"SPILLED", false, {8, 11}, BYTES_WIDTH},
+    [COLUMN_TOTAL] = {"TOTAL", false, {0, 3}, BYTES_WIDTH},
+    [COLUMN_PROCESSES] = {"PROCESSES", false, {0, 9}, 0},
+    [COLUMN_ALLOCATION_RATE] = {"ALLOC/S", false, {11, 5}, 7},
+    [COLUMN_BYTE_RATE] = {"BYTES/S", false, {15, 6}, BYTES_WIDTH},
+    [COLUMN_EXPRESSION] = {"EXPRESSION", true, {16, 0}, 0},
+};
+
+static bool shows_uuids;
+
+void columns_begin(const struct row *const *rows, size_t count, bool needs_uuids)
 {
     const char *uuids[RS_DEVICES_MAX] = {NULL};
-    bool is_new;
 
-    for (size_t i = 0; i < rows->count; i++) {
-        const struct row *row = &rows->rows[i];
-        is_new = !uuids[row->device];
-        if (!is_new && strcmp(uuids[row->device], row->uuid) != 0)
-            return true;
+    shows_uuids = needs_uuids;
+    for (size_t i = 0; i < count; i++) {
+        const struct row *row = rows[i];
+        bool is_new = !uuids[row->device];
+        shows_uuids |= !is_new && strcmp(uuids[row->device], row->uuid) != 0;
         for (int device = 0; is_new && device < RS_DEVICES_MAX; device++)
-            if (uuids[device] && *row->uuid && strcmp(uuids[device], row->uuid) == 0)
-                return true;
+            shows_uuids |= uuids[device] && *row->uuid && strcmp(uuids[device], row->uuid) == 0;
         uuids[row->device] = row->uuid;
     }
-    return false;
+}
+
+static void put_device(const struct row *row, char text[COLUMN_BYTES])
+{
+    bool is_named = row->kind != RS_KIND_DEVICE;
+
+    snprintf(text, COLUMN_BYTES, "%d%s%s%s%.8s", row->device, is_named ? " " : "",
+             is_named ? rs_kind_names[row->kind] : "", shows_uuids ? " " : "",
+             shows_uuids ? row->uuid : "");
+}
+
+static void put_rate(const struct row *row, char text[COLUMN_BYTES])
+{
+    double rate = row->allocations_per_second;
+
+    snprintf(text, COLUMN_BYTES, rate > 0 && rate < 9.95 ? "%.1f" : "%.0f", rate);
+}
+
+/* Columns without any text are left out. */
+void column_put(enum column column, const struct row *row, char text[COLUMN_BYTES])
+{
+    const struct rs_usage *usage = &row->usage;
+    const uint64_t bytes[COLUMNS] = {
+        [COLUMN_USED] = usage->used,
+        [COLUMN_HELD] = usage->held,
+        [COLUMN_PEAK] = usage->used_peak,
+        [COLUMN_LIMIT] = usage->limit,
+        [COLUMN_JOB_LIMIT] = usage->job_limit,
+        [COLUMN_SPILLED] = usage->spilled,
+        [COLUMN_TOTAL] = row->device_bytes,
+        [COLUMN_BYTE_RATE] = whole_number(row->bytes_per_second),
+    };
+    const char *texts[COLUMNS] = {
+        [COLUMN_USER] = row->identity.user,
+        [COLUMN_PROGRAM] = *row->identity.script ? row->identity.script : row->program,
+        [COLUMN_RANK] = row->rank,
+        [COLUMN_EXPRESSION] = row->expression,
+        [COLUMN_LIMIT] = usage->limit ? NULL : "-",
+        [COLUMN_JOB_LIMIT] = usage->job_limit ? NULL : "",
+        [COLUMN_SPILLED] = usage->spilled ? NULL : "",
+        [COLUMN_TOTAL] = row->device_bytes ? NULL : "-",
+        [COLUMN_ALLOCATION_RATE] = row->has_rates ? NULL : "-",
+        [COLUMN_BYTE_RATE] = row->has_rates ? NULL : "-",
+    };
+    char size[RS_SIZE_TEXT_BYTES];
+
+    if (texts[column])
+        snprintf(text, COLUMN_BYTES, "%s", texts[column]);
+    else if (column == COLUMN_PROCESS || column == COLUMN_PROCESSES)
+        snprintf(text, COLUMN_BYTES, "%d", row->process);
+    else if (column == COLUMN_REFUSED)
+        snprintf(text, COLUMN_BYTES, "%llu", (unsigned long long)usage->refused);
+    else if (column == COLUMN_DEVICE)
+        put_device(row, text);
+    else if (column == COLUMN_ALLOCATION_RATE)
+        put_rate(row, text);
+    else
+        snprintf(text, COLUMN_BYTES, "%s", rs_size_format_short(bytes[column], size));
+}
+
+int column_width(enum column column, const struct row *const *rows, size_t count)
+{
+    char text[COLUMN_BYTES], fitted[COLUMN_BYTES];
+    size_t width = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        column_put(column, rows[i], text);
+        width = rs_max(width, (size_t)screen_fit(fitted, sizeof(fitted), text, INT_MAX));
+    }
+    return width ? (int)rs_max(width, strlen(column_forms[column].title)) : 0;
 }

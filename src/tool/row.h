@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A row of `ls` and `top`: one kind of memory of one device in one process. */
+/* The rows of `ls` and `top`: one kind of memory of one device in one process each; the processes
+ * whose pages are read again and again for them, and the columns in which they are shown. */
 #pragma once
 
 #include "report/document.h"
@@ -10,8 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ROW_UUID_BYTES = 40 };
+enum { ROW_UUID_BYTES = 40, ROW_SAMPLES = 128 };
 
+/* A row of a device sums up those of all processes: `process` is their number, and what names one
+ * of them is empty. */
 struct row {
     int process;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
@@ -26,46 +29,96 @@ struct row {
 
     bool has_rates; /* seen twice */
     double allocations_per_second, bytes_per_second;
+    uint64_t held[ROW_SAMPLES]; /* what it was; the newest is that of `samples` - 1, modulo */
+    size_t samples;
+    uint64_t counted_at_ns;
 };
 
-/* The page of the process as it is now. */
-enum row_answer { ROW_READ, ROW_NOTHING_YET, ROW_NONSENSE };
-
-/* Calls `take` for each row of the process. */
-enum row_answer row_each(const struct process *process, const struct identity *identity,
-                         void (*take)(void *data, const struct row *row), void *data);
-
-/* Fills the row by what a page says of one of its stacks. */
+/* Fills the row by what a page says of one of its stacks; rates and samples stay. */
 void row_fill(struct row *row, int process, const struct identity *identity,
               const struct publication *page, const struct rs_reported_stack *stack);
 
 /* Adds the row as an object to a list: as `ls --json` prints it, and with its metrics. */
 struct rs_node *row_put(struct rs_node *list, const struct row *row);
 
-/* Rows of a machine in one array. */
-struct rows {
-    struct row *rows;
-    size_t count, room;
-};
-
-/* Adds a copy; ends the command when there is no memory. */
-void rows_add(struct rows *rows, const struct row *row);
-void rows_release(struct rows *rows);
-
-/* Adds the rows of all processes of this user.  The number of processes whose pages cannot be
- * read. */
-size_t rows_of_all(struct rows *rows);
-
-/* Prints the rows as a JSON array on stdout.  False, after a line, where that failed. */
-bool rows_print_json(const struct rows *rows);
+/* Prints rows as a JSON array on stdout.  False, after a line, where that failed. */
+bool rows_print_json(const struct row *const *rows, size_t count);
 
 /* That no process has memory; and how many cannot be read, if there are any: a line each. */
 void rows_say_none(void);
 void rows_say_unreadable(size_t count);
 
-/* For sorting: which of two comes first where nothing else decides. */
-int row_compare(const struct row *one, const struct row *other);
+/* ---- watched processes ---- */
 
-/* True when one device has several numbers, or one number means several devices: processes may see
- * some devices only, in their own order. */
-bool rows_need_uuids(const struct rows *rows);
+/* The served processes of this user, whose pages stay mapped.  All zero at first. */
+struct watch {
+    struct watched *processes;
+    size_t count;
+    struct row *devices;
+    size_t device_count;
+    size_t with_rows, unreadable; /* processes that have rows, or whose page cannot be read */
+    size_t of_other_versions;
+    uint64_t next_scan_ns;
+    uint64_t reading_ns; /* that reading all pages took */
+};
+
+/* Looks for processes that have come or gone, where it is time for that, and reads all pages. */
+void watch_sample(struct watch *watch);
+
+enum row_sort { ROW_BY_HELD, ROW_BY_USED, ROW_BY_PEAK, ROW_BY_RATE, ROW_BY_PID, ROW_SORTS };
+
+extern const char *const row_sort_names[ROW_SORTS + 1]; /* ended by NULL */
+
+/* The rows of all processes, or of all devices, in order; free() is due.  Valid until the next
+ * sample. */
+const struct row **watch_rows(const struct watch *watch, bool is_by_device, enum row_sort sort,
+                              bool is_reversed, size_t *count);
+
+void watch_release(struct watch *watch);
+
+/* ---- columns ---- */
+
+enum { COLUMN_BYTES = RS_EXPRESSION_TEXT_BYTES };
+
+/* In the order in which they are shown; `ls` has those before COLUMN_TOTAL, and the last one. */
+enum column {
+    COLUMN_PROCESS,
+    COLUMN_USER,
+    COLUMN_PROGRAM,
+    COLUMN_RANK,
+    COLUMN_DEVICE,
+    COLUMN_USED,
+    COLUMN_HELD,
+    COLUMN_PEAK,
+    COLUMN_LIMIT,
+    COLUMN_JOB_LIMIT,
+    COLUMN_REFUSED,
+    COLUMN_SPILLED,
+    COLUMN_TOTAL,
+    COLUMN_PROCESSES,
+    COLUMN_ALLOCATION_RATE,
+    COLUMN_BYTE_RATE,
+    COLUMN_EXPRESSION,
+    COLUMNS,
+};
+
+extern const struct column_form {
+    const char *title;
+    bool is_left; /* aligned; numbers are aligned on the right */
+
+    /* In `top`, of processes and of devices: columns with the lowest need are shown first where
+     * there is little room; 0: never. */
+    int need[2];
+    int least_width;
+} column_forms[COLUMNS];
+
+/* Before rows are shown: the device's column has the UUID, too, where that is asked for, or where
+ * one device has several numbers, or one number means several devices: processes may see some
+ * devices only, in their own order. */
+void columns_begin(const struct row *const *rows, size_t count, bool needs_uuids);
+
+/* Writes a cell's text. */
+void column_put(enum column column, const struct row *row, char text[COLUMN_BYTES]);
+
+/* Columns of a terminal that the widest cell takes, title included; 0 where all cells are empty. */
+int column_width(enum column column, const struct row *const *rows, size_t count);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/screen/terminal.h"
+#include "tool/screen.h"
 
 #include "base/check.h"
 #include "base/log.h"
@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <langinfo.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +17,207 @@
 #include <sys/signalfd.h>
 #include <termios.h>
 #include <unistd.h>
+#include <wchar.h>
+
+enum { PIECE_BYTES = 4096 };
+
+/* ---- text in columns ---- */
+
+/* Columns of the character that begins there, and its bytes; 0 bytes where the locale has none. */
+static int width_of(const char *text, size_t *bytes)
+{
+    mbstate_t state;
+    wchar_t wide;
+    size_t count;
+
+    memset(&state, 0, sizeof(state));
+    count = mbrtowc(&wide, text, strlen(text), &state);
+    *bytes = 0;
+    if (count == 0 || count > MB_LEN_MAX || wcwidth(wide) < 0)
+        return 1;
+    *bytes = count;
+    return wcwidth(wide);
+}
+
+int screen_fit(char *to, size_t room, const char *text, int columns)
+{
+    char *end = to + room - 1, *last = to; /* where the character in the last column began */
+    int used = 0, used_before = 0;
+
+    while (*text) {
+        size_t bytes;
+        int width = width_of(text, &bytes);
+        if (used + width > columns || to + (bytes ? bytes : 1) > end)
+            break;
+        if (width > 0) {
+            last = to;
+            used_before = used;
+        }
+        if (bytes)
+            memcpy(to, text, bytes);
+        else
+            *to = '?';
+        to += bytes ? bytes : 1;
+        text += bytes ? bytes : 1;
+        used += width;
+    }
+    if (*text && used > 0) {
+        to = last;
+        *to++ = '~';
+        used = used_before + 1;
+    }
+    *to = '\0';
+    return used;
+}
+
+void screen_align(char *to, size_t room, const char *text, int width, bool is_left)
+{
+    char fitted[PIECE_BYTES];
+    int blanks = width - screen_fit(fitted, rs_min(sizeof(fitted), room), text, width);
+
+    snprintf(to, room, "%*s%s%*s", is_left ? 0 : blanks, "", fitted, is_left ? blanks : 0, "");
+}
+
+/* ---- frames ---- */
+
+static const char *const styles[] = {
+    [FRAME_PLAIN] = "",        [FRAME_TITLE] = "\033[7m", [FRAME_CHART] = "\033[36m",
+    [FRAME_FAINT] = "\033[2m", [FRAME_WARN] = "\033[33m", [FRAME_ALARM] = "\033[1;31m",
+};
+
+static void append(struct frame *frame, const char *text)
+{
+    size_t bytes = strlen(text);
+
+    if (frame->length + bytes > frame->room) {
+        frame->room = 2 * (frame->length + bytes) + PIECE_BYTES;
+        frame->text = tool_grow(frame->text, frame->room);
+    }
+    memcpy(frame->text + frame->length, text, bytes);
+    frame->length += bytes;
+}
+
+int frame_columns_left(const struct frame *frame)
+{
+    return frame->columns - frame->used_columns;
+}
+
+int frame_lines_left(const struct frame *frame)
+{
+    return frame->lines ? frame->lines - frame->used_lines : INT_MAX;
+}
+
+/* Reverse video is older than colours. */
+static bool is_styled(const struct frame *frame, enum frame_style style)
+{
+    return frame->is_screen && (style == FRAME_TITLE || (frame->has_colors && style));
+}
+
+void frame_put(struct frame *frame, enum frame_style style, const char *text)
+{
+    char fitted[PIECE_BYTES];
+
+    if (frame_columns_left(frame) <= 0)
+        return;
+    frame->used_columns += screen_fit(fitted, sizeof(fitted), text, frame_columns_left(frame));
+    if (is_styled(frame, style))
+        append(frame, styles[style]);
+    append(frame, fitted);
+    if (is_styled(frame, style))
+        append(frame, "\033[0m");
+}
+
+void frame_end_line(struct frame *frame)
+{
+    bool is_last = frame_lines_left(frame) == 1;
+
+    while (!frame->is_screen && frame->length > 0 && frame->text[frame->length - 1] == ' ')
+        frame->length--;
+    if (frame->is_screen && frame_columns_left(frame) > 0)
+        append(frame, "\033[K");
+    if (!frame->is_screen || !is_last)
+        append(frame, frame->is_screen ? "\r\n" : "\n");
+    frame->used_columns = 0;
+    frame->used_lines++;
+}
+
+/* Between these two a terminal that knows them shows what was there before: no half pictures. */
+static const char begin_picture[] = "\033[?2026h\033[H", end_picture[] = "\033[?2026l";
+
+int frame_write(struct frame *frame)
+{
+    int failed = 0;
+
+    if (frame->is_screen && frame_lines_left(frame) > 0)
+        append(frame, "\033[J");
+    if (frame->is_screen) {
+        append(frame, end_picture);
+        failed = rs_write_all(STDOUT_FILENO, begin_picture, strlen(begin_picture));
+    }
+    if (!failed)
+        failed = rs_write_all(STDOUT_FILENO, frame->text, frame->length);
+    free(frame->text);
+    frame->text = NULL;
+    frame->length = frame->room = 0;
+    return failed;
+}
+
+/* ---- charts ---- */
+
+enum { LEVELS = 9 };
+
+static const char *const blocks[LEVELS] = {
+    " ",
+    "\xe2\x96\x81",
+    "\xe2\x96\x82",
+    "\xe2\x96\x83",
+    "\xe2\x96\x84",
+    "\xe2\x96\x85",
+    "\xe2\x96\x86",
+    "\xe2\x96\x87",
+    "\xe2\x96\x88",
+};
+static const char *const letters[LEVELS] = {" ", ".", ":", "-", "=", "+", "*", "#", "@"};
+
+/* What is not zero can be seen. */
+static int level_of(uint64_t value, uint64_t whole)
+{
+    double part = (double)rs_min(value, whole) / (double)whole;
+
+    return value == 0 ? 0 : 1 + (int)(part * (LEVELS - 2) + 0.5);
+}
+
+void frame_put_chart(struct frame *frame, const uint64_t *values, size_t count, uint64_t whole,
+                     int columns, bool has_blocks)
+{
+    size_t shown = rs_min(count, columns > 0 ? (size_t)columns : 0);
+    char text[PIECE_BYTES];
+    uint64_t largest = 1;
+    int length;
+
+    for (size_t i = count - shown; i < count; i++)
+        largest = rs_max(largest, values[i]);
+    length = snprintf(text, sizeof(text), "%*s", columns - (int)shown, "");
+    for (size_t i = count - shown; i < count && length < PIECE_BYTES; i++)
+        length +=
+            snprintf(text + length, (size_t)(PIECE_BYTES - length), "%s",
+                     (has_blocks ? blocks : letters)[level_of(values[i], whole ? whole : largest)]);
+    frame_put(frame, FRAME_CHART, text);
+}
+
+void frame_put_bar(struct frame *frame, uint64_t part, uint64_t whole, int columns)
+{
+    size_t room = rs_min((size_t)columns, PIECE_BYTES - 1);
+    int full = whole ? (int)((double)rs_min(part, whole) / (double)whole * (double)room + 0.5) : 0;
+    char text[PIECE_BYTES];
+
+    memset(text, ' ', room);
+    memset(text, '|', (size_t)full);
+    text[room] = '\0';
+    frame_put(frame, FRAME_CHART, text);
+}
+
+/* ---- the terminal ---- */
 
 /* Another screen, no cursor, no wrapping of long lines; and back. */
 static const char take_screen[] = "\033[?1049h\033[?25l\033[?7l\033[2J";
