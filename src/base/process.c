@@ -15,25 +15,37 @@
 #include <time.h>
 #include <unistd.h>
 
-long long rs_process_start_ticks(pid_t process)
+bool rs_process_read(pid_t process, const char *name, char text[RS_PROCESS_TEXT_BYTES])
 {
-    char path[64], stat[1024];
-    const char *field;
+    char path[64];
     ssize_t length;
     int fd;
 
     if (process)
-        snprintf(path, sizeof(path), "/proc/%d/stat", (int)process);
-    fd = rs_file_open(process ? path : "/proc/self/stat");
-    length = fd < 0 ? -1 : rs_file_read(fd, stat, sizeof(stat) - 1, 0);
+        snprintf(path, sizeof(path), "/proc/%d/%s", (int)process, name);
+    else
+        snprintf(path, sizeof(path), "/proc/self/%s", name);
+    fd = rs_file_open(path);
+    length = fd < 0 ? -1 : rs_file_read(fd, text, RS_PROCESS_TEXT_BYTES - 1, 0);
     if (fd >= 0)
         rs_file_close(fd);
-    if (length <= 0)
-        return -1;
-    stat[length] = '\0';
-    /* Field 2 is the program's name in parentheses and may contain spaces; field 22 is the start
-     * time. */
-    field = strrchr(stat, ')');
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+long long rs_process_start_ticks(pid_t process)
+{
+    char stat[RS_PROCESS_TEXT_BYTES];
+
+    return rs_process_read(process, "stat", stat) ? rs_process_start_ticks_in(stat) : -1;
+}
+
+/* Field 2 is the program's name in parentheses and may contain spaces; field 22 is the start time.
+ */
+long long rs_process_start_ticks_in(const char *stat)
+{
+    const char *field = strrchr(stat, ')');
+
     for (int i = 2; field && i < 22; i++)
         field = strchr(field + 1, ' ');
     return field ? strtoll(field, NULL, 10) : -1;

@@ -7,9 +7,18 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+enum { RS_PROCESS_TEXT_BYTES = 1024 };
+
+/* Reads the beginning of /proc/PID/NAME of that process (0: the calling one), ended by a zero.
+ * False when there is no such process or /proc does not tell. */
+bool rs_process_read(pid_t process, const char *name, char text[RS_PROCESS_TEXT_BYTES]);
+
 /* Returns the start time of that process (0: the calling one) in clock ticks since boot; -1 when
  * there is no such process or /proc does not tell. */
 long long rs_process_start_ticks(pid_t process);
+
+/* The same from the text of /proc/PID/stat. */
+long long rs_process_start_ticks_in(const char *stat);
 
 /* Returns the kernel's number of the calling thread. */
 pid_t rs_process_thread(void);

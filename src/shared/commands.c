@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/commands.h"
 
-#include "base/file.h"
-#include "shared/futex.h"
-#include "shared/other_file.h"
+#include "shared/memory_file.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { WAIT_NS = 1000 * 1000 * 1000 }; /* a writer that dies may leave its wake undone */
@@ -21,31 +17,19 @@ RS_HOT_DATA _Atomic uint64_t *rs_attention = &no_file;
 static struct rs_commands *commands; /* NULL: there is no file */
 static struct rs_kept_descriptor file;
 
-static bool make_file(void)
-{
-    int fd = memfd_create(RS_COMMANDS_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd >= 0 && rs_file_lengthen(fd, RS_COMMANDS_BYTES) == 0)
-        return rs_descriptor_keep(&file, fd);
-    if (fd >= 0)
-        rs_file_close(fd);
-    return false;
-}
-
 void rs_commands_begin(bool has_thread)
 {
-    void *memory = MAP_FAILED;
+    void *memory;
+    int fd = rs_memory_file_make(RS_COMMANDS_NAME, RS_COMMANDS_BYTES, &memory);
 
     RS_ASSERT(!commands);
-    if (!make_file())
+    if (fd < 0)
         return;
-    memory = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
-    if (memory == MAP_FAILED) {
-        rs_descriptor_close(&file);
+    if (!rs_descriptor_keep(&file, fd)) {
+        munmap(memory, RS_COMMANDS_BYTES);
         return;
     }
     (void)madvise(memory, RS_COMMANDS_BYTES, MADV_DONTFORK);
-    (void)fcntl(file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     commands = memory;
     commands->process = (int32_t)getpid();
     commands->has_thread = has_thread;
@@ -104,30 +88,11 @@ bool rs_commands_where(int *fd, uint64_t *inode)
     return commands != NULL;
 }
 
-/* The seal keeps the mapping from losing its memory. */
-static int open_of(int process, int fd, uint64_t inode)
-{
-    int opened = rs_other_file_open(process, fd, inode);
-    struct stat status;
-
-    if (opened >= 0 && (fstat(opened, &status) != 0 || status.st_size != RS_COMMANDS_BYTES ||
-                        !rs_file_cannot_shrink(opened))) {
-        rs_file_close(opened);
-        opened = -1;
-    }
-    return opened;
-}
-
 void rs_commands_raise(int process, int fd, uint64_t inode)
 {
-    struct rs_commands *other = MAP_FAILED;
-    int opened = open_of(process, fd, inode);
+    struct rs_commands *other = rs_memory_file_map(process, fd, inode, RS_COMMANDS_BYTES);
 
-    if (opened < 0)
-        return;
-    other = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
-    rs_file_close(opened);
-    if (other == MAP_FAILED)
+    if (!other)
         return;
     if (strncmp(other->layout, RS_COMMANDS_LAYOUT, sizeof(other->layout)) == 0 &&
         other->process == process) {

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/process.h"
-#include "shared/other_file.h"
+#include "shared/memory_file.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -77,19 +76,17 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
 /* What RMMSHIM_JOB says. */
 struct job {
     char name[RS_JOB_WORD_BYTES], token[RS_JOB_WORD_BYTES];
-    const char *file; /* where its memory file is, for rs_other_file_open_named */
-    long long start;  /* rs_process_start_ticks of the `run` */
+    int process, file;        /* the `run`, and its descriptor of the memory file */
+    unsigned long long inode; /* of that file */
+    long long start;          /* rs_process_start_ticks of the `run` */
 };
 
 static bool read_variable(const char *text, struct job *job)
 {
-    int length = 0;
-
-    if (!text || sscanf(text, "%32[0-9a-f]:%32[0-9a-f]:%n", job->name, job->token, &length) != 2 ||
-        length == 0 || strlen(job->name) + strlen(job->token) != 2ul * (RS_JOB_WORD_BYTES - 1))
-        return false;
-    job->file = text + length;
-    return sscanf(job->file, "%*d:%*d:%*u:%lld", &job->start) == 1;
+    return text &&
+           sscanf(text, "%32[0-9a-f]:%32[0-9a-f]:%d:%d:%llu:%lld", job->name, job->token,
+                  &job->process, &job->file, &job->inode, &job->start) == 6 &&
+           strlen(job->name) + strlen(job->token) == 2ul * (RS_JOB_WORD_BYTES - 1);
 }
 
 /* A descriptor that the program would take for its stdin, stdout or stderr moves away. */
@@ -176,19 +173,12 @@ static int ask(int socket, const struct job *job, struct rs_job_request request,
     return result == 0 ? (int)answer.is_granted - 1 : result;
 }
 
-static void say_unheld(const char *where)
+static void say_unheld(const struct job *job)
 {
-    int fd = rs_other_file_open_named(where);
-    struct stat status;
-    struct rs_job_file *file = MAP_FAILED;
+    struct rs_job_file *file =
+        rs_memory_file_map(job->process, job->file, job->inode, sizeof(*file));
 
-    if (fd < 0)
-        return;
-    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof(*file) &&
-        rs_file_cannot_shrink(fd))
-        file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    rs_file_close(fd);
-    if (file == MAP_FAILED)
+    if (!file)
         return;
     atomic_fetch_add(&file->unheld, 1);
     munmap(file, sizeof(*file));
@@ -209,7 +199,7 @@ int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int f
     if (socket >= 0)
         rs_file_close(socket);
     if (result == -ESTALE && wish != RS_JOB_GIVE_LIMIT)
-        say_unheld(job.file);
+        say_unheld(&job);
     rs_uncancelled_end(&uncancelled);
     return result;
 }

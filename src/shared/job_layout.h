@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory file of a job's limit; shared/job_limit.h tells what it is for. */
+/* The memory file of a job's limit, its numbers and their mutex, for job_limit.c and job_share.c;
+ * shared/job_limit.h tells what it is for. */
 #pragma once
 
+#include "base/arithmetic.h"
 #include "base/process.h"
-#include "base/size.h"
+#include "shared/job_limit.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,8 +19,6 @@ enum {
     RS_JOB_MEMBERS = 4096, /* processes at a time */
     RS_JOB_DEVICES = 256,
     RS_JOB_ENTRIES = 8192,
-    RS_JOBS_MAX = 4, /* one in the other */
-    RS_JOB_UUID_BYTES = 16,
     RS_JOB_LIMIT_SETTLE_MS = 2000,
     RS_JOB_LIMIT_STUCK_MS = 2000, /* for an owner of the mutex that does not run */
     RS_JOB_LIMIT_KEPT_MS = 1000,  /* after a member has last asked */
@@ -68,9 +68,66 @@ struct rs_job_limit {
     pthread_mutex_t mutex;
 };
 
-/* False where the kernel does not let go of the mutex of a thread that dies. */
-bool rs_job_limit_can_be_kept(void);
+/* ---- numbers ---- */
 
-/* Makes the memory of a new file, which is all zero, a job's, of the calling process's PID
- * namespace.  0, or -ENOTSUP on a kernel without robust mutexes. */
-int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit);
+static inline uint64_t get(const _Atomic uint64_t *number)
+{
+    return atomic_load_explicit(number, memory_order_relaxed);
+}
+
+static inline void set(_Atomic uint64_t *number, uint64_t value)
+{
+    atomic_store_explicit(number, value, memory_order_relaxed);
+}
+
+static inline void add(_Atomic uint64_t *number, uint64_t more)
+{
+    set(number, get(number) + more);
+}
+
+static inline uint64_t bytes_of(const struct rs_job_entry *entry)
+{
+    return get(&entry->taken_bytes) + get(&entry->late_bytes);
+}
+
+#define FOR_EACH_MEMBER(member, job)                                                               \
+    for (struct rs_job_member *member = (job)->members,                                            \
+                              *member##_end = member + rs_min(atomic_load(&(job)->members_used),   \
+                                                              RS_JOB_MEMBERS);                     \
+         member < member##_end; member++)
+
+#define FOR_EACH_ENTRY(entry, job)                                                                 \
+    for (struct rs_job_entry *entry = (job)->entries,                                              \
+                             *entry##_end = entry + rs_min(atomic_load(&(job)->entries_used),      \
+                                                           RS_JOB_ENTRIES);                        \
+         entry < entry##_end; entry++)                                                             \
+        if (atomic_load_explicit(&entry->member, memory_order_relaxed) != 0)
+
+/* Those of one device. */
+#define FOR_EACH_SHARER(entry, job, number)                                                        \
+    FOR_EACH_ENTRY(entry, job)                                                                     \
+    if (atomic_load_explicit(&entry->device, memory_order_relaxed) == (number))
+
+/* ---- the mutex ---- */
+
+/* The job's clock, in which processes tell each other times. */
+uint64_t job_now_ms(void);
+
+/* Adds a device's entries up.  Under the mutex. */
+void job_make_total(struct rs_job_limit *job, uint32_t number);
+
+/* Of one that waits for the mutex: its owner's turn, and since when that does not end. */
+struct job_patience {
+    uint64_t turn, since_ns;
+};
+
+/* True when the mutex's owner has not got on for RS_JOB_LIMIT_STUCK_MS, and at once while it is the
+ * one that was found so before, or is this thread, in a signal handler. */
+bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience);
+
+/* All end with job_unlock.  `waits`: until the mutex is stuck, else a few microseconds. */
+bool job_try_lock(struct rs_job_limit *job);
+bool job_lock(struct rs_job_limit *job, bool waits);
+void job_unlock(struct rs_job_limit *job);
+
+enum { JOB_TRIES = 150 }; /* for the mutex: from then on rs_pause naps */

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shared/job_limit.h"
-
 #include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/output.h"
 #include "shared/commands.h"
-#include "shared/job_mutex.h"
+#include "shared/job_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -22,10 +24,138 @@ enum {
      * leave the processor to the one that has the lock. */
     LOCK_NAP_NS = 100 * 1000,
     LOCK_NAP_MOST_NS = 50 * 1000 * 1000,
+    TRIES_AT_ONCE = 64, /* for the mutex, of one that does not wait */
+    NS_PER_MS = 1000 * 1000,
     REAP_AT_JOIN = 64, /* places that a process looks at when it has joined */
 };
 
+/* ---- the mutex ---- */
+
+uint64_t job_now_ms(void)
+{
+    return rs_clock_ns() / NS_PER_MS;
+}
+
+/* Late bytes that come meanwhile say so anew. */
+void job_make_total(struct rs_job_limit *job, uint32_t number)
+{
+    uint64_t bytes = 0;
+
+    atomic_store(&job->devices[number].is_late, 0);
+    FOR_EACH_SHARER(entry, job, number)
+    bytes += bytes_of(entry) + get(&entry->kept_bytes);
+    set(&job->devices[number].total_bytes, bytes);
+}
+
+/* Whatever an owner did before it died, its entries are right, or those of a process that is gone.
+ */
+bool job_try_lock(struct rs_job_limit *job)
+{
+    int failed = pthread_mutex_trylock(&job->mutex);
+
+    if (failed == EOWNERDEAD) {
+        for (uint32_t i = 0; i < RS_JOB_DEVICES; i++)
+            job_make_total(job, i);
+        failed = pthread_mutex_consistent(&job->mutex);
+    }
+    if (failed)
+        return false;
+    atomic_fetch_add(&job->turns, 1);
+    return true;
+}
+
+void job_unlock(struct rs_job_limit *job)
+{
+    int failed = pthread_mutex_unlock(&job->mutex);
+
+    RS_ASSERT(!failed);
+    (void)failed;
+}
+
+/* Of the thread with this number, where it could run. */
+static bool can_run(pid_t thread)
+{
+    char text[RS_PROCESS_TEXT_BYTES];
+    const char *name_end = rs_process_read(thread, "stat", text) ? strrchr(text, ')') : NULL;
+
+    return name_end && strncmp(name_end, ") R", 3) == 0;
+}
+
+static int process_of(pid_t thread)
+{
+    char text[RS_PROCESS_TEXT_BYTES];
+    const char *at = rs_process_read(thread, "status", text) ? strstr(text, "\nTgid:") : NULL;
+    int process;
+
+    return at && sscanf(at, "\nTgid: %d", &process) == 1 ? process : (int)thread;
+}
+
+/* An owner that could run may have no processor. */
+bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience)
+{
+    static _Atomic uint64_t stuck;
+    /* As the kernel needs it to see that the owner dies. */
+    pid_t owner = (pid_t)((uint32_t)__atomic_load_n(&job->mutex.__data.__lock, __ATOMIC_RELAXED) &
+                          FUTEX_TID_MASK);
+    uint64_t now_ns = rs_clock_ns();
+    uint64_t turn = (uint64_t)(uint32_t)owner << 32 | atomic_load(&job->turns);
+
+    if (owner == 0)
+        return false;
+    if (owner == (pid_t)syscall(SYS_gettid) || turn == atomic_load(&stuck))
+        return true;
+    if (patience->turn != turn || can_run(owner))
+        *patience = (struct job_patience){turn, now_ns};
+    if (now_ns - patience->since_ns < (uint64_t)RS_JOB_LIMIT_STUCK_MS * NS_PER_MS)
+        return false;
+    if (atomic_exchange(&stuck, turn) != turn)
+        rs_log("process %d holds the lock of the job's limit but does not run (is it stopped?): "
+               "requests are refused until it continues",
+               process_of(owner));
+    return true;
+}
+
+bool job_lock(struct rs_job_limit *job, bool waits)
+{
+    struct job_patience patience = {0};
+
+    for (unsigned turn = 0; !job_try_lock(job); turn++) {
+        if (waits ? turn >= JOB_TRIES && job_is_stuck(job, &patience) : turn >= TRIES_AT_ONCE)
+            return false;
+        rs_pause(turn);
+    }
+    return true;
+}
+
 /* ---- the file ---- */
+
+/* glibc takes it for granted; qemu-user has none. */
+static bool can_be_kept(void)
+{
+    void *list;
+    size_t length;
+
+    return syscall(SYS_get_robust_list, 0, &list, &length) == 0 || errno != ENOSYS;
+}
+
+int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit)
+{
+    pthread_mutexattr_t robust;
+    int failed;
+
+    pthread_mutexattr_init(&robust);
+    pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
+    failed = pthread_mutex_init(&job->mutex, &robust);
+    pthread_mutexattr_destroy(&robust);
+    if (failed || !can_be_kept())
+        return -ENOTSUP;
+    rs_process_boot(job->boot);
+    atomic_store(&job->home, rs_process_namespace());
+    job->limit = limit;
+    snprintf(job->layout, sizeof(job->layout), "%s", RS_JOB_LIMIT_LAYOUT); /* last */
+    return 0;
+}
 
 /* Whoever can write to the file can take the limit away. */
 static int open_path(const char *path)
@@ -142,13 +272,12 @@ struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
 static bool is_gone(uint64_t owner)
 {
     pid_t process = (pid_t)(owner >> 32);
-    long long ticks = rs_process_start_ticks(process);
-    char stat[1024];
+    char stat[RS_PROCESS_TEXT_BYTES];
 
-    if (ticks < 0)
+    if (!rs_process_read(process, "stat", stat))
         return kill(process, 0) != 0 && errno == ESRCH;
-    return (uint32_t)ticks != (uint32_t)owner ||
-           (job_read_proc(process, "stat", stat) && rs_process_stat_has_ended(stat));
+    return (uint32_t)rs_process_start_ticks_in(stat) != (uint32_t)owner ||
+           rs_process_stat_has_ended(stat);
 }
 
 /* The dead want nothing and get nothing, at once.  What they had is had by the device until it is
@@ -324,7 +453,7 @@ int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
     RS_ASSERT(of_run >= 0 || path);
     if (fd < 0)
         return fd;
-    result = rs_job_limit_can_be_kept() ? map_file(fd, &mapped) : -ENOTSUP;
+    result = can_be_kept() ? map_file(fd, &mapped) : -ENOTSUP;
     if (result == 0 && of_run >= 0)
         result = check_of_run(mapped, fd, member != NULL);
     else if (result == 0 && (result = lock_file(fd, mapped)) == 0) {

@@ -29,12 +29,25 @@
  * taken in all or in none. */
 #pragma once
 
-#include "shared/job_layout.h"
+#include "base/size.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+enum {
+    RS_JOBS_MAX = 4, /* one in the other */
+    RS_JOB_UUID_BYTES = 16,
+};
+
+struct rs_job_limit;
+struct rs_job_member;
+struct rs_job_entry;
+
+/* Makes the memory of a new file, which is all zero, a job's, of the calling process's PID
+ * namespace.  0, or -ENOTSUP on a kernel without robust mutexes. */
+int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit);
 
 /* Maps the file: the one of a `run` on the descriptor `of_run`, which is closed, or, where that is
  * -1, the one at `path` (made where there is none, readable by this user alone) with this limit.

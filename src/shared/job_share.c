@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shared/job_limit.h"
-
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "shared/commands.h"
-#include "shared/futex.h"
-#include "shared/job_mutex.h"
+#include "shared/job_layout.h"
+#include "shared/memory_file.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limit of a job (src/shared/job_share.c, job_mutex.c, job_limit.c) as a model for Spin: every order in
+/* The limit of a job (src/shared/job_share.c, job_limit.c) as a model for Spin: every order in
  * which the steps of several processes can follow each other, with deaths between any two of them.
  * One access to the shared memory is one step.
  *

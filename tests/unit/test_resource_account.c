@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "ledger/account.h"
-#include "shared/job_limit.h"
+#include "shared/job_layout.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  */
 #include "reuse_stack.h"
 
-#include "shared/job_limit.h"
+#include "shared/job_layout.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "flying_clock.h"
 #include "folder.h"
 #include "shared/commands.h"
+#include "shared/job_layout.h"
 #include "shared/job_limit.h"
-#include "shared/job_mutex.h"
 #include "until.h"
 
 #include <errno.h>

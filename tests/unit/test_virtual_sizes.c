@@ -4,6 +4,7 @@
 #include "virtual_stack.h"
 
 #include "driver/driver.h"
+#include "shared/job_layout.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -5,7 +5,9 @@
 #include "base/lock.h"
 #include "base/process.h"
 #include "report/published_checks.h"
+#include "shared/job_layout.h"
 #include "shared/job_limit.h"
+#include "shared/memory_file.h"
 #include "shared/published.h"
 #include "tool/process.h"
 #include "tool/run/run.h"
@@ -35,31 +37,6 @@ enum {
     WORD_LENGTH = RS_JOB_WORD_BYTES - 1,
     RANDOM_BYTES = WORD_LENGTH / 2,
 };
-
-/* ---- the memory files ---- */
-
-/* The seals keep whoever maps the file from a signal (SIGBUS), when somebody else changes its
- * length.
- */
-static void *make_file(const char *name, size_t bytes, int *fd)
-{
-    int failed = 0;
-    void *memory = MAP_FAILED;
-
-    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd >= 0)
-        failed = rs_file_lengthen(*fd, bytes);
-    if (failed != 0)
-        errno = -failed;
-    else if (*fd >= 0 && fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    if (memory != MAP_FAILED)
-        return memory;
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-    return NULL;
-}
 
 /* ---- jobs with a limit: this one, and those of each `run` above ---- */
 
@@ -102,16 +79,20 @@ static bool have_those_above(void)
 
 static bool make_job(struct rs_size limit)
 {
-    int failed = E2BIG;
+    int file = -E2BIG, failed;
+    void *memory;
 
-    if (job_count < RS_JOBS_MAX) {
-        memmove(&jobs[1], &jobs[0], job_count++ * sizeof(jobs[0]));
-        jobs[0].job = make_file(RS_JOB_LIMIT_NAME, sizeof(*jobs[0].job), &jobs[0].file);
-        failed = jobs[0].job ? -rs_job_limit_init(jobs[0].job, limit) : errno;
+    if (job_count < RS_JOBS_MAX)
+        file = rs_memory_file_make(RS_JOB_LIMIT_NAME, sizeof(struct rs_job_limit), &memory);
+    failed = file < 0 ? file : rs_job_limit_init(memory, limit);
+    if (failed) {
+        tool_say("RMM_LIMIT_JOB: %s", strerror(-failed));
+        return false;
     }
-    if (failed)
-        tool_say("RMM_LIMIT_JOB: %s", strerror(failed));
-    return failed == 0;
+    memmove(&jobs[1], &jobs[0], job_count++ * sizeof(jobs[0]));
+    jobs[0].job = memory;
+    jobs[0].file = file;
+    return true;
 }
 
 /* A limit that is inherited is the same one. */
@@ -496,13 +477,13 @@ static bool listen_at(const char *name)
 /* Without the memory file the job is the same, but for processes that do not reach the socket. */
 static bool put_into_environment(const char *name)
 {
-    int fd;
     struct stat status = {.st_ino = 0};
     char text[2 * RS_JOB_WORD_BYTES + 96];
+    void *memory;
+    int fd = rs_memory_file_make(RS_JOB_FILE, sizeof(*file), &memory);
 
-    file = make_file(RS_JOB_FILE, sizeof(*file), &fd);
-    if (file)
-        (void)fstat(fd, &status);
+    file = fd < 0 ? NULL : memory;
+    (void)fstat(fd, &status);
     snprintf(text, sizeof(text), "%s:%s:%d:%d:%llu:%lld", name, token, (int)getpid(), fd,
              (unsigned long long)status.st_ino, rs_process_start_ticks(0));
     return setenv(RS_JOB_VARIABLE, text, 1) == 0;

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shared/memory_file.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The seals keep whoever maps the file from a signal (SIGBUS), when somebody else changes its
+ * length. */
+int rs_memory_file_make(const char *name, size_t bytes, void **memory)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), failed;
+
+    if (fd < 0)
+        return -errno;
+    failed = rs_file_lengthen(fd, bytes);
+    if (failed == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+        failed = -errno;
+    *memory = failed ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (*memory != MAP_FAILED)
+        return fd;
+    failed = failed ? failed : -errno;
+    rs_file_close(fd);
+    return failed;
+}
+
+/* Looked at before it is opened: to open a device that has the number by now may do something. */
+void *rs_memory_file_map(int process, int fd, uint64_t inode, size_t bytes)
+{
+    void *memory = MAP_FAILED;
+    struct stat status;
+    char path[64];
+    int opened;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", process, fd);
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_ino != (ino_t)inode)
+        return NULL;
+    opened = rs_file_open_to_change(path);
+    if (opened < 0)
+        return NULL;
+    if (fstat(opened, &status) == 0 && status.st_ino == (ino_t)inode &&
+        status.st_size >= (off_t)bytes && rs_file_cannot_shrink(opened))
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
+    rs_file_close(opened);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void rs_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns)
+{
+    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+
+    if (syscall(SYS_futex, word, FUTEX_WAIT, seen, &wait, NULL, 0) != 0 && errno == ETIMEDOUT)
+        rs_clock_note_slept(wait_ns);
+}
+
+void rs_futex_wake(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
