@@ -166,3 +166,8 @@ size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes);
 
 /* An allocation of a pool was freed (charge.c tells pool.c, under the lock of the records). */
 void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes);
+
+/* Bytes of an array with `levels` mip levels: rows in multiples of 64 bytes and in groups of eight,
+ * as textures are tiled, in units of 4 KiB.  0 for arrays without memory of their own (sparse, or
+ * mapped later).  SIZE_MAX when the size overflows. */
+size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels);

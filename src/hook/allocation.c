@@ -2,7 +2,7 @@
 /* Hooks of the allocations that stacks serve, and of their frees: device memory, managed memory and
  * pinned host memory.  Each asks the shim and forwards the call when the shim declines it. */
 #include "base/check.h"
-#include "charge/again.h"
+#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "driver/driver.h"
 #include "hook/caller.h"

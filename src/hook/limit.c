@@ -2,9 +2,8 @@
 /* Hooks of memory that the program takes from the driver beside the stacks: pools of its own,
  * graphs, virtual memory and arrays.  Each charges the account, forwards the call, and settles the
  * charge (charge/charge.h). */
-#include "charge/again.h"
-#include "charge/array_size.h"
 #include "charge/charge.h"
+#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "driver/driver.h"
 #include "hook/charged.h"

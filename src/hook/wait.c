@@ -4,7 +4,7 @@
  * other processes of a job learn what is idle now.
  */
 #include "charge/charge.h"
-#include "charge/job.h"
+#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "context/context.h"
 #include "context/limit.h"

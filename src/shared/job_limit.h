@@ -21,9 +21,9 @@
  *
  * Each member says how much of a device it has idle.  A member that finds the job full announces
  * what it lacks (`wanted_bytes`), adds to the device's `asked`, and raises RS_ATTENTION_JOB in
- * those that have idle bytes (charge/job.h).  What these give back is kept for those that wait, in
- * the order in which they began to (`ticket`): it is part of the total, but for the one for whom it
- * is kept.
+ * those that have idle bytes (charge/reclaim.h).  What these give back is kept for those that wait,
+ * in the order in which they began to (`ticket`): it is part of the total, but for the one for whom
+ * it is kept.
  *
  * A job may be in another one, whose limit holds too: a share has a `next` one then, and bytes are
  * taken in all or in none. */

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/request.h"
 #include "base/size.h"
-#include "charge/job.h"
 #include "charge/reclaim.h"
 #include "config/mode.h"
 #include "context/context.h"

@@ -79,7 +79,7 @@ def beside(steered, words, *others):
     return lines
 
 
-WAIT_SECONDS, IN_VAIN_MOST = 1, 6  # of src/charge/job.c
+WAIT_SECONDS, IN_VAIN_MOST = 1, 6  # of src/charge/reclaim.c
 
 
 class LimitJob(support.Test):

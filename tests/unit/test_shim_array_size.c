@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit.h"
 
-#include "charge/array_size.h"
+#include "charge/charge.h"
 
 #include <stdint.h>
 
