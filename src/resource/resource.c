@@ -234,6 +234,13 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         descriptor->passes_allocations && mr->upstream[0] && mr->upstream[0]->keeps_holders;
 }
 
+bool rs_environment_reclaims(const struct rs_environment *environment,
+                             const struct rs_refusal *refusal, enum rs_effort effort)
+{
+    return !rs_effort_is_ahead(effort) && environment->reclaim &&
+           environment->reclaim(environment, refusal, !environment->frees_are_ready);
+}
+
 bool rs_mr_fits_device(const struct rs_environment *environment, const char *what, size_t bytes,
                        const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {

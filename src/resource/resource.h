@@ -263,6 +263,11 @@ struct rs_environment {
     void (*note_fault)(const struct rs_environment *environment);
 };
 
+/* For a leaf that is out of memory: has other stacks give idle memory back, where the caller cannot
+ * do without the memory.  True when another try may succeed.  The caller holds no lock. */
+bool rs_environment_reclaims(const struct rs_environment *environment,
+                             const struct rs_refusal *refusal, enum rs_effort effort);
+
 /* Returns one bit per other device that may reach the context's memory now. */
 static inline uint64_t rs_environment_peers(const struct rs_environment *environment)
 {

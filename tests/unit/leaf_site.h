@@ -9,7 +9,7 @@
 #include "fake_leaf.h"
 #include "leaf_device.h"
 #include "ledger/account.h"
-#include "resource/leaf/async.h"
+#include "resource/leaf/detached_leaf.h"
 #include "resource/segment.h"
 
 #include <string.h>

@@ -10,15 +10,12 @@
  * make the pool grow is tried, and undone if the pool has grown.
  *
  * The pool belongs to the device and outlives the context (MEASURED.md): see detached_leaf.h. */
-#include "resource/leaf/async.h"
-
 #include "base/log.h"
 #include "base/request.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/own_stream.h"
 #include "resource/leaf/detached_leaf.h"
-#include "shared/published.h"
 
 #include <errno.h>
 
@@ -33,6 +30,10 @@ static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
  * the own stream may be behind the program's work, and that work may wait for this thread, so no
  * wait is unbounded.  A free of 4 GiB takes 1 to 2 ms on the stream. */
 static const uint64_t idle_wait_ns = 20ull * 1000 * 1000;
+
+struct async_config {
+    size_t initial_size, release_threshold;
+};
 
 struct async {
     struct rs_detached_leaf leaf; /* its lock also protects the sizes below; the only driver calls
@@ -91,39 +92,39 @@ static bool has_idle(struct async *async, size_t size_bytes, enum rs_effort effo
     size_t idle_bytes;
     bool is_scattered;
 
-    rs_mutex_lock(&async->leaf.lock);
+    rs_mutex_lock(&async->leaf.base.lock);
     idle_bytes = rs_counter_idle(&async->leaf.held_bytes, &async->leaf.live_bytes);
     is_scattered = size_bytes >= async->vain_bytes &&
                    async->given_bytes < (rs_effort_takes_any(effort) ? 1 : size_bytes);
-    rs_mutex_unlock(&async->leaf.lock);
+    rs_mutex_unlock(&async->leaf.base.lock);
     return idle_bytes >= size_bytes && !is_scattered;
 }
 
 /* Idle memory did not serve a request of size_bytes. */
 static void note_in_vain(struct async *async, size_t size_bytes)
 {
-    rs_mutex_lock(&async->leaf.lock);
+    rs_mutex_lock(&async->leaf.base.lock);
     async->vain_bytes = size_bytes;
     async->given_bytes = 0;
-    rs_mutex_unlock(&async->leaf.lock);
+    rs_mutex_unlock(&async->leaf.base.lock);
 }
 
 static void note_given(struct async *async, size_t size_bytes)
 {
-    rs_mutex_lock(&async->leaf.lock);
+    rs_mutex_lock(&async->leaf.base.lock);
     async->given_bytes += size_bytes;
-    rs_mutex_unlock(&async->leaf.lock);
+    rs_mutex_unlock(&async->leaf.base.lock);
 }
 
 /* Charges the most bytes by which a call may make the pool grow.  False at the limit. */
 static bool charge(struct async *async, size_t growth_bytes)
 {
-    if (!rs_account_take(async->leaf.environment->account, growth_bytes, growth_bytes,
+    if (!rs_account_take(async->leaf.base.environment->account, growth_bytes, growth_bytes,
                          memory_of(async)))
         return false;
-    rs_mutex_lock(&async->leaf.lock);
+    rs_mutex_lock(&async->leaf.base.lock);
     async->pending_bytes += growth_bytes;
-    rs_mutex_unlock(&async->leaf.lock);
+    rs_mutex_unlock(&async->leaf.base.lock);
     return true;
 }
 
@@ -132,12 +133,12 @@ static bool charge(struct async *async, size_t growth_bytes)
  * or past the limit; the old charge stays then. */
 static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
 {
-    struct rs_account *account = async->leaf.environment->account;
+    struct rs_account *account = async->leaf.base.environment->account;
     struct rs_amount from = {.asked_bytes = growth_bytes}, to = {.asked_bytes = 0};
     size_t reserved, charged, wanted;
     bool good = true;
 
-    rs_mutex_lock(&async->leaf.lock);
+    rs_mutex_lock(&async->leaf.base.lock);
     reserved = pool_bytes(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     charged = async->leaf.held_bytes + async->pending_bytes;
     async->pending_bytes -= growth_bytes;
@@ -152,7 +153,7 @@ static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
     }
     rs_account_settle(account, from, to, memory_of(async));
     rs_detached_leaf_hold(&async->leaf, (good ? wanted : charged) - async->pending_bytes);
-    rs_mutex_unlock(&async->leaf.lock);
+    rs_mutex_unlock(&async->leaf.base.lock);
     return good;
 }
 
@@ -160,7 +161,8 @@ static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
 
 static CUstream own_stream(const struct async *async)
 {
-    return rs_own_stream(async->leaf.environment->own_stream, async->leaf.environment->context);
+    return rs_own_stream(async->leaf.base.environment->own_stream,
+                         async->leaf.base.environment->context);
 }
 
 /* Allocates a block in the order of the own stream (size_bytes > 0), or frees one; does not wait.
@@ -170,7 +172,7 @@ static CUresult allocate_or_free(const struct async *async, size_t size_bytes, C
     CUstream stream = own_stream(async);
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_driver_context_enter(async->leaf.environment->context, &result);
+    bool entered = rs_driver_context_enter(async->leaf.base.environment->context, &result);
 
     if (result == CUDA_SUCCESS)
         result = size_bytes > 0
@@ -197,13 +199,6 @@ static CUresult allocate(const struct async *async, size_t size_bytes, uint64_t 
     return result;
 }
 
-/* Waits up to bound_ns until the driver has executed the frees, whose bytes count as used before.
- */
-static void settle_own_stream(const struct async *async, uint64_t bound_ns)
-{
-    (void)rs_own_stream_settle(own_stream(async), bound_ns);
-}
-
 /* Has the driver release the pool's idle memory, down to keep_bytes reserved. */
 static void trim_pool(const struct async *async, size_t keep_bytes)
 {
@@ -219,7 +214,7 @@ static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_
 {
     size_t kept_bytes, before_bytes, after_bytes;
 
-    settle_own_stream(async, idle_wait_ns);
+    (void)rs_own_stream_settle(own_stream(async), idle_wait_ns);
     (void)settle(async, 0, true);
     before_bytes = rs_counter_get(&async->leaf.held_bytes);
     if (__builtin_add_overflow(pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), keep_bytes,
@@ -254,7 +249,7 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
             (void)allocate_or_free(async, 0, address);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        settle_own_stream(async, idle_wait_ns);
+        (void)rs_own_stream_settle(own_stream(async), idle_wait_ns);
         trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
         (void)settle(async, 0, true);
     }
@@ -282,9 +277,8 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
                            CUdeviceptr *address)
 {
     struct async *async = async_of(leaf);
-    const struct rs_environment *environment = async->leaf.environment;
+    const struct rs_environment *environment = async->leaf.base.environment;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(async)};
-    bool reclaims = environment->reclaim && !rs_effort_is_ahead(effort);
     size_t step_bytes, growth_bytes;
     CUresult result;
 
@@ -300,8 +294,8 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
         refusal.releases = rs_account_releases(environment->account);
         result = try_to_take(async, size_bytes, growth_bytes, true, address);
         growth_bytes = step_bytes;
-    } while (result == CUDA_ERROR_OUT_OF_MEMORY && reclaims &&
-             environment->reclaim(environment, &refusal, !environment->frees_are_ready));
+    } while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+             rs_environment_reclaims(environment, &refusal, effort));
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         rs_request_note_short();
     rs_request_end();
@@ -317,8 +311,8 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
         return result;
     /* After a free that waits, the program may ask about the address, and gets the driver's answer:
      * so the driver must have executed the free. */
-    if (rs_mr_frees_at_once() || !leaf->environment->frees_are_ready)
-        settle_own_stream(async, free_wait_ns);
+    if (rs_mr_frees_at_once() || !leaf->base.environment->frees_are_ready)
+        (void)rs_own_stream_settle(own_stream(async), free_wait_ns);
     note_given(async, size_bytes);
     return CUDA_SUCCESS;
 }
@@ -349,17 +343,17 @@ static bool async_end(struct rs_detached_leaf *leaf)
 
     rs_capture_restore(mode);
     /* in any case, as the account ends with its context */
-    rs_mutex_lock(&leaf->lock);
-    rs_account_give(leaf->environment->account, leaf->held_bytes, leaf->held_bytes,
+    rs_mutex_lock(&leaf->base.lock);
+    rs_account_give(leaf->base.environment->account, leaf->held_bytes, leaf->held_bytes,
                     memory_of(async));
     rs_detached_leaf_hold(leaf, 0);
-    rs_mutex_unlock(&leaf->lock);
+    rs_mutex_unlock(&leaf->base.lock);
     return result == CUDA_SUCCESS;
 }
 
 static size_t async_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    struct async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
     size_t bytes;
 
     if (!rs_detached_leaf_enter(&async->leaf))
@@ -372,7 +366,7 @@ static size_t async_trim(struct rs_mr *mr, const struct rs_trim *trim)
 
 static size_t async_excess_bytes(struct rs_mr *mr)
 {
-    const struct async *async = async_of(rs_detached_leaf_of(mr));
+    const struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
     size_t held_bytes = rs_counter_get(&async->leaf.held_bytes);
 
     return held_bytes > async->threshold_bytes ? held_bytes - async->threshold_bytes : 0;
@@ -382,7 +376,7 @@ static size_t async_excess_bytes(struct rs_mr *mr)
  * program does not synchronise our own stream, so we do. */
 static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
-    struct async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
 
     if (when < RS_SYNCHRONISE_END_SOME || async_excess_bytes(mr) == 0 ||
         !rs_detached_leaf_enter(&async->leaf))
@@ -393,7 +387,7 @@ static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 
 static size_t async_idle_bytes(struct rs_mr *mr)
 {
-    struct async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
     size_t held_bytes, used_bytes;
 
     if (!rs_detached_leaf_enter(&async->leaf))
@@ -423,7 +417,7 @@ static CUresult set_access(const struct async *async, CUdevice peer, bool allowe
 
 static CUresult async_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
-    struct async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
     CUresult result;
 
     if (!rs_detached_leaf_enter(&async->leaf))
@@ -438,24 +432,21 @@ static const struct rs_detached_calls async_calls = {
     .give = async_give,
     .give_late = async_give_late,
     .end = async_end,
-    .ops = {.trim = async_trim,
-            .excess_bytes = async_excess_bytes,
-            .synchronise = async_synchronise,
-            .idle_bytes = async_idle_bytes,
-            .access_changed = async_access_changed},
     .holds_more = true,
 };
 
 /* ---- creation ---- */
 
-static bool make_pool(struct async *async, CUmemAllocationType type, size_t release_threshold)
+static bool make_pool(struct async *async)
 {
     CUmemPoolProps properties = {
-        .allocType = type,
+        .allocType = memory_of(async) == RS_MEMORY_MANAGED ? CU_MEM_ALLOCATION_TYPE_MANAGED
+                                                           : CU_MEM_ALLOCATION_TYPE_PINNED,
         .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = async->leaf.environment->device},
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                     .id = async->leaf.base.environment->device},
     };
-    cuuint64_t threshold = release_threshold;
+    cuuint64_t threshold = async->threshold_bytes;
 
     return own_stream(async) &&
            rs_driver.cuMemPoolCreate(&async->pool, &properties) == CUDA_SUCCESS &&
@@ -482,94 +473,79 @@ static bool allow_peers(const struct async *async)
 {
     CUresult result = CUDA_SUCCESS;
 
-    for (uint64_t peers = rs_environment_peers(async->leaf.environment);
+    for (uint64_t peers = rs_environment_peers(async->leaf.base.environment);
          peers && result == CUDA_SUCCESS; peers &= peers - 1)
         result = set_access(async, __builtin_ctzll(peers), true);
     return result == CUDA_SUCCESS;
 }
 
-int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationType type,
-                    const struct rs_environment *environment, const struct rs_async_config *config,
-                    struct rs_mr **out)
+static int async_init(struct rs_mr *mr, const void *config)
 {
-    struct async *async = RS_PUBLISHED_NEW(struct async);
+    const struct async_config *settings = config;
+    struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
 
-    if (!async)
-        return -ENOMEM;
+    rs_detached_leaf_init(mr, &async_calls);
+    mr->ops.trim = async_trim;
+    mr->ops.excess_bytes = async_excess_bytes;
+    mr->ops.synchronise = async_synchronise;
+    mr->ops.idle_bytes = async_idle_bytes;
+    mr->ops.access_changed = async_access_changed;
+    mr->has_threshold = settings->release_threshold < SIZE_MAX;
     async->vain_bytes = SIZE_MAX;
-    rs_detached_leaf_init(&async->leaf, descriptor, environment, &async_calls);
-    async->threshold_bytes = config->release_threshold;
-    async->leaf.base.has_threshold = config->release_threshold < SIZE_MAX;
-    if (!make_pool(async, type, config->release_threshold) || !allow_peers(async)) {
-        rs_mr_destroy(&async->leaf.base, false);
+    async->threshold_bytes = settings->release_threshold;
+    if (!make_pool(async) || !allow_peers(async))
         return -EIO;
-    }
-    if (config->initial_size > 0 && environment->first_on_device)
-        take_initial(async, config->initial_size);
-    *out = &async->leaf.base;
+    if (settings->initial_size > 0 && mr->environment->first_on_device)
+        take_initial(async, settings->initial_size);
     return 0;
 }
 
 CUmemoryPool rs_async_pool(struct rs_mr *mr)
 {
-    return async_of(rs_detached_leaf_of(mr))->pool;
+    return async_of(RS_MR_AS(rs_detached_leaf, mr))->pool;
 }
 
 /* ---- settings ---- */
 
-bool rs_async_validate(const struct rs_async_config *config,
-                       const struct rs_environment *environment, const struct rs_source *source,
-                       struct rs_diagnostics *diagnostics)
+/* Checks the settings against each other and against the device's size. */
+static bool validate(const struct async_config *config, const struct rs_environment *environment,
+                     const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
-    if (config->initial_size > config->release_threshold) {
-        rs_diagnose(diagnostics, source, NULL,
-                    "the initial size %s is above the release threshold %s, so it would not stay",
-                    rs_size_format(config->initial_size, first),
-                    rs_size_format(config->release_threshold, second));
-        return false;
-    }
-    if (environment && environment->total_bytes &&
-        config->initial_size > environment->total_bytes) {
-        rs_diagnose(diagnostics, source, NULL,
-                    "the initial size %s is larger than the device's memory of %s",
-                    rs_size_format(config->initial_size, first),
-                    rs_size_format_short(environment->total_bytes, second));
-        return false;
-    }
-    return true;
+    if (config->initial_size > config->release_threshold)
+        return rs_diagnose(
+            diagnostics, source, NULL,
+            "the initial size %s is above the release threshold %s, so it would not stay",
+            rs_size_format(config->initial_size, first),
+            rs_size_format(config->release_threshold, second));
+    return rs_mr_fits_device(environment, "initial size", config->initial_size, source,
+                             diagnostics);
+}
+
+static bool has_pools(const struct rs_environment *environment)
+{
+    return rs_driver.cuMemPoolCreate &&
+           rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
 }
 
 static bool async_validate(const void *config, const struct rs_environment *environment,
                            const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
-    if (environment &&
-        (!rs_driver.cuMemPoolCreate ||
-         !rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))) {
-        rs_diagnose(diagnostics, source, NULL,
-                    "async needs memory pools, which this driver or device does not have");
-        return false;
-    }
-    return rs_async_validate(config, environment, source, diagnostics);
+    if (environment && !has_pools(environment))
+        return rs_diagnose(diagnostics, source, NULL,
+                           "async needs memory pools, which this driver or device does not have");
+    return validate(config, environment, source, diagnostics);
 }
 
-static int async_create(const struct rs_environment *environment, const void *config,
-                        struct rs_mr *const *upstream, struct rs_mr **out)
-{
-    (void)upstream;
-    return rs_async_create(&rs_mr_descriptor_async, CU_MEM_ALLOCATION_TYPE_PINNED, environment,
-                           config, out);
-}
-
-const struct rs_option rs_async_options[] = {
-    RS_OPTION_SIZE_ROW(struct rs_async_config, initial_size, "0",
+static const struct rs_option async_options[] = {
+    RS_OPTION_SIZE_ROW(struct async_config, initial_size, "0",
                        "reserved at the first allocation; a trim keeps it; given back only where a "
                        "request would fail otherwise",
                        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(
-        struct rs_async_config, release_threshold, "none",
+        struct async_config, release_threshold, "none",
         "reserved bytes above this go back to the driver at the next synchronisation", .none = true,
         .beyond_whole = true),
     RS_OPTION_END,
@@ -582,8 +558,52 @@ const struct rs_mr_descriptor rs_mr_descriptor_async = {
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_AT_ONCE,
     .dies_with_context = false,
-    .config_bytes = sizeof(struct rs_async_config),
-    .options = rs_async_options,
+    .config_bytes = sizeof(struct async_config),
+    .options = async_options,
     .validate = async_validate,
-    .create = async_create,
+    .bytes = sizeof(struct async),
+    .ops = &rs_detached_ops,
+    .init = async_init,
+};
+
+/* ---- async_managed: a driver pool of managed memory that prefers its device.  RMM's
+ * cuda_async_managed_memory_resource, over a pool of our own in place of the device's default one.
+ * ---- */
+
+enum { FIRST_DRIVER = 13000 }; /* the first driver with pools of managed memory */
+
+static bool driver_has_managed_pools(const struct rs_environment *environment)
+{
+    int version = 0;
+
+    return has_pools(environment) && rs_driver.cuDriverGetVersion &&
+           rs_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS && version >= FIRST_DRIVER &&
+           rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+}
+
+static bool async_managed_validate(const void *config, const struct rs_environment *environment,
+                                   const struct rs_source *source,
+                                   struct rs_diagnostics *diagnostics)
+{
+    if (environment && !driver_has_managed_pools(environment))
+        return rs_diagnose(diagnostics, source, NULL,
+                           "async_managed needs managed memory pools: driver 13.0 or newer, and a "
+                           "device with concurrent managed access");
+    return validate(config, environment, source, diagnostics);
+}
+
+const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
+    .name = "async_managed",
+    .aliases = {"cuda_async_managed"},
+    .summary = "a stream-ordered pool of managed memory, made for this stack (driver 13.0)",
+    .memory = RS_MEMORY_MANAGED,
+    .overcommits = true,
+    .frees = RS_FREE_AT_ONCE,
+    .dies_with_context = false,
+    .config_bytes = sizeof(struct async_config),
+    .options = async_options,
+    .validate = async_managed_validate,
+    .bytes = sizeof(struct async),
+    .ops = &rs_detached_ops,
+    .init = async_init,
 };

@@ -4,13 +4,14 @@
 
 #include "base/log.h"
 #include "base/request.h"
+#include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/idle.h"
 #include "resource/report.h"
 #include "resource/segment.h"
-#include "shared/published.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* The record of one allocation.  It is the token, so a free needs no search and no memory. */
 struct rs_detached_record {
@@ -25,7 +26,7 @@ _Static_assert(sizeof(struct rs_detached_record) <= RS_RECORD_BYTES, "a record i
 
 void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes)
 {
-    RS_ASSERT_HELD(&leaf->lock);
+    RS_ASSERT_HELD(&leaf->base.lock);
     atomic_store_explicit(&leaf->held_bytes, held_bytes, memory_order_release);
     if (held_bytes > leaf->peak_held_bytes)
         atomic_store_explicit(&leaf->peak_held_bytes, held_bytes, memory_order_release);
@@ -68,18 +69,18 @@ static CUresult give_back(struct rs_detached_leaf *leaf, struct rs_detached_reco
     CUresult result;
 
     /* Removed before the free, and entered again after a failure: see leaf.c. */
-    rs_segment_remove(leaf->environment, record->address);
+    rs_segment_remove(leaf->base.environment, record->address);
     result = give(leaf, record->address, record->size_bytes);
     if (result != CUDA_SUCCESS)
-        (void)rs_segment_add_lasting(leaf->environment, record->address, record->size_bytes);
-    rs_mutex_lock(&leaf->lock);
+        (void)rs_segment_add_lasting(leaf->base.environment, record->address, record->size_bytes);
+    rs_mutex_lock(&leaf->base.lock);
     if (result != CUDA_SUCCESS) {
         link_record(leaf, record);
     } else {
         rs_record_slab_give(&leaf->records, record);
         rs_counter_add(&leaf->deallocations, 1);
     }
-    rs_mutex_unlock(&leaf->lock);
+    rs_mutex_unlock(&leaf->base.lock);
     return result;
 }
 
@@ -91,11 +92,11 @@ static bool finish(struct rs_unfinished *unfinished)
         RS_CONTAINER_OF(unfinished, struct rs_detached_leaf, unfinished);
     struct rs_detached_record *record, *next;
 
-    rs_mutex_lock(&leaf->lock);
+    rs_mutex_lock(&leaf->base.lock);
     record = leaf->first;
     leaf->first = NULL;
     change_live(leaf, (size_t)0 - leaf->live_bytes);
-    rs_mutex_unlock(&leaf->lock);
+    rs_mutex_unlock(&leaf->base.lock);
     for (; record; record = next) {
         next = record->next;
         (void)give_back(leaf, record, leaf->calls->give_late);
@@ -109,10 +110,10 @@ bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf)
 {
     bool entered;
 
-    rs_mutex_lock(&leaf->lock);
+    rs_mutex_lock(&leaf->base.lock);
     entered = !leaf->has_ended;
     leaf->inside += entered;
-    rs_mutex_unlock(&leaf->lock);
+    rs_mutex_unlock(&leaf->base.lock);
     return entered;
 }
 
@@ -121,11 +122,11 @@ bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
 {
     bool has_ended, is_last;
 
-    rs_mutex_lock(&leaf->lock);
+    rs_mutex_lock(&leaf->base.lock);
     leaf->inside--;
     has_ended = leaf->has_ended;
     is_last = has_ended && leaf->inside == 0;
-    rs_mutex_unlock(&leaf->lock);
+    rs_mutex_unlock(&leaf->base.lock);
     if (is_last && !finish(&leaf->unfinished))
         rs_unfinished_add(&leaf->unfinished, finish);
     return !has_ended;
@@ -133,13 +134,13 @@ bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
 
 static void detached_context_ended(struct rs_mr *mr)
 {
-    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
+    struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
 
     if (!rs_detached_leaf_enter(leaf))
         return;
-    rs_mutex_lock(&leaf->lock);
+    rs_mutex_lock(&leaf->base.lock);
     leaf->has_ended = true;
-    rs_mutex_unlock(&leaf->lock);
+    rs_mutex_unlock(&leaf->base.lock);
     (void)rs_detached_leaf_leave(leaf);
 }
 
@@ -151,9 +152,9 @@ static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUd
 {
     struct rs_detached_record *record;
 
-    rs_mutex_lock(&leaf->lock);
+    rs_mutex_lock(&leaf->base.lock);
     record = rs_record_slab_take(&leaf->records);
-    if (record && rs_segment_add_lasting(leaf->environment, address, size_bytes)) {
+    if (record && rs_segment_add_lasting(leaf->base.environment, address, size_bytes)) {
         record->address = address;
         record->size_bytes = size_bytes;
         link_record(leaf, record);
@@ -162,7 +163,7 @@ static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUd
         rs_record_slab_give(&leaf->records, record);
         record = NULL;
     }
-    rs_mutex_unlock(&leaf->lock);
+    rs_mutex_unlock(&leaf->base.lock);
     return record;
 }
 
@@ -189,7 +190,7 @@ static CUresult take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_e
 static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
-    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
+    struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
     CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     struct rs_allocation taken;
 
@@ -209,7 +210,7 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 /* Inside a request, CUDA_ERROR_NOT_READY when the context is not seen idle. */
 static CUresult wait_for_work(const struct rs_detached_leaf *leaf)
 {
-    const struct rs_environment *environment = leaf->environment;
+    const struct rs_environment *environment = leaf->base.environment;
 
     if (!rs_request_is_under_way())
         return rs_sentinel_wait(environment->sentinel, environment->context);
@@ -219,19 +220,19 @@ static CUresult wait_for_work(const struct rs_detached_leaf *leaf)
 static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
-    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
+    struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
     CUresult result = CUDA_SUCCESS;
 
     (void)stream;
     if (!rs_detached_leaf_enter(leaf))
         return CUDA_SUCCESS; /* it went back when the context ended */
     /* these frees do not wait for earlier work, and without `reuse` nothing above has waited */
-    if (!leaf->environment->frees_are_ready)
+    if (!leaf->base.environment->frees_are_ready)
         result = wait_for_work(leaf);
     if (result == CUDA_SUCCESS) {
-        rs_mutex_lock(&leaf->lock);
+        rs_mutex_lock(&leaf->base.lock);
         unlink_record(leaf, allocation->token);
-        rs_mutex_unlock(&leaf->lock);
+        rs_mutex_unlock(&leaf->base.lock);
         result = give_back(leaf, allocation->token, leaf->calls->give);
     }
     (void)rs_detached_leaf_leave(leaf);
@@ -240,15 +241,15 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
 
 /* Memory that is left now is lost: the environment, which identifies its segments, goes with the
  * leaf. */
-static void detached_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void detached_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
+    struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
 
     (void)memory_is_gone;
     detached_context_ended(mr); /* unless it has, and this is its end too */
     rs_unfinished_remove(&leaf->unfinished);
     for (struct rs_detached_record *record = leaf->first; record; record = record->next)
-        rs_segment_remove(leaf->environment, record->address);
+        rs_segment_remove(leaf->base.environment, record->address);
     if (leaf->first)
         rs_log("%s: %zu bytes of a context that has ended could not be given back",
                mr->descriptor->name, leaf->live_bytes);
@@ -256,62 +257,181 @@ static void detached_destroy(struct rs_mr *mr, bool memory_is_gone)
         rs_log("%s: memory that was reserved for a context that has ended could not be given back",
                mr->descriptor->name);
     rs_record_slab_destroy(&leaf->records);
-    rs_mutex_destroy(&leaf->lock);
-    rs_published_free(leaf);
 }
 
 /* ---- the rest ---- */
 
-static void detached_report(struct rs_mr *mr, struct rs_report *report)
-{
-    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
-    const char *name = mr->descriptor->name;
+static const struct rs_counter_row detached_counters[] = {
+    RS_COUNTER_ROW("held", LIVE, BYTES, struct rs_detached_leaf, held_bytes),
+    RS_COUNTER_ROW("held_peak", PEAK, BYTES, struct rs_detached_leaf, peak_held_bytes),
+    RS_COUNTER_ROW("live", LIVE, BYTES, struct rs_detached_leaf, live_bytes),
+    RS_COUNTER_ROW("driver_allocations", TOTAL, COUNT, struct rs_detached_leaf, allocations),
+    RS_COUNTER_ROW("driver_frees", TOTAL, COUNT, struct rs_detached_leaf, deallocations),
+    RS_COUNTER_ROW("internal_refusals", TOTAL, COUNT, struct rs_detached_leaf, failures),
+    RS_COUNTER_END,
+};
 
-    rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->held_bytes);
-    rs_report_add_field(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
-                        leaf->peak_held_bytes);
-    rs_report_add_field(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
-    rs_report_add_field(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                        leaf->allocations);
-    rs_report_add_field(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                        leaf->deallocations);
-    rs_report_add_field(report, name, "internal_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                        leaf->failures);
-}
-
-static bool detached_check(struct rs_mr *mr)
+static bool detached_is_sound(struct rs_mr *mr)
 {
-    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
+    const struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
     const struct rs_detached_record *previous = NULL;
     size_t bytes = 0;
-    bool good = true;
 
-    rs_mutex_lock(&leaf->lock);
-    for (struct rs_detached_record *record = leaf->first; record; record = record->next) {
-        good = good && record->previous == previous;
+    for (const struct rs_detached_record *record = leaf->first; record; record = record->next) {
+        if (record->previous != previous)
+            return false;
         bytes += record->size_bytes;
         previous = record;
     }
-    good = good && bytes == leaf->live_bytes;
-    rs_mutex_unlock(&leaf->lock);
-    return good;
+    return bytes == leaf->live_bytes;
 }
 
-void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_descriptor *descriptor,
-                           const struct rs_environment *environment,
-                           const struct rs_detached_calls *calls)
+const struct rs_mr_ops rs_detached_ops = {
+    .allocate = detached_allocate,
+    .deallocate = detached_deallocate,
+    .end = detached_end,
+    .context_ended = detached_context_ended,
+    .counters = detached_counters,
+    .is_sound = detached_is_sound,
+};
+
+void rs_detached_leaf_init(struct rs_mr *mr, const struct rs_detached_calls *calls)
 {
-    struct rs_mr_ops ops = calls->ops;
-
-    ops.allocate = detached_allocate;
-    ops.deallocate = detached_deallocate;
-    ops.destroy = detached_destroy;
-    ops.context_ended = detached_context_ended;
-    ops.report = detached_report;
-    ops.check = detached_check;
     rs_unfinished_retry();
-    rs_mr_init(&leaf->base, &ops, descriptor, NULL);
-    leaf->environment = environment;
-    leaf->calls = calls;
-    rs_mutex_init(&leaf->lock, RS_RANK_RESOURCE);
+    RS_MR_AS(rs_detached_leaf, mr)->calls = calls;
 }
+
+/* ---- system: the process's own memory, which the device uses directly where it can (HMM, ATS).
+ * RMM's system_memory_resource.
+ *
+ * free() waits for nothing, unlike cudaFree.  So the caller of a free here must know that no work
+ * uses the block: a kernel would write into memory that the program's own malloc handed out since.
+ * ---- */
+
+enum {
+    LARGE_BYTES = 2 << 20
+}; /* a block from this size on has a mapping of its own, which begins at a large page */
+
+static void *map_large(size_t size_bytes)
+{
+    size_t mapped_bytes, before_bytes;
+    char *memory;
+
+    if (__builtin_add_overflow(size_bytes, LARGE_BYTES, &mapped_bytes))
+        return NULL;
+    memory = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    before_bytes = -(uintptr_t)memory % LARGE_BYTES;
+    if (before_bytes > 0)
+        /* Pages that stay mapped after a failure were never touched. */
+        (void)munmap(memory, before_bytes);
+    if (before_bytes < LARGE_BYTES)
+        (void)munmap(memory + before_bytes + size_bytes, LARGE_BYTES - before_bytes);
+    return memory + before_bytes;
+}
+
+/* Computes the bytes that a block takes: whole large pages for a large block, so that it ends on a
+ * page. */
+static bool round_size(size_t size_bytes, size_t *rounded_bytes)
+{
+    return rs_round_up(size_bytes, size_bytes >= LARGE_BYTES ? LARGE_BYTES : RS_BLOCK_ALIGNMENT,
+                       rounded_bytes);
+}
+
+static CUresult system_take_once(struct rs_detached_leaf *leaf, size_t size_bytes,
+                                 CUdeviceptr *address)
+{
+    struct rs_account *account = leaf->base.environment->account;
+    size_t rounded_bytes;
+    void *memory;
+
+    if (!round_size(size_bytes, &rounded_bytes) ||
+        !rs_account_take(account, size_bytes, 0, RS_MEMORY_HOST))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memory = size_bytes >= LARGE_BYTES ? map_large(rounded_bytes)
+                                       : aligned_alloc(RS_BLOCK_ALIGNMENT, rounded_bytes);
+    if (!memory) {
+        rs_account_untake(account, size_bytes, 0, RS_MEMORY_HOST);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    rs_account_taken(account, size_bytes, 0, RS_MEMORY_HOST);
+    *address = (CUdeviceptr)(uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+/* Before a request is out of memory, all stacks that hold host memory give idle memory back. */
+static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
+                            CUdeviceptr *address)
+{
+    const struct rs_environment *environment = leaf->base.environment;
+    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = RS_MEMORY_HOST};
+    CUresult result;
+
+    if (rs_effort_is_held(effort))
+        return CUDA_ERROR_NOT_READY; /* this leaf holds no memory */
+    rs_request_begin();
+    do {
+        refusal.releases = rs_account_releases(environment->account);
+        result = system_take_once(leaf, size_bytes, address);
+    } while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+             rs_environment_reclaims(environment, &refusal, effort));
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        rs_request_note_short();
+    rs_request_end();
+    return result;
+}
+
+static CUresult system_give(struct rs_detached_leaf *leaf, CUdeviceptr address, size_t size_bytes)
+{
+    void *memory = (void *)(uintptr_t)address;
+    size_t rounded_bytes = 0;
+
+    if (size_bytes < LARGE_BYTES)
+        free(memory);
+    else if (!round_size(size_bytes, &rounded_bytes) || munmap(memory, rounded_bytes) != 0)
+        return CUDA_ERROR_UNKNOWN; /* the process has reached its limit of mappings */
+    rs_account_give(leaf->base.environment->account, size_bytes, 0, RS_MEMORY_HOST);
+    return CUDA_SUCCESS;
+}
+
+static const struct rs_detached_calls system_calls = {
+    .take = system_take,
+    .give = system_give,
+    .give_late = system_give,
+};
+
+static bool system_validate(const void *config, const struct rs_environment *environment,
+                            const struct rs_source *source, struct rs_diagnostics *diagnostics)
+{
+    (void)config;
+    return !environment ||
+           rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) ||
+           rs_diagnose(diagnostics, source, NULL,
+                       "system needs a device that reaches the process's own memory (HMM or ATS), "
+                       "which this one does not");
+}
+
+static int system_init(struct rs_mr *mr, const void *config)
+{
+    (void)config;
+    rs_detached_leaf_init(mr, &system_calls);
+    return 0;
+}
+
+static const struct rs_option system_options[] = {RS_OPTION_END};
+
+const struct rs_mr_descriptor rs_mr_descriptor_system = {
+    .name = "system",
+    .aliases = {"system_memory"},
+    .summary = "the process's own memory, on devices that reach it (HMM, ATS)",
+    .memory = RS_MEMORY_HOST,
+    .overcommits = true,
+    .frees = RS_FREE_AT_ONCE,
+    .dies_with_context = false,
+    .options = system_options,
+    .validate = system_validate,
+    .bytes = sizeof(struct rs_detached_leaf),
+    .ops = &rs_detached_ops,
+    .init = system_init,
+};

@@ -4,7 +4,6 @@
  * context's own allocations. */
 #pragma once
 
-#include "base/lock.h"
 #include "heap/record_slab.h"
 #include "resource/resource.h"
 #include "resource/unfinished.h"
@@ -33,19 +32,16 @@ struct rs_detached_calls {
      * driver refused: it is called again then.  May be NULL. */
     bool (*end)(struct rs_detached_leaf *leaf);
 
-    bool holds_more;      /* than the live blocks: it calls rs_detached_leaf_hold itself */
-    struct rs_mr_ops ops; /* the kind's own operations; the leaf fills in the others */
+    bool holds_more; /* than the live blocks: it calls rs_detached_leaf_hold itself */
 };
 
-/* The first member of a detached leaf, which lies in published memory and is freed by
- * detached_leaf.c. */
+/* The first member of a detached leaf. */
 struct rs_detached_leaf {
     struct rs_mr base;
-    const struct rs_environment *environment;
     const struct rs_detached_calls *calls;
     _Atomic uint64_t failures;
 
-    struct rs_mutex lock; /* protects the fields below, down to the held bytes */
+    /* Under the lock, down to the held bytes. */
     bool has_ended;
     unsigned inside; /* the number of calls under way: after the context's end the last of them ends
                         the leaf */
@@ -59,10 +55,13 @@ struct rs_detached_leaf {
     bool is_closed; /* `end` has succeeded */
 };
 
-/* Initialises a leaf that is all zero.  First gives back memory that earlier leaves could not. */
-void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_descriptor *descriptor,
-                           const struct rs_environment *environment,
-                           const struct rs_detached_calls *calls);
+extern const struct rs_mr_ops rs_detached_ops;
+
+/* Begins a leaf.  First gives back memory that earlier leaves could not. */
+void rs_detached_leaf_init(struct rs_mr *mr, const struct rs_detached_calls *calls);
+
+/* Returns the driver's pool beneath an async leaf, for tests. */
+CUmemoryPool rs_async_pool(struct rs_mr *mr);
 
 /* Says how many bytes are taken from the driver now.  The caller holds the lock. */
 void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes);
@@ -71,8 +70,3 @@ void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes);
  * has ended, so that the objects are gone; leave returns false when it has ended meanwhile. */
 bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf);
 bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf);
-
-static inline struct rs_detached_leaf *rs_detached_leaf_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct rs_detached_leaf, base);
-}

@@ -171,11 +171,6 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     return result;
 }
 
-static bool may_reclaim(const struct rs_leaf *leaf, enum rs_effort effort)
-{
-    return !rs_effort_is_ahead(effort) && leaf->base.environment->reclaim;
-}
-
 /* Takes memory.  Before a request is out of memory, the device's other stacks and contexts give
  * idle memory back; for host memory, those of all devices.  Where `reuse` is above, it waits for
  * blocks in quarantine itself: those of its own stack may serve without going back to the driver.
@@ -194,8 +189,7 @@ static CUresult take(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort eff
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
     } while (settle(leaf, SETTLE_SHORT_NS) > 0 ||
-             (may_reclaim(leaf, effort) &&
-              environment->reclaim(environment, &refusal, !environment->frees_are_ready)));
+             rs_environment_reclaims(environment, &refusal, effort));
     rs_request_note_short();
     return result;
 }
