@@ -9,8 +9,6 @@
  * Here it is the one freed last, whose lines and pages are still in the caches.  RMM takes 128
  * blocks for each bin of binning at once, 992 MiB for 256 KiB to 4 MiB.  Here a bin takes 8, and
  * only when it is first used. */
-#include "base/lock.h"
-#include "ledger/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 #include "shared/published.h"
@@ -57,17 +55,11 @@ struct bin {
 
 struct bins {
     struct rs_mr base;
-    struct rs_account *account;
     size_t blocks_per_chunk;
     unsigned count;
     size_t bytes[BINS_MAX]; /* of each bin, ascending: a search touches no line that has a lock */
-    struct bin bins[];
+    struct bin *bins;
 };
-
-static struct bins *bins_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct bins, base);
-}
 
 /* Returns the bin for requests of this size, or the last one, which refuses what is too large.  A
  * free asks again with the same size. */
@@ -157,7 +149,7 @@ static struct chunk *detach_free_chunks(struct bins *bins, struct bin *bin, size
             at = &chunk->next_open;
             continue;
         }
-        rs_account_begin_return(bins->account, free_bytes);
+        rs_account_begin_return(bins->base.environment->account, free_bytes);
         rs_counter_subtract(&bin->held_bytes, free_bytes);
         bin->chunk_count--;
         *at = chunk->next_open;
@@ -236,13 +228,13 @@ static CUresult allocate_locked(struct bins *bins, struct bin *bin, size_t size_
 static CUresult bins_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {
-    struct bin *bin = bin_for(bins_of(mr), size_bytes);
+    struct bin *bin = bin_for(RS_MR_AS(bins, mr), size_bytes);
     CUresult result;
 
     if (bin->resource && size_bytes <= bin->bytes)
         return rs_mr_allocate_with(bin->resource, size_bytes, stream, effort, out);
     rs_mutex_lock(&bin->lock);
-    result = allocate_locked(bins_of(mr), bin, size_bytes,
+    result = allocate_locked(RS_MR_AS(bins, mr), bin, size_bytes,
                              rs_effort_without(effort, RS_EFFORT_LITTLE), out);
     result = rs_effort_result(effort, result);
     bin->allocations += result == CUDA_SUCCESS;
@@ -254,7 +246,7 @@ static CUresult bins_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
 static CUresult bins_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                 CUstream stream)
 {
-    struct bin *bin = bin_for(bins_of(mr), allocation->size_bytes);
+    struct bin *bin = bin_for(RS_MR_AS(bins, mr), allocation->size_bytes);
 
     if (bin->resource)
         return rs_mr_deallocate(bin->resource, allocation, stream);
@@ -286,7 +278,7 @@ static size_t give_chunks_back(struct bins *bins, struct bin *bin, size_t keep_b
         } else {
             add_chunk(bin, chunk); /* still ours */
         }
-        rs_account_end_return(bins->account, size_bytes);
+        rs_account_end_return(bins->base.environment->account, size_bytes);
     }
     rs_mutex_unlock(&bin->lock);
     return returned_bytes;
@@ -318,7 +310,7 @@ static bool bin_check(struct bin *bin)
 
 static bool bins_check(struct rs_mr *mr)
 {
-    struct bins *bins = bins_of(mr);
+    struct bins *bins = RS_MR_AS(bins, mr);
     bool good = true;
 
     for (unsigned i = 0; i < bins->count; i++)
@@ -328,7 +320,7 @@ static bool bins_check(struct rs_mr *mr)
 
 static size_t bins_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    struct bins *bins = bins_of(mr);
+    struct bins *bins = RS_MR_AS(bins, mr);
     size_t returned_bytes = 0;
 
     for (unsigned i = 0; i < bins->count; i++)
@@ -341,17 +333,17 @@ static size_t bins_trim(struct rs_mr *mr, const struct rs_trim *trim)
 
 static size_t bins_idle_bytes(struct rs_mr *mr)
 {
-    const struct bins *bins = bins_of(mr);
+    const struct bins *bins = RS_MR_AS(bins, mr);
     size_t idle_bytes = 0;
 
-    for (const struct bin *bin = bins->bins; bin < bins->bins + bins->count; bin++)
-        idle_bytes += rs_counter_idle(&bin->held_bytes, &bin->live_bytes);
+    for (unsigned i = 0; i < bins->count; i++)
+        idle_bytes += rs_counter_idle(&bins->bins[i].held_bytes, &bins->bins[i].live_bytes);
     return idle_bytes;
 }
 
 static size_t bins_free_blocks(struct rs_mr *mr)
 {
-    const struct bins *bins = bins_of(mr);
+    const struct bins *bins = RS_MR_AS(bins, mr);
     size_t blocks = 0;
 
     for (const struct bin *bin = bins->bins; bin < bins->bins + bins->count; bin++)
@@ -363,7 +355,7 @@ static size_t bins_free_blocks(struct rs_mr *mr)
 static void bins_report(struct rs_mr *mr, struct rs_report *report)
 {
     const char *name = rs_mr_descriptor_fixed_size.name;
-    struct bins *bins = bins_of(mr);
+    struct bins *bins = RS_MR_AS(bins, mr);
 
 #define ADD(counter, kind, unit, value)                                                            \
     rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
@@ -385,9 +377,9 @@ static void bins_report(struct rs_mr *mr, struct rs_report *report)
 #undef ADD
 }
 
-static void bins_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void bins_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct bins *bins = bins_of(mr);
+    struct bins *bins = RS_MR_AS(bins, mr);
 
     for (struct bin *bin = bins->bins; bin < bins->bins + bins->count; bin++) {
         for (struct chunk *chunk; (chunk = bin->chunks);) {
@@ -399,13 +391,13 @@ static void bins_destroy(struct rs_mr *mr, bool memory_is_gone)
         pthread_cond_destroy(&bin->settled);
         rs_mutex_destroy(&bin->lock);
     }
-    rs_published_free(bins);
+    rs_published_free(bins->bins);
 }
 
 static const struct rs_mr_ops bins_ops = {
     .allocate = bins_allocate,
     .deallocate = bins_deallocate,
-    .destroy = bins_destroy,
+    .end = bins_end,
     .trim = bins_trim,
     .idle_bytes = bins_idle_bytes,
     .free_blocks = bins_free_blocks,
@@ -440,19 +432,12 @@ static void plan_bin(struct plan *plan, size_t size_bytes, struct rs_mr *resourc
     plan->bins[i].resource = resource;
 }
 
-/* Makes the bins, which take nothing yet.  Returns NULL when out of host memory. */
-static struct bins *make_bins(const struct rs_mr_descriptor *descriptor,
-                              const struct rs_environment *environment,
-                              struct rs_mr *const *upstream, const struct plan *plan,
-                              uint64_t blocks_per_chunk)
+/* Makes the bins, which take nothing yet.  Returns 0 or -ENOMEM. */
+static int make_bins(struct bins *bins, const struct plan *plan, uint64_t blocks_per_chunk)
 {
-    struct bins *bins = rs_published_allocate(sizeof(*bins) + plan->count * sizeof(struct bin),
-                                              _Alignof(struct bins));
-
-    if (!bins)
-        return NULL;
-    rs_mr_init(&bins->base, &bins_ops, descriptor, upstream);
-    bins->account = environment->account;
+    bins->bins = rs_published_allocate(plan->count * sizeof(struct bin), RS_PUBLISHED_ALIGNMENT);
+    if (!bins->bins)
+        return -ENOMEM;
     bins->blocks_per_chunk = (size_t)blocks_per_chunk;
     for (struct bin *bin = bins->bins; bins->count < plan->count; bin++, bins->count++) {
         bins->bytes[bins->count] = bin->bytes = plan->bins[bins->count].bytes;
@@ -460,7 +445,7 @@ static struct bins *make_bins(const struct rs_mr_descriptor *descriptor,
         rs_mutex_init(&bin->lock, RS_RANK_RESOURCE);
         rs_condition_init(&bin->settled);
     }
-    return bins;
+    return 0;
 }
 
 /* ---- fixed_size ---- */
@@ -471,30 +456,22 @@ struct fixed_size_config {
 };
 
 /* Takes the first chunk, if the device has room for it; a later growth reports when it has not. */
-static int fixed_size_create(const struct rs_environment *environment, const void *config,
-                             struct rs_mr *const *upstream, struct rs_mr **out)
+static int fixed_size_init(struct rs_mr *mr, const void *config)
 {
     const struct fixed_size_config *settings = config;
+    struct bins *bins = RS_MR_AS(bins, mr);
     CUresult result = CUDA_SUCCESS;
     struct plan plan = {.count = 0};
-    struct bins *bins;
 
+    mr->ops.excess_bytes = rs_mr_no_excess_bytes;
     plan_bin(&plan, settings->block_size, NULL);
-    bins = make_bins(&rs_mr_descriptor_fixed_size, environment, upstream, &plan,
-                     settings->blocks_to_preallocate);
-    if (!bins)
+    if (make_bins(bins, &plan, settings->blocks_to_preallocate) != 0)
         return -ENOMEM;
-    bins->base.ops.excess_bytes = rs_mr_no_excess_bytes;
     rs_mutex_lock(&bins->bins[0].lock);
-    if (environment->first_on_device)
+    if (mr->environment->first_on_device)
         result = grow(bins, &bins->bins[0], RS_EFFORT_FULL);
     rs_mutex_unlock(&bins->bins[0].lock);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
-        bins_destroy(&bins->base, false);
-        return -EIO;
-    }
-    *out = &bins->base;
-    return 0;
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ? 0 : -EIO;
 }
 
 static bool fixed_size_validate(const void *config, const struct rs_environment *environment,
@@ -505,14 +482,13 @@ static bool fixed_size_validate(const void *config, const struct rs_environment 
     size_t chunk_bytes;
 
     (void)environment;
-    if (settings->block_size > 0 &&
-        rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
-        !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate, &chunk_bytes))
-        return true;
-    rs_diagnose(diagnostics, source, NULL, "fixed_size cannot have %llu blocks of %s",
-                (unsigned long long)settings->blocks_to_preallocate,
-                rs_size_format(settings->block_size, block));
-    return false;
+    return (settings->block_size > 0 &&
+            rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
+            !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate,
+                                    &chunk_bytes)) ||
+           rs_diagnose(diagnostics, source, NULL, "fixed_size cannot have %llu blocks of %s",
+                       (unsigned long long)settings->blocks_to_preallocate,
+                       rs_size_format(settings->block_size, block));
 }
 
 static const struct rs_option fixed_size_options[] = {
@@ -534,7 +510,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_fixed_size = {
     .options = fixed_size_options,
     .unit_option = "block_size",
     .validate = fixed_size_validate,
-    .create = fixed_size_create,
+    .bytes = sizeof(struct bins),
+    .ops = &bins_ops,
+    .init = fixed_size_init,
 };
 
 /* ---- bin ---- */
@@ -548,20 +526,14 @@ static bool bin_deallocates_in_order(struct rs_mr *mr)
     return rs_mr_deallocates_in_order(mr->upstream[0]);
 }
 
-static int bin_create(const struct rs_environment *environment, const void *config,
-                      struct rs_mr *const *upstream, struct rs_mr **out)
+static int bin_init(struct rs_mr *mr, const void *config)
 {
     const struct bin_config *settings = config;
     struct plan plan = {.count = 0};
-    struct bins *bins;
 
-    plan_bin(&plan, settings->size, upstream[0]);
-    bins = make_bins(&rs_mr_descriptor_bin, environment, upstream, &plan, 1);
-    if (!bins)
-        return -ENOMEM;
-    bins->base.ops.deallocates_in_order = bin_deallocates_in_order;
-    *out = &bins->base;
-    return 0;
+    mr->ops.deallocates_in_order = bin_deallocates_in_order;
+    plan_bin(&plan, settings->size, mr->upstream[0]);
+    return make_bins(RS_MR_AS(bins, mr), &plan, 1);
 }
 
 static bool bin_validate(const void *config, const struct rs_environment *environment,
@@ -570,10 +542,8 @@ static bool bin_validate(const void *config, const struct rs_environment *enviro
     const struct bin_config *settings = config;
 
     (void)environment;
-    if (settings->size != SIZE_MAX)
-        return true;
-    rs_diagnose(diagnostics, source, NULL, "bin needs a size, as in size=1MiB");
-    return false;
+    return settings->size != SIZE_MAX ||
+           rs_diagnose(diagnostics, source, NULL, "bin needs a size, as in size=1MiB");
 }
 
 static const struct rs_option bin_options[] = {
@@ -594,7 +564,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_bin = {
     .config_bytes = sizeof(struct bin_config),
     .options = bin_options,
     .validate = bin_validate,
-    .create = bin_create,
+    .bytes = sizeof(struct bins),
+    .ops = &bins_ops,
+    .init = bin_init,
 };
 
 /* ---- binning ---- */
@@ -618,29 +590,22 @@ static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     return result;
 }
 
-static int binning_create(const struct rs_environment *environment, const void *config,
-                          struct rs_mr *const *upstream, struct rs_mr **out)
+static int binning_init(struct rs_mr *mr, const void *config)
 {
     const struct binning_config *settings = config;
     struct plan plan = {.count = 0};
-    struct bins *bins;
 
-    for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && upstream[i]; i++)
-        plan_bin(&plan, bins_of(upstream[i])->bytes[0], upstream[i]);
+    mr->ops.allocate = binning_allocate;
+    for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        plan_bin(&plan, RS_MR_AS(bins, mr->upstream[i])->bytes[0], mr->upstream[i]);
     for (size_t i = 0; i < settings->bins.count; i++)
         plan_bin(&plan, settings->bins.bytes[i], NULL);
     if (settings->maximum_size != SIZE_MAX)
         for (size_t bytes = rs_max(settings->minimum_size, RS_BLOCK_ALIGNMENT);
              bytes <= settings->maximum_size; bytes *= 2)
             plan_bin(&plan, bytes, NULL);
-    plan_bin(&plan, SIZE_MAX, upstream[0]);
-    bins = make_bins(&rs_mr_descriptor_binning, environment, upstream, &plan,
-                     settings->blocks_to_preallocate);
-    if (!bins)
-        return -ENOMEM;
-    bins->base.ops.allocate = binning_allocate;
-    *out = &bins->base;
-    return 0;
+    plan_bin(&plan, SIZE_MAX, mr->upstream[0]);
+    return make_bins(RS_MR_AS(bins, mr), &plan, settings->blocks_to_preallocate);
 }
 
 static bool binning_validate(const void *config, const struct rs_environment *environment,
@@ -659,9 +624,7 @@ static bool binning_validate(const void *config, const struct rs_environment *en
         wrong = "bin sizes are powers of two, as in 256KiB and 4MiB";
     else if (settings->maximum_size < settings->minimum_size)
         wrong = "binning's maximum_size is below its minimum_size";
-    if (wrong)
-        rs_diagnose(diagnostics, source, NULL, "%s", wrong);
-    return !wrong;
+    return !wrong || rs_diagnose(diagnostics, source, NULL, "%s", wrong);
 }
 
 static const struct rs_option binning_options[] = {
@@ -694,5 +657,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_binning = {
     .options = binning_options,
     .unit_option = "minimum_size",
     .validate = binning_validate,
-    .create = binning_create,
+    .bytes = sizeof(struct bins),
+    .ops = &bins_ops,
+    .init = binning_init,
 };

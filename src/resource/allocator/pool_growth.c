@@ -1,11 +1,274 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growth: more memory for a pool from its upstream, and room for it. */
+/* The chunks of a pool: which block a request may cut, when the pool holds more than it should,
+ * more memory from upstream, and the way back. */
 #include "resource/allocator/pool_inside.h"
 
 #include "base/lock.h"
 #include "base/request.h"
 
 #include <stdlib.h>
+
+/* ---- chunks ---- */
+
+size_t rs_pool_skipped_bytes(const struct rs_pool *pool, const struct rs_pool_chunk *chunk)
+{
+    size_t skipped = rs_lead_bytes(chunk->upstream.address, pool->alignment);
+
+    return skipped < chunk->upstream.size_bytes ? skipped : 0;
+}
+
+/* Enters a chunk, whose upstream, group and flags are set, as one free block. */
+static void add_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
+{
+    size_t skipped = rs_pool_skipped_bytes(pool, chunk);
+
+    RS_ASSERT(chunk->upstream.address % RS_BLOCK_ALIGNMENT == 0);
+    if (chunk->upstream.address % pool->alignment != 0)
+        pool->is_misaligned = true;
+    chunk->first_block = (struct rs_block){
+        .address = chunk->upstream.address + skipped,
+        .size_bytes = chunk->upstream.size_bytes - skipped,
+        .group = (uint8_t)chunk->group,
+    };
+    chunk->previous = NULL;
+    chunk->next = pool->chunks;
+    if (chunk->next)
+        chunk->next->previous = chunk;
+    pool->chunks = chunk;
+    pool->chunk_count++;
+    rs_counter_add(&pool->held_bytes, chunk->upstream.size_bytes);
+    RS_ASSERT(pool->held_bytes <= pool->charged_bytes &&
+              pool->charged_bytes <= pool->maximum_bytes);
+    pool->away_bytes += chunk->is_away ? chunk->upstream.size_bytes : 0;
+    pool->peak_held_bytes = rs_max(pool->peak_held_bytes, rs_counter_get(&pool->held_bytes));
+    rs_blocks_insert_free(&pool->blocks, &chunk->first_block);
+}
+
+/* Takes a chunk out of the pool.  It stays charged against the maximum until upstream has it. */
+static void remove_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
+{
+    RS_ASSERT(rs_pool_is_free_chunk(chunk) && pool->chunk_count > 0);
+    RS_ASSERT(pool->held_bytes >= chunk->upstream.size_bytes);
+    RS_ASSERT(!chunk->is_away || pool->away_bytes >= chunk->upstream.size_bytes);
+    RS_ASSERT(chunk->previous ? chunk->previous->next == chunk : pool->chunks == chunk);
+    rs_blocks_remove_free(&pool->blocks, &chunk->first_block);
+    *(chunk->previous ? &chunk->previous->next : &pool->chunks) = chunk->next;
+    if (chunk->next)
+        chunk->next->previous = chunk->previous;
+    pool->chunk_count--;
+    rs_counter_subtract(&pool->held_bytes, chunk->upstream.size_bytes);
+    pool->away_bytes -= chunk->is_away ? chunk->upstream.size_bytes : 0;
+}
+
+/* Takes up to `most` free chunks out of the pool, except for keep_bytes of them and (keep_initial)
+ * the initial size, and returns them as a list. */
+static struct rs_pool_chunk *detach_free_chunks(struct rs_pool *pool, uint64_t most,
+                                                size_t keep_bytes, bool keep_initial)
+{
+    struct rs_pool_chunk *detached = NULL, *next;
+
+    for (struct rs_pool_chunk *chunk = pool->chunks;
+         chunk && most > 0 && pool->blocks.free_range_count; chunk = next) {
+        next = chunk->next;
+        if (!rs_pool_is_free_chunk(chunk) || (keep_initial && chunk->is_initial))
+            continue;
+        if (chunk->upstream.size_bytes <= keep_bytes) {
+            keep_bytes -= chunk->upstream.size_bytes;
+            continue;
+        }
+        remove_chunk(pool, chunk);
+        chunk->next = detached;
+        detached = chunk;
+        most--;
+    }
+    return detached;
+}
+
+/* Ends a call that pool->upstream_calls counts, and wakes the threads that wait for one. */
+static void end_upstream_call(struct rs_pool *pool)
+{
+    RS_ASSERT(pool->upstream_calls > 0);
+    pool->upstream_calls--;
+    pthread_cond_broadcast(&pool->settled);
+}
+
+/* Gives detached chunks back upstream, and returns the bytes that it took (see
+ * rs_pool_return_free_chunks). */
+static size_t return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk)
+{
+    size_t returned_bytes = 0;
+
+    for (const struct rs_pool_chunk *each = chunk; each; each = each->next)
+        rs_account_begin_return(pool->base.environment->account, each->upstream.size_bytes);
+    while (chunk) {
+        struct rs_pool_chunk *next = chunk->next;
+        CUresult result;
+
+        pool->upstream_calls++;
+        rs_mutex_unlock(&pool->base.lock);
+        result = rs_mr_deallocate(pool->base.upstream[0], &chunk->upstream, NULL);
+        rs_mutex_lock(&pool->base.lock);
+        end_upstream_call(pool);
+        if (result != CUDA_SUCCESS)
+            add_chunk(pool, chunk); /* still ours */
+        rs_account_end_return(pool->base.environment->account, chunk->upstream.size_bytes);
+        if (result == CUDA_SUCCESS) {
+            RS_ASSERT(pool->charged_bytes - pool->held_bytes >= chunk->upstream.size_bytes);
+            pool->charged_bytes -= chunk->upstream.size_bytes;
+            pool->missing_bytes += chunk->is_initial ? chunk->upstream.size_bytes : 0;
+            returned_bytes += chunk->upstream.size_bytes;
+            pool->chunk_returns++;
+            pool->step_limit_bytes = SIZE_MAX;
+            free(chunk);
+        }
+        chunk = next;
+    }
+    return returned_bytes;
+}
+
+size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool keep_initial)
+{
+    return return_chunks(pool, detach_free_chunks(pool, UINT64_MAX, keep_bytes, keep_initial));
+}
+
+/* ---- policy ---- */
+
+/* The number of chunks that may be given back early at first, without and with an initial size;
+ * later there are few.  To give chunks back and take others costs driver calls (some 0.2 ms a
+ * pair), and converges only if the program's sizes do.  A transformer that repeats one training
+ * step under an initial size of 512 MiB gave 9 chunks back and took 9 others in each step until
+ * half of 512 were used up, and held no more with 64: 1.16 to 1.26 times its live bytes. */
+enum { RS_POOL_RETURNS = 512, RS_POOL_INITIAL_RETURNS = 64 };
+
+static uint64_t first_returns(const struct rs_pool *pool)
+{
+    return pool->initial_bytes > 0 ? RS_POOL_INITIAL_RETURNS : RS_POOL_RETURNS;
+}
+
+/* Chunks that spare the initial size are at most 1/16 of the held bytes. */
+enum { RS_POOL_AWAY_DIVISOR = 16 };
+
+/* Rounds up to a multiple of `unit`; returns `otherwise` where the result overflows. */
+static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
+{
+    size_t rounded;
+
+    return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
+}
+
+/* The allowance: held bytes may exceed the peak of live bytes by 1/SLACK, and may always reach the
+ * initial size. */
+enum { SLACK = 32 };
+
+/* A request is small below 1/INITIAL_DIVISOR of the initial size or 1/LARGEST_DIVISOR of the
+ * largest request so far, whichever is larger.  It avoids the chunks of an initial size when that
+ * largest request was huge, and at least 1/HUGE_DIVISOR of the initial size. */
+enum { INITIAL_DIVISOR = 192, LARGEST_DIVISOR = 8, HUGE_DIVISOR = 32 };
+
+/* After the first returns, one more chunk may be given back early per this many allocations. */
+enum { ALLOCATIONS_PER_RETURN = 2048 };
+
+/* Memory counts as short for this many allocations after a growth was refused. */
+enum { SHORT_ALLOCATIONS = 4096 };
+
+/* The bytes that the pool may hold once this request is served; past them fragmentation is to
+ * blame. */
+static size_t allowance(const struct rs_pool *pool, const struct rs_block_request *request)
+{
+    size_t live_bytes =
+        rs_max(pool->blocks.peak_live_bytes, pool->blocks.live_bytes + request->rounded_bytes);
+
+    return rs_min(rs_max(pool->initial_bytes, live_bytes + live_bytes / SLACK),
+                  pool->maximum_bytes);
+}
+
+bool rs_pool_is_past_allowance(const struct rs_pool *pool, const struct rs_block_request *request)
+{
+    return pool->growth != RS_POOL_GROWTH_RMM &&
+           pool->charged_bytes + request->rounded_bytes > allowance(pool, request);
+}
+
+/* The number of chunks that may be given back early now. */
+static uint64_t returns_left(const struct rs_pool *pool)
+{
+    uint64_t allowed = first_returns(pool) + pool->allocations / ALLOCATIONS_PER_RETURN;
+
+    return allowed > pool->early_returns ? allowed - pool->early_returns : 0;
+}
+
+/* Notes that upstream refused this size.  Memory counts as short only if the program once had a
+ * block of this size: a larger request may just try how much there is. */
+static void note_shortage(struct rs_pool *pool, size_t bytes)
+{
+    if (bytes <= pool->largest_bytes)
+        pool->short_until = pool->allocations + SHORT_ALLOCATIONS;
+}
+
+/* While memory is short, no block is cut for a request that does not nearly fill it: the small rest
+ * would pin a chunk that is missed.  Instead a chunk of just the request's size is taken, as long
+ * as free chunks can be given back for it; when that fails too, any block is cut.  So after a while
+ * most requests have a chunk of their own, as with the driver alone.  An initial size cannot be
+ * given back in parts, so it is cut. */
+void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_request *request)
+{
+    if (request->group <= RS_BLOCKS_SMALL ||
+        (pool->initial_bytes > 0 && !rs_pool_can_grow(pool, request)))
+        return;
+    request->most_bytes = round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, SIZE_MAX);
+    request->ample_bytes = SIZE_MAX;
+}
+
+void rs_pool_set_apart_bytes(struct rs_pool *pool)
+{
+    size_t of_initial_bytes = pool->initial_bytes / INITIAL_DIVISOR;
+    size_t of_largest_bytes = pool->largest_bytes / LARGEST_DIVISOR;
+
+    if (pool->growth == RS_POOL_GROWTH_RMM)
+        return;
+    if (of_initial_bytes < RS_POOL_SMALL_BYTES / 4)
+        of_initial_bytes = 0;
+    if (of_largest_bytes < RS_POOL_LARGE_BYTES)
+        of_largest_bytes = 0;
+    atomic_store_explicit(&pool->blocks.apart_bytes, rs_max(of_initial_bytes, of_largest_bytes),
+                          memory_order_relaxed);
+}
+
+bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request)
+{
+    if (!request->is_small || pool->largest_bytes < RS_POOL_HUGE_BYTES ||
+        pool->largest_bytes < pool->initial_bytes / HUGE_DIVISOR ||
+        !rs_pool_can_grow(pool, request))
+        return false;
+    return pool->initial_bytes > 0 ? pool->away_bytes + request->rounded_bytes <=
+                                         pool->held_bytes / RS_POOL_AWAY_DIVISOR
+                                   : !rs_pool_is_past_allowance(pool, request);
+}
+
+/* Large requests are limited; where chunks are not parted by size group, only huge ones are. */
+static bool chooses_cuts(const struct rs_pool *pool, const struct rs_block_request *request)
+{
+    return request->group == RS_BLOCKS_LARGE ||
+           (request->rounded_bytes >= RS_POOL_HUGE_BYTES && pool->growth != RS_POOL_GROWTH_RMM);
+}
+
+/* Large blocks are spared for the sake of the largest requests, so the largest request so far may
+ * cut any block.  Smaller ones may cut a block up to half as large again as themselves, or one
+ * whose rest is half as large again as the largest request: an equal rest was too small for
+ * programs with growing sequence lengths.  Any block may be cut where upstream would refuse a
+ * growth, or where the growth would need returns that are better kept. */
+void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request)
+{
+    size_t bytes = request->rounded_bytes, largest_bytes = pool->largest_bytes;
+
+    request->most_bytes = SIZE_MAX;
+    if (!chooses_cuts(pool, request) || bytes >= largest_bytes ||
+        returns_left(pool) < first_returns(pool) / 2 || bytes >= pool->step_limit_bytes)
+        return;
+    request->most_bytes = bytes + bytes / 2;
+    request->ample_bytes = bytes + largest_bytes + largest_bytes / 2;
+}
+
+/* ---- growth ---- */
 
 /* A growth takes 1/STEP of the held bytes: little, as the part ahead of the request counts towards
  * the bytes that may be held beyond the live ones.  With an initial size the program asked for room
@@ -16,17 +279,17 @@ enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
 
 bool rs_pool_returned_early(struct rs_pool *pool)
 {
-    uint64_t left = rs_pool_returns_left(pool), before = pool->chunk_returns;
+    uint64_t left = returns_left(pool), before = pool->chunk_returns;
     struct rs_pool_chunk *chunks;
     size_t returned_bytes;
 
     if (left == 0 || pool->blocks.free_range_count == 0 ||
         !rs_mr_deallocates_in_order(pool->base.upstream[0]))
         return false;
-    chunks = rs_pool_detach_free_chunks(pool, left, 0, true);
+    chunks = detach_free_chunks(pool, left, 0, true);
     if (!chunks)
         return false;
-    returned_bytes = rs_pool_return_chunks(pool, chunks);
+    returned_bytes = return_chunks(pool, chunks);
     pool->early_returns += rs_max(pool->chunk_returns - before, 1);
     return returned_bytes > 0;
 }
@@ -46,7 +309,7 @@ static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_req
 static size_t growth_step(const struct rs_pool *pool, const struct rs_block_request *request,
                           size_t remaining_bytes)
 {
-    bool is_long = pool->initial_bytes > 0 || rs_pool_returns_left(pool) == 0;
+    bool is_long = pool->initial_bytes > 0 || returns_left(pool) == 0;
     size_t step_bytes;
 
     if (pool->growth == RS_POOL_GROWTH_RMM)
@@ -59,7 +322,7 @@ static size_t growth_step(const struct rs_pool *pool, const struct rs_block_requ
     step_bytes = rs_max(request->rounded_bytes, step_bytes);
     step_bytes = rs_min(step_bytes, pool->step_limit_bytes);
     step_bytes -= step_bytes % request->rounded_bytes;
-    return rs_min(rs_pool_round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
+    return rs_min(round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
                   pool->step_limit_bytes);
 }
 
@@ -137,16 +400,16 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
     RS_ASSERT(ask->most_bytes <= pool->maximum_bytes - pool->charged_bytes);
     pool->charged_bytes += ask->most_bytes;
     pool->upstream_calls++;
-    rs_mutex_unlock(&pool->lock);
+    rs_mutex_unlock(&pool->base.lock);
     result = ask_upstream(pool, ask, &size_bytes, &chunk->upstream);
-    rs_mutex_lock(&pool->lock);
-    rs_pool_end_upstream_call(pool);
+    rs_mutex_lock(&pool->base.lock);
+    end_upstream_call(pool);
     rs_record_slab_give(&pool->blocks.records, spare);
     RS_ASSERT(pool->charged_bytes - pool->held_bytes >= ask->most_bytes);
     RS_ASSERT(size_bytes >= ask->least_bytes && size_bytes <= ask->most_bytes);
     pool->charged_bytes -= ask->most_bytes;
     if (!ask->is_ahead && (result == CUDA_ERROR_OUT_OF_MEMORY || size_bytes < ask->most_bytes))
-        rs_pool_note_shortage(pool, ask->least_bytes);
+        note_shortage(pool, ask->least_bytes);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
         learn_step(pool, ask->most_bytes, size_bytes, result);
     if (result != CUDA_SUCCESS) {
@@ -156,7 +419,7 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
     pool->charged_bytes += size_bytes;
     chunk->group = ask->group;
     chunk->is_initial = ask->is_initial;
-    rs_pool_add_chunk(pool, chunk);
+    add_chunk(pool, chunk);
     return CUDA_SUCCESS;
 }
 
@@ -186,7 +449,7 @@ static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_req
         how_much = RS_POOL_A_LITTLE;
     if (how_much == RS_POOL_A_LITTLE)
         return rs_min(remaining_bytes,
-                      rs_pool_round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, 0));
+                      round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, 0));
     if (how_much == RS_POOL_A_STEP && !pool->is_growing_ahead)
         return rs_min(remaining_bytes, rs_max(growth_step(pool, request, remaining_bytes),
                                               missing_step(pool, request)));
@@ -205,7 +468,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     CUresult result;
 
     if (least_bytes < request->bytes) {
-        rs_pool_note_shortage(pool, request->rounded_bytes);
+        note_shortage(pool, request->rounded_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY; /* the request is past the maximum */
     }
     ask.most_bytes = rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes));
@@ -241,7 +504,7 @@ static void wait_until_settled(struct rs_pool *pool, long milliseconds)
 {
     uint64_t until_ns = rs_clock_ns() + (uint64_t)milliseconds * 1000000;
 
-    (void)rs_condition_wait_until_ns(&pool->settled, &pool->lock, until_ns);
+    (void)rs_condition_wait_until_ns(&pool->settled, &pool->base.lock, until_ns);
 }
 
 bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_request *request)
@@ -258,8 +521,9 @@ bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_reque
 static bool could_fit(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t idle_bytes = rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes);
-    size_t most_bytes = rs_min(pool->maximum_bytes,
-                               rs_environment_total_bytes(pool->environment, pool->base.memories));
+    size_t most_bytes =
+        rs_min(pool->maximum_bytes,
+               rs_environment_total_bytes(pool->base.environment, pool->base.memories));
     size_t upstream_bytes;
 
     if (rs_request_is_hopeless())

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of `pool`, for its own files alone.  pool.c is the resource: how it is made, and the
- * paths of an allocation and of a free.  The other files:
- *
- *   pool_chunks.c   chunks, and giving them back upstream
- *   pool_policy.c   which block a request may take, and when the pool holds more than it should
- *   pool_growth.c   more memory from upstream, and room for it
- *   pool_report.c   the report, and the check of all invariants */
+ * paths of an allocation and of a free; pool_growth.c has its chunks: which a request may cut, when
+ * the pool holds too much, and how chunks come and go. */
 #pragma once
 
 #include "base/lock.h"
@@ -38,13 +34,12 @@ enum {
 
 struct rs_pool {
     struct rs_mr base;
-    const struct rs_environment *environment;
     size_t initial_bytes, maximum_bytes;
     size_t alignment; /* every block's address and rounded size are multiples of this */
     enum rs_pool_growth growth;
     bool parts_kinds; /* each chunk serves requests of one size group only */
 
-    struct rs_mutex lock;   /* protects the fields below; never held around an upstream call */
+    /* Under the lock. */
     pthread_cond_t settled; /* signalled when an upstream call ended: look again */
     struct rs_blocks blocks;
     struct rs_pool_chunk *chunks;
@@ -69,57 +64,23 @@ struct rs_pool {
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
-static inline struct rs_pool *rs_pool_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct rs_pool, base);
-}
-
 /* ---- chunks; all under the lock ---- */
 
 /* Bytes at a chunk's beginning that no block may use, as upstream aligns less than the pool.  A
  * chunk that would have no bytes left skips none, and no request fits it. */
 size_t rs_pool_skipped_bytes(const struct rs_pool *pool, const struct rs_pool_chunk *chunk);
 
-/* Enters a chunk, whose upstream, group and flags are set, as one free block. */
-void rs_pool_add_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk);
-
 static inline bool rs_pool_is_free_chunk(const struct rs_pool_chunk *chunk)
 {
     return chunk->first_block.is_free && rs_block_is_whole(&chunk->first_block);
 }
 
-/* Takes up to `most` free chunks out of the pool, except for keep_bytes of them and (keep_initial)
- * the initial size, and returns them as a list. */
-struct rs_pool_chunk *rs_pool_detach_free_chunks(struct rs_pool *pool, uint64_t most,
-                                                 size_t keep_bytes, bool keep_initial);
-
-/* Gives detached chunks back upstream.  Called and left with the lock held, but releases it in
- * between. Returns the bytes that upstream took; it refuses a chunk whose free would have to wait
- * inside a request. */
-size_t rs_pool_return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk);
-
-/* rs_pool_detach_free_chunks without a bound on the count, then rs_pool_return_chunks. */
+/* Gives free chunks back upstream, except for keep_bytes of them and (keep_initial) the initial
+ * size. Called and left with the lock held, but releases it in between.  Returns the bytes that
+ * upstream took; it refuses a chunk whose free would have to wait inside a request. */
 size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool keep_initial);
 
-/* Ends a call that pool->upstream_calls counts, and wakes the threads that wait for one. */
-void rs_pool_end_upstream_call(struct rs_pool *pool);
-
 /* ---- policy; all under the lock ---- */
-
-/* The number of chunks that may be given back early at first, without and with an initial size;
- * later there are few.  To give chunks back and take others costs driver calls (some 0.2 ms a
- * pair), and converges only if the program's sizes do.  A transformer that repeats one training
- * step under an initial size of 512 MiB gave 9 chunks back and took 9 others in each step until
- * half of 512 were used up, and held no more with 64: 1.16 to 1.26 times its live bytes. */
-enum { RS_POOL_RETURNS = 512, RS_POOL_INITIAL_RETURNS = 64 };
-
-static inline uint64_t rs_pool_first_returns(const struct rs_pool *pool)
-{
-    return pool->initial_bytes > 0 ? RS_POOL_INITIAL_RETURNS : RS_POOL_RETURNS;
-}
-
-/* The number of chunks that may be given back early now. */
-uint64_t rs_pool_returns_left(const struct rs_pool *pool);
 
 /* True when the pool would hold more than its allowance after a growth by the request. */
 bool rs_pool_is_past_allowance(const struct rs_pool *pool, const struct rs_block_request *request);
@@ -137,29 +98,14 @@ static inline bool rs_pool_is_short(const struct rs_pool *pool)
     return pool->allocations < pool->short_until;
 }
 
-/* Notes that upstream refused this size.  Memory counts as short only if the program once had a
- * block of this size: a larger request may just try how much there is. */
-void rs_pool_note_shortage(struct rs_pool *pool, size_t bytes);
-
 /* Sets blocks.apart_bytes, below which a request is small beside the initial size or the largest
  * request so far. */
 void rs_pool_set_apart_bytes(struct rs_pool *pool);
-
-/* Rounds up to a multiple of `unit`; returns `otherwise` where the result overflows. */
-static inline size_t rs_pool_round_up_or(size_t bytes, size_t unit, size_t otherwise)
-{
-    size_t rounded;
-
-    return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
-}
 
 /* True when a small request should have another chunk rather than pin one that a large request
  * could have.  With an initial size, which is to stay whole, such chunks are at most a share of the
  * held bytes; without one they stay within the allowance. */
 bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request);
-
-/* Chunks that spare the initial size are at most 1/16 of the held bytes. */
-enum { RS_POOL_AWAY_DIVISOR = 16 };
 
 /* Sets the blocks that a large request may cut (request->most_bytes and ample_bytes). */
 void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request);
@@ -203,8 +149,3 @@ bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_reque
  * due.  The initial size goes back only when the request may fit then. */
 bool rs_pool_made_room(struct rs_pool *pool, const struct rs_block_request *request,
                        uint64_t returns_before);
-
-/* ---- ops of struct rs_mr_ops ---- */
-
-void rs_pool_report(struct rs_mr *mr, struct rs_report *report);
-bool rs_pool_check(struct rs_mr *mr);
