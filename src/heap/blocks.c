@@ -147,20 +147,13 @@ static size_t bytes_before_end(const struct rs_block *block, const struct rs_blo
     return last > block->address ? (size_t)(last - block->address) : 0;
 }
 
-/* Hands out the head of the block, or the upper end for a small request.  Cutting the head
- * gathers free memory at high addresses, below the blocks at the upper end. */
-RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
-                            const struct rs_block_request *request, struct rs_allocation *out)
+/* Hands out the part of a free block that begins after lead_bytes, which is of this group then. */
+RS_HOT_INLINE void hand_out_at(struct rs_blocks *blocks, struct rs_block *block, size_t lead_bytes,
+                               enum rs_block_group group, const struct rs_block_request *request,
+                               struct rs_allocation *out)
 {
-    size_t lead_bytes = rs_lead_bytes(block->address, request->alignment);
-    enum rs_block_group group = (enum rs_block_group)block->group;
-
     rs_blocks_remove_free(blocks, block);
-    if (takes_end(blocks, block, request)) {
-        lead_bytes = bytes_before_end(block, request);
-        group = RS_BLOCKS_END;
-    }
-    if (lead_bytes > 0 && block->size_bytes - request->bytes >= lead_bytes) {
+    if (lead_bytes > 0) {
         struct rs_block *lead = block;
         block = rs_blocks_cut(blocks, lead, lead_bytes);
         block->group = (uint8_t)group;
@@ -173,6 +166,29 @@ RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
     rs_counter_add(&blocks->live_bytes, block->size_bytes);
     blocks->peak_live_bytes = rs_max(blocks->peak_live_bytes, rs_counter_get(&blocks->live_bytes));
     *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
+}
+
+/* Hands out the head of the block, or the upper end for a small request.  Cutting the head
+ * gathers free memory at high addresses, below the blocks at the upper end. */
+RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
+                            const struct rs_block_request *request, struct rs_allocation *out)
+{
+    size_t lead_bytes = rs_lead_bytes(block->address, request->alignment);
+    enum rs_block_group group = (enum rs_block_group)block->group;
+
+    if (takes_end(blocks, block, request)) {
+        lead_bytes = bytes_before_end(block, request);
+        group = RS_BLOCKS_END;
+    }
+    if (block->size_bytes - request->bytes < lead_bytes)
+        lead_bytes = 0;
+    hand_out_at(blocks, block, lead_bytes, group, request, out);
+}
+
+void rs_blocks_hand_out(struct rs_blocks *blocks, struct rs_block *block, size_t lead_bytes,
+                        const struct rs_block_request *request, struct rs_allocation *out)
+{
+    hand_out_at(blocks, block, lead_bytes, (enum rs_block_group)block->group, request, out);
 }
 
 /* Returns a free block that serves small requests but could not serve large ones, or NULL. */

@@ -99,6 +99,11 @@ bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *req
 bool rs_blocks_take_any(struct rs_blocks *blocks, const struct rs_block_request *request,
                         struct rs_allocation *out);
 
+/* Hands out the part of a free block that begins after lead_bytes.  Two records must be in reserve.
+ */
+void rs_blocks_hand_out(struct rs_blocks *blocks, struct rs_block *block, size_t lead_bytes,
+                        const struct rs_block_request *request, struct rs_allocation *out);
+
 /* Makes a block that is in no index free, and merges it with free neighbours. */
 void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block);
 

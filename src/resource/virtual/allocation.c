@@ -1,10 +1,375 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path of an allocation through `virtual`: attempts to find a block, or to grow by one, while
- * other threads do the same. */
+ * other threads do the same.
+ *
+ * The range is cut into blocks without gaps: blocks with memory, live or free (blocks.h), and void
+ * blocks, which are addresses without memory.  A request that no free block serves gets a hole,
+ * which is void addresses with the free memory on either side.  The memory for the hole is taken
+ * from wherever whole granules are free, and only the missing rest from the driver. */
+#include "base/clock.h"
+#include "base/request.h"
+#include "driver/driver.h"
+#include "heap/alignment.h"
+#include "resource/segment.h"
 #include "resource/virtual/virtual.h"
 
-#include "base/lock.h"
-#include "base/request.h"
+#include <stdlib.h>
+
+/* ---- blocks ---- */
+
+/* Takes a void block out of its index. */
+static void remove_void(struct rs_virtual *vm, struct rs_block *block)
+{
+    RS_ASSERT(block->is_void);
+    rs_block_index_remove(&vm->voids, block);
+    block->is_void = false;
+}
+
+void rs_virtual_put_void(struct rs_virtual *vm, struct rs_block *block)
+{
+    struct rs_block *after = block->after, *before = block->before;
+
+    RS_ASSERT(!block->is_free && !block->is_void);
+    RS_ASSERT(block->size_bytes % vm->granule_bytes == 0);
+    block->is_busy = false;
+    if (after && after->is_void) {
+        remove_void(vm, after);
+        rs_blocks_merge(&vm->blocks, block, after);
+    }
+    if (before && before->is_void) {
+        remove_void(vm, before);
+        rs_blocks_merge(&vm->blocks, before, block);
+        block = before;
+    }
+    block->is_void = true;
+    rs_block_index_insert(&vm->voids, block);
+}
+
+void rs_virtual_put_free(struct rs_virtual *vm, struct rs_block *block)
+{
+    RS_ASSERT(!block->is_free && !block->is_void);
+    block->is_busy = false;
+    rs_blocks_put(&vm->blocks, block);
+}
+
+void rs_virtual_take_free(struct rs_virtual *vm, struct rs_block *block)
+{
+    RS_ASSERT(block->is_free && !block->is_busy);
+    rs_blocks_remove_free(&vm->blocks, block);
+    block->is_busy = true;
+}
+
+struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUdeviceptr address)
+{
+    struct rs_virtual_region *region = atomic_load_explicit(&vm->regions, memory_order_acquire);
+
+    while (address - region->base >= region->size_bytes) {
+        RS_ASSERT(region->next); /* every address of a block lies in some region */
+        region = region->next;
+    }
+    return region;
+}
+
+/* ---- where a request begins ----
+ *
+ * Any block that touches a granule pins it.  A block that begins just where it fits may touch one
+ * granule more than its size needs, and where nearly all memory is live that granule is missing. So
+ * with granules of the driver's own size, a block begins where it touches no extra granule: then
+ * live blocks pin at most the bytes that each would take from the driver by itself.  The bytes
+ * skipped before it are free, and serve smaller blocks.  With larger granules this would cost more
+ * than it saves. */
+
+/* Returns how many bytes after `address` the request begins, in the address's region. */
+static size_t lead_bytes_at(const struct rs_virtual *vm, CUdeviceptr address,
+                            const struct rs_block_request *request)
+{
+    size_t lead_bytes = rs_lead_bytes(address, request->alignment), granule = vm->granule_bytes;
+    size_t offset, tail_bytes;
+
+    if (granule > RS_DRIVER_GRANULARITY)
+        return lead_bytes;
+    offset = (address + lead_bytes - rs_virtual_region_of(vm, address)->base) & (granule - 1);
+    tail_bytes = ((request->rounded_bytes - 1) & (granule - 1)) + 1;
+    return offset + tail_bytes > granule ? lead_bytes + granule - offset : lead_bytes;
+}
+
+/* Takes the smallest free block of least_bytes or more, if the request can begin in it at its right
+ * place.  *next_bytes: a size that every larger free block has at least; 0: there is none. */
+static bool take_from(struct rs_virtual *vm, const struct rs_block_request *request,
+                      size_t least_bytes, size_t *next_bytes, struct rs_allocation *out)
+{
+    struct rs_block *block =
+        rs_block_index_best_fit(&vm->blocks.free_blocks[RS_BLOCKS_COMMON], least_bytes);
+    size_t lead_bytes;
+
+    *next_bytes = 0;
+    if (!block)
+        return false;
+    lead_bytes = lead_bytes_at(vm, block->address, request);
+    *next_bytes = block->size_bytes + 1;
+    if (block->size_bytes - request->bytes < lead_bytes)
+        return false;
+    rs_blocks_hand_out(&vm->blocks, block, lead_bytes, request, out);
+    return true;
+}
+
+/* Hands out a part of a free block.  Two records must be in reserve.  False when no block fits. */
+static bool take_block(struct rs_virtual *vm, const struct rs_block_request *request,
+                       struct rs_allocation *out)
+{
+    enum { PROBES_MAX = 8 }; /* then a block that is large enough wherever the request begins */
+    size_t least_bytes = request->bytes, ample_bytes;
+
+    if (vm->granule_bytes > RS_DRIVER_GRANULARITY)
+        return rs_blocks_take(&vm->blocks, request, out);
+    for (unsigned probe = 0; probe < PROBES_MAX && least_bytes > 0; probe++)
+        if (take_from(vm, request, least_bytes, &least_bytes, out))
+            return true;
+    return least_bytes > 0 &&
+           !__builtin_add_overflow(request->rounded_bytes, vm->granule_bytes + request->alignment,
+                                   &ample_bytes) &&
+           take_from(vm, request, ample_bytes, &least_bytes, out);
+}
+
+/* Reads the live bytes first, as rs_counter_idle does. */
+size_t rs_virtual_idle_bytes(const struct rs_virtual *vm)
+{
+    size_t live_bytes = rs_counter_get(&vm->blocks.live_bytes);
+    size_t held_bytes = rs_counter_get(&vm->held_granules) * vm->granule_bytes;
+
+    return held_bytes > live_bytes ? held_bytes - live_bytes : 0;
+}
+
+/* ---- holes; all under the lock ---- */
+
+struct hole {
+    struct rs_block *block; /* void */
+    size_t gap_bytes;       /* bytes of `block` that need memory */
+    size_t high_bytes; /* bytes of the free block above, in whole granules, that the request needs
+                          too */
+    bool uses_low;
+};
+
+/* Computes the hole that the request needs if it begins in the free block below `block`, or in
+ * `block`, and ends in `block` or in the free block above; keeps it in *best if it needs less
+ * memory. */
+static void try_hole(const struct rs_virtual *vm, const struct rs_block_request *request,
+                     struct rs_block *block, struct hole *best)
+{
+    struct hole hole = {.block = block};
+    size_t low_bytes = 0, lead_bytes, rest_bytes;
+
+    if (!block || !block->is_void)
+        return;
+    if (block->before && block->before->is_free) {
+        lead_bytes = lead_bytes_at(vm, block->before->address, request);
+        if (block->before->size_bytes > lead_bytes)
+            low_bytes = block->before->size_bytes - lead_bytes;
+    }
+    hole.uses_low = low_bytes > 0;
+    rest_bytes = request->rounded_bytes - rs_min(request->rounded_bytes - 1, low_bytes);
+    if (!rs_round_up(rest_bytes, vm->granule_bytes, &hole.gap_bytes))
+        return;
+    if (hole.gap_bytes > block->size_bytes) {
+        if (!block->after || !block->after->is_free ||
+            rest_bytes - block->size_bytes > block->after->size_bytes)
+            return;
+        hole.high_bytes = hole.gap_bytes - block->size_bytes;
+        hole.gap_bytes = block->size_bytes;
+    }
+    if (!best->block || hole.gap_bytes < best->gap_bytes)
+        *best = hole;
+}
+
+/* Finds the best of the holes that need no search: beside the largest free block, the smallest void
+ * block that fits the request by itself, and the largest one. */
+static struct hole find_hole(const struct rs_virtual *vm, const struct rs_block_request *request)
+{
+    const struct rs_block *largest =
+        rs_block_index_largest(&vm->blocks.free_blocks[RS_BLOCKS_COMMON]);
+    struct hole best = {.block = NULL};
+
+    if (largest) {
+        try_hole(vm, request, largest->after, &best);
+        try_hole(vm, request, largest->before, &best);
+    }
+    try_hole(vm, request, rs_block_index_best_fit(&vm->voids, request->rounded_bytes), &best);
+    try_hole(vm, request, rs_block_index_largest(&vm->voids), &best);
+    return best;
+}
+
+/* Makes the hole's blocks busy, as the move's destination.  A record must be in reserve. */
+static void take_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_virtual_move *move)
+{
+    RS_ASSERT(hole->gap_bytes > 0 && hole->gap_bytes <= hole->block->size_bytes);
+    RS_ASSERT(hole->gap_bytes % vm->granule_bytes == 0);
+    move->gap = hole->block;
+    remove_void(vm, move->gap);
+    move->gap->is_busy = true;
+    if (move->gap->size_bytes > hole->gap_bytes)
+        rs_virtual_put_void(vm, rs_blocks_cut(&vm->blocks, move->gap, hole->gap_bytes));
+    if (hole->uses_low) {
+        move->low = move->gap->before;
+        RS_ASSERT(move->low->is_free);
+        rs_virtual_take_free(vm, move->low);
+    }
+    if (hole->high_bytes > 0) {
+        move->high = move->gap->after;
+        RS_ASSERT(move->high->is_free);
+        rs_virtual_take_free(vm, move->high);
+        if (move->high->size_bytes > hole->high_bytes) /* the rest of the block may be a source */
+            rs_virtual_put_free(vm, rs_blocks_cut(&vm->blocks, move->high, hole->high_bytes));
+    }
+}
+
+/* ---- memory for a hole; all under the lock ---- */
+
+/* Makes room among the spares for every charged granule and `more`.  False when out of host memory.
+ */
+static bool reserve_spares(struct rs_virtual *vm, size_t more)
+{
+    size_t room = vm->charged_granules + more;
+    CUmemGenericAllocationHandle *spares;
+
+    if (room <= vm->spare_room)
+        return true;
+    room += room / 2;
+    spares = realloc(vm->spares, room * sizeof(spares[0]));
+    if (!spares)
+        return false;
+    vm->spares = spares;
+    vm->spare_room = room;
+    return true;
+}
+
+/* Finds the memory for a gap of `granules`: spares first, then free granules, then new ones. */
+static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size_t granules,
+                       enum rs_virtual_means means)
+{
+    size_t spares = rs_min(vm->spare_count, granules);
+
+    move->handles = malloc(granules * sizeof(move->handles[0]));
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(move->records); i++)
+        if (!(move->records[i] = rs_record_slab_take(&vm->blocks.records)))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!move->handles)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (means != RS_VIRTUAL_NEW)
+        rs_virtual_collect_sources(vm, move, granules - spares);
+    RS_ASSERT(spares + move->source_granules <= granules);
+    move->create_granules = granules - spares - move->source_granules;
+    if (move->create_granules > 0 && means == RS_VIRTUAL_HELD)
+        return CUDA_ERROR_NOT_READY;
+    if (move->create_granules > vm->maximum_granules - vm->charged_granules ||
+        !reserve_spares(vm, move->create_granules))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    rs_virtual_take_spares(vm, move, spares);
+    return CUDA_SUCCESS;
+}
+
+/* ---- growth ---- */
+
+/* Called once when the resource is made, and again only when live blocks are so scattered that no
+ * hole is left for a request. */
+CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
+{
+    size_t size_bytes = rs_max(least_bytes, vm->reserve_bytes);
+    size_t count = size_bytes / vm->granule_bytes;
+    struct rs_virtual_region *region =
+        calloc(1, sizeof(*region) + count * sizeof(region->handles[0]));
+    CUstreamCaptureMode mode;
+    CUresult result;
+
+    if (!region)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    region->size_bytes = size_bytes;
+    rs_virtual_begin_call(vm);
+    rs_mutex_unlock(&vm->base.lock);
+    mode = rs_capture_relax();
+    result = rs_driver.cuMemAddressReserve(&region->base, size_bytes, 0, 0, 0);
+    if (result == CUDA_SUCCESS &&
+        !rs_segment_add_lasting(vm->base.environment, region->base, size_bytes)) {
+        (void)rs_driver.cuMemAddressFree(region->base, size_bytes);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    rs_capture_restore(mode);
+    rs_mutex_lock(&vm->base.lock);
+    rs_virtual_end_call(vm);
+    if (result != CUDA_SUCCESS) {
+        free(region);
+        return result;
+    }
+    region->first_block =
+        (struct rs_block){.address = region->base, .size_bytes = region->size_bytes};
+    region->next = atomic_load_explicit(&vm->regions, memory_order_relaxed);
+    atomic_store_explicit(&vm->regions, region, memory_order_release);
+    rs_virtual_put_void(vm, &region->first_block);
+    return CUDA_SUCCESS;
+}
+
+CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
+                         enum rs_virtual_means means, bool *disturbed)
+{
+    struct rs_virtual_move move = {.gap = NULL};
+    size_t free_bytes, region_bytes, ahead_bytes;
+    uint64_t begun;
+    struct hole hole;
+    CUresult result;
+
+    RS_ASSERT(!vm->is_still);
+    *disturbed = false;
+    if (vm->ended)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    free_bytes = rs_virtual_idle_bytes(vm);
+    hole = find_hole(vm, request);
+    if (means == RS_VIRTUAL_HELD && (!hole.block || hole.gap_bytes > free_bytes))
+        return CUDA_ERROR_NOT_READY;
+    if (!hole.block) {
+        if (!rs_round_up(request->rounded_bytes, vm->granule_bytes, &region_bytes))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        result = rs_virtual_add_region(vm, region_bytes);
+        if (result != CUDA_SUCCESS)
+            return result;
+        hole = find_hole(vm, request);
+    }
+    if (!hole.block || !rs_record_slab_reserve(&vm->blocks.records))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *disturbed = vm->calls > 0;
+    take_hole(vm, &hole, &move);
+    result = gather(vm, &move, hole.gap_bytes / vm->granule_bytes, means);
+    if (result != CUDA_SUCCESS) {
+        rs_virtual_settle(vm, &move, false);
+        return result;
+    }
+    ahead_bytes = hole.gap_bytes > request->rounded_bytes && vm->ahead_bytes == 0
+                      ? hole.gap_bytes - request->rounded_bytes
+                      : 0;
+    vm->ahead_bytes += ahead_bytes;
+    RS_ASSERT(move.create_granules <= vm->maximum_granules - vm->charged_granules);
+    vm->charged_granules += move.create_granules;
+    rs_virtual_begin_call(vm);
+    begun = vm->begun;
+    rs_mutex_unlock(&vm->base.lock);
+    result = rs_virtual_move_memory(vm, &move);
+    rs_mutex_lock(&vm->base.lock);
+    rs_virtual_end_call(vm);
+    *disturbed = *disturbed || vm->begun != begun;
+    if (ahead_bytes > 0)
+        vm->ahead_bytes = 0;
+    RS_ASSERT(move.created <= move.create_granules);
+    vm->charged_granules -= move.create_granules - move.created;
+    rs_counter_add(&vm->held_granules, move.created);
+    RS_ASSERT(vm->held_granules <= vm->charged_granules);
+    vm->peak_held_granules = rs_max(vm->peak_held_granules, rs_counter_get(&vm->held_granules));
+    vm->driver_allocations += move.created;
+    vm->driver_refusals += move.created < move.create_granules;
+    if (result == CUDA_SUCCESS)
+        vm->moved_granules += move.source_granules;
+    rs_virtual_settle(vm, &move, result == CUDA_SUCCESS);
+    return result;
+}
+
+/* ---- the path of an allocation ---- */
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };
 
@@ -21,7 +386,7 @@ static void wait_until_settled(struct rs_virtual *vm, long milliseconds)
 {
     uint64_t until_ns = rs_clock_ns() + (uint64_t)milliseconds * 1000000;
 
-    (void)rs_condition_wait_until_ns(&vm->settled, &vm->lock, until_ns);
+    (void)rs_condition_wait_until_ns(&vm->settled, &vm->base.lock, until_ns);
 }
 
 /* True when another thread's growth was to leave room for this request, and this thread waited for
@@ -51,7 +416,7 @@ static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request
 {
     if (!rs_record_slab_reserve(&vm->blocks.records))
         return false;
-    if (rs_virtual_take(vm, request, out))
+    if (take_block(vm, request, out))
         return true;
     request->any_alignment = true;
     return rs_blocks_take(&vm->blocks, request, out);
@@ -102,7 +467,7 @@ static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (!rs_record_slab_reserve(&vm->blocks.records))
         return result;
-    if (rs_virtual_take(vm, &asking->request, out))
+    if (take_block(vm, &asking->request, out))
         return CUDA_SUCCESS;
     result = grow(vm, asking);
     if (vm->ended)
@@ -137,7 +502,7 @@ static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     if (rs_record_slab_reserve(&vm->blocks.records) && !vm->ended) {
-        if (rs_virtual_take(vm, &asking->request, out))
+        if (take_block(vm, &asking->request, out))
             return CUDA_SUCCESS;
         (void)waited_for_growth(vm, &asking->request);
     }
@@ -160,7 +525,7 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
 {
     size_t rounded_bytes = asking->request.rounded_bytes;
     size_t granules = (rounded_bytes - 1) / vm->granule_bytes + 1;
-    const struct rs_environment *environment = vm->environment;
+    const struct rs_environment *environment = vm->base.environment;
     struct rs_refusal refusal = {.size_bytes = rounded_bytes};
     CUresult result;
     bool again;
@@ -173,9 +538,9 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
             return result; /* past this resource's own maximum, which no other stack can help with
                             */
         rs_request_note_short();
-        rs_mutex_unlock(&vm->lock);
+        rs_mutex_unlock(&vm->base.lock);
         again = environment->reclaim(environment, &refusal, !environment->frees_are_ready);
-        rs_mutex_lock(&vm->lock);
+        rs_mutex_lock(&vm->base.lock);
     } while (again);
     return result;
 }
@@ -189,13 +554,13 @@ static CUresult allocate(struct rs_virtual *vm, size_t size_bytes, enum rs_effor
 
     RS_ASSERT(size_bytes > 0);
     rs_request_begin();
-    rs_mutex_lock(&vm->lock);
+    rs_mutex_lock(&vm->base.lock);
     if (is_a_size && (asking.request.rounded_bytes - 1) / vm->granule_bytes < vm->maximum_granules)
         result = rs_effort_result_of_driver(allocate_or_reclaim(vm, &asking, effort, out));
     vm->allocations += result == CUDA_SUCCESS;
     vm->failures += result != CUDA_SUCCESS;
     RS_ASSERT(!asking.is_alone);
-    RS_ASSERT_SLOW(vm->ended || rs_virtual_check(vm));
+    RS_ASSERT_SLOW(vm->base.ops.is_sound(&vm->base));
     rs_virtual_leave(vm);
     rs_request_end();
     return result;
@@ -209,12 +574,12 @@ static bool take_held(struct rs_virtual *vm, const struct rs_block_request *requ
 
     if (vm->ended || !rs_record_slab_reserve(&vm->blocks.records))
         return false;
-    if (rs_virtual_take(vm, request, out))
+    if (take_block(vm, request, out))
         return true;
     if (vm->is_still || vm->is_reserved ||
         rs_virtual_grow(vm, request, RS_VIRTUAL_HELD, &disturbed) != CUDA_SUCCESS || vm->ended)
         return false;
-    return rs_record_slab_reserve(&vm->blocks.records) && rs_virtual_take(vm, request, out);
+    return rs_record_slab_reserve(&vm->blocks.records) && take_block(vm, request, out);
 }
 
 static CUresult allocate_held(struct rs_virtual *vm, size_t size_bytes, struct rs_allocation *out)
@@ -224,7 +589,7 @@ static CUresult allocate_held(struct rs_virtual *vm, size_t size_bytes, struct r
 
     if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false))
         return CUDA_ERROR_NOT_READY;
-    rs_mutex_lock(&vm->lock);
+    rs_mutex_lock(&vm->base.lock);
     taken = take_held(vm, &request, out);
     vm->allocations += taken;
     rs_virtual_leave(vm);
@@ -236,6 +601,6 @@ CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream strea
                              enum rs_effort effort, struct rs_allocation *out)
 {
     (void)stream;
-    return rs_effort_is_held(effort) ? allocate_held(rs_virtual_of(mr), size_bytes, out)
-                                     : allocate(rs_virtual_of(mr), size_bytes, effort, out);
+    return rs_effort_is_held(effort) ? allocate_held(RS_MR_AS(rs_virtual, mr), size_bytes, out)
+                                     : allocate(RS_MR_AS(rs_virtual, mr), size_bytes, effort, out);
 }

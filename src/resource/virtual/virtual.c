@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "driver/driver.h"
 #include "resource/report.h"
-#include "shared/published.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ void rs_virtual_leave(struct rs_virtual *vm)
     bool last = vm->ended && vm->calls == 0 && !vm->released;
 
     vm->released = vm->released || last;
-    rs_mutex_unlock(&vm->lock);
+    rs_mutex_unlock(&vm->base.lock);
     if (last)
         rs_virtual_release_everything(vm);
 }
@@ -36,50 +35,155 @@ void rs_virtual_leave(struct rs_virtual *vm)
 static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                    CUstream stream)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     struct rs_block *block = allocation->token;
 
     (void)stream;
-    rs_mutex_lock(&vm->lock);
+    rs_mutex_lock(&vm->base.lock);
     RS_ASSERT(!block->is_free && block->address == allocation->address);
     if (!vm->ended)
         rs_blocks_give(&vm->blocks, block);
-    rs_mutex_unlock(&vm->lock);
+    rs_mutex_unlock(&vm->base.lock);
     return CUDA_SUCCESS;
 }
 
+/* ---- the check ---- */
+
+struct sums {
+    size_t live_bytes, busy_bytes, free_blocks, void_blocks, granules;
+};
+
+/* True when either all granules of a block are mapped or none.  Counts those that begin in it. */
+static bool block_memory_check(const struct rs_virtual *vm, struct rs_virtual_region *region,
+                               const struct rs_block *block, struct sums *sums)
+{
+    size_t first = (block->address - region->base) / vm->granule_bytes;
+    size_t end = (block->address - region->base + block->size_bytes - 1) / vm->granule_bytes;
+
+    if (block->is_void && (block->address - region->base) % vm->granule_bytes != 0)
+        return false;
+    for (size_t i = first; i <= end; i++) {
+        if ((region->handles[i] == 0) != block->is_void)
+            return false;
+        sums->granules +=
+            region->handles[i] != 0 && region->base + i * vm->granule_bytes >= block->address;
+    }
+    return true;
+}
+
+/* Checks one region from end to end: no gap, no overlap, no two neighbours that should have merged.
+ */
+static bool region_check(const struct rs_virtual *vm, struct rs_virtual_region *region,
+                         struct sums *sums)
+{
+    CUdeviceptr address = region->base;
+    const struct rs_block *before = NULL;
+
+    for (const struct rs_block *block = &region->first_block; block; block = block->after) {
+        if (block->address != address || block->before != before || block->size_bytes == 0 ||
+            address % RS_BLOCK_ALIGNMENT != 0 ||
+            block->is_free + block->is_void + block->is_busy > 1 ||
+            (before &&
+             ((before->is_free && block->is_free) || (before->is_void && block->is_void))))
+            return false;
+        if (!block->is_busy && !block_memory_check(vm, region, block, sums))
+            return false;
+        sums->free_blocks += block->is_free;
+        sums->void_blocks += block->is_void;
+        if (block->is_busy)
+            sums->busy_bytes += block->size_bytes;
+        else if (!block->is_free && !block->is_void)
+            sums->live_bytes += block->size_bytes;
+        address += block->size_bytes;
+        before = block;
+    }
+    return address == region->base + region->size_bytes;
+}
+
+static bool virtual_is_sound(struct rs_mr *mr)
+{
+    const struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
+    struct sums sums = {0};
+    size_t free_blocks, void_blocks;
+
+    if (vm->ended)
+        return true;
+    for (struct rs_virtual_region *region = atomic_load(&vm->regions); region;
+         region = region->next)
+        if (!region_check(vm, region, &sums))
+            return false;
+    if (!rs_block_index_check(&vm->blocks.free_blocks[RS_BLOCKS_COMMON], &free_blocks) ||
+        !rs_block_index_check(&vm->voids, &void_blocks) || free_blocks != sums.free_blocks ||
+        void_blocks != sums.void_blocks || sums.live_bytes != vm->blocks.live_bytes ||
+        vm->charged_granules > vm->maximum_granules || vm->charged_granules < vm->held_granules ||
+        vm->spare_room < vm->spare_count)
+        return false;
+    if (vm->calls > 0)
+        return true;
+    return sums.busy_bytes == vm->stuck_bytes && vm->charged_granules == vm->held_granules &&
+           vm->ahead_bytes == 0 &&
+           (vm->stuck_bytes > 0 || sums.granules + vm->spare_count == vm->held_granules);
+}
+
+/* ---- the operations ---- */
+
 static size_t virtual_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     size_t released_bytes = 0;
 
-    rs_mutex_lock(&vm->lock);
+    rs_mutex_lock(&vm->base.lock);
     rs_virtual_loosen(vm);
     if (!vm->ended && !vm->is_still)
         released_bytes = rs_virtual_trim(vm, trim->keep_bytes);
-    RS_ASSERT_SLOW(vm->ended || rs_virtual_check(vm));
+    RS_ASSERT_SLOW(virtual_is_sound(mr));
     rs_virtual_leave(vm);
     return released_bytes;
+}
+
+/* Lets a peer device reach all mappings, or no longer.  Access is a property of each mapping, which
+ * cuCtxEnablePeerAccess does not change.  No thread maps or unmaps meanwhile. */
+static CUresult set_peer(struct rs_virtual *vm, CUdevice peer, bool allowed)
+{
+    const CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer},
+        .flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
+    };
+    CUresult result = CUDA_SUCCESS;
+
+    RS_ASSERT(vm->is_still);
+    for (struct rs_virtual_region *region = atomic_load(&vm->regions); region;
+         region = region->next) {
+        size_t count = region->size_bytes / vm->granule_bytes, end;
+        for (size_t i = 0; i < count && result == CUDA_SUCCESS; i = end + 1) {
+            for (end = i; end < count && region->handles[end]; end++)
+                ;
+            if (end > i)
+                result = rs_driver.cuMemSetAccess(region->base + i * vm->granule_bytes,
+                                                  (end - i) * vm->granule_bytes, &access, 1);
+        }
+    }
+    return result;
 }
 
 /* Waits for the calls under way and lets none begin, so that no mapping is missed: one made later
  * follows environment->peers. */
 static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     CUresult result = CUDA_SUCCESS;
 
-    rs_mutex_lock(&vm->lock);
+    rs_mutex_lock(&vm->base.lock);
     while (vm->is_still)
-        rs_condition_wait(&vm->settled, &vm->lock);
+        rs_condition_wait(&vm->settled, &vm->base.lock);
     vm->is_still = true;
     while (vm->calls > 0)
-        rs_condition_wait(&vm->settled, &vm->lock);
+        rs_condition_wait(&vm->settled, &vm->base.lock);
     if (!vm->ended) {
         rs_virtual_begin_call(vm); /* the context's end waits for this call */
-        rs_mutex_unlock(&vm->lock);
-        result = rs_virtual_set_peer(vm, peer, allowed);
-        rs_mutex_lock(&vm->lock);
+        rs_mutex_unlock(&vm->base.lock);
+        result = set_peer(vm, peer, allowed);
+        rs_mutex_lock(&vm->base.lock);
         vm->calls--;
     }
     vm->is_still = false;
@@ -90,35 +194,35 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
 
 static size_t virtual_idle_bytes(struct rs_mr *mr)
 {
-    return rs_virtual_idle_bytes(rs_virtual_of(mr));
+    return rs_virtual_idle_bytes(RS_MR_AS(rs_virtual, mr));
 }
 
 static size_t virtual_growable_bytes(struct rs_mr *mr)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     size_t granules;
 
-    rs_mutex_lock(&vm->lock);
+    rs_mutex_lock(&vm->base.lock);
     granules = vm->maximum_granules - vm->charged_granules;
-    rs_mutex_unlock(&vm->lock);
+    rs_mutex_unlock(&vm->base.lock);
     return granules * vm->granule_bytes;
 }
 
 /* Counts free blocks, all of which have memory; void blocks are not among them. */
 static size_t virtual_free_blocks(struct rs_mr *mr)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     size_t blocks;
 
-    rs_mutex_lock(&vm->lock);
+    rs_mutex_lock(&vm->base.lock);
     blocks = rs_virtual_idle_bytes(vm) > 0 ? vm->blocks.free_block_count : 0;
-    rs_mutex_unlock(&vm->lock);
+    rs_mutex_unlock(&vm->base.lock);
     return blocks;
 }
 
 static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     const char *name = mr->descriptor->name;
     size_t reserved_bytes = 0;
 
@@ -127,7 +231,7 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 #define ADD_FIELD(counter, kind, unit, field, times)                                               \
     rs_report_add_sum(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit,                    \
                       &RS_TERM(field, times), 1)
-    if (!rs_mutex_lock_bounded(&vm->lock, name))
+    if (!rs_mutex_lock_bounded(&vm->base.lock, name))
         return;
     for (struct rs_virtual_region *region = atomic_load(&vm->regions); region;
          region = region->next)
@@ -145,35 +249,24 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
     ADD_FIELD("internal_refusals", TOTAL, COUNT, vm->driver_refusals, 1);
     ADD_FIELD("allocations", TOTAL, COUNT, vm->allocations, 1);
     ADD_FIELD("failures", TOTAL, COUNT, vm->failures, 1);
-    rs_mutex_unlock(&vm->lock);
+    rs_mutex_unlock(&vm->base.lock);
 #undef ADD_FIELD
 #undef ADD
 }
 
-static bool virtual_check(struct rs_mr *mr)
-{
-    struct rs_virtual *vm = rs_virtual_of(mr);
-    bool good;
-
-    rs_mutex_lock(&vm->lock);
-    good = vm->ended || rs_virtual_check(vm);
-    rs_mutex_unlock(&vm->lock);
-    return good;
-}
-
 static void virtual_context_ended(struct rs_mr *mr)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
 
-    rs_mutex_lock(&vm->lock);
+    rs_mutex_lock(&vm->base.lock);
     RS_ASSERT(!vm->ended);
     vm->ended = true;
     rs_virtual_leave(vm);
 }
 
-static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void virtual_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     struct rs_virtual_region *region = atomic_load(&vm->regions), *next;
 
     RS_ASSERT(vm->calls == 0 && !vm->is_still && !vm->is_reserved);
@@ -187,8 +280,6 @@ static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
     free(vm->spares);
     rs_record_slab_destroy(&vm->blocks.records);
     pthread_cond_destroy(&vm->settled);
-    rs_mutex_destroy(&vm->lock);
-    rs_published_free(vm);
 }
 
 /* ---- creation ---- */
@@ -199,7 +290,7 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
     size_t ask_bytes = vm->initial_granules * vm->granule_bytes;
-    size_t free_bytes = rs_round_down(vm->environment->free_bytes, vm->granule_bytes);
+    size_t free_bytes = rs_round_down(vm->base.environment->free_bytes, vm->granule_bytes);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     bool disturbed;
 
@@ -252,7 +343,7 @@ static size_t granularity_of_device(const struct rs_environment *environment)
 static const struct rs_mr_ops virtual_ops = {
     .allocate = rs_virtual_allocate,
     .deallocate = virtual_deallocate,
-    .destroy = virtual_destroy,
+    .end = virtual_end,
     .context_ended = virtual_context_ended,
     .access_changed = virtual_access_changed,
     .trim = virtual_trim,
@@ -260,7 +351,7 @@ static const struct rs_mr_ops virtual_ops = {
     .growable_bytes = virtual_growable_bytes,
     .free_blocks = virtual_free_blocks,
     .report = virtual_report,
-    .check = virtual_check,
+    .is_sound = virtual_is_sound,
 };
 
 /* Live blocks pin the granules in which they begin and end, so a device must have many granules.
@@ -285,54 +376,38 @@ static size_t granule_for(const struct virtual_config *settings,
 
 static void init_sizes(struct rs_virtual *vm, const struct virtual_config *settings)
 {
-    size_t maximum_bytes = rs_min(settings->maximum_size, vm->environment->total_bytes);
+    size_t maximum_bytes = rs_min(settings->maximum_size, vm->base.environment->total_bytes);
     size_t reserve_bytes;
 
-    vm->granule_bytes = granule_for(settings, vm->environment);
+    vm->granule_bytes = granule_for(settings, vm->base.environment);
     vm->initial_granules = (settings->initial_size + vm->granule_bytes - 1) / vm->granule_bytes;
     vm->maximum_granules = maximum_bytes / vm->granule_bytes;
     vm->initial_granules = rs_min(vm->initial_granules, vm->maximum_granules);
-    if (__builtin_mul_overflow(vm->environment->total_bytes, (size_t)settings->reserve,
+    if (__builtin_mul_overflow(vm->base.environment->total_bytes, (size_t)settings->reserve,
                                &reserve_bytes))
-        reserve_bytes = vm->environment->total_bytes;
+        reserve_bytes = vm->base.environment->total_bytes;
     vm->reserve_bytes = rs_round_down(reserve_bytes, vm->granule_bytes);
     vm->reserve_bytes = rs_max(vm->reserve_bytes, vm->granule_bytes);
 }
 
-static int error_of(CUresult result)
+static int virtual_init(struct rs_mr *mr, const void *config)
 {
+    const struct virtual_config *settings = config;
+    struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
+    CUresult result;
+
+    rs_unfinished_retry();
+    rs_condition_init(&vm->settled);
+    vm->properties = properties_of(mr->environment);
+    init_sizes(vm, settings);
+    rs_mutex_lock(&mr->lock);
+    result = rs_virtual_add_region(vm, vm->granule_bytes);
+    if (result == CUDA_SUCCESS && vm->initial_granules > 0 && mr->environment->first_on_device)
+        result = take_initial(vm, settings->initial_size);
+    rs_mutex_unlock(&mr->lock);
     if (result == CUDA_SUCCESS)
         return 0;
     return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
-}
-
-static int virtual_create(const struct rs_environment *environment, const void *config,
-                          struct rs_mr *const *upstream, struct rs_mr **out)
-{
-    const struct virtual_config *settings = config;
-    struct rs_virtual *vm = RS_PUBLISHED_NEW(struct rs_virtual);
-    CUresult result;
-
-    if (!vm)
-        return -ENOMEM;
-    rs_unfinished_retry();
-    rs_mr_init(&vm->base, &virtual_ops, &rs_mr_descriptor_virtual, upstream);
-    rs_mutex_init(&vm->lock, RS_RANK_RESOURCE);
-    rs_condition_init(&vm->settled);
-    vm->environment = environment;
-    vm->properties = properties_of(environment);
-    init_sizes(vm, settings);
-    rs_mutex_lock(&vm->lock);
-    result = rs_virtual_add_region(vm, vm->granule_bytes);
-    if (result == CUDA_SUCCESS && vm->initial_granules > 0 && environment->first_on_device)
-        result = take_initial(vm, settings->initial_size);
-    rs_mutex_unlock(&vm->lock);
-    if (result != CUDA_SUCCESS) {
-        virtual_destroy(&vm->base, false);
-        return error_of(result);
-    }
-    *out = &vm->base;
-    return 0;
 }
 
 static bool is_supported(CUdevice device)
@@ -355,40 +430,24 @@ static bool validate_at(const struct virtual_config *settings,
                         struct rs_diagnostics *diagnostics)
 {
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
+    bool is_given = settings->granularity != SIZE_MAX;
     size_t granularity;
 
-    if (!is_supported(environment->device)) {
-        rs_diagnose(diagnostics, source, NULL,
-                    "'virtual' needs virtual memory management, which device %d or its driver "
-                    "does not have",
-                    (int)environment->device);
-        return false;
-    }
+    if (!is_supported(environment->device))
+        return rs_diagnose(diagnostics, source, NULL,
+                           "'virtual' needs virtual memory management, which device %d or its "
+                           "driver does not have",
+                           (int)environment->device);
     granularity = granularity_of_device(environment);
-    if (settings->granularity != SIZE_MAX && granularity > 0 &&
-        settings->granularity % granularity != 0) {
-        rs_diagnose(diagnostics, source, NULL,
-                    "the granularity %s is not a multiple of the device's own, %s",
-                    rs_size_format(settings->granularity, first),
-                    rs_size_format(granularity, second));
-        return false;
-    }
-    if (environment->total_bytes && settings->granularity != SIZE_MAX &&
-        settings->granularity > environment->total_bytes) {
-        rs_diagnose(diagnostics, source, NULL,
-                    "the granularity %s is larger than the device's memory of %s",
-                    rs_size_format(settings->granularity, first),
-                    rs_size_format_short(environment->total_bytes, second));
-        return false;
-    }
-    if (environment->total_bytes && settings->initial_size > environment->total_bytes) {
-        rs_diagnose(diagnostics, source, NULL,
-                    "the initial size %s is larger than the device's memory of %s",
-                    rs_size_format(settings->initial_size, first),
-                    rs_size_format_short(environment->total_bytes, second));
-        return false;
-    }
-    return true;
+    if (is_given && granularity > 0 && settings->granularity % granularity != 0)
+        return rs_diagnose(diagnostics, source, NULL,
+                           "the granularity %s is not a multiple of the device's own, %s",
+                           rs_size_format(settings->granularity, first),
+                           rs_size_format(granularity, second));
+    return rs_mr_fits_device(environment, "granularity", is_given ? settings->granularity : 0,
+                             source, diagnostics) &&
+           rs_mr_fits_device(environment, "initial size", settings->initial_size, source,
+                             diagnostics);
 }
 
 static bool virtual_validate(const void *config, const struct rs_environment *environment,
@@ -399,23 +458,18 @@ static bool virtual_validate(const void *config, const struct rs_environment *en
     size_t granularity =
         settings->granularity == SIZE_MAX ? RS_DRIVER_GRANULARITY : settings->granularity;
 
-    if (!rs_is_power_of_two(granularity)) {
-        rs_diagnose(diagnostics, source, NULL, "the granularity %s is not a power of two",
-                    rs_size_format(settings->granularity, first));
-        return false;
-    }
-    if (settings->maximum_size < settings->initial_size) {
-        rs_diagnose(diagnostics, source, NULL, "the maximum size %s is below the initial size %s",
-                    rs_size_format(settings->maximum_size, first),
-                    rs_size_format(settings->initial_size, second));
-        return false;
-    }
-    if (settings->maximum_size < granularity) {
-        rs_diagnose(diagnostics, source, NULL, "the maximum size %s is below the granularity %s",
-                    rs_size_format(settings->maximum_size, first),
-                    rs_size_format(granularity, second));
-        return false;
-    }
+    if (!rs_is_power_of_two(granularity))
+        return rs_diagnose(diagnostics, source, NULL, "the granularity %s is not a power of two",
+                           rs_size_format(settings->granularity, first));
+    if (settings->maximum_size < settings->initial_size)
+        return rs_diagnose(diagnostics, source, NULL,
+                           "the maximum size %s is below the initial size %s",
+                           rs_size_format(settings->maximum_size, first),
+                           rs_size_format(settings->initial_size, second));
+    if (settings->maximum_size < granularity)
+        return rs_diagnose(
+            diagnostics, source, NULL, "the maximum size %s is below the granularity %s",
+            rs_size_format(settings->maximum_size, first), rs_size_format(granularity, second));
     return !environment || validate_at(settings, environment, source, diagnostics);
 }
 
@@ -453,5 +507,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_virtual = {
     .config_bytes = sizeof(struct virtual_config),
     .options = virtual_options,
     .validate = virtual_validate,
-    .create = virtual_create,
+    .bytes = sizeof(struct rs_virtual),
+    .ops = &virtual_ops,
+    .init = virtual_init,
 };

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of `virtual`, for its own files alone.  virtual.c is the resource: how it is made,
- * trimmed and reported.  The other files:
- *
- *   allocation.c   the path of an allocation
- *   blocks.c       blocks with memory and without, in their indexes
- *   move.c         memory on its way to other addresses
- *   growth.c       holes, and how a request gets memory mapped into one
- *   return.c       memory that goes back to the driver: at a trim, and when the context ends
- *   access.c       which other devices reach the memory
- *   check.c        the check of all invariants
+ * trimmed, checked and reported.  allocation.c has the path of an allocation, with the blocks and
+ * the holes that it needs memory in; move.c has the memory on its way to other addresses, or back
+ * to the driver.
  *
  * A block that a driver call works on is busy: it is in no index, so that no other thread touches
  * it, and no lock is held during the call. */
 #pragma once
 
-#include "base/lock.h"
 #include "heap/blocks.h"
 #include "resource/resource.h"
 #include "resource/unfinished.h"
@@ -35,12 +28,11 @@ struct rs_virtual_region {
 
 struct rs_virtual {
     struct rs_mr base;
-    const struct rs_environment *environment;
     CUmemAllocationProp properties;
     size_t granule_bytes, reserve_bytes;
     size_t initial_granules, maximum_granules;
 
-    struct rs_mutex lock;   /* protects the fields below; never held around a driver call */
+    /* Under the lock, which is never held around a driver call. */
     pthread_cond_t settled; /* signalled when driver calls ended: look again */
     struct rs_blocks blocks;
     struct rs_block_index voids;
@@ -68,19 +60,11 @@ struct rs_virtual {
     uint64_t allocations, failures;
 };
 
-static inline struct rs_virtual *rs_virtual_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct rs_virtual, base);
-}
-
 /* Releases the lock.  When the context has ended, the last thread whose driver calls were under way
  * then releases all memory, as no thread takes or moves memory any more. */
 void rs_virtual_leave(struct rs_virtual *vm);
 
 /* ---- blocks; all under the lock ---- */
-
-/* Takes a void block out of its index. */
-void rs_virtual_remove_void(struct rs_virtual *vm, struct rs_block *block);
 
 /* Makes a block that is in no index void, merged with void neighbours. */
 void rs_virtual_put_void(struct rs_virtual *vm, struct rs_block *block);
@@ -92,14 +76,6 @@ void rs_virtual_take_free(struct rs_virtual *vm, struct rs_block *block);
 
 /* Returns the region that contains the address.  Needs no lock. */
 struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUdeviceptr address);
-
-/* Returns how many bytes after `address` the request begins, in the address's region. */
-size_t rs_virtual_lead_bytes(const struct rs_virtual *vm, CUdeviceptr address,
-                             const struct rs_block_request *request);
-
-/* Hands out a part of a free block.  Two records must be in reserve.  False when no block fits. */
-bool rs_virtual_take(struct rs_virtual *vm, const struct rs_block_request *request,
-                     struct rs_allocation *out);
 
 /* Bytes held and not live.  Needs no lock. */
 size_t rs_virtual_idle_bytes(const struct rs_virtual *vm);
@@ -127,23 +103,12 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
 /* Makes `count` spares the move's first handles.  The caller holds the lock. */
 void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move, size_t count);
 
-/* Unmaps the sources, whose granules then belong to the move.  CUDA_ERROR_NOT_READY when work may
- * still use them, CUDA_ERROR_NOT_SUPPORTED when this cannot be known; both leave them mapped.
- * Called without the lock. */
-CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move);
-
 /* Makes all driver calls of a growth.  Called without the lock. */
 CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move);
 
 /* Ends a move, also one that was never begun: every block gets a state again.  The caller holds the
  * lock. */
 void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool has_moved);
-
-/* Gives unmapped granules back to the driver.  Those that the driver does not take stay at the
- * beginning of `handles`; returns their number.  account: the account to credit, or NULL after it
- * has ended with its context.  Called without the lock. */
-size_t rs_virtual_release_granules(const struct rs_virtual *vm, struct rs_account *account,
-                                   CUmemGenericAllocationHandle *handles, size_t count);
 
 /* Tries again to unmap the stuck blocks; their granules become spares.  The caller makes sure that
  * no thread changes peer access.  Called and left with the lock held, which is released in between.
@@ -178,12 +143,6 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes);
 /* Releases all memory and addresses, once no thread takes or moves memory any more.  Memory that
  * the driver does not take is tried again later (unfinished.h). */
 void rs_virtual_release_everything(struct rs_virtual *vm);
-
-/* Lets a peer device reach all mappings, or no longer.  No thread maps or unmaps meanwhile. */
-CUresult rs_virtual_set_peer(struct rs_virtual *vm, CUdevice peer, bool allowed);
-
-/* True when all invariants hold.  The caller holds the lock. */
-bool rs_virtual_check(const struct rs_virtual *vm);
 
 /* ---- ops of struct rs_mr_ops ---- */
 
