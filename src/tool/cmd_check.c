@@ -206,23 +206,19 @@ static int check(char **arguments)
     return check_arguments(arguments, profile);
 }
 
-static void help(void)
-{
-    puts("Prints the stack as a tree, the top first, every option with its value.  For variables\n"
-         "it prints the stacks that they mean for each device and kind of memory; variables of\n"
-         "the environment are not read.  Exit code 1 when something is wrong, with a line that\n"
-         "shows where: all that RMM_RESOURCE refuses is wrong here too.\n\n"
-         "--profile NAME|FILE   also the settings of a profile of `rmmshim run` or of a file; the\n"
-         "                      variables given here win\n\n"
-         "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
-         "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB");
-}
-
 const struct tool_command tool_check = {
     .name = "check",
     .arguments = "[--profile NAME|FILE] EXPRESSION|VARIABLE=VALUE...",
     .summary =
         "Checks an expression for RMM_RESOURCE, or variables, and shows the stacks they mean",
     .run = check,
-    .help = help,
+    .help =
+        "Prints the stack as a tree, the top first, every option with its value.  For variables\n"
+        "it prints the stacks that they mean for each device and kind of memory; variables of\n"
+        "the environment are not read.  Exit code 1 when something is wrong, with a line that\n"
+        "shows where: all that RMM_RESOURCE refuses is wrong here too.\n\n"
+        "--profile NAME|FILE   also the settings of a profile of `rmmshim run` or of a file; the\n"
+        "                      variables given here win\n\n"
+        "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
+        "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB",
 };

@@ -204,9 +204,12 @@ static int run(char **arguments)
     return examine(subject, arguments, as_json);
 }
 
-static void help(void)
-{
-    puts(
+const struct tool_command tool_doctor = {
+    .name = "doctor",
+    .arguments = "[--json] [PID|PROGRAM] [ARGUMENTS...]",
+    .summary = "Says whether a process, a program or this machine is served, and why not",
+    .run = run,
+    .help =
         "The first line says whether rmmshim serves GPU memory and, if not, why.  Then follow its\n"
         "findings, one a line: '!' stands before what keeps memory from being served, and after "
         "'->'\n"
@@ -221,13 +224,5 @@ static void help(void)
         "python, as\n"
         "pyenv's is, is asked which interpreter it starts.\n\n"
         "exit codes: 0 served, or would be; 1 not, or only in part; 2 wrong usage\n\n"
-        "example: rmmshim doctor python3 train.py");
-}
-
-const struct tool_command tool_doctor = {
-    .name = "doctor",
-    .arguments = "[--json] [PID|PROGRAM] [ARGUMENTS...]",
-    .summary = "Says whether a process, a program or this machine is served, and why not",
-    .run = run,
-    .help = help,
+        "example: rmmshim doctor python3 train.py",
 };

@@ -6,22 +6,235 @@
 #include "report/holders.h"
 #include "report/leaks.h"
 #include "report/plain.h"
-#include "tool/code.h"
+#include "tool/objects.h"
 #include "tool/steer.h"
 #include "tool/tool.h"
+#include "trace/symbol.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum { TEXT_MAX = 32, JSON_MAX = 256, FRAMES_MAX = 32, LINES_MAX = 32, SIZES_MAX = 64 };
+enum {
+    TEXT_MAX = 32,
+    JSON_MAX = 256,
+    FRAMES_MAX = 32,
+    LINES_MAX = 32,
+    SIZES_MAX = 64,
+    ADDRESS_BYTES = 20,
+    ASKED_AT_ONCE = 1024,
+};
+
+/* ---- code of another process ---- */
+
+/* A part of an object that is mapped there. */
+struct range {
+    uintptr_t begin, end;
+    uint64_t offset; /* of its first byte in the file */
+    char *path;      /* as this process can open it: that one may have other mounts */
+};
+
+/* A call that returns to an address. */
+struct place {
+    struct place *next;
+    uintptr_t return_address;
+    const char *path; /* of the object; NULL: none holds the address */
+    bool is_asked;    /* for its line */
+    struct rs_symbol symbol;
+    char *line; /* "FILE:LINE", or NULL */
+};
+
+struct code {
+    struct range *ranges;
+    size_t range_count;
+    struct place *places;
+    bool is_own_users;
+    char *(*demangle)(const char *name, char *to, size_t *room, int *failed);
+};
+
+static void add_range(struct code *code, int process, char *line)
+{
+    unsigned long begin, end, offset;
+    int at = 0;
+    struct range *range;
+
+    line[strcspn(line, "\n")] = '\0';
+    if (sscanf(line, "%lx-%lx %*s %lx %*s %*s %n", &begin, &end, &offset, &at) < 3 || !at ||
+        line[at] != '/')
+        return;
+    code->ranges = tool_grow(code->ranges, (code->range_count + 1) * sizeof(*range));
+    range = &code->ranges[code->range_count];
+    *range = (struct range){begin, end, offset, NULL};
+    code->range_count += asprintf(&range->path, "/proc/%d/root%s", process, line + at) >= 0;
+}
+
+/* Reads which objects the process has in memory: none where it does not let itself be looked at. */
+static void read_code(struct code *code, int process)
+{
+    void *library = dlopen("libstdc++.so.6", RTLD_LAZY);
+    void *demangle = library ? dlsym(library, "__cxa_demangle") : NULL;
+    char path[64], *line = NULL;
+    struct stat status;
+    size_t room = 0;
+    FILE *maps;
+
+    memcpy(&code->demangle, &demangle, sizeof(demangle));
+    snprintf(path, sizeof(path), "/proc/%d/maps", process);
+    code->is_own_users = stat(path, &status) == 0 && status.st_uid == geteuid();
+    maps = fopen(path, "re");
+    if (!maps)
+        return;
+    while (getline(&line, &room, maps) > 0)
+        add_range(code, process, line);
+    free(line);
+    fclose(maps);
+}
+
+static void free_code(struct code *code)
+{
+    for (struct place *place = code->places, *next; place; place = next) {
+        next = place->next;
+        free(place->line);
+        free(place);
+    }
+    for (size_t i = 0; i < code->range_count; i++)
+        free(code->ranges[i].path);
+    free(code->ranges);
+}
+
+static void demangle(const struct code *code, struct rs_symbol *symbol)
+{
+    int failed = 0;
+    char *name = NULL;
+
+    if (code->demangle && strncmp(symbol->function, "_Z", 2) == 0)
+        name = code->demangle(symbol->function, NULL, NULL, &failed);
+    if (name)
+        snprintf(symbol->function, sizeof(symbol->function), "%s", name);
+    free(name);
+    rs_plain_make(symbol->function);
+}
+
+static void describe(const struct code *code, struct place *place)
+{
+    struct rs_symbol *symbol = &place->symbol;
+    uintptr_t call = place->return_address - 1;
+    const struct range *range = NULL;
+    struct elf_file elf;
+
+    *symbol = (struct rs_symbol){.object = "?", .object_offset = call};
+    for (size_t i = 0; i < code->range_count; i++)
+        if (call >= code->ranges[i].begin && call < code->ranges[i].end)
+            range = &code->ranges[i];
+    if (!range)
+        return;
+    place->path = range->path;
+    symbol->object_offset = call - range->begin + range->offset;
+    if (elf_open(place->path, &elf)) {
+        symbol->object_offset = elf_address_of(&elf, symbol->object_offset);
+        elf_close(&elf);
+    }
+    snprintf(symbol->object, sizeof(symbol->object), "%s", basename(place->path));
+    rs_plain_make(symbol->object);
+    rs_symbol_in_file(place->path, symbol->object_offset, symbol);
+    demangle(code, symbol);
+}
+
+/* The call that returns to the address; its line is known after find_lines. */
+static const struct place *place_of(struct code *code, uintptr_t return_address)
+{
+    struct place *place = code->places;
+
+    while (place && place->return_address != return_address)
+        place = place->next;
+    if (place)
+        return place;
+    place = tool_grow(NULL, sizeof(*place));
+    *place = (struct place){.next = code->places, .return_address = return_address};
+    code->places = place;
+    describe(code, place);
+    return place;
+}
+
+/* "/home/me/train.cc:41 (discriminator 2)"; "??:0" where it is not known. */
+static void take_line(struct place *place, char *line)
+{
+    size_t length = strcspn(line, "\n");
+    char *more;
+
+    line[length] = '\0';
+    more = strstr(line, " (");
+    if (more)
+        *more = '\0';
+    length = strlen(line);
+    if (line[0] == '?' || length < 2 || strcmp(line + length - 2, ":?") == 0 ||
+        strcmp(line + length - 2, ":0") == 0)
+        return;
+    rs_plain_make(line);
+    place->line = strdup(line);
+}
+
+static bool has_lines(const char *path)
+{
+    struct elf_file elf;
+    bool has;
+
+    if (!elf_open(path, &elf))
+        return false;
+    has = elf_has_lines(&elf);
+    elf_close(&elf);
+    return has;
+}
+
+/* Asks addr2line, where that is installed, about the first place and others of its file. */
+static void ask_of(struct place *first)
+{
+    static struct place *places[ASKED_AT_ONCE];
+    static char addresses[ASKED_AT_ONCE][ADDRESS_BYTES];
+    char *words[ASKED_AT_ONCE + 4] = {(char *)(uintptr_t) "addr2line", (char *)(uintptr_t) "-e",
+                                      (char *)(uintptr_t)first->path};
+    char *line = NULL;
+    size_t count = 0, room = 0;
+    FILE *answers = NULL;
+    pid_t child;
+
+    for (struct place *place = first; place && count < ASKED_AT_ONCE; place = place->next) {
+        if (!place->path || place->is_asked || strcmp(place->path, first->path) != 0)
+            continue;
+        place->is_asked = true;
+        snprintf(addresses[count], ADDRESS_BYTES, "%#zx", (size_t)place->symbol.object_offset);
+        words[3 + count] = addresses[count];
+        places[count++] = place;
+    }
+    if (has_lines(first->path))
+        answers = tool_start(words, environ, 0, &child);
+    if (!answers)
+        return;
+    for (size_t i = 0; i < count && getline(&line, &room, answers) > 0; i++)
+        take_line(places[i], line);
+    free(line);
+    tool_end(answers, child);
+}
+
+/* A program that reads files of another user's choosing is not started for root. */
+static void find_lines(const struct code *code)
+{
+    for (struct place *place = code->places; place; place = place->next)
+        if (code->is_own_users && place->path && !place->is_asked)
+            ask_of(place);
+}
+
+/* ---- the list ---- */
 
 /* Live blocks of one call site or library. */
 struct holder {
     struct holder *next;
     struct rs_library of; /* a call site has no name */
     struct rs_holder sizes[SIZES_MAX];
-    const struct code_place *frames[FRAMES_MAX];
+    const struct place *frames[FRAMES_MAX];
     bool is_said[FRAMES_MAX];
     const char *lines[LINES_MAX]; /* Python's, in the list */
     unsigned frame_count, line_count;
@@ -34,14 +247,11 @@ struct list {
     bool is_whole;
 };
 
-/* ---- the list ---- */
-
 static struct holder *add(struct list *list, unsigned kind, size_t bytes, size_t blocks)
 {
-    struct holder *holder = calloc(1, sizeof(*holder));
+    struct holder *holder = tool_grow(NULL, sizeof(*holder));
 
-    if (!holder)
-        return NULL;
+    memset(holder, 0, sizeof(*holder));
     holder->of.kind = kind < RS_KINDS ? (enum rs_kind)kind : RS_KIND_DEVICE;
     holder->of.amount = (struct rs_block_sum){bytes, blocks};
     holder->of.sizes = holder->sizes;
@@ -55,14 +265,11 @@ static void read_frames(struct holder *holder, const char *text, struct code *co
 {
     char *end;
 
-    for (; holder->frame_count < FRAMES_MAX; text = end) {
+    for (; holder->frame_count < FRAMES_MAX && code->range_count; text = end) {
         uintptr_t address = strtoull(text, &end, 16);
         if (end == text)
             break;
-        holder->frames[holder->frame_count] = code ? code_ask(code, address) : NULL;
-        if (!holder->frames[holder->frame_count])
-            break;
-        holder->frame_count++;
+        holder->frames[holder->frame_count++] = place_of(code, address);
     }
 }
 
@@ -87,12 +294,10 @@ static struct holder *read_line(struct list *list, struct holder *last, char *li
     rs_plain_make(line);
     if (sscanf(line, "site %u %zu %zu%n", &kind, &bytes, &blocks, &at) == 3 && at) {
         last = add(list, kind, bytes, blocks);
-        if (last)
-            read_frames(last, line + at, code);
+        read_frames(last, line + at, code);
     } else if (sscanf(line, "library %u %zu %zu %n", &kind, &bytes, &blocks, &at) == 3 && at) {
         last = add(list, kind, bytes, blocks);
-        if (last)
-            last->of.name = line + at;
+        last->of.name = line + at;
     } else if (sscanf(line, "more %u %zu %zu", &kind, &bytes, &blocks) == 3) {
         last = add(list, kind, bytes, blocks);
     } else if (strncmp(line, "line ", 5) == 0 && last && last->line_count < LINES_MAX) {
@@ -120,7 +325,7 @@ static void read_list(struct list *list, char *text, struct code *code)
 
 /* ---- what is said of a holder ---- */
 
-static bool is_of(const struct code_place *frame, const char *library)
+static bool is_of(const struct place *frame, const char *library)
 {
     return strncmp(frame->symbol.object, library, strlen(library)) == 0;
 }
@@ -128,7 +333,7 @@ static bool is_of(const struct code_place *frame, const char *library)
 /* Where Python's own lines say more: the interpreter and what has called it. */
 static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
 {
-    const struct code_place *frame = holder->frames[i];
+    const struct place *frame = holder->frames[i];
 
     if (!holder->line_count)
         return false;
@@ -157,7 +362,7 @@ static void choose_frames(struct holder *holder)
         holder->is_said[i] = !is_hidden(holder, i, &is_below);
 }
 
-static bool is_same_frame(const struct code_place *a, const struct code_place *b)
+static bool is_same_frame(const struct place *a, const struct place *b)
 {
     return strcmp(a->symbol.function, b->symbol.function) == 0 &&
            strcmp(a->symbol.object, b->symbol.object) == 0 &&
@@ -236,20 +441,19 @@ static void add_site(struct rs_node *list, const struct holder *holder)
 
 static void add_holders(struct rs_node *device, struct list *list, size_t said_max)
 {
-    struct holder **order = calloc(list->count + 1, sizeof(struct holder *));
+    struct holder **order = tool_grow(NULL, list->count * sizeof(struct holder *));
     struct rs_node *holders = rs_node_list(device, "holders"), *more;
     struct rs_block_sum rest = {0, 0};
     size_t count = 0;
 
     for (struct holder *holder = list->holders; holder; holder = holder->next)
         choose_frames(holder);
-    for (struct holder *holder = list->holders; holder && order; holder = holder->next) {
+    for (struct holder *holder = list->holders; holder; holder = holder->next) {
         merge(holder);
         if (holder->of.amount.blocks)
             order[count++] = holder;
     }
-    if (order)
-        qsort(order, count, sizeof(struct holder *), by_bytes);
+    qsort(order, count, sizeof(struct holder *), by_bytes);
     for (size_t i = 0; i < count; i++)
         if (i >= said_max) {
             rs_block_sum_add(&rest, order[i]->of.amount);
@@ -264,7 +468,6 @@ static void add_holders(struct rs_node *device, struct list *list, size_t said_m
     more->line = "[  " AMOUNT " of {holders} more\n]";
     rs_node_count(more, "holders", count > said_max ? count - said_max : 0);
     rs_node_block_sum(more, rest);
-    list->is_whole &= order != NULL;
     free(order);
 }
 
@@ -299,13 +502,13 @@ static void free_list(struct list *list)
 static void add_device(struct rs_node *devices, const struct steer_target *target, int number,
                        char *text, bool is_json)
 {
-    struct code *code = code_open(target->process.number);
+    struct code code = {.ranges = NULL};
     struct rs_node *device = rs_node_object(devices, NULL);
     struct list list;
 
-    read_list(&list, text, code);
-    if (code)
-        code_find_lines(code);
+    read_code(&code, target->process.number);
+    read_list(&list, text, &code);
+    find_lines(&code);
     rs_node_count(device, "device", (uint64_t)number);
     rs_node_block_sum(device, list.live);
     device->line = list.live.blocks ? "{program} [[{pid}]] device {device}: holds " AMOUNT "\n"
@@ -315,8 +518,7 @@ static void add_device(struct rs_node *devices, const struct steer_target *targe
         "[{complete!}  the list is not whole\n]";
     add_outside(device, target, number);
     free_list(&list);
-    if (code)
-        code_close(code);
+    free_code(&code);
 }
 
 static struct rs_node *begin(const struct steer_target *target)
@@ -391,26 +593,22 @@ static int run(char **arguments)
     return code;
 }
 
-static void help(void)
-{
-    puts("Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
-         "call site with RMM_TRACKING, else by library and size.\n\n"
-         "  --json          as JSON: an object, with bytes as integers\n"
-         "  --device N      one device; without it each that the process uses\n"
-         "  --wait SECONDS  how long to wait for the process (2)\n\n"
-         "The process makes the list at its next call that allocates, frees, synchronises or asks\n"
-         "for free memory; with RMM_CONTROL=thread also between such calls. Functions of C++ are\n"
-         "demangled where libstdc++ is installed; file and line need debug information, and\n"
-         "addr2line.\n\n"
-         "exit codes: 0 it is listed; 1 it cannot be; 2 wrong usage; 3 the process did not answer\n"
-         "in time\n\n"
-         "example: rmmshim leaks 4711");
-}
-
 const struct tool_command tool_leaks = {
     .name = "leaks",
     .arguments = "PID [--json] [--device N] [--wait SECONDS]",
     .summary = "Lists what a process that runs has not freed, and who allocated it",
     .run = run,
-    .help = help,
+    .help =
+        "Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
+        "call site with RMM_TRACKING, else by library and size.\n\n"
+        "  --json          as JSON: an object, with bytes as integers\n"
+        "  --device N      one device; without it each that the process uses\n"
+        "  --wait SECONDS  how long to wait for the process (2)\n\n"
+        "The process makes the list at its next call that allocates, frees, synchronises or asks\n"
+        "for free memory; with RMM_CONTROL=thread also between such calls. Functions of C++ are\n"
+        "demangled where libstdc++ is installed; file and line need debug information, and\n"
+        "addr2line.\n\n"
+        "exit codes: 0 it is listed; 1 it cannot be; 2 wrong usage; 3 the process did not answer\n"
+        "in time\n\n"
+        "example: rmmshim leaks 4711",
 };

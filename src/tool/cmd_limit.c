@@ -501,29 +501,23 @@ static int limit(char **arguments)
     return code ? code : steer_each(&target, &command, has_limit ? &size : NULL, print_limit);
 }
 
-static void help_limit(void)
-{
-    puts("Sets the most that a process takes from the driver on a device from now on, whatever\n"
-         "RMM_LIMIT said; `none` takes the limit away.  Unused memory above the limit goes back "
-         "to\n"
-         "the driver; memory in use stays, and further requests are refused.\n\n"
-         "  --device N      one device; without it each that the process uses\n"
-         "  --wait SECONDS  how long to wait for the process (2)\n\n"
-         "The process takes the command at its next call that allocates, frees, synchronises or "
-         "asks\n"
-         "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
-         "exit codes: 0 the limit is set; 1 it cannot be set; 2 wrong usage; 3 the process did "
-         "not\n"
-         "answer in time\n\n"
-         "example: rmmshim limit 4711 6GiB");
-}
-
 const struct tool_command tool_limit = {
     .name = "limit",
     .arguments = "PID SIZE|none [--device N] [--wait SECONDS]",
     .summary = "Changes the limit of a running process",
     .run = limit,
-    .help = help_limit,
+    .help =
+        "Sets the most that a process takes from the driver on a device from now on, whatever\n"
+        "RMM_LIMIT said; `none` takes the limit away.  Unused memory above the limit goes back to\n"
+        "the driver; memory in use stays, and further requests are refused.\n\n"
+        "  --device N      one device; without it each that the process uses\n"
+        "  --wait SECONDS  how long to wait for the process (2)\n\n"
+        "The process takes the command at its next call that allocates, frees, synchronises or "
+        "asks\n"
+        "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
+        "exit codes: 0 the limit is set; 1 it cannot be set; 2 wrong usage; 3 the process did not\n"
+        "answer in time\n\n"
+        "example: rmmshim limit 4711 6GiB",
 };
 
 /* ---- rmmshim trim ---- */
@@ -558,24 +552,19 @@ static int trim(char **arguments)
     return code ? code : steer_each(&target, &command, NULL, print_trim);
 }
 
-static void help_trim(void)
-{
-    puts("Makes the process return unused memory to the driver.\n\n"
-         "  --keep SIZE     how much of it the process keeps\n"
-         "  --device N      one device; without it each that the process uses\n"
-         "  --wait SECONDS  how long to wait for the process (2)\n\n"
-         "The process takes the command at its next call that allocates, frees, synchronises or "
-         "asks\n"
-         "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
-         "exit codes: 0 done; 1 it cannot be done; 2 wrong usage; 3 the process did not answer in "
-         "time\n\n"
-         "example: rmmshim trim 4711 --keep 512MiB");
-}
-
 const struct tool_command tool_trim = {
     .name = "trim",
     .arguments = "PID [--keep SIZE] [--device N] [--wait SECONDS]",
     .summary = "Makes a running process give back memory that it does not use",
     .run = trim,
-    .help = help_trim,
+    .help = "Makes the process return unused memory to the driver.\n\n"
+            "  --keep SIZE     how much of it the process keeps\n"
+            "  --device N      one device; without it each that the process uses\n"
+            "  --wait SECONDS  how long to wait for the process (2)\n\n"
+            "The process takes the command at its next call that allocates, frees, synchronises or "
+            "asks\n"
+            "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
+            "exit codes: 0 done; 1 it cannot be done; 2 wrong usage; 3 the process did not answer "
+            "in time\n\n"
+            "example: rmmshim trim 4711 --keep 512MiB",
 };

@@ -75,28 +75,24 @@ static int ls(char **arguments)
     return is_printed ? TOOL_OK : TOOL_FINDING;
 }
 
-static void help(void)
-{
-    puts("A line for each process and device, and for each kind of memory but the device's own; "
-         "most\n"
-         "held bytes first.\n\n"
-         "PROGRAM    the script where the program is an interpreter: python3 train.py is train.py\n"
-         "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
-         "           the number alone is ambiguous\n"
-         "USED       what the program has\n"
-         "HELD       what was taken from the driver for it\n"
-         "PEAK       the most that was used\n"
-         "LIMIT      of the process; JOB LIMIT: of all processes of its job together\n"
-         "REFUSED    out-of-memory errors that the program received\n"
-         "SPILLED    what did not fit into the device\n\n"
-         "--json    an array of objects, bytes as integers, `limit` 0 where there is none\n\n"
-         "Shows your own processes; root sees everyone's.");
-}
-
 const struct tool_command tool_ls = {
     .name = "ls",
     .arguments = "[--json]",
     .summary = "Lists the processes that have GPU memory served by rmmshim",
     .run = ls,
-    .help = help,
+    .help =
+        "A line for each process and device, and for each kind of memory but the device's own; "
+        "most\n"
+        "held bytes first.\n\n"
+        "PROGRAM    the script where the program is an interpreter: python3 train.py is train.py\n"
+        "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
+        "           the number alone is ambiguous\n"
+        "USED       what the program has\n"
+        "HELD       what was taken from the driver for it\n"
+        "PEAK       the most that was used\n"
+        "LIMIT      of the process; JOB LIMIT: of all processes of its job together\n"
+        "REFUSED    out-of-memory errors that the program received\n"
+        "SPILLED    what did not fit into the device\n\n"
+        "--json    an array of objects, bytes as integers, `limit` 0 where there is none\n\n"
+        "Shows your own processes; root sees everyone's.",
 };

@@ -19,19 +19,14 @@ static int run(char **arguments)
     return TOOL_OK;
 }
 
-static void help(void)
-{
-    puts("Prints the path of the library that `rmmshim run` preloads: RMMSHIM_LIBRARY where that "
-         "is\n"
-         "set, else librmmshim.so beside this command.\n\n"
-         "exit codes: 0 printed; 1 there is no library; 2 wrong usage\n\n"
-         "example: LD_PRELOAD=$(rmmshim path) RMM_POOL_SIZE=4GiB ./app");
-}
-
 const struct tool_command tool_path = {
     .name = "path",
     .arguments = "",
     .summary = "Prints the path of the library, for LD_PRELOAD",
     .run = run,
-    .help = help,
+    .help = "Prints the path of the library that `rmmshim run` preloads: RMMSHIM_LIBRARY where "
+            "that is\n"
+            "set, else librmmshim.so beside this command.\n\n"
+            "exit codes: 0 printed; 1 there is no library; 2 wrong usage\n\n"
+            "example: LD_PRELOAD=$(rmmshim path) RMM_POOL_SIZE=4GiB ./app",
 };

@@ -107,5 +107,5 @@ const struct tool_command tool_run = {
     .arguments = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]",
     .summary = "Runs a program with its GPU memory served as the options say",
     .run = run,
-    .help = run_options_print_help,
+    .print_help = run_options_print_help,
 };

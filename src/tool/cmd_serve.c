@@ -474,26 +474,21 @@ static int serve(char **arguments)
     return serve_at(&address, listen, counters);
 }
 
-static void help(void)
-{
-    puts("Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, until "
-         "SIGINT or\n"
-         "SIGTERM.\n\n"
-         "--listen ADDRESS  " ADDRESS_DEFAULT
-         " by default; [::1]:9835; a port alone means 127.0.0.1;\n"
-         "                  port 0 takes a free one, which the line on stderr names\n"
-         "--all-metrics     also each counter of each resource, which tell developers what a stack "
-         "does\n\n"
-         "All users of this machine can read a loopback address, everybody on the network any "
-         "other one.\n\n"
-         "exit codes: 0 ended by a signal, 1 when it cannot listen or has no HTTP server, 2 wrong "
-         "usage");
-}
-
 const struct tool_command tool_serve = {
     .name = "serve",
     .arguments = "[--listen ADDRESS] [--all-metrics]",
     .summary = "Serves the counters of all processes to Prometheus",
     .run = serve,
-    .help = help,
+    .help = "Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, "
+            "until SIGINT or\n"
+            "SIGTERM.\n\n"
+            "--listen ADDRESS  " ADDRESS_DEFAULT
+            " by default; [::1]:9835; a port alone means 127.0.0.1;\n"
+            "                  port 0 takes a free one, which the line on stderr names\n"
+            "--all-metrics     also each counter of each resource, which tell developers what a "
+            "stack does\n\n"
+            "All users of this machine can read a loopback address, everybody on the network any "
+            "other one.\n\n"
+            "exit codes: 0 ended by a signal, 1 when it cannot listen or has no HTTP server, 2 "
+            "wrong usage",
 };

@@ -203,9 +203,12 @@ static int stats(char **arguments)
     return TOOL_USAGE;
 }
 
-static void help(void)
-{
-    puts(
+const struct tool_command tool_stats = {
+    .name = "stats",
+    .arguments = "PID|all [--json|--prom] [--all-metrics]",
+    .summary = "Shows all counters of a process, or of all",
+    .run = stats,
+    .help =
         "Prints what RMM_STATISTICS reports at exit, and the program's own counters; counters for\n"
         "which the process's memory must be searched are left out.\n\n"
         "--json    an object as in that report, with `all` an array of them\n"
@@ -213,13 +216,5 @@ static void help(void)
         "hold; with\n"
         "          --all-metrics also each counter of each resource\n\n"
         "exit codes: 1 when the process cannot be read, 2 for wrong usage\n\n"
-        "example: rmmshim stats all --prom >/var/lib/node_exporter/rmmshim.prom");
-}
-
-const struct tool_command tool_stats = {
-    .name = "stats",
-    .arguments = "PID|all [--json|--prom] [--all-metrics]",
-    .summary = "Shows all counters of a process, or of all",
-    .run = stats,
-    .help = help,
+        "example: rmmshim stats all --prom >/var/lib/node_exporter/rmmshim.prom",
 };

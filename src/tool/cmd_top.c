@@ -563,32 +563,25 @@ static int top(char **arguments)
     return show_live(&view);
 }
 
-static void help(void)
-{
-    puts(
-        "Runs in a terminal until q is pressed; elsewhere, as in a pipe, it prints once.\n\n"
-        "--once           print once, without a terminal's control characters\n"
-        "--json           the same as JSON: as `rmmshim ls --json`, sorted as asked\n"
-        "--by WORD        process (default) or device\n"
-        "--sort WORD      held (default), used, peak, rate or pid\n"
-        "--interval S     seconds between updates, 0.1 to 3600 (default 1); with --once: prints "
-        "after\n"
-        "                 this time, so that rates are known\n\n"
-        "keys: q quit, p or space pause, s next column to sort by, r reverse, d devices or "
-        "processes, h or ? "
-        "help,\n"
-        "arrows and page keys scroll\n\n"
-        "Columns are those of `rmmshim ls`, as many as there is room for, then rates, and HISTORY: "
-        "HELD as a\n"
-        "part of the limit or of all memory.\n\n"
-        "HELD is red from 90 % of the limit on, yellow from 75 %; NO_COLOR turns colours off.");
-}
-
 const struct tool_command tool_top = {
     .name = "top",
     .arguments =
         "[--once] [--json] [--by process|device] [--sort held|used|peak|rate|pid] [--interval S]",
     .summary = "Shows the processes that have GPU memory served by rmmshim, as they change",
     .run = top,
-    .help = help,
+    .help = "Runs in a terminal until q is pressed; elsewhere, as in a pipe, it prints once.\n\n"
+            "--once           print once, without a terminal's control characters\n"
+            "--json           the same as JSON: as `rmmshim ls --json`, sorted as asked\n"
+            "--by WORD        process (default) or device\n"
+            "--sort WORD      held (default), used, peak, rate or pid\n"
+            "--interval S     seconds between updates, 0.1 to 3600 (default 1); with --once: "
+            "prints after\n"
+            "                 this time, so that rates are known\n\n"
+            "keys: q quit, p or space pause, s next column to sort by, r reverse, d devices or "
+            "processes, h or ? help,\n"
+            "arrows and page keys scroll\n\n"
+            "Columns are those of `rmmshim ls`, as many as there is room for, then rates, and "
+            "HISTORY: HELD as a\n"
+            "part of the limit or of all memory.\n\n"
+            "HELD is red from 90 % of the limit on, yellow from 75 %; NO_COLOR turns colours off.",
 };

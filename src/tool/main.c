@@ -54,9 +54,11 @@ void tool_print_usage(const struct tool_command *command)
 void tool_print_help(const struct tool_command *command)
 {
     tool_print_usage(command);
-    if (command->help) {
+    if (command->help)
+        printf("\n%s\n", command->help);
+    if (command->print_help) {
         putchar('\n');
-        command->help();
+        command->print_help();
     }
 }
 

@@ -31,7 +31,8 @@ struct tool_command {
     const char *arguments; /* as in the usage line */
     const char *summary;
     int (*run)(char **arguments); /* what follows the command's name, ended by NULL */
-    void (*help)(void);           /* what follows the usage line */
+    const char *help;             /* what follows the usage line */
+    void (*print_help)(void);     /* the same, of a command whose help is no mere text */
 };
 
 #define TOOL_COMMAND(name) extern const struct tool_command tool_##name;
