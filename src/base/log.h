@@ -47,7 +47,7 @@ struct rs_diagnostics {
     void (*write)(void *data, const char *line);
     void *data;
     unsigned count;         /* errors written so far */
-    bool doubts_are_errors; /* names that may be others' (config/variable_name.h): who asks wants to
+    bool doubts_are_errors; /* names that may be others' (config/values.h): who asks wants to
                                know */
 };
 

@@ -1,15 +1,269 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The environment is read, and each setting takes its form: reports, hooks, stacks. */
 #include "config/config.h"
 
-#include "config/compat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/output.h"
+#include "base/process.h"
 #include "config/stacks.h"
 #include "config/values.h"
-#include "config/variable_name.h"
 #include "shared/job.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+/* ---- texts that have a form of their own ---- */
+
+/* Rows of config/variables.def name these readers (READ_BY).  Where the variable is not set none is
+ * called. */
+
+/* Variables with a reader of their own: reports, groups of hooks, control, phases, the limit of
+ * a job. */
+
+static const char *const hook_words[] = {"device", "pinned", "managed", "runtime",
+                                         "async",  "all",    NULL};
+
+/* Checks the placeholders of a path now, so that a misspelt one is a bad setting and not a missing
+ * report hours later. */
+static bool check_path(const struct rs_source *source, const char *path,
+                       struct rs_diagnostics *diagnostics)
+{
+    RS_PATH_BUFFER(expanded);
+    const char *at, *reason;
+
+    /* Without memory it is seen later. */
+    if (*path && (!expanded || rs_path_expand(path, expanded, PATH_MAX, &at, &reason)))
+        return true;
+    if (*path)
+        rs_diagnose(diagnostics, source, at, "%s", reason);
+    else
+        rs_diagnose(diagnostics, source, path, "a path is missing");
+    return false;
+}
+
+static const char *const format_words[] = {"0",    "no",   "off",  "false", "1",        "yes", "on",
+                                           "true", "text", "json", "prom",  "prom-all", NULL};
+
+bool rs_config_is_report(const char *text)
+{
+    size_t length = strcspn(text, ":");
+
+    for (size_t i = 0; format_words[i]; i++)
+        if (strlen(format_words[i]) == length && strncasecmp(format_words[i], text, length) == 0)
+            return true;
+    return strcasecmp(text, "none") == 0;
+}
+
+/* False when the text begins with none of the words. */
+static bool read_format(const struct rs_source *source, bool prometheus,
+                        enum rs_statistics_format *format, const char **path,
+                        struct rs_diagnostics *diagnostics)
+{
+    static const enum rs_statistics_format formats[] = {
+        RS_STATISTICS_NONE, RS_STATISTICS_NONE,       RS_STATISTICS_NONE,
+        RS_STATISTICS_NONE, RS_STATISTICS_TEXT,       RS_STATISTICS_TEXT,
+        RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,       RS_STATISTICS_TEXT,
+        RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS, RS_STATISTICS_PROMETHEUS_ALL};
+    const char *text = source->text;
+    size_t length = strcspn(text, ":");
+    const char *colon = text[length] ? text + length : NULL;
+
+    for (size_t i = 0; format_words[i]; i++) {
+        if (strlen(format_words[i]) != length || strncasecmp(format_words[i], text, length) != 0 ||
+            (formats[i] >= RS_STATISTICS_PROMETHEUS && !prometheus))
+            continue;
+        if (colon && check_path(source, colon + 1, diagnostics))
+            *path = colon + 1;
+        *format = formats[i];
+        return true;
+    }
+    return false;
+}
+
+static void say_unknown_format(const struct rs_source *source, const char *const *words,
+                               const char *expected, struct rs_diagnostics *diagnostics)
+{
+    const char *text = source->text;
+    const char *nearest = rs_nearest_word(text, text + strcspn(text, ":"), words);
+
+    rs_diagnose(diagnostics, source, text,
+                nearest ? "unknown value; did you mean '%s'?" : "expected %s",
+                nearest ? nearest : expected);
+}
+
+enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
+                                           const char **path, struct rs_diagnostics *diagnostics)
+{
+    static const char *const kinds[] = {"text", "json", NULL};
+    enum rs_statistics_format format = RS_STATISTICS_NONE;
+
+    if (!read_format(source, prometheus, &format, path, diagnostics))
+        say_unknown_format(source, prometheus ? format_words + 8 : kinds,
+                           prometheus ? "1, text, text:PATH, json:PATH, prom:PATH or prom-all:PATH"
+                                      : "1, text, text:PATH or json:PATH",
+                           diagnostics);
+    return format;
+}
+
+static void read_statistics(const struct rs_option_value *value, const struct rs_source *source,
+                            struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)value;
+    config->statistics = rs_config_report(source, true, &config->statistics_path, diagnostics);
+}
+
+static void read_tracking(const struct rs_option_value *value, const struct rs_source *source,
+                          struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)value;
+    config->tracking = rs_config_report(source, false, &config->tracking_path, diagnostics);
+}
+
+static void read_on_oom(const struct rs_option_value *value, const struct rs_source *source,
+                        struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    static const char *const words[] = {"text", "json", "none", NULL};
+
+    (void)value;
+    config->on_oom_given = true;
+    if (strcasecmp(source->text, "none") != 0 &&
+        !read_format(source, false, &config->on_oom, &config->on_oom_path, diagnostics))
+        say_unknown_format(source, words, "text, text:PATH, json:PATH or none", diagnostics);
+}
+
+static void read_hooks(const struct rs_option_value *value, const struct rs_source *source,
+                       struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE,  RS_HOOK_GROUP_PINNED,
+                                      RS_HOOK_GROUP_MANAGED, RS_HOOK_GROUP_RUNTIME,
+                                      RS_HOOK_GROUP_ASYNC,   RS_HOOK_GROUPS_ALL};
+    const char *at;
+
+    (void)value;
+    config->hook_groups = 0;
+    for (at = source->text;; at++) {
+        const char *end = at + strcspn(at, ",");
+        const char *nearest;
+        size_t i = 0;
+        while (hook_words[i] && (strlen(hook_words[i]) != (size_t)(end - at) ||
+                                 strncasecmp(hook_words[i], at, (size_t)(end - at)) != 0))
+            i++;
+        if (!hook_words[i]) {
+            nearest = rs_nearest_word(at, end, hook_words);
+            rs_diagnose(diagnostics, source, at,
+                        nearest ? "unknown group; did you mean '%s'?"
+                                : "unknown group; known are device, pinned, managed, runtime, "
+                                  "async, all%s",
+                        nearest ? nearest : "");
+            return;
+        }
+        config->hook_groups |= groups[i];
+        if (groups[i] == RS_HOOK_GROUP_RUNTIME) /* serves at once what the driver layer began */
+            config->hook_groups |= RS_HOOK_GROUP_DEVICE;
+        at = end;
+        if (!*at)
+            return;
+    }
+}
+
+static void read_control(const struct rs_option_value *value, const struct rs_source *source,
+                         struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)source;
+    (void)diagnostics;
+    config->control = (enum rs_control)(RS_CONTROL_CALLS + value->count);
+}
+
+static void read_phases(const struct rs_option_value *value, const struct rs_source *source,
+                        struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)value;
+    (void)source;
+    (void)diagnostics;
+    config->nvtx_phases = true; /* the only word there is */
+}
+
+static void read_limit_job(const struct rs_option_value *value, const struct rs_source *source,
+                           struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    if (value->size.kind == RS_SIZE_OF_FREE) {
+        rs_diagnose(diagnostics, source, strchr(source->text, '%') + 1,
+                    "use a percentage of the device's total memory, as in 80%%: the free memory "
+                    "differs from process to process");
+        return;
+    }
+    config->limit_job = source;
+    config->limit_job_size = value->size;
+}
+
+/* ---- the table ---- */
+
+const char *const rs_kind_names[RS_KINDS] = {"device", "pinned", "managed"};
+const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed memory"};
+const int rs_kind_whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE,
+                                     RS_VARIABLE_MANAGED_RESOURCE};
+
+/* A field that generic code fills has the C type that the values are stored as. */
+#define FIELD(field)                                                                               \
+    _Generic(((struct rs_config *)0)->field, bool                                                  \
+             : RS_OPTION_BOOLEAN, unsigned                                                         \
+             : RS_OPTION_WORD, uint64_t                                                            \
+             : RS_OPTION_COUNT, const char *                                                       \
+             : RS_OPTION_TEXT)
+#define ANY_TYPE -1
+#define READ_BY(function, field)                                                                   \
+    (sizeof(char[offsetof(struct rs_config, field) + 1]) ? ANY_TYPE : 0)
+#define EARLY      ANY_TYPE
+#define PER_DEVICE ANY_TYPE
+#define PART       ANY_TYPE
+#define VARIABLE(name, value_type, where, ...)                                                     \
+    _Static_assert((int)(where) == ANY_TYPE || (int)(where) == RS_OPTION_##value_type,             \
+                   "the field of RMM_" #name " has another type than its values");
+#include "config/variables.def"
+#undef FIELD
+#undef READ_BY
+#undef EARLY
+#undef PER_DEVICE
+#undef PART
+
+#define FIELD(field)             .fills_a_field = true, .option.offset = offsetof(struct rs_config, field)
+#define READ_BY(function, field) .read = (function)
+#define EARLY                    .fills_a_field = false
+#define PER_DEVICE               .per_device = true
+#define PART                     PER_DEVICE, .builds_a_part = true
+#define IN(word)                 .group = RS_GROUP_##word
+#define COMMON(word)             IN(word), .is_common = true
+#define REPORT                   .is_report = true
+#define WORDS(...)                                                                                 \
+    .option.words = (const char *const[])                                                          \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+#define GUIDE_WORDS(...)                                                                           \
+    .guide_words = {                                                                               \
+        __VA_ARGS__,                                                                               \
+    }
+#define OF_MEMORY     .option.unit_below = 1 << 20, .option.maximum = RS_SIZE_ADDRESSABLE
+#define OF_ANY_MEMORY OF_MEMORY, .option.beyond_whole = true
+/* The help, and behind it the fields that the row gives itself. */
+#define VARIABLE(index, value_type, where, ...)                                                    \
+    {.option.name = "RMM_" #index,                                                                 \
+     .option.type = RS_OPTION_##value_type,                                                        \
+     where,                                                                                        \
+     .option.help = __VA_ARGS__},
+
+const struct rs_variable rs_variables[] = {
+#include "config/variables.def"
+    {.option = {.name = NULL}},
+};
+
+_Static_assert(RS_ARRAY_LENGTH(rs_variables) == RS_VARIABLE_COUNT + 1, "a row each, and the end");
+
+/* ---- the settings ---- */
+
+/* The environment is read, and each setting takes its form: reports, hooks, stacks. */
 
 void rs_config_free(struct rs_config *config)
 {
@@ -134,4 +388,36 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
             : NULL;
 
     return limit ? &limit->size : NULL;
+}
+
+/* ---- advice ---- */
+
+/* Variables that compute-sanitizer sets for the processes that it runs: since 2025, and before. */
+static bool is_there(void)
+{
+    return rs_environment_get("NV_SANITIZER_INJECTION_PORT_BASE") ||
+           rs_environment_get("NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN");
+}
+
+static bool shares_allocations(struct rs_expression *stack)
+{
+    return rs_expression_find(stack, &rs_mr_descriptor_pool) ||
+           rs_expression_find(stack, &rs_mr_descriptor_arena) ||
+           rs_expression_find(stack, &rs_mr_descriptor_fixed_size) ||
+           rs_expression_find(stack, &rs_mr_descriptor_binning) ||
+           rs_expression_find(stack, &rs_mr_descriptor_virtual);
+}
+
+void rs_sanitizer_advise(const struct rs_config *config)
+{
+    if (!is_there())
+        return;
+    for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
+        if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {
+            rs_log(
+                "compute-sanitizer takes a pool for one allocation and misses errors between its "
+                "blocks: set RMM_RESOURCE=cuda; or RMM_FREE=wait "
+                "RMM_RESOURCE='poison(pool(cuda))' finds stray writes without compute-sanitizer");
+            return;
+        }
 }

@@ -1,12 +1,290 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the values of the environment variables, for all devices and for single ones. */
 #include "config/values.h"
 
+#include "base/check.h"
 #include "base/log.h"
-#include "config/variable_name.h"
+#include "config/variables.h"
 
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+/* ---- names ---- */
+
+static const char prefix[] = "RMM_"; /* a misspelling must not be in it */
+
+enum { PREFIX = sizeof(prefix) - 1, DEVICE_TEXT_BYTES = 16 };
+
+/* RAPIDS RMM's own variables, words of its build, those of programs that use it and of others by
+ * this name, and what Kubernetes sets in each container for services named rmm, rmm-pool and so on.
+ */
+const char *const rs_names_elsewhere[] = {
+    "RMM_LOG_FILE",       "RMM_LOG_LEVEL",      "RMM_LOG_DIR",     "RMM_LOGGING*",
+    "RMM_DEBUG_LOG_FILE", "RMM_MANAGED_MEMORY", "RMM_ASYNC_ALLOC", "RMM_ALLOCATOR",
+    "RMM_DEVICES",        "RMM_JOBS",           "RMM_TREE",        "RMM_*_SERVICE_*",
+    "RMM_SERVICE_*",      "RMM_*_PORT*",        "RMM_PORT*",       NULL};
+
+bool rs_name_begins_as_ours(const char *name)
+{
+    return strncasecmp(name, prefix, PREFIX) == 0;
+}
+
+static bool is_foreign(const char *name)
+{
+    for (size_t i = 0; rs_names_elsewhere[i]; i++)
+        if (fnmatch(rs_names_elsewhere[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+static size_t digits_at_end(const char *name, size_t length)
+{
+    size_t digits = 0;
+
+    while (digits < length && name[length - 1 - digits] >= '0' && name[length - 1 - digits] <= '9')
+        digits++;
+    return digits;
+}
+
+/* Splits a device's number off a name: for "RMM_POOL_SIZE_1" *device is 1, and the length of
+ * "RMM_POOL_SIZE" is returned.  Without a number *device is -1, all devices. */
+static size_t split_device(const char *name, int *device)
+{
+    size_t length = strlen(name), digits = digits_at_end(name, length);
+
+    *device = -1;
+    if (digits == 0 || digits > 2 || digits == length || name[length - 1 - digits] != '_')
+        return length;
+    *device = atoi(name + length - digits);
+    return length - digits - 1;
+}
+
+/* Returns the index of the row with this name, or -1. */
+static int find_variable(const char *name, size_t length)
+{
+    for (int i = 0; rs_variables[i].option.name; i++)
+        if (strlen(rs_variables[i].option.name) == length &&
+            strncmp(rs_variables[i].option.name, name, length) == 0)
+            return i;
+    return -1;
+}
+
+/* Returns the index of the row that a guide's parameter name means, or -1. */
+static int find_guide_word(const char *name, size_t length, const struct rs_guide_word **word)
+{
+    for (int i = 0; rs_variables[i].option.name; i++)
+        for (int j = 0; j < RS_GUIDE_WORDS_MAX && rs_variables[i].guide_words[j].name; j++) {
+            *word = &rs_variables[i].guide_words[j];
+            if (strlen((*word)->name) == length && strncmp((*word)->name, name, length) == 0)
+                return i;
+        }
+    return -1;
+}
+
+/* Returns the index of the row with the longest name that is followed by '_' in this name, or
+ * -1. */
+static int find_beginning(const char *name)
+{
+    size_t longest = 0;
+    int found = -1;
+
+    for (int i = 0; rs_variables[i].option.name; i++) {
+        size_t length = strlen(rs_variables[i].option.name);
+        if (length > longest && strncmp(rs_variables[i].option.name, name, length) == 0 &&
+            name[length] == '_') {
+            longest = length;
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* Returns the largest distance at which a name is a misspelling.  Short names allow one letter:
+ * RMM_TAG is another program's, not a misspelt RMM_LOG.  Names of five letters allow two if the
+ * first letter is right: RMM_LMTI means RMM_LIMIT, RMM_INIT is another program's. */
+static unsigned tolerance(const char *name, const char *known, size_t known_length)
+{
+    if (known_length == 5 && name[0] == known[0])
+        return 2;
+    return rs_word_tolerance(known_length);
+}
+
+/* Returns the index of the row that this unknown name misspells, or -1. */
+static int find_misspelt(const char *name, size_t length)
+{
+    unsigned least = ~0u;
+    int found = -1;
+
+    for (int i = 0; rs_variables[i].option.name; i++) {
+        const char *known = rs_variables[i].option.name + PREFIX;
+        size_t known_length = strlen(known);
+        unsigned distance = rs_word_distance(name + PREFIX, length - PREFIX, known, known_length);
+        if (distance <= tolerance(name + PREFIX, known, known_length) && distance < least) {
+            least = distance;
+            found = i;
+        }
+    }
+    return found;
+}
+
+static void add(struct rs_name *read, const char *format, ...) RS_PRINTF(2, 3);
+
+static void add(struct rs_name *read, const char *format, ...)
+{
+    size_t length = strlen(read->reason);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(read->reason + length, sizeof(read->reason) - length, format, arguments);
+    va_end(arguments);
+}
+
+/* Appends the variable's name for a device, "RMM_LIMIT_2"; without a number if the variable has
+ * none. */
+static void add_variable(struct rs_name *read, int index, int device)
+{
+    add(read, "%s", rs_variables[index].option.name);
+    if (device >= 0 && device < RS_DEVICES_MAX && rs_variables[index].per_device)
+        add(read, "_%d", device);
+}
+
+static void suggest(struct rs_name *read, enum rs_name_kind kind, int index, int device)
+{
+    read->kind = kind;
+    add(read, "unknown variable; did you mean ");
+    add_variable(read, index, device);
+    add(read, "?");
+}
+
+/* Suggests the variable for a parameter name in guides to RMM.  Returns false when no guide has
+ * this name. */
+static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_t length,
+                                   int device)
+{
+    const struct rs_guide_word *word;
+    int index = find_guide_word(name, length, &word);
+
+    if (index < 0)
+        return false;
+    if (!word->lists_devices) {
+        suggest(read, RS_NAME_DOUBTFUL, index, device);
+        return true;
+    }
+    read->kind = RS_NAME_DOUBTFUL;
+    add(read, "unknown variable; a setting for one device ends with its number, as in ");
+    add_variable(read, index, 0);
+    return true;
+}
+
+/* Suggests the variables of which this name is the beginning, up to a '_': RMM_POOL_SIZE for
+ * RMM_POOL.  Returns false when there is none. */
+static bool suggest_longer(struct rs_name *read, const char *name, size_t length, int device)
+{
+    for (int i = 0; rs_variables[i].option.name; i++) {
+        const char *known = rs_variables[i].option.name;
+        if (length <= PREFIX || strncmp(known, name, length) != 0 || known[length] != '_')
+            continue;
+        add(read, read->kind == RS_NAME_DOUBTFUL ? " or " : "unknown variable; did you mean ");
+        read->kind = RS_NAME_DOUBTFUL;
+        add_variable(read, i, device);
+    }
+    if (read->kind == RS_NAME_DOUBTFUL)
+        add(read, "?");
+    return read->kind == RS_NAME_DOUBTFUL;
+}
+
+/* True for what somebody may write who means a device: GPU0, 100, 007, A, ALL, or nothing.  Another
+ * word makes another variable of the name, as RMM_JOB_ID or RMM_LOG_COLOR are. */
+static bool is_meant_as_device(const char *suffix)
+{
+    static const char *const words[] = {"GPU", "DEV", "CUDA", "ALL"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(words); i++)
+        if (strncasecmp(suffix, words[i], strlen(words[i])) == 0)
+            return true;
+    return strlen(suffix) <= 1 || (*suffix >= '0' && *suffix <= '9');
+}
+
+/* Reports a wrong suffix: the name is a row's name, '_' and `suffix`. */
+static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
+{
+    size_t length = strlen(suffix), digits = digits_at_end(suffix, length);
+    long number = digits && digits < 10 ? strtol(suffix + length - digits, NULL, 10) : -1;
+    int device = number < RS_DEVICES_MAX ? (int)number : -1;
+
+    read->kind = is_meant_as_device(suffix) ? RS_NAME_WRONG : RS_NAME_DOUBTFUL;
+    if (!rs_variables[index].per_device) {
+        add(read, "%s is for the whole process, not for one device",
+            rs_variables[index].option.name);
+        return;
+    }
+    if (digits > 0 && digits == length && device < 0)
+        add(read, "devices are numbered below %d; did you mean ", RS_DEVICES_MAX);
+    else
+        add(read, "'%.40s' is not the number of a device; did you mean ", suffix);
+    add_variable(read, index, device);
+    add(read, "?");
+}
+
+/* Reads a name that is exactly one of ours, with a possible device or none.  Returns false
+ * otherwise. */
+static bool read_ours(struct rs_name *read, const char *name)
+{
+    size_t length = split_device(name, &read->device);
+
+    read->index = find_variable(name, length);
+    if (read->index < 0 || read->device >= RS_DEVICES_MAX ||
+        (read->device >= 0 && !rs_variables[read->index].per_device))
+        return false;
+    read->kind = RS_NAME_OURS;
+    return true;
+}
+
+/* Judges a name that is not exactly ours; `upper` is the name in upper case. */
+static void judge(struct rs_name *read, const char *name, const char *upper)
+{
+    int device, beginning, misspelt;
+    size_t length = split_device(upper, &device);
+    int same = find_variable(upper, length);
+
+    if (same >= 0 && strcmp(name, upper) != 0) {
+        suggest(read, RS_NAME_WRONG, same, device);
+        return;
+    }
+    /* A lower-case name that does not match one of ours exactly (rmm_pool) is another program's. */
+    if (strncmp(name, prefix, PREFIX) != 0 || suggest_for_guide_word(read, upper, length, device) ||
+        suggest_longer(read, upper, length, device))
+        return;
+    beginning = find_beginning(upper);
+    misspelt = find_misspelt(upper, length);
+    if (misspelt >= 0 && misspelt != beginning)
+        suggest(read, RS_NAME_DOUBTFUL, misspelt, device);
+    else if (beginning >= 0)
+        refuse_suffix(read, beginning, name + strlen(rs_variables[beginning].option.name) + 1);
+}
+
+void rs_name_read(const char *name, struct rs_name *read)
+{
+    char upper[RS_NAME_BYTES_MAX];
+    size_t length = 0;
+
+    *read = (struct rs_name){.kind = RS_NAME_FOREIGN};
+    if (read_ours(read, name) || is_foreign(name))
+        return;
+    for (; name[length] && length + 1 < sizeof(upper); length++)
+        upper[length] =
+            name[length] >= 'a' && name[length] <= 'z' ? (char)(name[length] - 32) : name[length];
+    upper[length] = '\0';
+    judge(read, name, upper);
+}
+
+/* ---- values ---- */
+
+/* Reads the values of the environment variables, for all devices and for single ones. */
 
 static void scope_clear(struct rs_config_scope *scope)
 {
@@ -53,8 +331,9 @@ static struct rs_config_scope *claim(struct rs_config_values *values, int device
     return scope->source[index].name && scope->source[index].text ? scope : NULL;
 }
 
-void rs_config_enter(struct rs_config_values *values, int device, int index,
-                     const struct rs_source *source, const struct rs_option_value *value)
+/* Enters a value that another variable, `source`, gives for one of ours, unless there is one. */
+static void enter(struct rs_config_values *values, int device, int index,
+                  const struct rs_source *source, const struct rs_option_value *value)
 {
     struct rs_config_scope *scope = claim(values, device, index, source);
 
@@ -159,4 +438,153 @@ bool rs_config_is_own(const struct rs_config_values *values, int device,
     const struct rs_config_scope *own = device >= 0 ? values->device[device] : NULL;
 
     return own && value >= own->value && value < own->value + RS_VARIABLE_COUNT;
+}
+
+/* ---- the variables of HAMi ---- */
+
+static const char compat_prefix[] = "CUDA_DEVICE_MEMORY_LIMIT";
+
+enum { ALIAS_BYTES = sizeof(compat_prefix) + 3 /* _63 */ };
+
+/* One of HAMi's variables. */
+struct alias {
+    char name[ALIAS_BYTES];
+    int device; /* -1: all */
+    const char *text;
+};
+
+/* Takes an entry of the environment apart.  False where it is another variable, or has no value. */
+static bool read_alias(const char *entry, struct alias *alias)
+{
+    size_t length = strcspn(entry, "="), begin = sizeof(compat_prefix) - 1;
+    const char *suffix = entry + begin;
+
+    if (strncmp(entry, compat_prefix, begin) != 0 || length >= sizeof(alias->name) ||
+        !entry[length] || !entry[length + 1])
+        return false;
+    snprintf(alias->name, sizeof(alias->name), "%.*s", (int)length, entry);
+    alias->device = -1;
+    alias->text = entry + length + 1;
+    if (length == begin)
+        return true;
+    if (length < begin + 2 || suffix[0] != '_' ||
+        strspn(suffix + 1, "0123456789") != length - begin - 1 ||
+        (suffix[1] == '0' && length > begin + 2)) /* it writes _1, so _01 is another variable */
+        return false;
+    alias->device = atoi(suffix + 1);
+    return alias->device < RS_DEVICES_MAX;
+}
+
+static uint64_t unit_of(char suffix)
+{
+    switch (suffix | 0x20) {
+    case 'g':
+        return 1ull << 30;
+    case 'm':
+        return 1ull << 20;
+    case 'k':
+        return 1ull << 10;
+    default:
+        return 1;
+    }
+}
+
+/* A number as strtoul reads it with base 0 (0x: hexadecimal, 0: octal), and one letter or none.
+ * HAMi-core stops at the first other character, so it reads 8GiB as 8 bytes; here that is wrong. */
+static bool read_bytes(const struct rs_source *source, struct rs_diagnostics *diagnostics,
+                       uint64_t *bytes)
+{
+    const char *text = source->text;
+    uint64_t unit;
+    char *end;
+
+    errno = 0;
+    *bytes = strtoull(text, &end, 0);
+    unit = unit_of(*end);
+    if (text[0] < '0' || text[0] > '9')
+        rs_diagnose(diagnostics, source, text, "a whole number is expected, as in 8g or 8192m");
+    else if (end[0] && (unit == 1 || end[1]))
+        rs_diagnose(diagnostics, source, unit > 1 ? end + 1 : end,
+                    "only one of the letters g, m and k may follow the number, as in 8192m");
+    else if (errno == ERANGE || __builtin_mul_overflow(*bytes, unit, bytes) ||
+             *bytes > RS_SIZE_ADDRESSABLE)
+        rs_diagnose(diagnostics, source, text, "larger than any memory");
+    else
+        return true;
+    return false;
+}
+
+static void say_nothing(void *data, const char *line)
+{
+    (void)data, (void)line;
+}
+
+bool rs_config_is_compat_limit(const char *entry, int *device)
+{
+    struct rs_diagnostics diagnostics = {.write = say_nothing};
+    struct rs_source source;
+    struct alias alias;
+    uint64_t bytes;
+
+    if (!read_alias(entry, &alias))
+        return false;
+    source = (struct rs_source){alias.name, alias.text};
+    *device = alias.device;
+    return !read_bytes(&source, &diagnostics, &bytes) || bytes > 0;
+}
+
+static bool is_asked(const struct rs_config_values *values)
+{
+    return rs_config_value(values, -1, RS_VARIABLE_COMPAT, NULL) != NULL;
+}
+
+/* RMM_LIMIT or RMM_LIMIT_<N>, by which the alias is not taken; NULL: none. */
+static const char *limit_in_front(const struct rs_config_values *values, int device)
+{
+    const struct rs_source *source = NULL;
+
+    if (rs_config_value(values, device, RS_VARIABLE_LIMIT, &source) && source->name[0] == 'R')
+        return source->name;
+    return NULL;
+}
+
+void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
+                           struct rs_diagnostics *diagnostics)
+{
+    struct alias alias;
+
+    if (!is_asked(values))
+        return;
+    for (; *environment; environment++) {
+        struct rs_option_value value = {.given = true, .size = {.kind = RS_SIZE_BYTES}};
+        struct rs_source source = {alias.name, NULL};
+
+        if (!read_alias(*environment, &alias) || limit_in_front(values, alias.device))
+            continue;
+        source.text = alias.text;
+        if (read_bytes(&source, diagnostics, &value.size.number) && value.size.number > 0)
+            enter(values, alias.device, RS_VARIABLE_LIMIT, &source, &value);
+    }
+}
+
+void rs_config_say_compat(const struct rs_config_values *values, char *const *environment)
+{
+    struct alias alias;
+
+    for (; is_asked(values) && *environment; environment++) {
+        const struct rs_source *source = NULL;
+        const char *front;
+
+        if (!read_alias(*environment, &alias))
+            continue;
+        front = limit_in_front(values, alias.device);
+        (void)rs_config_value(values, alias.device, RS_VARIABLE_LIMIT, &source);
+        if (front)
+            rs_log_asked("%s=%s is ignored, because %s is set", alias.name, alias.text, front);
+        else if (source && strcmp(source->name, alias.name) == 0)
+            rs_log_asked("%s=%s is taken as RMM_LIMIT%s", alias.name, alias.text,
+                         alias.name + sizeof(compat_prefix) - 1);
+        else
+            rs_log_asked("%s=%s sets no limit", alias.name, alias.text);
+    }
 }

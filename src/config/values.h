@@ -8,6 +8,7 @@
 #include "resource/resource.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* The variables for all devices, or those for one device. */
 struct rs_config_scope {
@@ -36,10 +37,6 @@ void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *dia
 /* Logs each entry that begins with RMM_ and is none of ours (RMM_VERBOSE). */
 void rs_config_say_ignored(char *const *environment);
 
-/* Enters a value that another variable, `source`, gives for one of ours, unless there is one. */
-void rs_config_enter(struct rs_config_values *values, int device, int index,
-                     const struct rs_source *source, const struct rs_option_value *value);
-
 /* Returns the value that a variable has for the device (-1: for all devices): that of the
  * device's own variable, else that for all devices; NULL when neither is set.  *source, unless
  * `source` is NULL, is the variable that gave it. */
@@ -50,3 +47,50 @@ const struct rs_option_value *rs_config_value(const struct rs_config_values *val
  * variable. */
 bool rs_config_is_own(const struct rs_config_values *values, int device,
                       const struct rs_option_value *value);
+
+/* ---- names: ours, other programs', and what may be a misspelling of ours ---- */
+
+/* Ignoring a misspelling in silence could run a job without its limit, and taking it for an error
+ * could end a program that has variables of its own. */
+enum rs_name_kind {
+    RS_NAME_FOREIGN, /* another program's: ignored */
+    RS_NAME_OURS,    /* a row of rs_variables */
+    RS_NAME_WRONG,   /* one of ours in another case, or with a bad device: an error */
+    RS_NAME_DOUBTFUL /* like one of ours: an error where a setting of ours stands beside it */
+};
+
+enum { RS_NAME_BYTES_MAX = 128, RS_NAME_REASON_BYTES = 192 };
+
+struct rs_name {
+    enum rs_name_kind kind;
+    int index;                         /* OURS: the index of its row in rs_variables */
+    int device;                        /* OURS: the device that _<N> names; -1: all devices */
+    char reason[RS_NAME_REASON_BYTES]; /* WRONG, DOUBTFUL: the diagnostic's text */
+};
+
+/* Patterns of names that begin with RMM_ and are in use elsewhere; ended by NULL. */
+extern const char *const rs_names_elsewhere[];
+
+/* True for a name that begins with RMM_, in upper or lower case; rs_name_read must judge it. */
+bool rs_name_begins_as_ours(const char *name);
+
+/* Judges a name that is shorter than RS_NAME_BYTES_MAX. */
+void rs_name_read(const char *name, struct rs_name *read);
+
+/* ---- the variables of HAMi ---- */
+
+/* RMM_COMPAT=hami: CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_MEMORY_LIMIT_<N>, with values as
+ * HAMi-core reads them, stand for RMM_LIMIT and RMM_LIMIT_<N>.  Where RMM_LIMIT is set they are not
+ * taken.
+ *
+ * Enters the limits of `environment` into the values, which all RMM_ variables are in, if
+ * RMM_COMPAT asks for it. */
+void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
+                           struct rs_diagnostics *diagnostics);
+
+/* Logs for each such variable of `environment` what it has become (RMM_VERBOSE). */
+void rs_config_say_compat(const struct rs_config_values *values, char *const *environment);
+
+/* True for an entry of an environment that sets such a limit, of *device (-1: all); also where the
+ * value is malformed, so that the error is found. */
+bool rs_config_is_compat_limit(const char *entry, int *device);

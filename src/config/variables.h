@@ -68,19 +68,5 @@ struct rs_variable {
     enum rs_kind kind;
 };
 
-/* The functions that rows name by READ_BY; src/config/readers.c has them. */
-#define FIELD(field)
-#define READ_BY(function, field) rs_variable_read function;
-#define EARLY
-#define PER_DEVICE
-#define PART
-#define VARIABLE(name, type, where, ...) where
-#include "config/variables.def"
-#undef FIELD
-#undef READ_BY
-#undef EARLY
-#undef PER_DEVICE
-#undef PART
-
 /* Ended by a row without a name. */
 extern const struct rs_variable rs_variables[];

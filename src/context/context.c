@@ -15,7 +15,6 @@
 #include "context/pushed_stack.h"
 #include "context/stack.h"
 #include "context/table.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "resource/segment.h"
 #include "shim/wiring.h"

@@ -8,7 +8,7 @@
 #include "driver/cuda.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 #include "ledger/account.h"
 #include "resource/resource.h"
 

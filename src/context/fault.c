@@ -2,7 +2,6 @@
 #include "context/fault.h"
 
 #include "driver/capture.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 

@@ -4,7 +4,6 @@
 #include "context/identity.h"
 
 #include "base/check.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 

@@ -8,7 +8,6 @@
 #include "context/exclusion.h"
 #include "context/identity.h"
 #include "context/table.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 
 #include <stdatomic.h>

@@ -10,7 +10,6 @@
 #include "context/identity.h"
 #include "context/stack.h"
 #include "context/table.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 
 #include <stdlib.h>

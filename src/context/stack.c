@@ -7,11 +7,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "config/mode.h"
-#include "config/stack_check.h"
+#include "config/stacks.h"
 #include "context/exclusion.h"
 #include "context/limit.h"
 #include "context/table.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "resource/expression.h"
 

@@ -10,7 +10,6 @@
 #include "context/end.h"
 #include "context/exclusion.h"
 #include "context/table.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "resource/unfinished.h"

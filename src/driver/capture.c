@@ -4,7 +4,6 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 
 #include <stdatomic.h>

@@ -1,13 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/driver.h"
 
+#include "base/check.h"
 #include "base/lock.h"
-#include "driver/loader.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- the dynamic loader ---- */
+
+/* Newest first: since glibc 2.34 dlsym is in libc itself, and libdl is a stub.  The other two
+ * are the first versions on AArch64 and x86-64; a library below us that hooks dlsym may have
+ * only those. */
+static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+
+RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
+{
+    static _Atomic(void *) found;
+    void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
+    rs_dlsym_function *function;
+
+    for (size_t i = 0; !symbol && i < RS_ARRAY_LENGTH(versions); i++)
+        symbol = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    atomic_store_explicit(&found, symbol, memory_order_relaxed);
+    /* ISO C has no cast between object and function pointers; POSIX promises that the bits agree.
+     */
+    memcpy(&function, &symbol, sizeof(function));
+    return function;
+}
+
+/* True while the dynamic loader changes its list of objects, as glibc tells debuggers. */
+static bool is_loading(void)
+{
+    return *(const volatile __typeof__(_r_debug.r_state) *)&_r_debug.r_state != RT_CONSISTENT;
+}
+
+/* Threads of the child may be loading a library too.  They hold a lock of the loader, which
+ * glibc frees in a child and which dladdr takes: after a dladdr such a load is over.  A load
+ * that fork interrupted is not. */
+bool rs_loader_is_stuck(void)
+{
+    enum { LOOKS = 100 };
+    static _Atomic pid_t first_process;
+    pid_t first = atomic_load_explicit(&first_process, memory_order_relaxed), process;
+    Dl_info info;
+
+    if (RS_LIKELY(first && !is_loading()))
+        return false;
+    process = getpid();
+    if (first == 0)
+        atomic_store_explicit(&first_process, first = process, memory_order_relaxed);
+    if (first == process)
+        return false;
+    for (int i = 0; i < LOOKS; i++) {
+        (void)dladdr(versions, &info);
+        if (!is_loading())
+            return false;
+    }
+    return true;
+}
+
+/* ---- the driver's functions ---- */
 
 struct rs_driver rs_driver;
 
@@ -96,4 +154,125 @@ const char *rs_driver_error_name(CUresult result, char buffer[32])
         return name;
     snprintf(buffer, 32, "error %d", (int)result);
     return buffer;
+}
+
+/* ---- contexts ---- */
+
+enum { PRIMARIES_MAX = 64 };
+
+bool rs_driver_context_enter(CUcontext context, CUresult *result)
+{
+    CUcontext current = NULL;
+
+    *result = rs_driver.cuCtxGetCurrent(&current);
+    if (*result != CUDA_SUCCESS || current == context)
+        return false;
+    *result = rs_driver.cuCtxPushCurrent_v2(context);
+    return *result == CUDA_SUCCESS;
+}
+
+void rs_driver_context_leave(bool entered)
+{
+    CUcontext popped;
+
+    if (entered)
+        (void)rs_driver.cuCtxPopCurrent_v2(&popped);
+}
+
+/* Handles of primary contexts, by device.  A primary context that was reset, or released by all,
+ * comes back with the same handle (measured for a reset, assumed for a release). */
+static _Atomic(CUcontext) primaries[PRIMARIES_MAX];
+
+bool rs_driver_is_primary_active(CUdevice device)
+{
+    unsigned flags;
+    int active = 0;
+
+    return rs_driver.cuDevicePrimaryCtxGetState && rs_driver.cuDevicePrimaryCtxRelease_v2 &&
+           rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+CUcontext rs_driver_known_primary(CUdevice device)
+{
+    return device >= 0 && device < PRIMARIES_MAX ? atomic_load(&primaries[device]) : NULL;
+}
+
+CUcontext rs_driver_learn_primary(CUdevice device)
+{
+    CUcontext primary = NULL;
+
+    /* Retaining an inactive primary context would start it. */
+    if (!rs_driver_is_primary_active(device) ||
+        rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+        return NULL;
+    (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+    if (device < PRIMARIES_MAX)
+        atomic_store(&primaries[device], primary);
+    return primary;
+}
+
+CUcontext rs_driver_active_primary(CUdevice device)
+{
+    CUcontext known = rs_driver_known_primary(device);
+
+    if (!known)
+        return rs_driver_learn_primary(device);
+    return rs_driver_is_primary_active(device) ? known : NULL;
+}
+
+/* ---- placement of pages ---- */
+
+static CUmemLocation location_of(int where)
+{
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_HOST};
+
+    if (where != RS_PLACEMENT_HOST)
+        location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = where};
+    return location;
+}
+
+static CUresult advise(CUdeviceptr address, size_t size_bytes, CUmem_advise advice, int where)
+{
+    if (rs_driver.cuMemAdvise_v2)
+        return rs_driver.cuMemAdvise_v2(address, size_bytes, advice, location_of(where));
+    if (rs_driver.cuMemAdvise)
+        return rs_driver.cuMemAdvise(address, size_bytes, advice, where);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult prefetch(CUdeviceptr address, size_t size_bytes, int where, CUstream stream)
+{
+    if (rs_driver.cuMemPrefetchAsync_v2)
+        return rs_driver.cuMemPrefetchAsync_v2(address, size_bytes, location_of(where), 0, stream);
+    if (rs_driver.cuMemPrefetchAsync)
+        return rs_driver.cuMemPrefetchAsync(address, size_bytes, where, stream);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size_bytes,
+                             CUmem_advise advice, int where)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+    bool entered = rs_driver_context_enter(context, &result);
+
+    if (result == CUDA_SUCCESS)
+        result = advise(address, size_bytes, advice, where);
+    rs_driver_context_leave(entered);
+    rs_capture_restore(mode);
+    return result;
+}
+
+CUresult rs_placement_prefetch(CUcontext context, CUdeviceptr address, size_t size_bytes, int where,
+                               CUstream stream)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+    bool entered = rs_driver_context_enter(context, &result);
+
+    if (result == CUDA_SUCCESS)
+        result = prefetch(address, size_bytes, where, stream);
+    rs_driver_context_leave(entered);
+    rs_capture_restore(mode);
+    return result;
 }

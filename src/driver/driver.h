@@ -6,9 +6,8 @@
  * tests assign members. */
 #pragma once
 
-#include "driver/cuda.h"
-
 #include "base/check.h"
+#include "driver/cuda.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -55,3 +54,64 @@ bool rs_driver_device_has(CUdevice device, CUdevice_attribute attribute);
 /* Returns the name of a result, "CUDA_ERROR_OUT_OF_MEMORY", or "error N", written to `buffer`,
  * when the driver has no name for it. */
 const char *rs_driver_error_name(CUresult result, char buffer[32]);
+
+/* ---- the dynamic loader ---- */
+
+/* Inside the preloaded library `dlsym` is our own hook, so nothing may call it by name; all of our
+ * look-ups go through rs_real_dlsym. */
+typedef void *rs_dlsym_function(void *handle, const char *symbol);
+
+/* Returns libc's dlsym, or that of the next library that hooks dlsym.  Never NULL on glibc.
+ * Thread safe, takes no lock. */
+rs_dlsym_function *rs_real_dlsym(void);
+
+/* True in a child that was forked while another thread was loading a library, if the parent had
+ * called this function.  In that child the load never ends, and any dlopen, even of a loaded
+ * library, ends the process (an assertion in glibc's dl-open.c).  Thread safe. */
+bool rs_loader_is_stuck(void);
+
+/* ---- the current context around the library's own calls, and primary contexts ---- */
+
+/* Makes `context` current unless it is.  Returns whether it was pushed, which
+ * rs_driver_context_leave needs to undo it; *result is the driver's answer, CUDA_SUCCESS if
+ * `context` is current now. */
+bool rs_driver_context_enter(CUcontext context, CUresult *result);
+void rs_driver_context_leave(bool entered);
+
+/* Returns the device's primary context, or NULL while nobody retains it: it is not started for
+ * this.  If its handle is not known yet, the function retains and releases it.  The program may
+ * release its own reference in between, so this release may be the last one: rs_context_primary
+ * (context/primary.h) handles that. */
+CUcontext rs_driver_active_primary(CUdevice device);
+
+/* True while somebody retains the device's primary context. */
+bool rs_driver_is_primary_active(CUdevice device);
+
+/* Returns the handle that rs_driver_learn_primary found last; it stays the same for the life of
+ * the process.  NULL: none was found yet.  Makes no driver call. */
+CUcontext rs_driver_known_primary(CUdevice device);
+
+/* Asks the driver for the handle of the primary context, as rs_driver_active_primary does for an
+ * unknown one.  NULL while nobody retains it. */
+CUcontext rs_driver_learn_primary(CUdevice device);
+
+/* ---- placement of pages of managed and system memory ---- */
+
+/* Advice and prefetches, through the version of the function that the driver has (before 12.2 it
+ * takes a device number, -1 for the host; since then a location).
+ *
+ * All of these are optimisations: a call that the driver refuses (memory that does not migrate,
+ * a device without the ability) costs only its time.  The calls are made in relaxed capture mode
+ * with `context` current.  Thread safe. */
+
+enum { RS_PLACEMENT_HOST = CU_DEVICE_CPU };
+
+/* Gives advice about [address, address + size_bytes); `where` is a device number or
+ * RS_PLACEMENT_HOST.  The driver applies it to whole pages.  Returns the driver's answer. */
+CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size_bytes,
+                             CUmem_advise advice, int where);
+
+/* Starts moving the range to `where` (as for rs_placement_advise), in the order of `stream`.
+ * Returns the driver's answer. */
+CUresult rs_placement_prefetch(CUcontext context, CUdeviceptr address, size_t size_bytes, int where,
+                               CUstream stream);

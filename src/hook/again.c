@@ -4,7 +4,6 @@
 #include "charge/reclaim.h"
 
 #include "base/check.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "hook/caller.h"
 
 #include "config/mode.h"
-#include "driver/loader.h"
+#include "driver/driver.h"
 #include "trace/object.h"
 
 #include <dlfcn.h>

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "context/visit.h"
 #include "driver/driver.h"
-#include "driver/stream_order.h"
+#include "driver/stream.h"
 
 #define HOOK_capture RS_HOOK_DECLARE
 #include "hook/groups.h"

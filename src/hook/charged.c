@@ -3,7 +3,6 @@
 
 #include "config/mode.h"
 #include "context/context.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "report/out_of_memory.h"
 

@@ -6,7 +6,6 @@
 #include "context/exclusion.h"
 #include "context/primary.h"
 #include "driver/capture.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "ipc/import.h"
 

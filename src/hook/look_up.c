@@ -7,7 +7,6 @@
 #include "config/mode.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
-#include "driver/loader.h"
 #include "hook/caller.h"
 #include "hook/runtime.h"
 

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "config/mode.h"
 #include "context/context.h"
-#include "driver/loader.h"
+#include "driver/driver.h"
 #include "hook/caller.h"
 #include "hook/runtime.h"
 #include "shim/shim.h"

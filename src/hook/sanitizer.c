@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What AddressSanitizer asks for when a program starts that was built with it. */
 #include "base/check.h"
-#include "driver/loader.h"
+#include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <string.h>

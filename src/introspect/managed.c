@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "context/context.h"
-#include "driver/placement.h"
+#include "driver/driver.h"
 #include "introspect/introspect.h"
 #include "resource/segment.h"
 

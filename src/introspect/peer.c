@@ -8,7 +8,6 @@
 #include "context/identity.h"
 #include "context/primary.h"
 #include "context/visit.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 #include "introspect/sync_memops.h"
 
 #include "context/context.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 
 static CUresult set(CUdeviceptr address, bool wanted)

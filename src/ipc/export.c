@@ -12,7 +12,6 @@
 #include "context/exclusion.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "driver/idle.h"
 #include "introspect/introspect.h"
 #include "ipc/import.h"
 #include "ipc/table.h"

@@ -7,8 +7,8 @@
 #include "context/block.h"
 #include "context/stack.h"
 #include "report/document.h"
-#include "trace/site.h"
-#include "trace/symbol.h"
+#include "trace/call_site.h"
+#include "trace/object.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -235,7 +235,7 @@ struct rs_environment {
                            */
     CUcontext context;
     struct rs_sentinel *sentinel; /* waits for all work of the context, as cudaFree does */
-    /* The stream of our own stream-ordered calls (driver/own_stream.h). */
+    /* The stream of our own stream-ordered calls (driver/stream.h). */
     struct rs_own_stream *own_stream;
     /* The context's account, which counts every byte taken from the driver. */
     struct rs_account *account;

@@ -10,9 +10,7 @@
 #include "context/limit.h"
 #include "context/pushed.h"
 #include "context/visit.h"
-#include "driver/context.h"
 #include "driver/driver.h"
-#include "driver/placement.h"
 #include "report/report.h"
 #include "resource/adaptor/logging.h"
 

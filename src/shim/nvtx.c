@@ -5,7 +5,7 @@
 #include "base/lock.h"
 #include "config/mode.h"
 #include "context/phase.h"
-#include "driver/loader.h"
+#include "driver/driver.h"
 #include "shim/control.h"
 
 #include <dlfcn.h>

@@ -6,9 +6,8 @@
 #include "context/block.h"
 #include "context/context.h"
 #include "context/primary.h"
-#include "driver/context.h"
 #include "driver/driver.h"
-#include "driver/stream_order.h"
+#include "driver/stream.h"
 #include "shim/control.h"
 #include "shim/shim.h"
 

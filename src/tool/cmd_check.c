@@ -3,7 +3,7 @@
  */
 #include "config/config.h"
 #include "config/stacks.h"
-#include "config/variable_name.h"
+#include "config/values.h"
 #include "resource/expression.h"
 #include "tool/describe.h"
 #include "tool/profile.h"

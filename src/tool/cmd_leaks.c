@@ -344,7 +344,8 @@ static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
             (i + 1 == holder->frame_count && strcmp(frame->symbol.function, "_start") == 0));
 }
 
-/* As trace/site.h has it: without the CUDA runtime and rmmshim at the top, and what is_hidden. */
+/* As trace/call_site.h has it: without the CUDA runtime and rmmshim at the top, and what is_hidden.
+ */
 static void choose_frames(struct holder *holder)
 {
     bool is_below = false;

@@ -2,7 +2,7 @@
 /* rmmshim-tables: prints the manual's tables in Markdown, from the tables in the code.  Not
  * installed; scripts/manual-tables calls it. */
 #include "config/config.h"
-#include "config/variable_name.h"
+#include "config/values.h"
 #include "report/counter_help.h"
 #include "report/usage.h"
 #include "resource/resource.h"

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { RS_OBJECTS_MAX = 512 };
@@ -36,3 +37,26 @@ void rs_object_review(void);
 /* Returns the object's file name without folders, the program's own name for the program; NULL for
  * 0 and for an object that rs_object_review found replaced. */
 const char *rs_object_name(unsigned number);
+
+/* ---- names of code addresses, for reports at exit: slow, since object files are read ---- */
+
+enum { RS_SYMBOL_NAME_BYTES = 192 };
+
+struct rs_symbol {
+    char object[RS_SYMBOL_NAME_BYTES];   /* file name without folders; "?" when there is none */
+    char function[RS_SYMBOL_NAME_BYTES]; /* as in the object file (mangled); "" when unknown */
+    uintptr_t object_offset;             /* the address for addr2line -e OBJECT */
+    uintptr_t function_offset;           /* from the function's beginning; 0 when unknown */
+};
+
+/* Names the function at an address as the object file counts it (object_offset), from the file's
+ * symbols, or from those that it exports where it has no others.  Changes nothing else. */
+void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *symbol);
+
+/* Describes the call that returns to this address, from the loader's tables and, for functions
+ * that are not exported, from the object file's symbol table. */
+void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol);
+
+/* As rs_symbol_describe, from the files alone: for callers that may hold a lock which a
+ * constructor, run by the loader under its own lock, may wait for (rs_object_origin). */
+void rs_symbol_describe_by_file(const void *return_address, struct rs_symbol *symbol);

@@ -2,7 +2,7 @@
 #include "trace/python_frames.h"
 
 #include "base/check.h"
-#include "driver/loader.h"
+#include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>

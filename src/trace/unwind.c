@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
-#include "driver/loader.h"
+#include "driver/driver.h"
 #include "trace/unwind_rule.h"
 
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
 
 #include "unit.h"
 
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 
 #include <errno.h>
 #include <stdio.h>

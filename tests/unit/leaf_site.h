@@ -5,7 +5,7 @@
 #include "unit.h"
 
 #include "driver/fence.h"
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 #include "fake_leaf.h"
 #include "leaf_device.h"
 #include "ledger/account.h"

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "driver/driver.h"
-#include "driver/stream_order.h"
+#include "driver/stream.h"
 
 #include <stdint.h>
 

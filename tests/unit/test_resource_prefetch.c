@@ -2,7 +2,7 @@
 /* prefetch: the driver calls it makes, and that an error of none of them reaches the program. */
 #include "placing_driver.h"
 
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 #include "resource/report.h"
 
 #define MIB ((size_t)1 << 20)

@@ -3,7 +3,7 @@
  */
 #include "driver/capture.h"
 #include "driver/driver.h"
-#include "driver/stream_order.h"
+#include "driver/stream.h"
 #include "reuse_stack.h"
 
 #include <stdatomic.h>

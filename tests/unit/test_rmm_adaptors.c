@@ -2,7 +2,7 @@
 /* RMM's own tests of its adaptors, except statistics and tracking. */
 #include "rmm_stack.h"
 
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 #include "placing_driver.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* Objects where the C library is glibc 2.34, which has no _dl_find_object. */
 #include "unit.h"
 
-#include "driver/loader.h"
+#include "driver/driver.h"
 #include "folder.h"
 #include "trace/object.h"
 

@@ -2,9 +2,8 @@
 #include "resource/adaptor/fill.h"
 
 #include "base/check.h"
-#include "driver/context.h"
 #include "driver/driver.h"
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 
 static const uint64_t fill_ns = 15ull * 1000 * 1000 * 1000;
 

@@ -14,9 +14,7 @@
  *
  * Pinned memory takes no device memory: the driver refuses the advice, and headroom has no effect.
  */
-#include "driver/context.h"
 #include "driver/driver.h"
-#include "driver/placement.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 

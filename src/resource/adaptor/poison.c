@@ -17,7 +17,7 @@
 #include "driver/own_stream.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
-#include "trace/site.h"
+#include "trace/call_site.h"
 
 #include <errno.h>
 #include <stdatomic.h>

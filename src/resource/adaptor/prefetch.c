@@ -12,8 +12,7 @@
  * when the block is freed, so that no block of a pool keeps it. */
 #include "driver/driver.h"
 
-#include "driver/own_stream.h"
-#include "driver/placement.h"
+#include "driver/stream.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 

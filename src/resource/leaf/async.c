@@ -12,9 +12,8 @@
  * The pool belongs to the device and outlives the context (MEASURED.md): see detached_leaf.h. */
 #include "base/log.h"
 #include "base/request.h"
-#include "driver/context.h"
 #include "driver/driver.h"
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 #include "resource/leaf/detached_leaf.h"
 
 #include <errno.h>

@@ -6,7 +6,6 @@
 #include "base/request.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "driver/idle.h"
 #include "resource/report.h"
 #include "resource/segment.h"
 

@@ -5,10 +5,9 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/request.h"
-#include "driver/context.h"
 #include "driver/driver.h"
-#include "driver/idle.h"
-#include "driver/own_stream.h"
+#include "driver/fence.h"
+#include "driver/stream.h"
 #include "resource/report.h"
 #include "resource/segment.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulated: addresses without memory behind them, so that a trace can be replayed through a stack
  * on a machine without a GPU.  It makes no driver call, and never serves a program
- * (config/stack_check.c).
+ * (config/stacks.c).
  *
  * The address space grows at its end.  Freed parts are in one list by address, merged with free
  * neighbours; the first part that fits serves a request. */

@@ -4,7 +4,7 @@
 #include "resource/reuse/reuse.h"
 
 #include "base/request.h"
-#include "driver/stream_order.h"
+#include "driver/stream.h"
 
 enum {
     HUGE_BYTES = 256 << 20, /* a program's work on a block of this size takes longer than a fence */

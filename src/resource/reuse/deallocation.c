@@ -6,10 +6,9 @@
 #include "base/lock.h"
 #include "base/request.h"
 #include "driver/capture.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "driver/stream_order.h"
+#include "driver/stream.h"
 
 enum {
     SEAL_COUNT = 128, /* open blocks in one shard: a free seals from this many on */

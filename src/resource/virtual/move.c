@@ -6,7 +6,7 @@
  * This is queried and not waited for, as an allocation moves memory too, and the work may wait for
  * its thread. */
 #include "driver/driver.h"
-#include "driver/idle.h"
+#include "driver/fence.h"
 #include "resource/segment.h"
 #include "resource/virtual/virtual.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
-#include "config/readers.h"
 #include "tool/describe.h"
 #include "tool/program.h"
 #include "tool/profile.h"

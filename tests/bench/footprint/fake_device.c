@@ -4,7 +4,7 @@
 #include "../../unit/fake_vmm.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 #include "fake_threads.h"
 #include "ledger/account.h"
 #include "resource/expression.h"
