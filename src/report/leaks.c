@@ -8,8 +8,8 @@
 #include "context/block.h"
 #include "context/block_counts.h"
 #include "context/visit.h"
+#include "report/counters.h"
 #include "report/document.h"
-#include "report/gather.h"
 #include "report/holders.h"
 #include "report/publish.h"
 #include "shared/published.h"
@@ -111,7 +111,7 @@ static const char *none_line(void)
 
     if (rs_locks_missed()->name_count)
         return NULL; /* it is said that something was left out */
-    rs_gather_all(&all);
+    rs_gather(&all, true);
     for (size_t i = 0; i < all.count; i++) {
         blocks += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "allocations", 0);
         live += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "live_allocations", 0);

@@ -13,8 +13,8 @@
 #include "context/visit.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
+#include "report/counters.h"
 #include "report/document.h"
-#include "report/gather.h"
 #include "report/holders.h"
 #include "report/neighbours.h"
 #include "report/publish.h"
@@ -118,7 +118,7 @@ static void add_counters(const struct rs_report *report)
 
 static void look_at_counters(void)
 {
-    rs_gather_all(&all);
+    rs_gather(&all, true);
     for (size_t i = 0; i < all.count; i++)
         if (all.stacks[i].device == refused.device && is_same_memory(all.stacks[i].kind))
             add_counters(&all.stacks[i].report);

@@ -6,7 +6,7 @@
 #include "base/lock.h"
 #include "base/process.h"
 #include "driver/driver.h"
-#include "report/gather.h"
+#include "report/counters.h"
 #include "shared/job.h"
 #include "shared/published.h"
 
@@ -170,7 +170,7 @@ void rs_publish_stacks(void)
         rs_mutex_unlock(&lock);
         return;
     }
-    rs_gather_all(&gathered);
+    rs_gather(&gathered, true);
     directory = rs_published_allocate(directory_bytes(&gathered), _Alignof(max_align_t));
     if (rs_published_offset(directory)) {
         put_directory(directory, &gathered);

@@ -7,10 +7,7 @@
 #include "base/process.h"
 #include "config/config.h"
 #include "config/mode.h"
-#include "context/block_counts.h"
-#include "context/limit.h"
-#include "report/format.h"
-#include "report/gather.h"
+#include "report/counters.h"
 #include "report/leaks.h"
 #include "report/out_of_memory.h"
 #include "report/publish.h"
@@ -29,24 +26,6 @@ RS_RESET_IN_CHILD(report_report, writing);
 static struct rs_page page;
 static struct rs_gathered all;
 
-static const char *expression_of(const struct rs_reported_stack *stack)
-{
-    static char text[RS_EXPRESSION_TEXT_BYTES];
-
-    return rs_gathered_expression(stack, text);
-}
-
-static const struct rs_report *counts_of(const struct rs_reported_stack *stack)
-{
-    static struct rs_report counts;
-
-    rs_report_clear(&counts);
-    rs_block_counts_report(stack->kind, stack->device, &counts);
-    if (stack->kind == RS_KIND_DEVICE)
-        rs_limit_report_refused(stack->device, &counts);
-    return &counts;
-}
-
 static void put_report(enum rs_statistics_format format)
 {
     const struct rs_locks_missed *missed = rs_locks_missed();
@@ -58,10 +37,9 @@ static void put_report(enum rs_statistics_format format)
                       .rank = rs_process_rank(),
                       .stacks = all.stacks,
                       .stack_count = all.count,
-                      .expression = expression_of,
-                      .counts = counts_of,
                       .left_out = missed->names,
                       .left_out_count = missed->name_count,
+                      .hides_program = true,
                       .is_this_process = true,
                   });
 }
@@ -82,12 +60,11 @@ void rs_report_claim(void)
 static void write_report(enum rs_statistics_format format, struct rs_page_file *to,
                          const char *path)
 {
-    rs_gather(&all);
+    rs_gather(&all, false);
     if (all.is_short)
         rs_log_asked("RMM_STATISTICS: out of memory, so some counters are missing");
     rs_page_begin(&page, to, path);
-    if (all.count > 0) /* a device was used: write a report */
-        put_report(format);
+    put_report(format);
     rs_page_end(&page);
 }
 

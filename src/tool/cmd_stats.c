@@ -63,13 +63,6 @@ void subjects_release(struct subjects *subjects)
 
 /* ---- writing ---- */
 
-static const struct publication *being_written;
-
-static const char *expression_of(const struct rs_reported_stack *stack)
-{
-    return publication_stack(being_written, stack)->expression;
-}
-
 static struct rs_report_subject described(const struct subject *subject)
 {
     return (struct rs_report_subject){
@@ -78,7 +71,6 @@ static struct rs_report_subject described(const struct subject *subject)
         .rank = subject->page.rank,
         .stacks = subject->page.stacks,
         .stack_count = subject->page.count,
-        .expression = expression_of,
     };
 }
 
@@ -92,7 +84,7 @@ static void put_rows(struct rs_node *list, const struct subject *subject, bool h
         row_fill(&row, page->process, &subject->identity, page, &page->stacks[i]);
         object = row_put(list, &row);
         if (has_counters)
-            rs_report_fill_counters(object, &page->stacks[i].report, true);
+            rs_report_fill_counters(object, &page->stacks[i].report, true, false);
     }
 }
 
@@ -108,7 +100,6 @@ bool subjects_write(const struct subjects *subjects, enum rs_statistics_format f
         root = rs_node_list(root, "processes");
     for (size_t i = 0; i < subjects->count; i++) {
         struct rs_report_subject subject = described(subjects->all[i]);
-        being_written = &subjects->all[i]->page;
         if (format == RS_STATISTICS_PROMETHEUS)
             put_rows(root, subjects->all[i], has_counters);
         else

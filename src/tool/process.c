@@ -567,6 +567,7 @@ static void gather_stack(struct publication *page, uint32_t index)
     }
     stack->device = page->from[index].device;
     stack->kind = (enum rs_kind)page->from[index].kind;
+    stack->expression = page->from[index].expression;
     copy_used(&stack->report, &all);
     rs_report_release(&all);
     page->count += stack->report.count > 0;

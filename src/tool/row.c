@@ -45,7 +45,7 @@ void row_fill(struct row *row, int process, const struct identity *identity,
     row->device = stack->device;
     row->kind = stack->kind;
     row->device_bytes = from->device_total_bytes;
-    row->usage = rs_usage_of(&stack->report, &stack->report);
+    row->usage = rs_usage_of(&stack->report);
     put_uuid(row->uuid, from->device_uuid);
     memcpy(row->expression, from->expression, sizeof(row->expression));
 }

@@ -3,8 +3,8 @@
  * whose pages are read again and again for them, and the columns in which they are shown. */
 #pragma once
 
+#include "report/counters.h"
 #include "report/document.h"
-#include "report/usage.h"
 #include "tool/process.h"
 
 #include <stdbool.h>

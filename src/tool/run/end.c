@@ -68,7 +68,7 @@ static struct summary_device *device_of(struct summary_process *process, int num
 static void add_stack(struct summary_device *device, const struct rs_reported_stack *stack,
                       const struct rs_published_stack *from)
 {
-    struct rs_usage usage = rs_usage_of(&stack->report, &stack->report);
+    struct rs_usage usage = rs_usage_of(&stack->report);
 
     device->limit_bytes = rs_max(device->limit_bytes, usage.limit);
     device->refused += usage.refused;

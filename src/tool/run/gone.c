@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 #include "context/block_counts.h"
-#include "report/format.h"
+#include "report/counters.h"
 #include "report/plain.h"
 #include "tool/process.h"
 #include "tool/run/run.h"
@@ -16,23 +16,6 @@
 #include <unistd.h>
 
 /* ---- the report ---- */
-
-static const struct publication *being_written;
-
-static const char *expression_of(const struct rs_reported_stack *stack)
-{
-    return publication_stack(being_written, stack)->expression;
-}
-
-static const struct rs_report *counts_of(const struct rs_reported_stack *stack)
-{
-    const struct publication *page = being_written;
-
-    for (size_t i = 0; i < page->count; i++)
-        if (page->stacks[i].kind == stack->kind && page->stacks[i].device == stack->device)
-            return &page->stacks[i].report;
-    return &stack->report;
-}
 
 /* The process may have had another root directory, or other mounts. */
 static bool is_elsewhere(const struct rs_publication *head, const struct stat *status)
@@ -79,50 +62,18 @@ static bool claim(struct rs_output *output, const struct rs_publication *head)
     return result == 0;
 }
 
-/* A report of the process's own has of the program's counters what it was refused. */
-static void copy_reported(struct rs_report *to, const struct rs_report *from)
-{
-    for (size_t i = 0; i < from->count; i++) {
-        const struct rs_counter *counter = &from->counters[i];
-        if (strcmp(counter->resource, RS_PROGRAM) != 0 || strcmp(counter->name, "refused") == 0)
-            rs_report_add(to, counter->resource, counter->name, counter->kind, counter->unit,
-                          counter->value);
-    }
-}
-
-static size_t copy_stacks(struct rs_reported_stack *to, const struct publication *page)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < page->count; i++) {
-        to[count] = (struct rs_reported_stack){.kind = page->stacks[i].kind,
-                                               .device = page->stacks[i].device};
-        copy_reported(&to[count].report, &page->stacks[i].report);
-        count += to[count].report.count > 0;
-    }
-    return count;
-}
-
 static void put_report(struct rs_page *page, const struct publication *of,
                        enum rs_statistics_format format)
 {
-    static struct rs_reported_stack stacks[RS_PUBLISHED_STACKS_MAX];
-    size_t count = copy_stacks(stacks, of);
-
-    being_written = of;
-    if (count > 0)
-        rs_report_put(page, format,
-                      &(struct rs_report_subject){
-                          .process = of->process,
-                          .program = of->program,
-                          .rank = of->rank,
-                          .stacks = stacks,
-                          .stack_count = count,
-                          .expression = expression_of,
-                          .counts = counts_of,
-                      });
-    for (size_t i = 0; i < count; i++)
-        rs_report_release(&stacks[i].report);
+    rs_report_put(page, format,
+                  &(struct rs_report_subject){
+                      .process = of->process,
+                      .program = of->program,
+                      .rank = of->rank,
+                      .stacks = of->stacks,
+                      .stack_count = of->count,
+                      .hides_program = true,
+                  });
 }
 
 static void write_report(const struct rs_publication *head, const struct publication *of)
