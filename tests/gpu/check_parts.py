@@ -12,6 +12,7 @@ import unittest
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import table
 import test_ranks
 
 
@@ -60,6 +61,26 @@ class Programs(unittest.TestCase):
                     compile(file.read(), name, "exec")
 
 
+class Table(unittest.TestCase):
+    def test_the_readme_has_its_rows(self):
+        with open(os.path.join(HERE, "..", "..", "README.md"), encoding="utf-8") as file:
+            rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in file if line.startswith("|")]
+        begin = [row[:len(table.COLUMNS) + 1] for row in rows].index(["Program", *table.COLUMNS]) + 2
+        shown = rows[begin:begin + len(table.ROWS)]
+        self.assertEqual([row[0] for row in shown], [row.title for row in table.ROWS])
+        for row, cells in zip(table.ROWS, shown):
+            for column, cell in zip(table.COLUMNS, cells[1:]):
+                self.assertEqual(cell == "-", column not in row.columns, "%s, %s" % (row.title, column))
+
+    def test_what_is_not_there_is_said_once(self):
+        row = table.ROWS[0]
+        self.assertEqual(table.cells_of(row, {column: "no CuPy" for column in row.columns}),
+                         [row.title, "not run: no CuPy", "", "", ""])
+        self.assertEqual(table.cells_of(table.ROWS[-1], {table.NONE: [0.5, 0.2, 0.3], table.RMM: "no bench_rmm",
+                                                         table.SHIM: [7.8e-5]}),
+                         [table.ROWS[-1].title, "-", "0.300 ms", "not run: no bench_rmm", "0.0780 us"])
+
+
 class Judgement(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="rmmshim-check-")
@@ -92,7 +113,7 @@ class Judgement(unittest.TestCase):
 
     def failures_of(self, program, status):
         program.bases = [self.run_of("", status)]
-        self.check.table([program])
+        self.check.program_table([program])
         return self.check.failures
 
     def test_what_is_missing(self):
