@@ -2,7 +2,7 @@
 /* Allocations by key, and the memory behind mapped addresses. */
 #include "charge/charge.h"
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/hash_table.h"
 #include "charge/record.h"
 #include "context/exclusion.h"

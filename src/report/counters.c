@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/counters.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
 #include "config/mode.h"
@@ -595,8 +594,8 @@ static void add_stack(struct rs_node *devices, const struct rs_report_subject *o
 }
 
 /* Metrics are what a user reads of each kind and device, and where they are all, each counter. */
-static void fill(struct rs_node *process, const struct rs_report_subject *of,
-                 enum rs_statistics_format format)
+void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of,
+                    enum rs_statistics_format format)
 {
     struct rs_node *list;
 
@@ -627,7 +626,7 @@ void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
     if (is_empty)
         return; /* no device was used */
     rs_document_begin(&document);
-    fill(&document.root, of, format);
+    rs_report_fill(&document.root, of, format);
     if (format >= RS_STATISTICS_PROMETHEUS)
         rs_document_put_metrics(to, &document.root);
     else if (format == RS_STATISTICS_JSON)

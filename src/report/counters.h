@@ -103,6 +103,10 @@ struct rs_report_subject {
 void rs_report_fill_counters(struct rs_node *object, const struct rs_report *report,
                              bool labels_resource, bool hides_program);
 
+/* Adds the report to a document's object, which is printed in that format. */
+void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of,
+                    enum rs_statistics_format format);
+
 /* Writes the report about `of` to the page `to`; nothing where it has no counters.  Not thread
  * safe.
  */

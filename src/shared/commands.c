@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/commands.h"
 
+#include "base/file.h"
 #include "shared/memory_file.h"
 
 #include <stdio.h>

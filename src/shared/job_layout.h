@@ -3,7 +3,7 @@
  * shared/job_limit.h tells what it is for. */
 #pragma once
 
-#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/process.h"
 #include "shared/job_limit.h"
 

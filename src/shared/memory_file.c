@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/memory_file.h"
 
-#include "base/clock.h"
 #include "base/file.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #include "tool/objects.h"
 #include "tool/steer.h"
 #include "tool/tool.h"
-#include "trace/symbol.h"
+#include "trace/object.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

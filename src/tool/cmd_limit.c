@@ -9,7 +9,7 @@
 #include "config/variables.h"
 #include "report/leaks.h"
 #include "report/plain.h"
-#include "shared/futex.h"
+#include "shared/memory_file.h"
 #include "shared/published.h"
 #include "tool/tool.h"
 

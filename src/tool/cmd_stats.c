@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim stats: all counters of processes that run. */
-#include "report/format.h"
+#include "report/counters.h"
 #include "tool/row.h"
 #include "tool/subjects.h"
 #include "tool/tool.h"
@@ -103,7 +103,7 @@ bool subjects_write(const struct subjects *subjects, enum rs_statistics_format f
         if (format == RS_STATISTICS_PROMETHEUS)
             put_rows(root, subjects->all[i], has_counters);
         else
-            rs_report_fill(is_of_all ? rs_node_object(root, NULL) : root, &subject);
+            rs_report_fill(is_of_all ? rs_node_object(root, NULL) : root, &subject, format);
     }
     is_written = tool_print(root, format, fd, name);
     rs_document_release(&document);

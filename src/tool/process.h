@@ -3,7 +3,7 @@
  * memory file that its process has open, and only a process of the same user lets it be opened. */
 #pragma once
 
-#include "report/format.h"
+#include "report/counters.h"
 #include "report/published_checks.h"
 
 #include <stdbool.h>

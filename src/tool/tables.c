@@ -3,8 +3,7 @@
  * installed; scripts/manual-tables calls it. */
 #include "config/config.h"
 #include "config/values.h"
-#include "report/counter_help.h"
-#include "report/usage.h"
+#include "report/counters.h"
 #include "resource/resource.h"
 #include "tool/describe.h"
 #include "tool/table.h"

@@ -12,9 +12,8 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "driver/context.h"
 #include "driver/driver.h"
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
 #include "trace/call_site.h"

@@ -6,7 +6,7 @@
  * blocks, which are addresses without memory.  A request that no free block serves gets a hole,
  * which is void addresses with the free memory on either side.  The memory for the hole is taken
  * from wherever whole granules are free, and only the missing rest from the driver. */
-#include "base/clock.h"
+#include "base/lock.h"
 #include "base/request.h"
 #include "driver/driver.h"
 #include "heap/alignment.h"

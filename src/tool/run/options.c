@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 #include "tool/describe.h"
-#include "tool/program.h"
 #include "tool/profile.h"
+#include "tool/program.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"
 
