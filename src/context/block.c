@@ -3,27 +3,10 @@
 
 #include "base/check.h"
 #include "base/lock.h"
-#include "context/block_record.h"
 #include "context/end.h"
 #include "context/limit.h"
-#include "heap/record_slab.h"
 #include "resource/segment.h"
 #include "shim/wiring.h"
-
-_Static_assert(sizeof(struct rs_block_record) <= RS_RECORD_BYTES,
-               "a block's record is a slab's record");
-
-RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
-/* Each thread takes and gives records in the shard of its index, so that threads seldom contend.  A
- * record may go to another shard than it came from. */
-enum { RECORD_SHARDS = 16 };
-
-static struct record_shard {
-    _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects `records` */
-    struct rs_record_slab records;
-} record_shards[RECORD_SHARDS] = {
-    [0 ... RECORD_SHARDS - 1] = {.lock = RS_SPINLOCK_INIT(RS_RANK_TABLE)},
-};
 
 static struct rs_address_map *block_map(void)
 {
@@ -40,41 +23,27 @@ static struct rs_address_map *block_map(void)
     return created;
 }
 
-static struct record_shard *record_shard_of_thread(void)
+/* Ends a block that has lost its entry in the map, and its memory, with its context.  Others have
+ * taken it if that fails. */
+static bool lose(struct rs_block_record *block)
 {
-    return &record_shards[rs_thread_index() % RECORD_SHARDS];
+    unsigned char live = RS_BLOCK_LIVE;
+
+    if (!atomic_compare_exchange_strong(&block->state, &live, RS_BLOCK_HIDDEN))
+        return false;
+    rs_block_count_left(rs_block_stack(block)->counter, block->size_bytes);
+    rs_wiring.export_gone(atomic_load_explicit(&block->exported, memory_order_relaxed));
+    rs_block_record_give(block);
+    return true;
 }
 
-static struct rs_block_record *take_record(void)
+/* Another block is in the map where this one was.  A live one belongs to a context that has ended,
+ * or is ending.  One that is taken may be of the same stack: a resource above the one that made its
+ * record cuts its memory. */
+static void replaced(struct rs_block_record *before, const struct rs_stack *by)
 {
-    struct record_shard *shard = record_shard_of_thread();
-    struct rs_block_record *block;
-
-    rs_spinlock_lock(&shard->lock);
-    block = rs_record_slab_take(&shard->records);
-    rs_spinlock_unlock(&shard->lock);
-    return block;
-}
-
-static void give_record(struct rs_block_record *block)
-{
-    struct record_shard *shard = record_shard_of_thread();
-
-    RS_ASSERT_SLOW(atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_FREE);
-    rs_spinlock_lock(&shard->lock);
-    rs_record_slab_give(&shard->records, block);
-    rs_spinlock_unlock(&shard->lock);
-}
-
-/* Ends a block that has lost its entry in the map, and its memory, with its context. */
-static void lose(struct rs_block_record *block, size_t size_bytes)
-{
-    if (atomic_exchange_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed) ==
-        RS_BLOCK_LIVE) {
-        rs_block_count_left(rs_block_stack(block)->counter, size_bytes);
-        rs_wiring.export_gone(atomic_load_explicit(&block->exported, memory_order_relaxed));
-    }
-    give_record(block);
+    if (!lose(before) && rs_block_stack(before) == by)
+        atomic_store_explicit(&before->state, RS_BLOCK_HIDDEN, memory_order_relaxed);
 }
 
 /* Without memory of the host for a record the program is told that there is no memory. */
@@ -84,29 +53,46 @@ RS_COLD static bool refuse(const struct rs_stack *stack)
     return false;
 }
 
-bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation,
-                        unsigned object)
+/* Enters a hidden block into the map. */
+static bool enter_new(struct rs_block_record *block, struct rs_stack *stack,
+                      const struct rs_allocation *allocation)
 {
     struct rs_address_map *map = block_map();
-    struct rs_block_record *block = map ? take_record() : NULL, *before;
+    struct rs_block_record *before;
 
     RS_ASSERT_SLOW(allocation->size_bytes > 0 && allocation->address % RS_BLOCK_ALIGNMENT == 0);
-    RS_ASSERT_SLOW(!allocation->holder); /* that one is in the map already */
-    if (!block)
-        return refuse(stack);
+    if (!map)
+        return false;
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
-    atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
+    block->size_bytes = allocation->size_bytes;
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
     atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
     before = rs_address_map_replace(map, allocation->address, allocation->size_bytes, block);
-    if (RS_UNLIKELY(before != block)) {
-        if (!before) {
-            atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
-            give_record(block);
+    if (!before)
+        atomic_store_explicit(&block->state, RS_BLOCK_HIDDEN, memory_order_relaxed);
+    else if (before != block)
+        replaced(before, stack);
+    return before;
+}
+
+bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *allocation,
+                           unsigned object)
+{
+    struct rs_block_record *block = allocation->block;
+
+    if (!block) {
+        block = rs_block_record_take();
+        if (!block)
             return refuse(stack);
-        }
-        /* of a context that has ended, or is ending */
-        lose(before, atomic_load_explicit(&before->size_bytes, memory_order_relaxed));
+        block->upstream_bytes = 0;
+    }
+    if (atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_TAKEN) {
+        if (atomic_load(&stack->context->ending) == RS_ENDING_OVER)
+            return false;
+    } else if (!enter_new(block, stack, allocation)) {
+        if (!allocation->block)
+            rs_block_record_give(block);
+        return refuse(stack);
     }
     rs_block_show(block, stack, allocation, object);
     return true;
@@ -114,29 +100,10 @@ bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allo
 
 bool rs_block_enter_again(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
-    struct rs_block_record *block = allocation->holder;
+    struct rs_block_record *block = allocation->block;
 
     return rs_block_enter(stack, allocation,
                           block ? atomic_load_explicit(&block->object, memory_order_relaxed) : 0);
-}
-
-void rs_block_forget(struct rs_block_record *block, CUdeviceptr address)
-{
-    if (!rs_address_map_remove(atomic_load(&rs_blocks), address, block))
-        return;
-    RS_ASSERT_SLOW(atomic_load_explicit(&block->address, memory_order_relaxed) == address);
-    atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
-    give_record(block);
-}
-
-void rs_block_forget_holder(const struct rs_environment *environment, void *holder)
-{
-    struct rs_block_record *block = holder;
-
-    /* A record in another state, or of another stack, has been recycled. */
-    if (&rs_block_stack(block)->environment == environment &&
-        atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_TAKEN)
-        rs_block_forget(block, atomic_load_explicit(&block->address, memory_order_relaxed));
 }
 
 /* Returns the live block that begins at address, or NULL. */
@@ -373,7 +340,7 @@ static bool forget_if_owned(void *context, const struct rs_range *range)
 
     if (rs_block_stack(block)->context == context &&
         rs_address_map_remove(atomic_load(&rs_blocks), range->start, block))
-        lose(block, range->size_bytes);
+        (void)lose(block);
     return true;
 }
 

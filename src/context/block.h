@@ -5,14 +5,10 @@
  * comment says that the block begins there. */
 #pragma once
 
-#include "config/config.h"
-#include "driver/cuda.h"
+#include "context/block_counts.h"
+#include "context/context.h"
+#include "resource/block.h"
 #include "resource/resource.h"
-
-#include <stdbool.h>
-
-struct rs_context;
-struct rs_stack;
 
 /* A live block as `introspect` and `ipc` see it. */
 struct rs_block_view {
@@ -55,10 +51,6 @@ struct rs_taken_block {
     /* Id of the driver allocation, set and read by ipc/export.c; 0: none. */
     unsigned long long exported_id;
 };
-
-/* Releases a block's record that a stack kept with a freed block (rs_environment.forget_holder).
- * Does nothing when the context has ended meanwhile. */
-void rs_block_forget_holder(const struct rs_environment *environment, void *holder);
 
 /* Notes that the program uses the live block that begins at address on streams other than its own:
  * its free then waits for the whole context, not for one stream.  Does nothing when no live block
@@ -107,3 +99,129 @@ bool rs_block_is_our_memory(CUdeviceptr address);
 
 /* Forgets every block of a context whose memory is gone, and ends their exports. */
 void rs_block_forget_all(struct rs_context *context);
+
+/* ---- what every allocation and free calls ----
+ *
+ * Inline: an allocation and its free together take about 60 ns (tests/bench/README.md). */
+
+/* The part of rs_block_enter for a block that is not in the map, or whose context may be ending. */
+bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *allocation,
+                           unsigned object);
+
+RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
+{
+    return atomic_load_explicit(&block->stack, memory_order_relaxed);
+}
+
+/* RS_CONTEXT_... of the stack's context.  Its blocks may still count where a call may be ending it.
+ */
+RS_HOT_INLINE unsigned rs_block_alive_in(const struct rs_stack *stack)
+{
+    return atomic_load_explicit(&stack->context->alive, memory_order_relaxed);
+}
+
+RS_HOT_INLINE unsigned rs_block_alive(struct rs_block_record *block)
+{
+    return rs_block_alive_in(rs_block_stack(block));
+}
+
+/* Resets the record, counts the block and makes it live: from here on look-ups find it. */
+RS_HOT_INLINE void rs_block_show(struct rs_block_record *block, struct rs_stack *stack,
+                                 const struct rs_allocation *allocation, unsigned object)
+{
+    rs_block_count_entered(stack->counter, allocation->size_bytes);
+    block->token = allocation->token;
+    atomic_store_explicit(&block->object, (uint16_t)object, memory_order_relaxed);
+    atomic_store_explicit(&block->history, 0, memory_order_relaxed); /* RS_EXPORTED_NOT is 0 */
+    atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->id, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
+}
+
+/* Enters a block that `object` has just allocated.  A block that comes with its record
+ * (allocation->block) takes no new one.  False when out of host memory, or when the context has
+ * ended. */
+RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation,
+                                  unsigned object)
+{
+    struct rs_block_record *block = allocation->block;
+
+    if (RS_UNLIKELY(!block) ||
+        RS_UNLIKELY(atomic_load_explicit(&block->state, memory_order_relaxed) != RS_BLOCK_TAKEN) ||
+        RS_UNLIKELY(!rs_block_alive_in(stack)))
+        return rs_block_enter_slowly(stack, allocation, object);
+    rs_block_show(block, stack, allocation, object);
+    rs_address_map_prefetch(atomic_load_explicit(&rs_blocks, memory_order_relaxed),
+                            allocation->address); /* the free of this block reads this line */
+    return true;
+}
+
+/* Enters a block whose deallocation failed.  Who allocated it is known only where it comes with its
+ * record. */
+bool rs_block_enter_again(struct rs_stack *stack, const struct rs_allocation *allocation);
+
+/* Returns the record of the block that begins at address, or that lately began there; NULL when
+ * there is none.  The caller must check its state. */
+RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
+{
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+
+    return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
+}
+
+/* The part of rs_block_take_seen after the checks that need no write. */
+RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdeviceptr address,
+                                         struct rs_taken_block *taken)
+{
+    unsigned char live = RS_BLOCK_LIVE;
+
+    if (RS_UNLIKELY(!atomic_compare_exchange_strong_explicit(
+            &block->state, &live, RS_BLOCK_TAKEN, memory_order_acquire, memory_order_relaxed)))
+        return false;
+    if (RS_UNLIKELY(atomic_load_explicit(&block->address, memory_order_relaxed) != address)) {
+        /* The record was recycled for another block after the look-up: the program frees twice. */
+        atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
+        return false;
+    }
+    taken->allocation = (struct rs_allocation){
+        address,
+        block->size_bytes,
+        block->token,
+        block,
+    };
+    taken->stack = rs_block_stack(block);
+    taken->advice = (struct rs_advice){
+        atomic_load_explicit(&block->advised, memory_order_relaxed),
+        atomic_load_explicit(&block->device_accesses, memory_order_relaxed),
+    };
+    taken->exported = atomic_load_explicit(&block->exported, memory_order_relaxed);
+    rs_block_count_left(taken->stack->counter, taken->allocation.size_bytes);
+    if (RS_UNLIKELY(block->upstream_bytes == 0)) { /* no resource made the record */
+        taken->allocation.block = NULL;
+        rs_block_record_give(block);
+    }
+    return true;
+}
+
+/* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
+ * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
+ * when there is no such block, or its context is faulty (context/fault.h).  If the deallocation
+ * then fails, rs_block_enter_again makes the block live again.  A record that a resource made stays
+ * in the map and goes with the allocation (taken->allocation.block). */
+RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
+                                      unsigned kinds, struct rs_taken_block *taken)
+{
+    return RS_LIKELY(block) &&
+           RS_LIKELY(rs_block_alive(block) & kinds >> rs_block_stack(block)->kind) &&
+           rs_block_take_checked(block, address, taken);
+}
+
+/* As rs_block_take, also where a call may be ending the block's context: then the driver is asked.
+ */
+RS_COLD bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds,
+                                   struct rs_taken_block *taken);
+
+RS_HOT_INLINE bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
+{
+    return rs_block_take_seen(rs_block_see(address), address, kinds, taken);
+}

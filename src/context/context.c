@@ -93,7 +93,6 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .peers = &context->peers,
             .reclaim = reclaim,
             .note_fault = rs_context_note_fault_of,
-            .forget_holder = rs_wiring.forget_holder,
             .has_memory = has_memory,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
                                               : i - RS_STACK_PINNED,

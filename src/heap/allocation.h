@@ -12,6 +12,8 @@ enum {
     RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's unit for large allocations, 2 MiB */
 };
 
+struct rs_block_record;
+
 /* One allocation on its way down a stack and back.  Whoever holds it keeps address, size and
  * token, and deallocates with the same values.  `token` is private to the resource that made the
  * allocation (its record of the block, so that deallocation needs no search); adaptors pass it
@@ -20,7 +22,7 @@ struct rs_allocation {
     CUdeviceptr address;
     size_t size_bytes; /* as requested, not as rounded */
     void *token;
-    void *holder; /* the holder's own record of the block.  A resource that keeps holders gets it
-                     with the deallocation, and may later return the block with that record, at
-                     the same address and with the same size.  NULL: the block is new */
+    struct rs_block_record *block; /* the block's record (resource/block.h), where a resource made
+                                      one; NULL: none did.  An adaptor that changes neither address
+                                      nor size passes it on, up and down */
 };

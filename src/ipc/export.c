@@ -524,10 +524,13 @@ void rs_export_forget_held(const struct rs_context *context)
     for (count = atomic_load(&rs_export_held); count > 0; count--) {
         uint32_t number = take_held();
         struct rs_taken_block block = exports[number - 1].held;
-        if (block.stack->context == context)
-            give_slot(number);
-        else
+        if (block.stack->context != context) {
             hold(number, &block);
+            continue;
+        }
+        give_slot(number);
+        if (block.allocation.block)
+            rs_block_record_give(block.allocation.block);
     }
     rs_mutex_unlock(&lock);
 }

@@ -230,8 +230,6 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
             mr->has_threshold |= mr->upstream[i]->has_threshold;
         }
     }
-    mr->keeps_holders =
-        descriptor->passes_allocations && mr->upstream[0] && mr->upstream[0]->keeps_holders;
 }
 
 bool rs_environment_reclaims(const struct rs_environment *environment,

@@ -209,10 +209,8 @@ struct rs_mr {
     const struct rs_mr_descriptor *descriptor;
     const struct rs_environment *environment; /* set by rs_mr_create */
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
-    unsigned memories; /* bits 1 << rs_memory: the kinds of memory that the leaves beneath are
-                          counted as */
-    /* A block freed here may keep its holder's record for the next allocation. */
-    bool keeps_holders;
+    unsigned memories;  /* bits 1 << rs_memory: the kinds of memory that the leaves beneath are
+                           counted as */
     bool has_threshold; /* this resource or one beneath may have excess bytes (a release threshold)
                          */
     struct rs_mutex lock; /* protects the resource's own fields, if it has any to protect; never
@@ -252,9 +250,6 @@ struct rs_environment {
     size_t free_bytes;                        /* free device memory when the stack was made */
     size_t host_total_bytes, host_free_bytes; /* the host's memory in total, and free when the stack
                                                  was made; 0 where all leaves are device memory */
-    /* Tells a holder that its record of a block is no longer kept, as the block goes upstream or to
-     * another holder.  NULL where no holder keeps records. */
-    void (*forget_holder)(const struct rs_environment *environment, void *holder);
     /* False where the memory at `address`, which ends with the context, is the driver's again.  For
      * address 0: false where that may be so.  NULL: it never is. */
     bool (*has_memory)(const struct rs_environment *environment, CUdeviceptr address);
@@ -316,8 +311,7 @@ struct rs_mr_descriptor {
     bool overcommits; /* of a leaf: pages exist only once they are used, so allocations may exceed
                          the memory of device and host */
     enum rs_free_behaviour frees;
-    bool passes_allocations; /* an adaptor that passes allocations on unchanged */
-    bool dies_with_context;  /* of a leaf: the context's end frees the memory; where this is false,
+    bool dies_with_context; /* of a leaf: the context's end frees the memory; where this is false,
                                 context_ended does */
     size_t config_bytes;
     const struct rs_option *options; /* ends with RS_OPTION_END; never NULL */

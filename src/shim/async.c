@@ -2,7 +2,7 @@
 /* cuMemAllocAsync from the stack in the order of the stream, and cuMemFreeAsync of any block. */
 #include "base/log.h"
 #include "config/mode.h"
-#include "context/block_record.h"
+#include "context/block.h"
 #include "context/context.h"
 #include "context/visit.h"
 #include "driver/driver.h"

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "base/thread.h"
 #include "config/mode.h"
-#include "context/block_record.h"
+#include "context/block.h"
 #include "context/context.h"
 #include "context/fault.h"
 #include "context/visit.h"
@@ -45,7 +45,6 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
         return note_failure(stack, size_bytes, result);
     }
     if (RS_UNLIKELY(!rs_block_enter(stack, &allocation, object))) {
-        allocation.holder = NULL;
         (void)rs_mr_deallocate(mr, &allocation, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -114,7 +114,6 @@ const struct rs_wiring rs_wiring = {
     .stack_gone = stack_gone,
     .context_gone = context_gone,
     .export_gone = rs_export_forget,
-    .forget_holder = rs_block_forget_holder,
     .peer_devices = rs_peer_devices,
     .reclaim = rs_reclaim,
 };

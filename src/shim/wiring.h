@@ -50,9 +50,6 @@ struct rs_wiring {
     /* An exported block is gone (its number in the table of exports, 0: it was not). */
     void (*export_gone)(unsigned exported);
 
-    /* The record of a block that a resource kept is nobody's any more. */
-    void (*forget_holder)(const struct rs_environment *environment, void *holder);
-
     /* Which devices may reach the memory of a context: a bit each. */
     uint64_t (*peer_devices)(CUcontext owner);
 

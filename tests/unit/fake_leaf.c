@@ -43,7 +43,7 @@ static void enter(struct fake_leaf *leaf, size_t size_bytes, struct rs_allocatio
 {
     size_t spread_bytes = leaf->is_tight ? 0 : RS_BLOCK_ALIGNMENT * (1 + leaf->allocations % 3);
 
-    *out = (struct rs_allocation){leaf->next_address, size_bytes, NULL, NULL};
+    *out = (struct rs_allocation){leaf->next_address, size_bytes, NULL, leaf->record};
     leaf->next_address += (size_bytes + spread_bytes + RS_BLOCK_ALIGNMENT - 1) &
                           ~(CUdeviceptr)(RS_BLOCK_ALIGNMENT - 1);
     leaf->live[leaf->live_count++] = *out;
@@ -109,7 +109,8 @@ static CUresult remove_live(struct fake_leaf *leaf, const struct rs_allocation *
     for (size_t i = leaf->live_count; i-- > 0;) {
         if (leaf->live[i].address != allocation->address)
             continue;
-        leaf->wrong_calls += leaf->live[i].size_bytes != allocation->size_bytes;
+        leaf->wrong_calls += leaf->live[i].size_bytes != allocation->size_bytes ||
+                             (allocation->block && allocation->block != leaf->live[i].block);
         leaf->live_bytes -= leaf->live[i].size_bytes;
         leaf->live[i] = leaf->live[--leaf->live_count];
         leaf->deallocations++;

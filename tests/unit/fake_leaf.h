@@ -22,10 +22,12 @@ struct fake_leaf {
     uint64_t fail_at;      /* this allocate call (1 is the next) fails with ... */
     CUresult fail_with;    /* ... this */
     CUresult fail_deallocations_with; /* when not CUDA_SUCCESS */
-    unsigned wrong_calls;             /* deallocations of what is not live, or with another size */
+    unsigned wrong_calls;             /* deallocations of what is not live, or with another size or
+                                         record */
     unsigned pause_us;                /* each allocation takes this long, outside the lock */
     bool is_tight;                    /* allocations follow each other without a gap */
     bool deallocates_in_order;        /* what it says of itself */
+    struct rs_block_record *record;   /* comes with each allocation; NULL: none */
     void (*on_call)(void *data);      /* called once, in the next allocate before it is answered */
     void *on_call_data;
     void (*on_deallocate)(void *data); /* called inside each deallocate, before it is answered */

@@ -1,101 +1,171 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse: ready blocks of small sizes are kept with their holders and come back without upstream. */
+/* reuse: ready blocks of small sizes are kept with their records and come back without upstream. */
 #include "reuse_stack.h"
 
-#include <string.h>
+#include "context/block.h"
+
+#include <pthread.h>
 
 enum { KEPT = 400, KEPT_BLOCK = 4096 };
 
-static int holders[KEPT]; /* how often each was forgotten */
+/* The program's side of the blocks: their records are in the map of blocks. */
+static struct rs_context context;
+static struct rs_stack door = {.context = &context, .kind = RS_KIND_DEVICE};
 
-static void forget_one(const struct rs_environment *where, void *holder);
-
-static const struct rs_environment place_with_holders = {
-    .context = CTX,
-    .sentinel = &sentinel,
-    .account = &account,
-    .total_bytes = (size_t)80 << 30,
-    .first_on_device = true,
-    .frees_are_ready = true,
-    .forget_holder = forget_one,
-};
-
-static void forget_one(const struct rs_environment *where, void *holder)
+static struct rs_allocation take_at_door(struct stack *stack)
 {
-    assert_ptr_equal(where, &place_with_holders);
-    (*(int *)holder)++;
+    struct rs_allocation block = take(stack, KEPT_BLOCK);
+
+    assert_true(rs_block_enter(&door, &block, 0));
+    return block;
 }
 
-/* KEPT blocks were freed with their holders, and all but the last epoch of them are clean and kept.
- */
+static void give_at_door(struct stack *stack, CUdeviceptr address)
+{
+    struct rs_taken_block taken;
+
+    assert_true(rs_block_take(address, 1 << RS_KIND_DEVICE, &taken));
+    assert_non_null(taken.allocation.block);
+    give(stack, &taken.allocation);
+}
+
+static size_t in_map(void)
+{
+    return rs_address_map_count(rs_blocks);
+}
+
+/* KEPT blocks were freed, and all but the last epoch of them are clean and kept. */
 static struct stack start_kept(size_t capacity_bytes)
 {
     struct rs_allocation blocks[KEPT];
-    struct stack stack;
+    struct stack stack = start(capacity_bytes, "initial_size=0");
 
-    start_device(true);
-    memset(holders, 0, sizeof(holders));
-    stack = stack_at(&place_with_holders, &rs_mr_descriptor_pool, capacity_bytes,
-                     OPTIONS("initial_size=0"), "free=deferred");
-    assert_true(stack.mr->keeps_holders);
+    atomic_store(&context.alive, RS_CONTEXT_SERVES);
+    door.counter = rs_block_counter(RS_KIND_DEVICE, 0);
     for (unsigned i = 0; i < KEPT; i++) {
         blocks[i] = take(&stack, KEPT_BLOCK);
-        assert_null(blocks[i].holder);
+        assert_int_equal(blocks[i].block->state, RS_BLOCK_HIDDEN);
+        assert_true(rs_block_enter(&door, &blocks[i], 0));
     }
     for (unsigned i = 0; i < KEPT; i++) {
-        blocks[i].holder = &holders[i];
-        give(&stack, &blocks[i]);
+        give_at_door(&stack, blocks[i].address);
         complete_all();
     }
     assert_true(counter(&stack, "kept") > 0);
     return stack;
 }
 
-static unsigned forgotten(void)
-{
-    unsigned sum = 0;
-
-    for (unsigned i = 0; i < KEPT; i++) {
-        assert_true(holders[i] <= 1);
-        sum += (unsigned)holders[i];
-    }
-    return sum;
-}
-
-TEST(a_kept_block_comes_back_with_its_holder)
+TEST(a_kept_block_comes_back_with_its_record)
 {
     struct stack stack = start_kept(PLENTY);
-    unsigned gone = forgotten();
-    size_t kept = counter(&stack, "kept");
+    size_t kept = counter(&stack, "kept"), known = in_map();
     struct rs_allocation again = take(&stack, KEPT_BLOCK), other;
 
-    assert_non_null(again.holder);
-    assert_int_equal(*(int *)again.holder, 0);
+    assert_int_equal(again.block->state, RS_BLOCK_TAKEN);
+    assert_int_equal(again.block->address, again.address);
     assert_int_equal(counter(&stack, "kept"), kept - KEPT_BLOCK);
     other = take(&stack, KEPT_BLOCK / 2); /* only just that size */
-    assert_null(other.holder);
+    assert_int_equal(other.block->state, RS_BLOCK_HIDDEN);
     assert_int_equal(counter(&stack, "kept"), kept - KEPT_BLOCK);
-    assert_int_equal(forgotten(), gone);
+    assert_int_equal(in_map(), known);
     give(&stack, &again);
     give(&stack, &other);
     complete_all();
     end(&stack);
-    assert_int_equal(forgotten(), KEPT);
+    assert_int_equal(in_map(), 0);
 }
 
-/* What is kept goes upstream before upstream is asked for more, and no block goes there with a
- * holder that still knows it. */
+/* What is kept goes upstream before upstream is asked for more, and no block goes there that is
+ * still in the map. */
 TEST(kept_blocks_go_upstream_on_the_slow_path)
 {
     struct stack stack = start_kept(2 * MIB);
     struct rs_allocation large = take(&stack, 2 * MIB);
 
     assert_int_equal(counter(&stack, "kept"), 0);
-    assert_int_equal(forgotten(), KEPT);
-    assert_null(large.holder);
+    assert_int_equal(in_map(), 0);
+    assert_int_equal(large.block->state, RS_BLOCK_HIDDEN);
     give(&stack, &large);
     complete_all();
     end(&stack);
+}
+
+/* A resource above `reuse` may cut a kept block: the program's block then has its place in the map.
+ */
+TEST(a_kept_block_that_is_cut_enters_the_map_anew)
+{
+    struct stack stack = start_kept(PLENTY);
+    struct rs_allocation whole = take(&stack, KEPT_BLOCK), part = {whole.address, 100, NULL, NULL};
+    struct rs_taken_block taken;
+
+    assert_true(rs_block_enter(&door, &part, 0));
+    assert_true(rs_block_take(part.address, 1 << RS_KIND_DEVICE, &taken));
+    assert_null(taken.allocation.block);
+    assert_int_equal(taken.allocation.size_bytes, 100);
+    give(&stack, &whole);
+    complete_all();
+    for (unsigned i = 0; i < KEPT && part.address; i++) {
+        struct rs_allocation again = take_at_door(&stack);
+        if (again.address == part.address)
+            part.address = 0;
+        give_at_door(&stack, again.address);
+        complete_all();
+    }
+    assert_int_equal(part.address, 0);
+    end(&stack);
+}
+
+/* Records go back to the thread that allocates, so a second one that frees makes it take no new
+ * ones. */
+static void *give_all(void *data)
+{
+    struct rs_block_record **records = data;
+
+    for (unsigned i = 0; i < KEPT; i++)
+        rs_block_record_give(records[i]);
+    return NULL;
+}
+
+TEST(records_that_another_thread_gives_back_are_used_again)
+{
+    struct rs_block_record *first[KEPT], *records[KEPT];
+    pthread_t other;
+
+    for (unsigned i = 0; i < KEPT; i++)
+        first[i] = records[i] = rs_block_record_take();
+    assert_int_equal(pthread_create(&other, NULL, give_all, records), 0);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    for (unsigned i = KEPT; i-- > 0;) {
+        records[i] = rs_block_record_take();
+        assert_ptr_equal(records[i], first[i]);
+    }
+    for (unsigned i = 0; i < KEPT; i++)
+        rs_block_record_give(records[i]);
+}
+
+/* After a context's end its stack goes without a driver call, and the records of its freed blocks
+ * are used again. */
+TEST(a_stack_that_goes_with_its_context_gives_the_records_back)
+{
+    struct rs_block_record *record;
+    struct stack stack = start_kept(PLENTY);
+    struct rs_mr *below = stack.mr->upstream[0];
+    size_t live = stack.leaf->live_bytes;
+    struct rs_allocation one = take(&stack, 8 * MIB);
+
+    record = one.block;
+    give(&stack, &one);
+    atomic_store(&context.alive, RS_CONTEXT_ENDS);
+    rs_block_forget_all(&context);
+    assert_int_equal(in_map(), 0);
+    live = stack.leaf->live_bytes;
+    stack.mr->ops.destroy(stack.mr, true);
+    assert_int_equal(stack.leaf->live_bytes, live);
+    for (unsigned i = 0; i <= KEPT && record; i++)
+        record = rs_block_record_take() == record ? NULL : record;
+    assert_null(record);
+    below->ops.destroy(below, true);
+    fake_leaf_destroy(stack.leaf);
 }
 
 /* A large request that a freed block serves needs none of the small ones. */
@@ -152,7 +222,7 @@ TEST(kept_blocks_go_upstream_on_trim)
     assert_int_equal(counter(&stack, "kept"), 0);
     assert_int_equal(rs_mr_idle_bytes(stack.mr), 0);
     assert_int_equal(stack.leaf->live_bytes, 0);
-    assert_int_equal(forgotten(), KEPT);
+    assert_int_equal(in_map(), 0);
     end(&stack);
 }
 
@@ -230,9 +300,7 @@ TEST(free_wait_keeps_nothing)
     struct stack stack;
 
     start_device(true);
-    stack = stack_at(&place_with_holders, &rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=0"),
-                     "free=wait");
-    assert_false(stack.mr->keeps_holders);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=0"), "free=wait");
     a = take(&stack, KEPT_BLOCK);
     give(&stack, &a);
     assert_int_equal(counter(&stack, "kept"), 0);

@@ -2,8 +2,8 @@
 /* SYNC_MEMOPS of blocks that share one driver allocation, and the numbers of such blocks. */
 #include "unit.h"
 
+#include "context/block.h"
 #include "context/block_counts.h"
-#include "context/block_record.h"
 #include "context/context.h"
 #include "driver/driver.h"
 #include "introspect/sync_memops.h"
@@ -14,7 +14,7 @@
 enum { BLOCKS = 3, BLOCK_BYTES = 1000, SEGMENT_BYTES = 1 << 20 };
 static const CUdeviceptr segments[2] = {0x700000000000, 0x700000800000};
 
-static struct rs_mr mr; /* keeps no holders */
+static struct rs_mr mr;
 static struct rs_context context;
 static struct rs_stack stack = {.context = &context, .kind = RS_KIND_DEVICE};
 static struct rs_allocation blocks[2][BLOCKS];

@@ -249,8 +249,8 @@ static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
         return result;
     }
     enter(fallback, record, side);
-    *out =
-        (struct rs_allocation){record->upstream.address, record->upstream.size_bytes, record, NULL};
+    *out = record->upstream;
+    out->token = record;
     return CUDA_SUCCESS;
 }
 

@@ -149,7 +149,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_limiting = {
     .summary = "refuses what would bring the program's live bytes above a limit",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
-    .passes_allocations = true,
     .config_bytes = sizeof(struct limiting_config),
     .options = limiting_options,
     .validate = limiting_validate,

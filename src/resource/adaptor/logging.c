@@ -521,7 +521,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_logging = {
     .summary = "writes RMM's event log, one CSV row per allocation and free",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
-    .passes_allocations = true,
     .config_bytes = sizeof(struct logging_config),
     .options = logging_options,
     .validate = logging_validate,

@@ -188,7 +188,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_statistics = {
     .summary = "counts live, peak and total bytes and allocations",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
-    .passes_allocations = true,
     .options = statistics_options,
     .bytes = sizeof(struct statistics),
     .ops = &statistics_ops,

@@ -121,7 +121,8 @@ static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     }
     record->site = tracking->stacks ? rs_call_site_here() : NULL;
     enter(tracking, record);
-    *out = (struct rs_allocation){record->upstream.address, size_bytes, record, NULL};
+    *out = (struct rs_allocation){record->upstream.address, size_bytes, record,
+                                  record->upstream.block};
     return CUDA_SUCCESS;
 }
 

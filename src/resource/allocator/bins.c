@@ -560,7 +560,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_bin = {
     .summary = "a bin of `binning` with a resource of its own; alone it refuses larger requests",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
-    .passes_allocations = true,
     .config_bytes = sizeof(struct bin_config),
     .options = bin_options,
     .validate = bin_validate,

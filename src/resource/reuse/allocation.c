@@ -14,10 +14,11 @@ enum {
 
 /* Takes a kept block of this size and counts it as live, or returns NULL.  *more: the shard has
  * unsorted blocks, and one of them may do. */
-RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_bytes, bool *more)
+RS_HOT_INLINE struct rs_block_record *take_kept(struct rs_reuse *reuse, size_t size_bytes,
+                                                bool *more)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
-    struct rs_freed *kept;
+    struct rs_block_record *kept;
 
     rs_spinlock_lock(&shard->lock);
     kept = rs_kept_take(&shard->kept, size_bytes);
@@ -34,27 +35,47 @@ RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_byt
     return kept;
 }
 
+/* Fills in *out for a block.  Where it had another size, it is a new one to its record. */
+RS_HOT_INLINE void hand_out(struct rs_block_record *block, size_t size_bytes,
+                            unsigned long long key, struct rs_allocation *out)
+{
+    CUdeviceptr address = atomic_load_explicit(&block->address, memory_order_relaxed);
+
+    if (RS_UNLIKELY(block->size_bytes != size_bytes))
+        rs_block_hide(block);
+    block->stream = key;
+    *out = (struct rs_allocation){address, size_bytes, block, block};
+}
+
+/* Counts a block from upstream as live in the thread's shard, to which it will come back. */
+static void count_live(struct rs_reuse *reuse, struct rs_block_record *block)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+
+    block->home = shard->index;
+    rs_spinlock_lock(&shard->lock);
+    shard->live_bytes += (ptrdiff_t)block->upstream_bytes;
+    rs_spinlock_unlock(&shard->lock);
+}
+
 /* An allocation in the order of a stream: a block freed in the same order needs no fence.  Sizes
  * are rounded up, so that more blocks have equal sizes. */
 static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstream stream,
                               unsigned long long *key, struct rs_allocation *out)
 {
     size_t asked_bytes = *size_bytes, rounded_bytes;
-    struct rs_freed *block;
+    struct rs_block_record *block;
 
     if (!rs_round_up(asked_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
         return false;
-    if (rounded_bytes != asked_bytes)
-        atomic_store_explicit(&reuse->rounds, true, memory_order_relaxed);
     *size_bytes = rounded_bytes;
     if (reuse->mode == RS_REUSE_WAIT || !rs_stream_key(stream, reuse->environment->context, key))
         return false;
     block = rs_ordered_take(&reuse->ordered, rounded_bytes, *key);
     if (!block)
         return false;
-    rs_reuse_count_left(reuse, block->upstream.size_bytes, 1);
-    block->stream = *key;
-    *out = (struct rs_allocation){block->upstream.address, asked_bytes, block, NULL};
+    rs_reuse_count_left(reuse, block->upstream_bytes, 1);
+    hand_out(block, asked_bytes, *key, out);
     return true;
 }
 
@@ -93,30 +114,31 @@ allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
              unsigned long long key, enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_allocation upstream;
-    struct rs_freed *record;
+    struct rs_block_record *record;
     CUresult result = allocate_from_upstream(reuse, upstream_bytes, effort, &upstream);
 
     if (result != CUDA_SUCCESS)
         return result;
-    record = rs_reuse_take_record(reuse, upstream_bytes);
+    record = rs_block_record_take();
     if (RS_UNLIKELY(!record)) {
         /* The program has not seen the block. */
         (void)rs_mr_deallocate(reuse->base.upstream[0], &upstream, NULL);
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     }
-    record->upstream.address = upstream.address;
-    record->upstream.size_bytes = upstream.size_bytes;
-    record->upstream.token = upstream.token;
-    record->stream = key;
-    *out = (struct rs_allocation){record->upstream.address, size_bytes, record, NULL};
+    record->address = upstream.address;
+    record->upstream_bytes = upstream.size_bytes;
+    record->upstream_token = upstream.token;
+    record->slot = 0;
+    count_live(reuse, record);
+    hand_out(record, size_bytes, key, out);
     return CUDA_SUCCESS;
 }
 
 /* Sorts ready blocks until one of this size is found, and takes it; NULL when there is none. */
-__attribute__((noinline)) static struct rs_freed *sort_and_take(struct rs_reuse *reuse,
-                                                                size_t size_bytes)
+__attribute__((noinline)) static struct rs_block_record *sort_and_take(struct rs_reuse *reuse,
+                                                                       size_t size_bytes)
 {
-    struct rs_freed *kept;
+    struct rs_block_record *kept;
     unsigned turns = SORT_TURNS;
     bool more;
 
@@ -133,7 +155,7 @@ RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
                                     enum rs_effort effort, struct rs_allocation *out)
 {
     bool more;
-    struct rs_freed *kept = take_kept(reuse, upstream_bytes, &more);
+    struct rs_block_record *kept = take_kept(reuse, upstream_bytes, &more);
 
     if (RS_UNLIKELY(!kept)) {
         if (more)
@@ -141,10 +163,7 @@ RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
         if (!kept)
             return allocate_new(reuse, size_bytes, upstream_bytes, key, effort, out);
     }
-    if (size_bytes != upstream_bytes)
-        rs_reuse_forget_holder(reuse, kept);
-    *out = (struct rs_allocation){kept->upstream.address, size_bytes, kept, kept->holder};
-    kept->stream = key;
+    hand_out(kept, size_bytes, key, out);
     return CUDA_SUCCESS;
 }
 

@@ -183,19 +183,19 @@ RS_HOT_INLINE bool seals_at_once(const struct rs_reuse *reuse, size_t size_bytes
 }
 
 /* Enters a freed block into an open list of the thread's shard.  True when it is time to seal. */
-RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_freed *record)
+RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_block_record *record)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
-    size_t size_bytes = record->upstream.size_bytes, opened, open_bytes;
+    size_t size_bytes = record->upstream_bytes, opened, open_bytes;
     bool looks;
 
     bool is_own = (size_bytes <= atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed)) &
-                  (&reuse->shards[record->home] == shard);
+                  (record->home == shard->index);
 
     rs_spinlock_lock(&shard->lock);
     count_entered(shard, size_bytes);
     shard->live_bytes -= (ptrdiff_t)size_bytes;
-    rs_freed_push(is_own ? &shard->open : &shard->open_rest, record);
+    rs_block_list_push(is_own ? &shard->open : &shard->open_rest, record);
     opened = shard->open.count + shard->open_rest.count;
     open_bytes = shard->open.bytes + shard->open_rest.bytes;
     looks = is_time_to_look(opened, open_bytes - shard->published_bytes);
@@ -206,27 +206,15 @@ RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_freed *record)
 }
 
 /* As open_push, for a block freed in the order of a stream. */
-static bool ordered_push(struct rs_reuse *reuse, struct rs_freed *record, unsigned long long stream)
+static bool ordered_push(struct rs_reuse *reuse, struct rs_block_record *record,
+                         unsigned long long stream)
 {
     size_t opened, open_bytes;
 
-    atomic_fetch_add_explicit(&reuse->ordered_bytes, record->upstream.size_bytes,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&reuse->ordered_bytes, record->upstream_bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&reuse->ordered_count, 1, memory_order_relaxed);
     opened = rs_ordered_push(&reuse->ordered, record, stream, &open_bytes);
     return is_time_to_look(opened, open_bytes) && is_time_to_seal(reuse, open_bytes, opened);
-}
-
-/* Keeps the holder's record with a freed block, unless the next allocation may have another size or
- * stream: such an allocation is new to the holder. */
-RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
-                               const struct rs_allocation *allocation, bool in_order)
-{
-    record->holder = NULL;
-    if (RS_LIKELY(!in_order && allocation->size_bytes == record->upstream.size_bytes))
-        record->holder = allocation->holder;
-    else if (allocation->holder)
-        reuse->environment->forget_holder(reuse->environment, allocation->holder);
 }
 
 /* The free after a refusal has been asked to wait; the next one need not. */
@@ -248,6 +236,17 @@ static CUresult wait_fully(struct rs_reuse *reuse)
     return rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
 }
 
+/* For a block that does not go through the quarantine. */
+static void uncount_live(struct rs_reuse *reuse, const struct rs_block_record *block)
+{
+    struct rs_reuse_shard *home = &reuse->shards[block->home];
+
+    RS_ASSERT(block->home < rs_reuse_shards_used(reuse) && !block->slot);
+    rs_spinlock_lock(&home->lock);
+    home->live_bytes -= (ptrdiff_t)block->upstream_bytes;
+    rs_spinlock_unlock(&home->lock);
+}
+
 /* Frees as cudaFree does: on return no work uses the block.  (Frees in the order of a stream wait
  * in no mode, as cuMemFreeAsync does not.  Nor does a free inside a request: a block that was
  * exported is freed late, when the other process has closed it.  Nor can a free wait while the
@@ -255,21 +254,24 @@ static CUresult wait_fully(struct rs_reuse *reuse)
 __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
                                                              const struct rs_allocation *allocation)
 {
-    struct rs_freed *record = allocation->token;
+    struct rs_block_record *record = allocation->token;
     const struct rs_allocation upstream = rs_freed_upstream(record);
     uint64_t begin_ns = rs_clock_ns();
     CUresult result = rs_request_is_under_way() ? CUDA_ERROR_OUT_OF_MEMORY : wait_fully(reuse);
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        keep_holder(reuse, record, allocation, false);
         (void)open_push(reuse, record);
         return CUDA_SUCCESS;
     }
     rs_reuse_count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
-    if (result == CUDA_SUCCESS)
-        result = rs_mr_deallocate_at_once(reuse->base.upstream[0], &upstream);
-    if (result == CUDA_SUCCESS)
-        rs_reuse_untake_record(reuse, record, upstream.size_bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    rs_block_hide(record);
+    result = rs_mr_deallocate_at_once(reuse->base.upstream[0], &upstream);
+    if (result == CUDA_SUCCESS) {
+        uncount_live(reuse, record);
+        rs_block_record_give(record);
+    }
     return result;
 }
 
@@ -331,7 +333,7 @@ static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusa
 
 /* The driver has said to the seal of this free that work of the context has failed: so the free
  * fails, as the driver's own would, and its block is live again. */
-static CUresult fail_free(struct rs_reuse *reuse, struct rs_freed *record)
+static CUresult fail_free(struct rs_reuse *reuse, struct rs_block_record *record)
 {
     CUresult result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
 
@@ -343,7 +345,7 @@ static CUresult fail_free(struct rs_reuse *reuse, struct rs_freed *record)
  * returns it.  A free in the order of a stream waits only where fences are refused for good, as its
  * blocks would pile up there. */
 RS_COLD static CUresult after_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal,
-                                   struct rs_freed *record, CUstream stream)
+                                   struct rs_block_record *record, CUstream stream)
 {
     if (rs_request_is_under_way())
         return CUDA_SUCCESS;
@@ -356,8 +358,9 @@ RS_COLD static CUresult after_seal(struct rs_reuse *reuse, enum rs_fence_refusal
 }
 
 /* Seals the open blocks. */
-__attribute__((noinline)) static CUresult
-seal_after_free(struct rs_reuse *reuse, struct rs_freed *record, size_t size_bytes, CUstream stream)
+__attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse,
+                                                          struct rs_block_record *record,
+                                                          size_t size_bytes, CUstream stream)
 {
     enum rs_fence_refusal refusal;
 
@@ -374,16 +377,14 @@ seal_after_free(struct rs_reuse *reuse, struct rs_freed *record, size_t size_byt
 __attribute__((noinline)) static CUresult
 deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocation, CUstream stream)
 {
-    struct rs_freed *record = allocation->token;
+    struct rs_block_record *record = allocation->token;
     size_t size_bytes =
-        record->upstream
-            .size_bytes; /* read now: after the push the record may be another thread's */
+        record->upstream_bytes; /* read now: after the push the record may be another thread's */
     unsigned long long key;
     bool in_order =
         rs_stream_key_to_free(stream, reuse->environment->context, record->stream, &key);
     bool time_to_seal;
 
-    keep_holder(reuse, record, allocation, in_order);
     time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
     return time_to_seal || seals_at_once(reuse, size_bytes)
                ? seal_after_free(reuse, record, size_bytes, stream)
@@ -394,15 +395,13 @@ RS_HOT CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation
                                     CUstream stream)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
-    struct rs_freed *record = allocation->token;
+    struct rs_block_record *record = allocation->token;
     size_t size_bytes =
-        record->upstream
-            .size_bytes; /* read now: after the push the record may be another thread's */
+        record->upstream_bytes; /* read now: after the push the record may be another thread's */
 
     if (RS_UNLIKELY((uintptr_t)stream | reuse->frees_wait))
         return stream ? deallocate_in_order(reuse, allocation, stream)
                       : deallocate_waiting(reuse, allocation);
-    keep_holder(reuse, record, allocation, false);
     return RS_UNLIKELY(open_push(reuse, record) || seals_at_once(reuse, size_bytes))
                ? seal_after_free(reuse, record, size_bytes, NULL)
                : CUDA_SUCCESS;

@@ -46,7 +46,7 @@ enum {
  * and their lists never joined. */
 struct rs_reuse_lot {
     struct rs_reuse_lot *next;
-    struct rs_freed_list blocks; /* protected by the ordered blocks' lock */
+    struct rs_block_list blocks; /* protected by the ordered blocks' lock */
     /* The blocks' number and bytes when they were sealed; allocations may have taken some back. */
     size_t sealed, sealed_bytes;
 };
@@ -244,7 +244,7 @@ bool rs_reuse_seal(struct rs_reuse *reuse)
     return fenced;
 }
 
-static void drain_one_lot(struct rs_reuse *reuse, struct rs_freed_list *to)
+static void drain_one_lot(struct rs_reuse *reuse, struct rs_block_list *to)
 {
     struct rs_reuse_lot *lot = reuse->backlog_lots;
 
@@ -275,23 +275,23 @@ static void note_backlog(struct rs_reuse *reuse)
 }
 
 /* Prefetches the lines that the way upstream writes: the block was freed long ago. */
-static void take_one(struct rs_reuse *reuse, struct rs_freed_list *list)
+static void take_one(struct rs_reuse *reuse, struct rs_block_list *list)
 {
-    struct rs_freed *freed = rs_freed_pop(&reuse->backlog);
+    struct rs_block_record *freed = rs_block_list_pop(&reuse->backlog);
 
-    __builtin_prefetch(freed->holder, 1);
-    __builtin_prefetch(freed->upstream.token, 1);
-    rs_freed_push(list, freed);
+    rs_block_record_prefetch(freed);
+    __builtin_prefetch(freed->upstream_token, 1);
+    rs_block_list_push(list, freed);
 }
 
 /* Takes blocks of the backlog until the list has `count`. */
-static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_freed_list *list)
+static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_block_list *list)
 {
     while (list->count < count && (reuse->backlog.first || reuse->backlog_lots)) {
         if (!reuse->backlog.first)
             drain_one_lot(reuse, &reuse->backlog);
         if (reuse->backlog.count <= count - list->count)
-            rs_freed_append(list, &reuse->backlog);
+            rs_block_list_append(list, &reuse->backlog);
         else
             take_one(reuse, list);
     }
@@ -305,25 +305,25 @@ static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *ready, 
 {
     if (atomic_load(&reuse->on_slow_path) > 0)
         for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
-            rs_freed_append(&ready->rest, &ready->own[i]);
+            rs_block_list_append(&ready->rest, &ready->own[i]);
     while (reuse->backlog_lots && ready->rest.count + reuse->backlog_lots->sealed <= most)
         drain_one_lot(reuse, &ready->rest);
     if (ready->rest.count > most)
-        rs_freed_append(&reuse->backlog, &ready->rest);
+        rs_block_list_append(&reuse->backlog, &ready->rest);
     note_backlog(reuse);
 }
 
-void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_freed_list *list)
+void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_block_list *list)
 {
     rs_mutex_lock(&reuse->lock);
-    rs_freed_append(&reuse->backlog, list);
+    rs_block_list_append(&reuse->backlog, list);
     note_backlog(reuse);
     rs_mutex_unlock(&reuse->lock);
 }
 
 void rs_reuse_give_backlog(struct rs_reuse *reuse)
 {
-    struct rs_freed_list list = {NULL, NULL, 0, 0};
+    struct rs_block_list list = {NULL, NULL, 0, 0};
 
     if (!rs_mutex_try_lock(&reuse->lock))
         return;
@@ -543,15 +543,20 @@ bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns)
     return true;
 }
 
+void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open)
+{
+    rs_mutex_lock(&reuse->lock);
+    rs_reuse_gather(reuse, open);
+    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &open->rest);
+    rs_mutex_unlock(&reuse->lock);
+}
+
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
     CUresult result;
 
-    rs_mutex_lock(&reuse->lock);
-    rs_reuse_gather(reuse, &ready);
-    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &ready.rest);
-    rs_mutex_unlock(&reuse->lock);
+    rs_reuse_take_open(reuse, &ready);
     rs_reuse_count(&reuse->full_waits, 1);
     result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
     if (rs_is_fault(result))
@@ -602,32 +607,29 @@ static void free_lots(struct rs_reuse_lot *lot)
     }
 }
 
-static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, bool memory_is_gone)
+static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
 {
-    if (!memory_is_gone) {
-        rs_reuse_give_ready(reuse, &epoch->blocks);
+    rs_reuse_give_ready(reuse, &epoch->blocks);
+    if (!reuse->memory_is_gone)
         rs_fence_destroy(epoch->event);
-    }
     free(epoch);
 }
 
-void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone)
+void rs_reuse_destroy_epochs(struct rs_reuse *reuse)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
     struct rs_reuse_epoch *epoch;
 
     for (unsigned i = 0; i < reuse->sealed_count; i++) {
         add_backlog_lots(reuse, reuse->sealed[i]);
-        destroy_epoch(reuse, reuse->sealed[i], memory_is_gone);
+        destroy_epoch(reuse, reuse->sealed[i]);
     }
     while ((epoch = reuse->spare)) {
         reuse->spare = epoch->next;
-        destroy_epoch(reuse, epoch, memory_is_gone);
+        destroy_epoch(reuse, epoch);
     }
-    if (!memory_is_gone) {
-        take_backlog(reuse, SIZE_MAX, &ready.rest);
-        rs_reuse_give_ready(reuse, &ready);
-    }
+    take_backlog(reuse, SIZE_MAX, &ready.rest);
+    rs_reuse_give_ready(reuse, &ready);
     free_lots(reuse->backlog_lots);
     free_lots(reuse->spare_lot);
 }

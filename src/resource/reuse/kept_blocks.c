@@ -2,17 +2,17 @@
 /* Ready blocks that a shard keeps, in bins by size. */
 #include "resource/reuse/kept_blocks.h"
 
-static void empty_bin(struct rs_freed **bin, struct rs_freed_list *list)
+static void empty_bin(struct rs_block_record **bin, struct rs_block_list *list)
 {
-    for (struct rs_freed *freed = *bin, *next; freed; freed = next) {
+    for (struct rs_block_record *freed = *bin, *next; freed; freed = next) {
         next = freed->next;
-        rs_freed_push(list, freed);
+        rs_block_list_push(list, freed);
     }
     *bin = NULL;
 }
 
 void rs_kept_empty(struct rs_kept_blocks *kept, enum rs_kept_class class,
-                   struct rs_freed_list *list)
+                   struct rs_block_list *list)
 {
     size_t bytes = list->bytes, count = list->count;
 
@@ -32,9 +32,10 @@ static bool check_class(const struct rs_kept_blocks *kept, enum rs_kept_class cl
 
     for (unsigned i = 0; i < RS_KEPT_BINS; i++) {
         unsigned bin = class * RS_KEPT_BINS + i;
-        for (const struct rs_freed *freed = kept->bins[bin]; freed; freed = freed->next, count++) {
-            bytes += freed->upstream.size_bytes;
-            if (rs_kept_bin(freed->upstream.size_bytes, class) != bin || freed->slot ||
+        for (const struct rs_block_record *freed = kept->bins[bin]; freed;
+             freed = freed->next, count++) {
+            bytes += freed->upstream_bytes;
+            if (rs_kept_bin(freed->upstream_bytes, class) != bin || freed->slot ||
                 !(kept->filled[class] & (uint64_t)1 << i))
                 return false;
         }

@@ -3,7 +3,7 @@
  * The structure needs no memory beyond the blocks' records. */
 #pragma once
 
-#include "resource/reuse/freed_block.h"
+#include "resource/block.h"
 
 enum {
     RS_KEPT_BIN_BITS = 6,
@@ -26,7 +26,7 @@ struct rs_kept_blocks {
     size_t bytes[RS_KEPT_CLASSES], count[RS_KEPT_CLASSES];
     /* one bit per bin that got a block since rs_kept_empty */
     uint64_t filled[RS_KEPT_CLASSES];
-    struct rs_freed *bins[RS_KEPT_CLASSES * RS_KEPT_BINS];
+    struct rs_block_record *bins[RS_KEPT_CLASSES * RS_KEPT_BINS];
 };
 
 RS_HOT_INLINE unsigned rs_kept_bin(size_t size_bytes, enum rs_kept_class class)
@@ -37,13 +37,13 @@ RS_HOT_INLINE unsigned rs_kept_bin(size_t size_bytes, enum rs_kept_class class)
 
 /* Takes a block of exactly size_bytes, or returns NULL.  It looks at the latest RS_KEPT_LOOK blocks
  * of the bin only. */
-RS_HOT_INLINE struct rs_freed *rs_kept_take_of(struct rs_kept_blocks *kept, size_t size_bytes,
-                                               enum rs_kept_class class)
+RS_HOT_INLINE struct rs_block_record *rs_kept_take_of(struct rs_kept_blocks *kept,
+                                                      size_t size_bytes, enum rs_kept_class class)
 {
-    struct rs_freed **at = &kept->bins[rs_kept_bin(size_bytes, class)], *found;
+    struct rs_block_record **at = &kept->bins[rs_kept_bin(size_bytes, class)], *found;
 
     for (unsigned i = 0; (found = *at) && i < RS_KEPT_LOOK; i++, at = &found->next) {
-        if (RS_UNLIKELY(found->upstream.size_bytes != size_bytes))
+        if (RS_UNLIKELY(found->upstream_bytes != size_bytes))
             continue;
         RS_ASSERT_SLOW(kept->count[class] > 0 && kept->bytes[class] >= size_bytes);
         *at = found->next;
@@ -54,7 +54,7 @@ RS_HOT_INLINE struct rs_freed *rs_kept_take_of(struct rs_kept_blocks *kept, size
     return NULL;
 }
 
-RS_HOT_INLINE struct rs_freed *rs_kept_take(struct rs_kept_blocks *kept, size_t size_bytes)
+RS_HOT_INLINE struct rs_block_record *rs_kept_take(struct rs_kept_blocks *kept, size_t size_bytes)
 {
     if (RS_UNLIKELY(size_bytes > RS_KEPT_SMALL_BYTES))
         return rs_kept_take_of(kept, size_bytes, RS_KEPT_LARGE);
@@ -63,18 +63,18 @@ RS_HOT_INLINE struct rs_freed *rs_kept_take(struct rs_kept_blocks *kept, size_t 
 
 /* Prefetches the lines that the next two requests of this size write, after `taken` was handed out:
  * the program's own code and data in between may have pushed them out of the caches. */
-RS_HOT_INLINE void rs_kept_prefetch(const struct rs_freed *taken)
+RS_HOT_INLINE void rs_kept_prefetch(const struct rs_block_record *taken)
 {
     if (RS_LIKELY(taken->next)) {
-        __builtin_prefetch(taken->next->holder, 1);
+        rs_block_record_prefetch(taken->next);
         __builtin_prefetch(taken->next->next, 1);
     }
 }
 
 /* Adds a block; it will be the first of its bin. */
-RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_freed *freed)
+RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_block_record *freed)
 {
-    size_t size_bytes = freed->upstream.size_bytes;
+    size_t size_bytes = freed->upstream_bytes;
     enum rs_kept_class class = rs_kept_class(size_bytes);
     unsigned bin = rs_kept_bin(size_bytes, class);
 
@@ -88,7 +88,7 @@ RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_freed *fre
 
 /* Moves all kept blocks of a class to a list. */
 void rs_kept_empty(struct rs_kept_blocks *kept, enum rs_kept_class class,
-                   struct rs_freed_list *list);
+                   struct rs_block_list *list);
 
 /* True when all invariants hold. */
 bool rs_kept_check(const struct rs_kept_blocks *kept);

@@ -6,18 +6,18 @@
 
 enum { WASTE = 8 /* a block found is at most 1/8 larger than the request */ };
 
-static void link_block(struct rs_freed_list *list, struct rs_freed *freed)
+static void link_block(struct rs_block_list *list, struct rs_block_record *freed)
 {
     freed->before = list->last;
     freed->in = list;
-    rs_freed_push(list, freed);
+    rs_block_list_push(list, freed);
 }
 
-static void unlink_block(struct rs_freed *freed)
+static void unlink_block(struct rs_block_record *freed)
 {
-    struct rs_freed_list *list = freed->in;
+    struct rs_block_list *list = freed->in;
 
-    RS_ASSERT(list && list->count > 0 && list->bytes >= freed->upstream.size_bytes);
+    RS_ASSERT(list && list->count > 0 && list->bytes >= freed->upstream_bytes);
     RS_ASSERT(freed->before ? freed->before->next == freed : list->first == freed);
     RS_ASSERT(freed->next ? freed->next->before == freed : list->last == freed);
     if (freed->before)
@@ -28,13 +28,13 @@ static void unlink_block(struct rs_freed *freed)
         freed->next->before = freed->before;
     else
         list->last = freed->before;
-    list->bytes -= freed->upstream.size_bytes;
+    list->bytes -= freed->upstream_bytes;
     list->count--;
     freed->in = NULL;
 }
 
 /* Takes the block out of its slot: allocations in its stream's order no longer find it. */
-static void hide(struct rs_ordered_blocks *ordered, struct rs_freed *freed)
+static void hide(struct rs_ordered_blocks *ordered, struct rs_block_record *freed)
 {
     unsigned slot = freed->slot - 1;
 
@@ -63,10 +63,10 @@ static unsigned set_of(unsigned long long stream, unsigned class)
     return (unsigned)(((stream << 10) + class) * 0x9e3779b97f4a7c15u >> (64 - RS_ORDERED_SET_BITS));
 }
 
-static void show(struct rs_ordered_blocks *ordered, struct rs_freed *freed,
+static void show(struct rs_ordered_blocks *ordered, struct rs_block_record *freed,
                  unsigned long long stream)
 {
-    unsigned set = set_of(stream, size_class(freed->upstream.size_bytes)), way;
+    unsigned set = set_of(stream, size_class(freed->upstream_bytes)), way;
     struct rs_ordered_slot *slots = ordered->slots[set];
 
     RS_ASSERT(!freed->slot);
@@ -80,21 +80,21 @@ static void show(struct rs_ordered_blocks *ordered, struct rs_freed *freed,
     freed->slot = set * RS_ORDERED_WAYS + way + 1;
 }
 
-static struct rs_freed *smaller(struct rs_freed *a, struct rs_freed *b)
+static struct rs_block_record *smaller(struct rs_block_record *a, struct rs_block_record *b)
 {
-    return a && (!b || a->upstream.size_bytes <= b->upstream.size_bytes) ? a : b;
+    return a && (!b || a->upstream_bytes <= b->upstream_bytes) ? a : b;
 }
 
-static struct rs_freed *find(struct rs_ordered_blocks *ordered, unsigned long long stream,
-                             unsigned class, size_t size_bytes)
+static struct rs_block_record *find(struct rs_ordered_blocks *ordered, unsigned long long stream,
+                                    unsigned class, size_t size_bytes)
 {
     const struct rs_ordered_slot *slots = ordered->slots[set_of(stream, class)];
-    struct rs_freed *best = NULL;
+    struct rs_block_record *best = NULL;
 
     for (unsigned way = 0; way < RS_ORDERED_WAYS; way++) {
-        struct rs_freed *block = slots[way].block;
-        if (block && slots[way].stream == stream && block->upstream.size_bytes >= size_bytes &&
-            block->upstream.size_bytes - size_bytes <= size_bytes / WASTE)
+        struct rs_block_record *block = slots[way].block;
+        if (block && slots[way].stream == stream && block->upstream_bytes >= size_bytes &&
+            block->upstream_bytes - size_bytes <= size_bytes / WASTE)
             best = smaller(best, block);
     }
     return best;
@@ -105,11 +105,11 @@ static bool is_used(struct rs_ordered_blocks *ordered)
     return atomic_load_explicit(&ordered->is_used, memory_order_acquire);
 }
 
-struct rs_freed *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
-                                 unsigned long long stream)
+struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
+                                        unsigned long long stream)
 {
     unsigned class = size_class(size_bytes);
-    struct rs_freed *block;
+    struct rs_block_record *block;
 
     if (!is_used(ordered))
         return NULL;
@@ -117,24 +117,24 @@ struct rs_freed *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_
     block = find(ordered, stream, class, size_bytes);
     block = smaller(block, find(ordered, stream, class + 1, size_bytes));
     if (block) {
-        RS_ASSERT(block->upstream.size_bytes >= size_bytes);
+        RS_ASSERT(block->upstream_bytes >= size_bytes);
         hide(ordered, block);
         unlink_block(block);
-        ordered->live_bytes += (ptrdiff_t)block->upstream.size_bytes;
+        ordered->live_bytes += (ptrdiff_t)block->upstream_bytes;
         ordered->reuses++;
     }
     rs_mutex_unlock(&ordered->lock);
     return block;
 }
 
-size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_freed *freed,
+size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_block_record *freed,
                        unsigned long long stream, size_t *open_bytes)
 {
     size_t count;
 
     atomic_store(&ordered->is_used, true);
     rs_mutex_lock(&ordered->lock);
-    ordered->live_bytes -= (ptrdiff_t)freed->upstream.size_bytes;
+    ordered->live_bytes -= (ptrdiff_t)freed->upstream_bytes;
     link_block(&ordered->open, freed);
     show(ordered, freed, stream);
     count = ordered->open.count;
@@ -143,8 +143,8 @@ size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_freed *freed
     return count;
 }
 
-bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_freed_list *from,
-                     struct rs_freed_list *to)
+bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
+                     struct rs_block_list *to)
 {
     bool any;
 
@@ -152,7 +152,7 @@ bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_freed_list *fr
         return false;
     rs_mutex_lock(&ordered->lock);
     any = from->first;
-    for (struct rs_freed *freed = from->first; freed; freed = from->first) {
+    for (struct rs_block_record *freed = from->first; freed; freed = from->first) {
         unlink_block(freed);
         link_block(to, freed);
     }
@@ -161,16 +161,16 @@ bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_freed_list *fr
     return any;
 }
 
-void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_freed_list *from,
-                      struct rs_freed_list *to)
+void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
+                      struct rs_block_list *to)
 {
     if (!is_used(ordered))
         return;
     rs_mutex_lock(&ordered->lock);
-    for (struct rs_freed *freed = from->first; freed; freed = from->first) {
+    for (struct rs_block_record *freed = from->first; freed; freed = from->first) {
         hide(ordered, freed);
         unlink_block(freed);
-        rs_freed_push(to, freed);
+        rs_block_list_push(to, freed);
     }
     RS_ASSERT(from->bytes == 0 && from->count == 0 && !from->last);
     rs_mutex_unlock(&ordered->lock);
@@ -209,19 +209,20 @@ uint64_t rs_ordered_reuses(struct rs_ordered_blocks *ordered)
     return reuses;
 }
 
-bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_freed_list *list,
+bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_block_list *list,
                       size_t *bytes, size_t *blocks)
 {
-    const struct rs_freed *before = NULL;
+    const struct rs_block_record *before = NULL;
     size_t sum = 0, count = 0;
 
-    for (const struct rs_freed *freed = list->first; freed; before = freed, freed = freed->next) {
+    for (const struct rs_block_record *freed = list->first; freed;
+         before = freed, freed = freed->next) {
         unsigned slot = freed->slot - 1;
         if (freed->in != list || freed->before != before ||
             (freed->slot &&
              ordered->slots[slot / RS_ORDERED_WAYS][slot % RS_ORDERED_WAYS].block != freed))
             return false;
-        sum += freed->upstream.size_bytes;
+        sum += freed->upstream_bytes;
         count++;
     }
     *bytes += sum;

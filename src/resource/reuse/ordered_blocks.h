@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/lock.h"
-#include "resource/reuse/freed_block.h"
+#include "resource/block.h"
 
 #include <stdatomic.h>
 
@@ -20,13 +20,13 @@ enum {
 
 /* A place where an allocation finds an ordered block. */
 struct rs_ordered_slot {
-    unsigned long long stream; /* as from rs_stream_key */
-    struct rs_freed *block;    /* NULL: empty */
+    unsigned long long stream;     /* as from rs_stream_key */
+    struct rs_block_record *block; /* NULL: empty */
 };
 
 struct rs_ordered_blocks {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
-    struct rs_freed_list open;
+    struct rs_block_list open;
     ptrdiff_t live_bytes; /* taken back minus freed, as in a shard; may be negative */
     uint64_t reuses;      /* blocks taken back */
     _Atomic bool is_used; /* any block was ever freed in order; read without the lock */
@@ -36,23 +36,23 @@ struct rs_ordered_blocks {
 
 /* Takes a block that was freed in the order of `stream` (as from rs_stream_key) and is at most an
  * eighth larger than size_bytes, and counts it as live again.  NULL when there is none. */
-struct rs_freed *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
-                                 unsigned long long stream);
+struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
+                                        unsigned long long stream);
 
 /* Enters a block that was freed in the order of `stream`.  Returns the number of open ordered
  * blocks; *open_bytes: their bytes. */
-size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_freed *freed,
+size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_block_record *freed,
                        unsigned long long stream, size_t *open_bytes);
 
 /* Moves a list of ordered blocks to another; allocations may still take them.  False when the list
  * was empty. */
-bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_freed_list *from,
-                     struct rs_freed_list *to);
+bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
+                     struct rs_block_list *to);
 
 /* Moves a list of ordered blocks to a list of other freed blocks: no allocation can take them any
  * more. */
-void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_freed_list *from,
-                      struct rs_freed_list *to);
+void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
+                      struct rs_block_list *to);
 
 /* The number of open ordered blocks. */
 size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered);
@@ -65,5 +65,5 @@ uint64_t rs_ordered_reuses(struct rs_ordered_blocks *ordered);
 
 /* Adds the bytes and blocks of a list of ordered blocks.  False when an invariant is broken.  The
  * caller holds the lock. */
-bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_freed_list *list,
+bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_block_list *list,
                       size_t *bytes, size_t *blocks);

@@ -51,8 +51,8 @@ void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *
                            struct rs_reuse_batch *tail)
 {
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
-        rs_freed_append(&batch->own[i], &tail->own[i]);
-    rs_freed_append(&batch->rest, &tail->rest);
+        rs_block_list_append(&batch->own[i], &tail->own[i]);
+    rs_block_list_append(&batch->rest, &tail->rest);
 }
 
 /* ---- all of the open lists ---- */
@@ -66,8 +66,8 @@ size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
         rs_spinlock_lock(&shard->lock);
         RS_ASSERT(shard->published_bytes <= shard->open.bytes + shard->open_rest.bytes);
         if (batch) {
-            rs_freed_append(&batch->own[i], &shard->open);
-            rs_freed_append(&batch->rest, &shard->open_rest);
+            rs_block_list_append(&batch->own[i], &shard->open);
+            rs_block_list_append(&batch->rest, &shard->open_rest);
             atomic_fetch_sub_explicit(&reuse->open_bytes, shard->published_bytes,
                                       memory_order_relaxed);
             shard->published_bytes = 0;
@@ -90,13 +90,13 @@ void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
 
     RS_ASSERT(batch->rest.first || batch->rest.count == 0);
     rs_spinlock_lock(&shard->lock);
-    rs_freed_append(&shard->open_rest, &batch->rest);
+    rs_block_list_append(&shard->open_rest, &batch->rest);
     rs_spinlock_unlock(&shard->lock);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         if (!batch->own[i].first)
             continue;
         rs_spinlock_lock(&reuse->shards[i].lock);
-        rs_freed_append(&reuse->shards[i].open, &batch->own[i]);
+        rs_block_list_append(&reuse->shards[i].open, &batch->own[i]);
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
 }
@@ -111,20 +111,8 @@ static void publish_less(struct rs_reuse *reuse, struct rs_reuse_shard *shard)
     atomic_fetch_sub_explicit(&reuse->open_bytes, less_bytes, memory_order_relaxed);
 }
 
-/* A block without its holder's record had none, unless it was freed with another size. */
-static bool take_back_from(const struct rs_reuse *reuse, struct rs_freed_list *list,
-                           struct rs_freed *record)
-{
-    if (!rs_freed_remove(list, record))
-        return false;
-    if (record->holder || !atomic_load_explicit(&reuse->rounds, memory_order_relaxed))
-        return true;
-    rs_freed_push(list, record);
-    return false;
-}
-
 /* The lock is only tried, as in each free (rs_reuse_seal_and_retire_in_passing). */
-bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_freed *record)
+bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record)
 {
     size_t size_bytes = 0;
 
@@ -133,9 +121,9 @@ bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_freed *record)
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse) && size_bytes == 0; i++) {
         struct rs_reuse_shard *shard = &reuse->shards[i];
         rs_spinlock_lock(&shard->lock);
-        if (take_back_from(reuse, &shard->open, record) ||
-            take_back_from(reuse, &shard->open_rest, record)) {
-            size_bytes = record->upstream.size_bytes;
+        if (rs_block_list_remove(&shard->open, record) ||
+            rs_block_list_remove(&shard->open_rest, record)) {
+            size_bytes = record->upstream_bytes;
             shard->live_bytes += (ptrdiff_t)size_bytes;
             record->stream = 0;
             publish_less(reuse, shard);

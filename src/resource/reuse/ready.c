@@ -2,10 +2,10 @@
 /* Ready blocks, which no work uses any more.
  *
  * Small ones stay with the shard whose threads allocated them, by size, up to a share of the held
- * bytes: the next request of exactly this size needs no search upstream, no new record, and not
- * even a new one of its holder.  They go upstream before more memory is taken from there.  The
- * thread that finds an epoch done gives each shard its blocks in one piece.  The shard's
- * allocations sort them: one block each, and a batch when no block of the size is found. */
+ * bytes: the next request of exactly this size needs no search upstream and no new record.  They go
+ * upstream before more memory is taken from there.  The thread that finds an epoch done gives each
+ * shard its blocks in one piece.  The shard's allocations sort them: one block each, and a batch
+ * when no block of the size is found. */
 #include "base/request.h"
 #include "resource/reuse/reuse.h"
 
@@ -36,40 +36,36 @@ void rs_reuse_init_ready(struct rs_reuse *reuse)
 
 /* ---- the way upstream ---- */
 
-void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed)
-{
-    if (freed->holder)
-        reuse->environment->forget_holder(reuse->environment, freed->holder);
-    freed->holder = NULL;
-}
-
-static CUresult deallocate_upstream(struct rs_reuse *reuse, const struct rs_freed *freed)
+/* Memory that is gone with its context stays where it is. */
+static CUresult deallocate_upstream(struct rs_reuse *reuse, const struct rs_block_record *freed)
 {
     const struct rs_allocation allocation = rs_freed_upstream(freed);
 
+    if (reuse->memory_is_gone)
+        return CUDA_SUCCESS;
     return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
 }
 
 /* Returns the number of blocks that upstream took. */
-static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
+static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_block_list *list)
 {
-    struct rs_freed_list refused = {NULL, NULL, 0, 0};
+    struct rs_block_list refused = {NULL, NULL, 0, 0};
     size_t count = list->count;
-    struct rs_freed *next;
+    struct rs_block_record *next;
 
-    for (struct rs_freed *freed = list->first; freed; freed = next) {
+    for (struct rs_block_record *freed = list->first; freed; freed = next) {
         next = freed->next;
-        rs_reuse_forget_holder(reuse, freed);
+        rs_block_hide(freed);
         if (RS_LIKELY(deallocate_upstream(reuse, freed) == CUDA_SUCCESS))
-            rs_reuse_give_record(reuse, freed);
+            rs_block_record_give(freed);
         else
-            rs_freed_push(&refused, freed);
+            rs_block_list_push(&refused, freed);
     }
     RS_ASSERT(refused.count <= count && refused.bytes <= list->bytes);
     count -= refused.count;
     if (RS_UNLIKELY(refused.first)) {
         rs_spinlock_lock(&reuse->refused_lock);
-        rs_freed_append(&reuse->refused, &refused);
+        rs_block_list_append(&reuse->refused, &refused);
         rs_spinlock_unlock(&reuse->refused_lock);
     }
     return count;
@@ -83,7 +79,7 @@ static void begin_giving(struct rs_reuse *reuse, size_t size_bytes)
     atomic_fetch_add(&reuse->giving_bytes, size_bytes);
 }
 
-static bool give_in_hand(struct rs_reuse *reuse, const struct rs_freed_list *list)
+static bool give_in_hand(struct rs_reuse *reuse, const struct rs_block_list *list)
 {
     size_t size_bytes = list->bytes, given = give_list_upstream(reuse, list), before;
 
@@ -97,10 +93,10 @@ static bool give_in_hand(struct rs_reuse *reuse, const struct rs_freed_list *lis
 
 bool rs_reuse_return_refused(struct rs_reuse *reuse)
 {
-    struct rs_freed_list refused = {NULL, NULL, 0, 0};
+    struct rs_block_list refused = {NULL, NULL, 0, 0};
 
     rs_spinlock_lock(&reuse->refused_lock);
-    rs_freed_append(&refused, &reuse->refused);
+    rs_block_list_append(&refused, &reuse->refused);
     begin_giving(reuse, refused.bytes);
     rs_spinlock_unlock(&reuse->refused_lock);
     return give_in_hand(reuse, &refused);
@@ -123,7 +119,7 @@ static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
 /* Moves the shard's kept blocks from this class on to a list.  The caller holds the shard's lock.
  */
 static void empty_kept(struct rs_reuse_shard *shard, enum rs_kept_class from,
-                       struct rs_freed_list *list)
+                       struct rs_block_list *list)
 {
     if (from == RS_KEPT_SMALL)
         rs_kept_empty(&shard->kept, RS_KEPT_SMALL, list);
@@ -152,7 +148,7 @@ static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_
 /* Makes room in the shard for a block that is to be kept; what goes upstream is added to `rest`.
  * Blocks of sizes that are no longer asked for would stay for ever, so all of a class go. */
 static void make_room(struct rs_reuse_shard *shard, size_t size_bytes,
-                      const struct rs_reuse_room *room, struct rs_freed_list *rest)
+                      const struct rs_reuse_room *room, struct rs_block_list *rest)
 {
     if (size_bytes > room->largest_bytes) {
         if (!has_room_for_larger(shard, size_bytes))
@@ -165,14 +161,14 @@ static void make_room(struct rs_reuse_shard *shard, size_t size_bytes,
 /* Keeps a ready block in its shard, or adds it to the list `rest`, which goes upstream.  Blocks
  * larger than the room allows are kept of host memory only.  The caller holds the shard's lock. */
 static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
-                        struct rs_freed *freed, const struct rs_reuse_room *room,
-                        struct rs_freed_list *rest)
+                        struct rs_block_record *freed, const struct rs_reuse_room *room,
+                        struct rs_block_list *rest)
 {
-    size_t size_bytes = freed->upstream.size_bytes;
+    size_t size_bytes = freed->upstream_bytes;
 
     if (!reuse->keeps_blocks || (size_bytes > room->largest_bytes && !reuse->is_eager) ||
         atomic_load(&reuse->on_slow_path) > 0) {
-        rs_freed_push(rest, freed);
+        rs_block_list_push(rest, freed);
         return;
     }
     make_room(shard, size_bytes, room, rest);
@@ -183,13 +179,13 @@ static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
  * caller holds the shard's lock. */
 RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                                const struct rs_reuse_room *room, size_t count,
-                               struct rs_freed_list *rest)
+                               struct rs_block_list *rest)
 {
     bool keeps = reuse->keeps_blocks && atomic_load(&reuse->on_slow_path) == 0;
 
     for (; count > 0 && shard->ready.first; count--) {
-        struct rs_freed *freed = rs_freed_pop(&shard->ready);
-        if (RS_LIKELY(keeps && rs_reuse_has_room(shard, freed->upstream.size_bytes, room)))
+        struct rs_block_record *freed = rs_block_list_pop(&shard->ready);
+        if (RS_LIKELY(keeps && rs_reuse_has_room(shard, freed->upstream_bytes, room)))
             rs_kept_put(&shard->kept, freed);
         else
             keep_or_not(reuse, shard, freed, room, rest);
@@ -200,8 +196,8 @@ RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *sh
  * where they are too much for a shard that may never allocate again, all are sorted here.  When
  * there are too many for that, as after a long operation, the new ones stay in `list`. */
 static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
-                       struct rs_freed_list *list, const struct rs_reuse_room *room,
-                       struct rs_freed_list *rest)
+                       struct rs_block_list *list, const struct rs_reuse_room *room,
+                       struct rs_block_list *rest)
 {
     size_t count;
     bool on_slow_path, fits;
@@ -212,7 +208,7 @@ static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
     on_slow_path = atomic_load(&reuse->on_slow_path) > 0;
     fits = count <= READY_COUNT && shard->ready.bytes + list->bytes <= room->limit_bytes;
     if (on_slow_path || fits || count <= SORT_AT_ONCE)
-        rs_freed_append(&shard->ready, list);
+        rs_block_list_append(&shard->ready, list);
     if (on_slow_path || (!fits && count <= SORT_AT_ONCE))
         sort_locked(reuse, shard, room, SIZE_MAX, rest);
     RS_ASSERT_SLOW(rs_kept_check(&shard->kept));
@@ -220,13 +216,13 @@ static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
 }
 
 /* Sorts a list of ready blocks, and adds those that go upstream to `rest`. */
-static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
-                      const struct rs_reuse_room *room, struct rs_freed_list *rest)
+static void keep_some(struct rs_reuse *reuse, const struct rs_block_list *list,
+                      const struct rs_reuse_room *room, struct rs_block_list *rest)
 {
     struct rs_reuse_shard *locked = NULL;
-    struct rs_freed *next;
+    struct rs_block_record *next;
 
-    for (struct rs_freed *freed = list->first; freed; freed = next) {
+    for (struct rs_block_record *freed = list->first; freed; freed = next) {
         struct rs_reuse_shard *home = &reuse->shards[freed->home];
         RS_ASSERT(freed->home < rs_reuse_shards_used(reuse) && !freed->slot);
         next = freed->next;
@@ -273,13 +269,13 @@ static void note_own_bytes(struct rs_reuse *reuse, const struct rs_reuse_room *r
 
 void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
 {
-    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    struct rs_block_list rest = {NULL, NULL, 0, 0};
     struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, batch);
     struct rs_reuse_room room = kept_room(reuse);
 
     note_own_bytes(reuse, &room);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
-        struct rs_freed_list *own = &batch->own[i];
+        struct rs_block_list *own = &batch->own[i];
         if (own->first)
             bring_back(reuse, &reuse->shards[i], own, &room, &rest);
         if (own->first) {
@@ -297,7 +293,7 @@ void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     *batch = rs_reuse_no_batch;
 }
 
-void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
+void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *list)
 {
     struct rs_reuse_quantity size = {list->bytes, list->count};
 
@@ -308,7 +304,7 @@ void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *
 RS_HOT void rs_reuse_sort_ready(struct rs_reuse *reuse)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
-    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    struct rs_block_list rest = {NULL, NULL, 0, 0};
     struct rs_reuse_room room = kept_room(reuse);
 
     rs_spinlock_lock(&shard->lock);
@@ -328,7 +324,7 @@ RS_HOT void rs_reuse_sort_ready(struct rs_reuse *reuse)
 
 bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from)
 {
-    struct rs_freed_list all = {NULL, NULL, 0, 0};
+    struct rs_block_list all = {NULL, NULL, 0, 0};
     size_t before;
 
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
@@ -336,7 +332,7 @@ bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from)
         rs_spinlock_lock(&shard->lock);
         before = all.bytes;
         empty_kept(shard, from, &all);
-        rs_freed_append(&all, &shard->ready);
+        rs_block_list_append(&all, &shard->ready);
         begin_giving(reuse, all.bytes - before);
         rs_spinlock_unlock(&shard->lock);
     }

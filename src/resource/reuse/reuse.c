@@ -221,16 +221,18 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 
 static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
+    struct rs_reuse_batch open = rs_reuse_no_batch;
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
-    if (!memory_is_gone) {
-        (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
+    reuse->memory_is_gone = memory_is_gone;
+    (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
+    if (memory_is_gone) {
+        rs_reuse_take_open(reuse, &open);
+        rs_reuse_give_ready(reuse, &open);
+    } else {
         (void)rs_reuse_wait_for_all(reuse);
     }
-    RS_ASSERT(memory_is_gone || !rs_reuse_open_count(reuse) || rs_reuse_has_quarantine(reuse));
-    rs_reuse_destroy_epochs(reuse, memory_is_gone);
-    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
-        rs_record_slab_destroy(&reuse->shards[i].records);
+    rs_reuse_destroy_epochs(reuse);
     rs_mutex_destroy(&reuse->ordered.lock);
     rs_mutex_destroy(&reuse->lock);
     rs_published_free(reuse);
@@ -277,15 +279,16 @@ static int reuse_create(const struct rs_environment *environment, const void *co
     rs_mr_init(&reuse->base, &reuse_ops, &rs_mr_descriptor_reuse, upstream);
     reuse->frees_wait = reuse->mode == RS_REUSE_WAIT || !(has_fences || is_host);
     reuse->keeps_blocks = !reuse->frees_wait && !needs_each_block(upstream[0]);
-    reuse->base.keeps_holders = reuse->keeps_blocks && environment->forget_holder;
     reuse->is_eager = is_host;
     rs_reuse_init_ready(reuse);
     atomic_init(&reuse->refusal, has_fences ? RS_FENCE_GRANTED : RS_FENCE_REFUSED);
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);
     rs_mutex_init(&reuse->lock, RS_RANK_REUSE);
-    for (unsigned i = 0; i < RS_REUSE_SHARDS; i++)
+    for (unsigned i = 0; i < RS_REUSE_SHARDS; i++) {
         rs_spinlock_init(&reuse->shards[i].lock, RS_RANK_REUSE_LISTS);
+        reuse->shards[i].index = (unsigned char)i;
+    }
     rs_spinlock_init(&reuse->refused_lock, RS_RANK_REUSE_LISTS);
     rs_mutex_init(&reuse->ordered.lock, RS_RANK_REUSE_LISTS);
     *out = &reuse->base;

@@ -4,7 +4,7 @@
  *
  *   allocation.c    the path of an allocation
  *   deallocation.c  the path of a free
- *   shards.c        groups of threads, and the records of their blocks
+ *   shards.c        groups of threads
  *   quarantine.c    freed blocks that work may still use: open lists, batches, counts
  *   epochs.c        freed blocks sealed behind one fence, until it is done or was waited for
  *   ready.c         blocks that no work uses any more: kept by a shard, or given upstream
@@ -20,7 +20,6 @@
 #include "base/lock.h"
 #include "base/thread.h"
 #include "driver/fence.h"
-#include "heap/record_slab.h"
 #include "ledger/account.h"
 #include "resource/resource.h"
 #include "resource/reuse/kept_blocks.h"
@@ -44,40 +43,40 @@ struct rs_reuse_room {
 struct rs_reuse_shard {
     /* The first cache line is written by frees, ... */
     /* These two as own and rest in struct rs_reuse_batch. */
-    _Alignas(2 * RS_CACHE_LINE) struct rs_freed_list open;
-    struct rs_freed_list open_rest;
+    _Alignas(2 * RS_CACHE_LINE) struct rs_block_list open;
+    struct rs_block_list open_rest;
 
     /* ... the next by frees and allocations, and the rest by allocations, with the block's bin. */
     struct rs_spinlock lock; /* protects the shard's other fields */
+    unsigned char index;     /* of the shard; never changes */
     /* The part of this shard's open bytes that the sum over all shards has. */
     size_t published_bytes;
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
     /* Bytes and blocks that ever entered the quarantine through this shard; read without the lock.
      */
     _Atomic size_t entered_bytes, entered_count;
-    struct rs_freed_list ready; /* ready blocks that came back to the shard and are not yet sorted
+    struct rs_block_list ready; /* ready blocks that came back to the shard and are not yet sorted
                                    into kept ones and ones for upstream */
     struct rs_reuse_room room;  /* the limits when the ready blocks came back */
     struct rs_kept_blocks kept;
-
-    struct rs_record_slab records;
 };
 
 /* Freed blocks of all shards.  A shard's own small blocks come back to it in one piece when they
  * are ready.  The thread that brings them does not touch their records, so the records stay in the
  * caches of the threads that use them. */
 struct rs_reuse_batch {
-    struct rs_freed_list own[RS_REUSE_SHARDS];
-    struct rs_freed_list rest; /* large blocks, and blocks that a thread of another shard freed */
+    struct rs_block_list own[RS_REUSE_SHARDS];
+    struct rs_block_list rest; /* large blocks, and blocks that a thread of another shard freed */
 };
 
 struct rs_reuse {
     struct rs_mr base;
     const struct rs_environment *environment;
     enum rs_reuse_mode mode;
-    bool frees_wait;   /* a free that names no stream waits: in RS_REUSE_WAIT, and where a driver
-                          without fences serves other memory than the host's */
-    bool keeps_blocks; /* ready blocks stay with their shards */
+    bool frees_wait;     /* a free that names no stream waits: in RS_REUSE_WAIT, and where a driver
+                            without fences serves other memory than the host's */
+    bool keeps_blocks;   /* ready blocks stay with their shards */
+    bool memory_is_gone; /* with its context: nothing goes upstream any more */
     bool is_eager; /* host memory: reuse soon, as the block used last is still in the processor's
                       caches */
     _Atomic size_t eager_bytes; /* a free of this size or more seals at once, and an allocation of
@@ -99,11 +98,10 @@ struct rs_reuse {
     size_t epochs_bytes;             /* in the sealed epochs, without ordered blocks */
     struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
     struct rs_reuse_lot *spare_lot;  /* lots of ordered blocks to use again */
-    _Atomic bool rounds; /* a block was handed out that is larger than what was asked for */
     _Atomic int refusal; /* enum rs_fence_refusal of the last seal, from the start RS_FENCE_REFUSED
                             on a driver without fences; read without the lock */
     /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
-    struct rs_freed_list backlog;
+    struct rs_block_list backlog;
     struct rs_reuse_lot *backlog_lots;
     _Atomic bool has_backlog; /* read without the lock */
     _Atomic bool is_crowded;  /* the GPU is stuck and many epochs wait; read without the lock */
@@ -124,7 +122,7 @@ struct rs_reuse {
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];
     struct rs_ordered_blocks ordered;
     struct rs_spinlock refused_lock; /* protects `refused` */
-    struct rs_freed_list refused;    /* ready blocks that upstream refused to take */
+    struct rs_block_list refused;    /* ready blocks that upstream refused to take */
     /* The open bytes of all shards: each shard adds its new ones now and then, and rs_reuse_gather
      * subtracts them. */
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
@@ -146,7 +144,7 @@ static inline void rs_reuse_count(_Atomic uint64_t *counter, uint64_t by)
     atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
 }
 
-/* ---- shards and records ---- */
+/* ---- shards ---- */
 
 /* The number of shards that threads have used; all later ones are empty. */
 static inline unsigned rs_reuse_shards_used(const struct rs_reuse *reuse)
@@ -170,39 +168,6 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
     __asm__("" : "+r"(shard)); /* one register: GCC 12 computes the address for each use anew */
     return shard;
 }
-
-/* Takes a record for a block of size_bytes from upstream, and counts the block as live.  NULL when
- * out of host memory. */
-RS_HOT_INLINE struct rs_freed *rs_reuse_take_record(struct rs_reuse *reuse, size_t size_bytes)
-{
-    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
-    struct rs_freed *record;
-
-    rs_spinlock_lock(&shard->lock);
-    record = rs_record_slab_take(&shard->records);
-    shard->live_bytes += record ? (ptrdiff_t)size_bytes : 0;
-    rs_spinlock_unlock(&shard->lock);
-    if (!record)
-        return NULL;
-    record->home = (uint16_t)(shard - reuse->shards);
-    record->slot = 0;
-    record->stream = 0;
-    return record;
-}
-
-/* Gives a record back to the slab that it came from. */
-RS_HOT_INLINE void rs_reuse_give_record(struct rs_reuse *reuse, struct rs_freed *record)
-{
-    struct rs_reuse_shard *home = &reuse->shards[record->home];
-
-    RS_ASSERT_SLOW(record->home < rs_reuse_shards_used(reuse));
-    rs_spinlock_lock(&home->lock);
-    rs_record_slab_give(&home->records, record);
-    rs_spinlock_unlock(&home->lock);
-}
-
-/* Undoes rs_reuse_take_record, for a block that does not go through the quarantine. */
-void rs_reuse_untake_record(struct rs_reuse *reuse, struct rs_freed *record, size_t size_bytes);
 
 /* ---- quarantine ---- */
 
@@ -277,7 +242,7 @@ bool rs_reuse_retire_some(struct rs_reuse *reuse);
 
 /* Adds ready blocks, for which their shard has no room, to those that go upstream a few at a time.
  */
-void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_freed_list *list);
+void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_block_list *list);
 
 /* Gives a few blocks of the backlog upstream, unless another thread holds the lock.  Frees call it.
  */
@@ -298,8 +263,8 @@ static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
 /* Called by a free that finds it is time: retires and seals, unless another thread holds the lock.
  * Returns why the last seal was refused, so that blocks stay open; RS_FENCE_GRANTED otherwise. */
 /* Takes an open block, which is in no order, back from the quarantine: it is live again.  False
- * when it is open no longer, or when its holder's record may be gone. */
-bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_freed *record);
+ * when it is open no longer. */
+bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 
 enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large);
 
@@ -318,6 +283,10 @@ bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns);
  * waited for again.  False when there is none to wait for. */
 bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns);
 
+/* Takes the open blocks, those in the order of a stream too.  The caller gives them upstream, or
+ * puts them back. */
+void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open);
+
 /* Waits for all work of the context, as cudaFree does, and makes every block ready that was freed
  * before, open or sealed.  Returns the wait's error. */
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
@@ -326,8 +295,8 @@ CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
  * reuse->lock and the ordered blocks' lock. */
 bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks);
 
-/* Frees all epochs and lots; without memory_is_gone their blocks go upstream first. */
-void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone);
+/* Frees all epochs and lots, and gives their blocks upstream. */
+void rs_reuse_destroy_epochs(struct rs_reuse *reuse);
 
 /* ---- ready blocks ---- */
 
@@ -352,14 +321,14 @@ RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t 
  * While a thread is on the slow path, the list of ready blocks is empty. */
 RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
 {
-    struct rs_freed *freed = shard->ready.first;
+    struct rs_block_record *freed = shard->ready.first;
 
-    if (RS_UNLIKELY(!rs_reuse_has_room(shard, freed->upstream.size_bytes, &shard->room)))
+    if (RS_UNLIKELY(!rs_reuse_has_room(shard, freed->upstream_bytes, &shard->room)))
         return;
-    rs_freed_pop(&shard->ready);
+    rs_block_list_pop(&shard->ready);
     if (RS_LIKELY(shard->ready.first))
         __builtin_prefetch(shard->ready.first, 1);
-    __builtin_prefetch(freed->holder, 1);
+    rs_block_record_prefetch(freed);
     rs_kept_put(&shard->kept, freed);
 }
 
@@ -370,14 +339,11 @@ static inline size_t rs_reuse_held_bytes(const struct rs_reuse *reuse)
     return rs_account_held_bytes_of(reuse->environment->account, reuse->base.upstream[0]->memories);
 }
 
-/* Tells the holder of a freed block that its record is no longer kept. */
-void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed);
-
 /* Returns the allocation as upstream knows it. */
-static inline struct rs_allocation rs_freed_upstream(const struct rs_freed *freed)
+static inline struct rs_allocation rs_freed_upstream(const struct rs_block_record *freed)
 {
-    return (struct rs_allocation){freed->upstream.address, freed->upstream.size_bytes,
-                                  freed->upstream.token, NULL};
+    return (struct rs_allocation){freed->address, freed->upstream_bytes, freed->upstream_token,
+                                  NULL};
 }
 
 /* Gives refused blocks upstream again (a driver call beneath had failed, or would have waited).
@@ -389,7 +355,7 @@ bool rs_reuse_return_refused(struct rs_reuse *reuse);
 void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
 /* As rs_reuse_give_ready, for blocks that no shard is to keep. */
-void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list);
+void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *list);
 
 /* Sorts some of the ready blocks of the calling thread's shard. */
 void rs_reuse_sort_ready(struct rs_reuse *reuse);

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The record of a block.  There is one from the allocation of a block until its memory is upstream
+ * again: while the program has the block (context/block.h), while it waits in quarantine, and while
+ * it is kept for the next request (resource/reuse).
+ *
+ * A record has one owner at a time: the program's block while it is live, then the thread that has
+ * taken it, then the list that it is in.  Only the owner gives it back.  Records are recycled for
+ * the life of the process and never unmapped, as a late reader may still look at one: it compares
+ * the address to tell. */
+#pragma once
+
+#include "base/address_map.h"
+#include "base/check.h"
+#include "base/lock.h"
+#include "driver/cuda.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rs_stack;
+struct rs_block_list;
+
+enum rs_block_state {
+    RS_BLOCK_HIDDEN, /* not in the map of blocks */
+    RS_BLOCK_LIVE,
+    RS_BLOCK_TAKEN, /* freed, and still in the map, for the next allocation of this block */
+};
+
+/* Two cache lines.  The atomic fields are written by the owner, and read by any look-up. */
+struct rs_block_record {
+    _Alignas(2 * RS_CACHE_LINE) struct rs_block_record *next; /* in a list */
+    _Atomic unsigned char state;                              /* enum rs_block_state */
+    unsigned char home;      /* of a record of `reuse`: the shard that its blocks come back to */
+    _Atomic uint16_t object; /* that allocated it (trace/object.h); 0: not known */
+    union {
+        struct {
+            _Atomic bool has_other_streams;
+            _Atomic unsigned char advised; /* RS_ADVISED_... */
+            _Atomic uint16_t exported;     /* RS_EXPORTED_... */
+        };
+        _Atomic uint32_t history; /* all three, set to 0 by one store: a new block has none */
+    };
+    _Atomic CUdeviceptr address;
+    size_t size_bytes; /* as requested */
+    void *token;       /* of the allocation, for the stack's topmost resource */
+    _Atomic(struct rs_stack *) stack;
+
+    /* What a resource got from its upstream; the bytes are 0 where no resource made the record. */
+    size_t upstream_bytes;
+    void *upstream_token;
+
+    _Atomic uint64_t device_accesses;
+    _Atomic uint64_t id; /* 0: rs_block_id has not been called */
+
+    /* Of a block that was freed in the order of a stream. */
+    struct rs_block_record *before;
+    struct rs_block_list *in;
+    uint32_t slot; /* the index of its slot plus one; 0: it has no slot */
+
+    unsigned char slab; /* where the record was made */
+    /* Of a live block: the stream it was allocated on, as from rs_stream_key; 0: unknown. */
+    unsigned long long stream;
+};
+
+_Static_assert(sizeof(struct rs_block_record) == 2 * RS_CACHE_LINE, "see rs_block_record_prefetch");
+
+/* Maps addresses to block records; NULL before the first block. */
+extern RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
+
+/* Takes a record whose block is hidden.  NULL when out of host memory. */
+struct rs_block_record *rs_block_record_take(void);
+
+/* Takes the block out of the map, unless it is not there.  Its memory may then be used for other
+ * blocks. */
+void rs_block_hide(struct rs_block_record *block);
+
+/* Hides the block, and gives its record back. */
+void rs_block_record_give(struct rs_block_record *block);
+
+/* Prefetches the line that the next allocation of this block writes, beside the one with its size.
+ */
+RS_HOT_INLINE void rs_block_record_prefetch(const struct rs_block_record *block)
+{
+    __builtin_prefetch(&block->device_accesses, 1);
+}
+
+/* A list of blocks, with the sum of their upstream sizes and their number. */
+struct rs_block_list {
+    struct rs_block_record *first, *last;
+    size_t bytes, count;
+};
+
+/* Adds a block at the end. */
+RS_HOT_INLINE void rs_block_list_push(struct rs_block_list *list, struct rs_block_record *block)
+{
+    RS_ASSERT_SLOW(block->upstream_bytes > 0);
+    RS_ASSERT_SLOW(!list->first == !list->last);
+    block->next = NULL;
+    if (list->last)
+        list->last->next = block;
+    else
+        list->first = block;
+    list->last = block;
+    list->bytes += block->upstream_bytes;
+    list->count++;
+}
+
+/* Takes the first block of a list that is not empty. */
+RS_HOT_INLINE struct rs_block_record *rs_block_list_pop(struct rs_block_list *list)
+{
+    struct rs_block_record *block = list->first;
+
+    RS_ASSERT_SLOW(block && list->count > 0 && list->bytes >= block->upstream_bytes);
+    list->first = block->next;
+    if (RS_UNLIKELY(!list->first))
+        list->last = NULL;
+    list->bytes -= block->upstream_bytes;
+    list->count--;
+    return block;
+}
+
+/* Takes this block out.  False when the list does not have it.  Walks the list. */
+static inline bool rs_block_list_remove(struct rs_block_list *list, struct rs_block_record *block)
+{
+    struct rs_block_record **link = &list->first, *before = NULL;
+
+    while (*link && *link != block) {
+        before = *link;
+        link = &before->next;
+    }
+    if (!*link)
+        return false;
+    *link = block->next;
+    if (list->last == block)
+        list->last = before;
+    list->bytes -= block->upstream_bytes;
+    list->count--;
+    return true;
+}
+
+/* Moves all blocks of `tail` to the end of `list`, in constant time. */
+RS_HOT_INLINE void rs_block_list_append(struct rs_block_list *list, struct rs_block_list *tail)
+{
+    if (!tail->first)
+        return;
+    RS_ASSERT_SLOW(list != tail && tail->last && tail->count > 0);
+    if (list->last)
+        list->last->next = tail->first;
+    else
+        list->first = tail->first;
+    list->last = tail->last;
+    list->bytes += tail->bytes;
+    list->count += tail->count;
+    *tail = (struct rs_block_list){NULL, NULL, 0, 0};
+}
