@@ -271,9 +271,8 @@ static int make_metrics(void)
 
     subjects_add_all(&subjects);
     say_unreadable(subjects.unreadable);
-    if (fd >= 0 &&
-        (subjects.is_short || !subjects_write(&subjects, RS_STATISTICS_PROMETHEUS, true,
-                                              has_counters, fd, "the answer to a request"))) {
+    if (fd >= 0 && !subjects_write(&subjects, RS_STATISTICS_PROMETHEUS, true, has_counters, fd,
+                                   "the answer to a request")) {
         close(fd);
         fd = -1;
     }

@@ -12,24 +12,10 @@
 
 /* ---- reading ---- */
 
-static bool make_room(struct subjects *subjects)
-{
-    struct subject **all = realloc(subjects->all, (subjects->count + 1) * sizeof(struct subject *));
-
-    if (all)
-        subjects->all = all;
-    return all != NULL;
-}
-
 bool subjects_add(struct subjects *subjects, const struct process *process)
 {
-    struct subject *subject = calloc(1, sizeof(*subject));
+    struct subject *subject = tool_grow(NULL, sizeof(*subject));
 
-    if (!subject || !make_room(subjects)) {
-        subjects->is_short = true;
-        free(subject);
-        return false;
-    }
     if (!publication_read(&subject->page, process->file)) {
         publication_release(&subject->page);
         free(subject);
@@ -37,6 +23,7 @@ bool subjects_add(struct subjects *subjects, const struct process *process)
     }
     subject->page.process = process->number;
     identity_read(process, &subject->identity);
+    subjects->all = tool_grow(subjects->all, (subjects->count + 1) * sizeof(struct subject *));
     subjects->all[subjects->count++] = subject;
     return true;
 }
@@ -63,17 +50,6 @@ void subjects_release(struct subjects *subjects)
 
 /* ---- writing ---- */
 
-static struct rs_report_subject described(const struct subject *subject)
-{
-    return (struct rs_report_subject){
-        .process = subject->page.process,
-        .program = subject->page.program,
-        .rank = subject->page.rank,
-        .stacks = subject->page.stacks,
-        .stack_count = subject->page.count,
-    };
-}
-
 static void put_rows(struct rs_node *list, const struct subject *subject, bool has_counters)
 {
     const struct publication *page = &subject->page;
@@ -99,11 +75,20 @@ bool subjects_write(const struct subjects *subjects, enum rs_statistics_format f
     if (is_of_all || format == RS_STATISTICS_PROMETHEUS)
         root = rs_node_list(root, "processes");
     for (size_t i = 0; i < subjects->count; i++) {
-        struct rs_report_subject subject = described(subjects->all[i]);
+        const struct publication *page = &subjects->all[i]->page;
         if (format == RS_STATISTICS_PROMETHEUS)
             put_rows(root, subjects->all[i], has_counters);
         else
-            rs_report_fill(is_of_all ? rs_node_object(root, NULL) : root, &subject, format);
+            rs_report_fill(is_of_all ? rs_node_object(root, NULL) : root,
+                           &(struct rs_report_subject){
+                               .process = page->process,
+                               .program = page->program,
+                               .rank = page->rank,
+                               .stacks = page->stacks,
+                               .stack_count = page->count,
+                               .expression = expression_of,
+                           },
+                           format);
     }
     is_written = tool_print(root, format, fd, name);
     rs_document_release(&document);
@@ -119,48 +104,36 @@ static bool read_one(struct subjects *subjects, int number)
     enum process_answer answer = process_open(number, &process);
     bool is_read = answer == PROCESS_SERVED && subjects_add(subjects, &process);
 
-    if (answer != PROCESS_SERVED)
-        tool_say("process %d %s", number, process_answer_text(answer));
-    else if (!is_read && !subjects->is_short)
+    if (!is_read)
         tool_say("process %d %s", number,
-                 publication_has_directory(process.file) ? "has published counters that are damaged"
-                                                         : "is served and has no memory yet");
+                 answer != PROCESS_SERVED ? process_answer_text(answer)
+                 : publication_has_directory(process.file)
+                     ? "has published counters that are damaged"
+                     : "is served and has no memory yet");
     process_close(&process);
     return is_read;
-}
-
-static void read_all(struct subjects *subjects)
-{
-    subjects_add_all(subjects);
-    if (subjects->is_short)
-        return;
-    if (subjects->count == 0)
-        rows_say_none();
-    rows_say_unreadable(subjects->unreadable);
 }
 
 static int show(const char *whose, enum rs_statistics_format format, bool has_counters)
 {
     struct subjects subjects = {.count = 0};
-    bool is_of_all = strcmp(whose, "all") == 0;
+    bool is_of_all = strcmp(whose, "all") == 0, is_good = true;
     int number = process_parse(whose);
-    bool is_good = is_of_all;
 
     if (!is_of_all && !number) {
         tool_say("'%s' is not a process ID, nor 'all'; 'rmmshim ls' lists them", whose);
         return TOOL_USAGE;
     }
-    if (is_of_all)
-        read_all(&subjects);
-    else
+    if (is_of_all) {
+        subjects_add_all(&subjects);
+        if (subjects.count == 0)
+            rows_say_none();
+        rows_say_unreadable(subjects.unreadable);
+    } else {
         is_good = read_one(&subjects, number);
-    if (subjects.is_short) {
-        tool_say("out of memory");
-        is_good = false;
     }
-    if (is_good)
-        is_good = subjects_write(&subjects, format, is_of_all, has_counters, STDOUT_FILENO,
-                                 "standard output");
+    is_good = is_good && subjects_write(&subjects, format, is_of_all, has_counters, STDOUT_FILENO,
+                                        "standard output");
     subjects_release(&subjects);
     return is_good ? TOOL_OK : TOOL_FINDING;
 }

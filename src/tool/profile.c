@@ -51,76 +51,51 @@ static int is_shipped(const struct dirent *entry)
     return suffix && suffix > entry->d_name && strcmp(suffix, SUFFIX) == 0;
 }
 
-static void read_summary(const char *path, char summary[SUMMARY_BYTES])
+/* The first comment of a profile's file, without its name: "at most 80 %" of "capped: at most 80
+ * %".
+ */
+static void read_summary(const char *folder, const char *name, char summary[SUMMARY_BYTES])
 {
-    FILE *file = fopen(path, "re");
+    char path[2 * PATH_MAX], line[SUMMARY_BYTES] = "";
+    const char *text = line;
+    FILE *file;
 
-    summary[0] = '\0';
-    while (file && fgets(summary, SUMMARY_BYTES, file) && strncmp(summary, "# SPDX", 6) == 0)
-        summary[0] = '\0';
+    snprintf(path, sizeof(path), "%s/%s" SUFFIX, folder, name);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file) && strncmp(line, "# SPDX", 6) == 0)
+        line[0] = '\0';
     if (file)
         (void)fclose(file);
-    if (strncmp(summary, "# ", 2) == 0)
-        memmove(summary, summary + 2, strlen(summary + 2) + 1);
-    summary[strcspn(summary, "\n")] = '\0';
+    text += strncmp(text, "# ", 2) == 0 ? 2 : 0;
+    if (strncmp(text, name, strlen(name)) == 0 && strncmp(text + strlen(name), ": ", 2) == 0)
+        text += strlen(name) + 2;
+    snprintf(summary, SUMMARY_BYTES, "%.*s", (int)strcspn(text, "\n"), text);
 }
 
-/* "at most 80 %" of "capped: at most 80 %". */
-static const char *behind_name(const char *summary, const char *name)
-{
-    size_t length = strlen(name);
+enum { NAMES_MAX = 32 };
 
-    return strncmp(summary, name, length) == 0 && strncmp(summary + length, ": ", 2) == 0
-               ? summary + length + 2
-               : summary;
-}
-
-/* Calls `visit` for each profile that lies beside this command, by name, with the first comment of
- * its file. */
-static void each(void (*visit)(void *data, const char *name, const char *summary), void *data)
+/* The names of the profiles that lie in a folder beside this command, ended by NULL, which live as
+ * long as the command. */
+static void list(const char *names[NAMES_MAX + 1], char folder[PATH_MAX])
 {
-    char folder[PATH_MAX], path[2 * PATH_MAX], summary[SUMMARY_BYTES];
     struct dirent **entries = NULL;
     int count = library_find_beside(folders, RS_ARRAY_LENGTH(folders), folder)
                     ? scandir(folder, &entries, is_shipped, alphasort)
                     : 0;
 
-    for (int i = 0; i < count; i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
-        read_summary(path, summary);
+    memset((void *)names, 0, (NAMES_MAX + 1) * sizeof(*names));
+    for (int i = 0; i < count && i < NAMES_MAX; i++) {
         *strrchr(entries[i]->d_name, '.') = '\0';
-        visit(data, entries[i]->d_name, behind_name(summary, entries[i]->d_name));
-        free(entries[i]);
+        names[i] = entries[i]->d_name;
     }
-    free((void *)entries);
-}
-
-enum { NAMES_MAX = 32, NAME_BYTES = 64 };
-
-struct names {
-    char text[NAMES_MAX][NAME_BYTES];
-    const char *words[NAMES_MAX + 1];
-    size_t count;
-};
-
-static void add_name(void *data, const char *name, const char *summary)
-{
-    struct names *names = data;
-
-    (void)summary;
-    if (names->count == NAMES_MAX)
-        return;
-    snprintf(names->text[names->count], NAME_BYTES, "%s", name);
-    names->words[names->count] = names->text[names->count];
-    names->count++;
 }
 
 /* A name with a slash is a path; else a profile of that name comes before a file of that name. */
 static bool find(const char *name)
 {
     char places[RS_ARRAY_LENGTH(folders)][PATH_MAX];
-    const char *pointers[RS_ARRAY_LENGTH(folders)];
-    struct names names = {.count = 0};
+    const char *pointers[RS_ARRAY_LENGTH(folders)], *names[NAMES_MAX + 1];
+    char folder[PATH_MAX];
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(folders); i++) {
         snprintf(places[i], PATH_MAX, "%s/%s" SUFFIX, folders[i], name);
@@ -133,8 +108,8 @@ static bool find(const char *name)
         snprintf(profile.path, sizeof(profile.path), "%s", name);
         return true;
     }
-    each(add_name, &names);
-    tool_say_unknown("profile", name, names.words);
+    list(names, folder);
+    tool_say_unknown("profile", name, names);
     return false;
 }
 
@@ -142,23 +117,18 @@ static bool find(const char *name)
 
 static bool read_text(void)
 {
-    int fd = open(profile.path, O_RDONLY | O_CLOEXEC);
-    size_t length = 0;
-    ssize_t got = fd < 0 ? -1 : 1;
+    FILE *file = fopen(profile.path, "re");
+    size_t length = file ? fread(profile.text, 1, sizeof(profile.text), file) : 0;
+    const char *why = !file || ferror(file)             ? strerror(errno)
+                      : length > FILE_BYTES_MAX         ? "larger than 64 KiB"
+                      : memchr(profile.text, 0, length) ? "not a text file"
+                                                        : NULL;
 
-    while (got > 0 && length < sizeof(profile.text)) {
-        got = read(fd, profile.text + length, sizeof(profile.text) - length);
-        length += got > 0 ? (size_t)got : 0;
-    }
-    if (got < 0)
-        tool_say("--profile: %s: %s", profile.path, strerror(errno));
-    else if (length > FILE_BYTES_MAX)
-        tool_say("--profile: %s: larger than 64 KiB", profile.path);
-    else if (memchr(profile.text, '\0', length))
-        tool_say("--profile: %s: not a text file", profile.path);
-    if (fd >= 0)
-        (void)close(fd);
-    return got == 0 && length <= FILE_BYTES_MAX && !memchr(profile.text, '\0', length);
+    if (why)
+        tool_say("--profile: %s: %s", profile.path, why);
+    if (file)
+        (void)fclose(file);
+    return !why;
 }
 
 static const char *nearest_variable(const char *name)
@@ -188,17 +158,12 @@ static bool read_name(const char *name, struct assignment *assignment)
     return read.kind == RS_NAME_OURS;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t';
-}
-
 /* systemd takes quotes, backslashes and blanks around a value away, docker leaves them. */
 static bool check_value(const char *value, const struct assignment *assignment)
 {
     size_t length = strlen(value);
-    bool is_plain = length == 0 || (!is_blank(value[0]) && value[0] != '"' && value[0] != '\'' &&
-                                    !is_blank(value[length - 1]) && !strpbrk(value, "\\\r"));
+    bool is_plain = length == 0 || (!strchr(" \t\"'", value[0]) && !strpbrk(value, "\\\r") &&
+                                    !strchr(" \t", value[length - 1]));
 
     if (!is_plain)
         tool_say("%s:%u: remove quotes and blanks around the value, backslashes and carriage "
@@ -261,21 +226,10 @@ static bool split(void)
 
 /* ---- what overrides it ---- */
 
-/* What the variable is set to, or NULL. */
-static const char *value_of(char *const *given, const char *name)
-{
-    size_t length = strlen(name);
-
-    for (; *given; given++)
-        if (strncmp(*given, name, length) == 0 && (*given)[length] == '=')
-            return *given + length + 1;
-    return NULL;
-}
-
 /* The library takes no limit of another system where RMM_LIMIT is set for its device or for all. */
 static bool has_compat_limit(char *const *given, const struct assignment *assignment)
 {
-    const char *asked = value_of(given, rs_variables[RS_VARIABLE_COMPAT].option.name);
+    const char *asked = tool_variable(given, rs_variables[RS_VARIABLE_COMPAT].option.name);
     int device;
 
     for (; asked && *asked && *given; given++) {
@@ -295,7 +249,8 @@ static bool is_overridden(char *const *given, const struct assignment *assignmen
     char name[RS_NAME_BYTES_MAX];
 
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(assignment->entry, "="), assignment->entry);
-    return value_of(given, name) || value_of(given, rs_variables[assignment->index].option.name) ||
+    return tool_variable(given, name) ||
+           tool_variable(given, rs_variables[assignment->index].option.name) ||
            (assignment->index == RS_VARIABLE_LIMIT && has_compat_limit(given, assignment));
 }
 
@@ -308,11 +263,7 @@ char **profile_join(const char *name, char *const *given)
         return NULL;
     while (given[count])
         count++;
-    joined = calloc(count + profile.count + 1, sizeof(*joined));
-    if (!joined) {
-        tool_say("out of memory");
-        return NULL;
-    }
+    joined = tool_grow(NULL, (count + profile.count + 1) * sizeof(*joined));
     memcpy((void *)joined, (const void *)given, count * sizeof(*joined));
     for (size_t i = 0; i < profile.count; i++) {
         struct assignment *assignment = &profile.assignments[i];
@@ -320,6 +271,7 @@ char **profile_join(const char *name, char *const *given)
         if (assignment->is_joined)
             joined[count++] = assignment->entry;
     }
+    joined[count] = NULL;
     return joined;
 }
 
@@ -355,16 +307,17 @@ struct rs_diagnostics profile_diagnostics(void)
 
 /* ---- the help ---- */
 
-static void print_profile(void *data, const char *name, const char *summary)
-{
-    (void)data;
-    tool_print_term(name, summary);
-}
-
 void profile_print_help(void)
 {
+    char folder[PATH_MAX], summary[SUMMARY_BYTES];
+    const char *names[NAMES_MAX + 1];
+
     puts("\nProfiles (NAME of --profile):");
-    each(print_profile, NULL);
+    list(names, folder);
+    for (size_t i = 0; names[i]; i++) {
+        read_summary(folder, names[i], summary);
+        tool_print_term(names[i], summary);
+    }
     putchar('\n');
     tool_print_paragraph(
         "A FILE for --profile has RMM_ variables, one VARIABLE=value a line, comments after #, as "

@@ -20,7 +20,6 @@ struct subjects {
     struct subject **all; /* each allocated by itself: reports refer to it */
     size_t count;
     size_t unreadable; /* processes whose pages cannot be read; subjects_add_all counts them */
-    bool is_short;     /* there was no memory for all of them */
 };
 
 /* Adds the counters of a process, whose page may hold anything.  False where there are none. */

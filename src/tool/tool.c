@@ -140,6 +140,16 @@ bool tool_has_no_more(char *const *arguments)
     return !*arguments;
 }
 
+const char *tool_variable(char *const *environment, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (; environment && *environment; environment++)
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return *environment + length + 1;
+    return NULL;
+}
+
 /* ---- documents ---- */
 
 bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,

@@ -85,6 +85,9 @@ void tool_print_usage(const struct tool_command *command); /* its first lines */
 void tool_print_paragraph(const char *text);
 void tool_print_term(const char *term, const char *meaning);
 
+/* What a variable is set to in an array like environ (or NULL); NULL: it is not set. */
+const char *tool_variable(char *const *environment, const char *name);
+
 /* ---- documents ---- */
 
 /* Prints a document: as text, JSON or metrics.  False, after a line that begins with `name`, where

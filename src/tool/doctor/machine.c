@@ -27,48 +27,41 @@
 
 /* ---- libraries, loaded by a child process ---- */
 
-enum { CHILD_SECONDS = 20 }; /* for loading: a driver that hangs is one that is broken */
+enum { CHILD_SECONDS = 20 }; /* for loading: a library that hangs is one that is broken */
 
 static const char driver_name[] = "libcuda.so.1";
 
 /* What a child found out. */
 struct answer {
-    bool is_good;
-    int version; /* of the driver */
-    char text[PATH_MAX + 256];
+    bool is_loaded;
+    int version;               /* of the driver; 0: not known */
+    char text[PATH_MAX + 256]; /* where the library is, or why it is not loaded */
 };
 
-/* ---- in the child ---- */
-
-static void try_library(const char *path, struct answer *answer)
+static void try_to_load(const char *name, struct answer *answer)
 {
-    answer->is_good = dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL;
-    if (!answer->is_good)
-        snprintf(answer->text, sizeof(answer->text), "%s", dlerror());
-}
-
-static void try_driver(const char *name, struct answer *answer)
-{
-    void *driver = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    struct link_map *map = NULL;
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     int (*get_version)(int *version);
+    struct link_map *map = NULL;
     char path[PATH_MAX];
 
-    if (!driver) {
+    answer->is_loaded = library != NULL;
+    if (!library) {
         snprintf(answer->text, sizeof(answer->text), "%s", dlerror());
         return;
     }
-    if (dlinfo(driver, RTLD_DI_LINKMAP, &map) == 0 && map && realpath(map->l_name, path))
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && realpath(map->l_name, path))
         snprintf(answer->text, sizeof(answer->text), "%s", path);
-    get_version = (int (*)(int *))(uintptr_t)dlsym(driver, "cuDriverGetVersion");
-    answer->is_good = get_version && get_version(&answer->version) == 0;
+    if (name != driver_name)
+        return; /* rmmshim's own function of that name would load the driver */
+    get_version = (int (*)(int *))(uintptr_t)dlsym(library, "cuDriverGetVersion");
+    if (get_version && get_version(&answer->version) != 0)
+        answer->version = 0;
 }
 
-/* ---- the child ---- */
-
-static void be_child(int to, void (*task)(const char *, struct answer *), const char *argument)
+static void be_child(int to, const char *name)
 {
-    struct answer answer = {.is_good = false};
+    struct answer answer = {.is_loaded = false};
     sigset_t only;
 
     /* `run` blocks the signals that it passes on. */
@@ -77,46 +70,56 @@ static void be_child(int to, void (*task)(const char *, struct answer *), const 
     signal(SIGALRM, SIG_DFL);
     sigprocmask(SIG_UNBLOCK, &only, NULL);
     alarm(CHILD_SECONDS);
-    task(argument, &answer);
+    try_to_load(name, &answer);
     _exit(write(to, &answer, sizeof(answer)) == (ssize_t)sizeof(answer) ? 0 : 1);
 }
 
-/* False, with a text, where the child ended without an answer. */
-static bool in_child(void (*task)(const char *, struct answer *), const char *argument,
-                     struct answer *answer)
+/* Has a child load the library: one that crashes or hangs is a finding. */
+static void ask_child(const char *name, struct answer *answer)
 {
     int ends[2], status = 0;
     ssize_t got;
     pid_t child;
 
-    *answer = (struct answer){.is_good = false};
+    *answer = (struct answer){.is_loaded = false};
     if (pipe(ends) != 0)
-        return false;
+        return;
     (void)fflush(stdout);
     child = fork();
     if (child == 0)
-        be_child(ends[1], task, argument);
+        be_child(ends[1], name);
     close(ends[1]);
     got = child < 0 ? -1 : read(ends[0], answer, sizeof(*answer));
     close(ends[0]);
     if (child > 0)
         (void)waitpid(child, &status, 0);
     if (got == (ssize_t)sizeof(*answer))
-        return true;
-    *answer = (struct answer){.is_good = false};
-    if (WIFSIGNALED(status))
-        snprintf(answer->text, sizeof(answer->text), "%s ends the process that loads it: %s",
-                 argument, strsignal(WTERMSIG(status)));
-    else
-        snprintf(answer->text, sizeof(answer->text), "%s ends the process that loads it", argument);
-    return false;
+        return;
+    *answer = (struct answer){.is_loaded = false};
+    snprintf(answer->text, sizeof(answer->text), "%s ends the process that loads it%s%s", name,
+             WIFSIGNALED(status) ? ": " : "",
+             WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
 }
 
-static void look_at_library(struct doctor *doctor, const char *path)
+bool driver_can_be_loaded(void)
 {
     struct answer answer;
 
-    if (in_child(try_library, path, &answer) && answer.is_good)
+    ask_child(driver_name, &answer);
+    return answer.is_loaded;
+}
+
+static void add_library(struct doctor *doctor)
+{
+    char path[PATH_MAX], why[LIBRARY_WHY_BYTES];
+    struct answer answer;
+
+    if (!library_look(path, why)) {
+        doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
+        return;
+    }
+    ask_child(path, &answer);
+    if (answer.is_loaded)
         doctor_note(doctor, "library", NULL, "%s, loadable with this machine's glibc %s", path,
                     gnu_get_libc_version());
     else
@@ -125,18 +128,12 @@ static void look_at_library(struct doctor *doctor, const char *path)
                        "%s (glibc is %s)", answer.text, gnu_get_libc_version());
 }
 
-bool driver_can_be_loaded(void)
+static void add_driver(struct doctor *doctor)
 {
     struct answer answer;
 
-    return in_child(try_library, driver_name, &answer) && answer.is_good;
-}
-
-static void look_at_driver(struct doctor *doctor)
-{
-    struct answer answer;
-
-    if (in_child(try_driver, driver_name, &answer) && answer.is_good)
+    ask_child(driver_name, &answer);
+    if (answer.version)
         doctor_note(doctor, "driver", NULL, "%s, for CUDA %d.%d", answer.text,
                     answer.version / 1000, answer.version % 1000 / 10);
     else
@@ -157,16 +154,6 @@ static bool read_line(const char *path, char *line, size_t bytes)
     if (is_read)
         line[strcspn(line, "\n")] = '\0';
     return is_read;
-}
-
-static void add_library(struct doctor *doctor)
-{
-    char path[PATH_MAX], why[LIBRARY_WHY_BYTES];
-
-    if (library_look(path, why))
-        look_at_library(doctor, path);
-    else
-        doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
 }
 
 /* ---- the GPU ---- */
@@ -330,7 +317,7 @@ void doctor_machine(struct doctor *doctor)
 {
     doctor->good = "rmmshim can be used on this machine: start programs with `rmmshim run`";
     add_library(doctor);
-    look_at_driver(doctor);
+    add_driver(doctor);
     add_devices(doctor);
     add_mig(doctor);
     add_mps(doctor);

@@ -63,13 +63,7 @@ static void read_environment(struct patient *patient)
 /* The value of a variable of the process; NULL: not set, or not readable. */
 static const char *variable_of(void *patient, const char *name)
 {
-    char *const *environment = ((const struct patient *)patient)->environment;
-    size_t length = strlen(name);
-
-    for (; environment && *environment; environment++)
-        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-            return *environment + length + 1;
-    return NULL;
+    return tool_variable(((const struct patient *)patient)->environment, name);
 }
 
 /* True when the kernel started it with more rights than who started it has. */
