@@ -136,41 +136,6 @@ static int check_profile(const char *name, char **variables)
     return code;
 }
 
-/* The value of the --profile at **arguments, which moves to its last word; NULL after saying what
- * is wrong. */
-static const char *profile_value(char ***arguments)
-{
-    static const char *const options[] = {"--profile", "--help", NULL};
-    bool failed = false;
-    const char *value = tool_option_value(arguments, options[0], &failed);
-
-    if (!value && !failed)
-        tool_say_unknown("option", **arguments, options);
-    return value;
-}
-
-/* Takes the profile, if there is one, out of the arguments.  False after saying what is wrong. */
-static bool take_profile(char **arguments, const char **profile)
-{
-    char **kept = arguments;
-
-    for (; *arguments; arguments++) {
-        if (strncmp(*arguments, "--", 2) != 0) {
-            *kept++ = *arguments;
-            continue;
-        }
-        if (*profile) {
-            tool_say("--profile can be given only once");
-            return false;
-        }
-        *profile = profile_value(&arguments);
-        if (!*profile)
-            return false;
-    }
-    *kept = NULL;
-    return true;
-}
-
 static int check_arguments(char **arguments, const char *profile)
 {
     const char *expression = NULL;
@@ -200,10 +165,13 @@ static int check_arguments(char **arguments, const char *profile)
 static int check(char **arguments)
 {
     const char *profile = NULL;
+    const struct tool_option options[] = {
+        {.name = "--profile", .value = &profile, .is_single = true},
+        {.name = NULL},
+    };
 
-    if (!take_profile(arguments, &profile))
-        return TOOL_USAGE;
-    return check_arguments(arguments, profile);
+    return tool_take_options(arguments, true, options) ? check_arguments(arguments, profile)
+                                                       : TOOL_USAGE;
 }
 
 const struct tool_command tool_check = {

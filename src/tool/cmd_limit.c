@@ -395,10 +395,10 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
 {
     const char *device = NULL, *wait = NULL;
     const struct tool_option options[] = {
-        {"--device", NULL, &device},
-        {"--wait", NULL, &wait},
-        {value_option, flag, &target->value},
-        {NULL, NULL, NULL},
+        {.name = "--device", .value = &device},
+        {.name = "--wait", .value = &wait},
+        {.name = value_option, .flag = flag, .value = &target->value},
+        {.name = NULL},
     };
 
     *target = (struct steer_target){.device = -1, .wait_ns = WAIT_NS};

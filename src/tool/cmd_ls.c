@@ -53,7 +53,7 @@ static void print_table(const struct row *const *rows, size_t count)
 static int ls(char **arguments)
 {
     bool is_json = false, is_printed = true;
-    const struct tool_option options[] = {{"--json", &is_json, NULL}, {NULL, NULL, NULL}};
+    const struct tool_option options[] = {{.name = "--json", .flag = &is_json}, {.name = NULL}};
     struct watch watch = {.count = 0};
     const struct row **rows;
     size_t count;

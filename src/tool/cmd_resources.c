@@ -1,12 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim resources: lists the memory resources that a stack can be made of. */
+#include "base/check.h"
 #include "resource/expression.h"
 #include "tool/describe.h"
-#include "tool/table.h"
 #include "tool/tool.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- tables ---- */
+
+enum { TABLE_COLUMNS_MAX = 6, TABLE_ROWS_MAX = 128 };
+
+struct table {
+    size_t column_count, row_count;
+    char *cells[TABLE_ROWS_MAX][TABLE_COLUMNS_MAX]; /* row 0 holds the titles; it owns all texts */
+};
+
+/* Begins a table; the titles follow, ended by NULL. */
+static void table_begin(struct table *table, const char *first_title, ...)
+    __attribute__((sentinel));
+
+static char *copy(const char *text)
+{
+    return strcpy(tool_grow(NULL, strlen(text) + 1), text);
+}
+
+static void table_begin(struct table *table, const char *first_title, ...)
+{
+    va_list titles;
+
+    memset(table, 0, sizeof(*table));
+    va_start(titles, first_title);
+    for (const char *title = first_title; title; title = va_arg(titles, const char *)) {
+        RS_ASSERT(table->column_count < TABLE_COLUMNS_MAX);
+        table->cells[0][table->column_count++] = copy(title);
+    }
+    va_end(titles);
+    table->row_count = 1;
+}
+
+/* Adds a row: one text for each column. */
+static void table_row(struct table *table, const char *first_cell, ...)
+{
+    char **row = table->cells[table->row_count];
+    va_list cells;
+
+    RS_ASSERT(table->row_count < TABLE_ROWS_MAX);
+    va_start(cells, first_cell);
+    row[0] = copy(first_cell);
+    for (size_t i = 1; i < table->column_count; i++)
+        row[i] = copy(va_arg(cells, const char *));
+    va_end(cells);
+    table->row_count++;
+}
+
+/* Returns the width of the widest cell; 0 for a column whose cells are all empty. */
+static size_t column_width(const struct table *table, size_t column)
+{
+    size_t width = 0;
+
+    for (size_t row = 1; row < table->row_count; row++)
+        width = rs_max(width, strlen(table->cells[row][column]));
+    return width ? rs_max(width, strlen(table->cells[0][column])) : 0;
+}
+
+/* Prints the table and frees it.  Columns without any text are left out. */
+static void table_print(struct table *table)
+{
+    for (size_t row = 0; row < table->row_count; row++) {
+        int blanks = 0;
+        for (size_t i = 0; i < table->column_count; i++) {
+            const char *cell = table->cells[row][i];
+            int width = (int)column_width(table, i);
+            if (width == 0)
+                continue;
+            printf("%*s%s", blanks, "", cell);
+            blanks = width + 2 - (int)strlen(cell);
+        }
+        putchar('\n');
+    }
+    for (size_t row = 0; row < table->row_count; row++)
+        for (size_t i = 0; i < table->column_count; i++)
+            free(table->cells[row][i]);
+}
+
+/* ---- resources ---- */
 
 static void list_all(void)
 {

@@ -461,9 +461,9 @@ static int serve(char **arguments)
     const char *listen = ADDRESS_DEFAULT;
     bool counters = false;
     const struct tool_option options[] = {
-        {"--listen", NULL, &listen},
-        {"--all-metrics", &counters, NULL},
-        {NULL, NULL, NULL},
+        {.name = "--listen", .value = &listen},
+        {.name = "--all-metrics", .flag = &counters},
+        {.name = NULL},
     };
     union address address;
 

@@ -142,10 +142,10 @@ static int stats(char **arguments)
 {
     bool is_json = false, is_prometheus = false, has_counters = false;
     const struct tool_option options[] = {
-        {"--json", &is_json, NULL},
-        {"--prom", &is_prometheus, NULL},
-        {"--all-metrics", &has_counters, NULL},
-        {NULL, NULL, NULL},
+        {.name = "--json", .flag = &is_json},
+        {.name = "--prom", .flag = &is_prometheus},
+        {.name = "--all-metrics", .flag = &has_counters},
+        {.name = NULL},
     };
 
     if (!tool_take_options(arguments, true, options))

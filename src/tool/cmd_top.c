@@ -539,8 +539,12 @@ static int top(char **arguments)
     const char *by = NULL, *sort = NULL, *interval = NULL;
     bool is_once = false, is_json = false;
     const struct tool_option options[] = {
-        {"--once", &is_once, NULL}, {"--json", &is_json, NULL},      {"--by", NULL, &by},
-        {"--sort", NULL, &sort},    {"--interval", NULL, &interval}, {NULL, NULL, NULL},
+        {.name = "--once", .flag = &is_once},
+        {.name = "--json", .flag = &is_json},
+        {.name = "--by", .value = &by},
+        {.name = "--sort", .value = &sort},
+        {.name = "--interval", .value = &interval},
+        {.name = NULL},
     };
     struct view view = {.interval_seconds = 1};
     int group, order;

@@ -6,68 +6,99 @@
 #include "report/counters.h"
 #include "resource/resource.h"
 #include "tool/describe.h"
-#include "tool/table.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char *code(const char *text, char buffer[DESCRIBE_BYTES])
+/* Valid until the fourth call after this one. */
+static const char *code(const char *text)
 {
-    if (!*text)
-        return "";
-    snprintf(buffer, DESCRIBE_BYTES, "`%s`", text);
-    return buffer;
+    static char texts[4][DESCRIBE_BYTES];
+    static unsigned next;
+    char *quoted = texts[next++ % RS_ARRAY_LENGTH(texts)];
+
+    snprintf(quoted, DESCRIBE_BYTES, *text ? "`%s`" : "%s", text);
+    return quoted;
+}
+
+/* A '|' would end the cell, so it is escaped.  The number of cells. */
+static size_t put_cells(const char *first, va_list others)
+{
+    size_t count = 0;
+
+    putchar('|');
+    for (const char *cell = first; cell; cell = va_arg(others, const char *), count++) {
+        putchar(' ');
+        for (; *cell; cell++)
+            printf(*cell == '|' ? "\\%c" : "%c", *cell);
+        fputs(" |", stdout);
+    }
+    putchar('\n');
+    return count;
+}
+
+/* The cells are ended by NULL. */
+static void put_row(const char *first, ...) __attribute__((sentinel));
+static void put_titles(const char *first, ...) __attribute__((sentinel));
+
+static void put_row(const char *first, ...)
+{
+    va_list others;
+
+    va_start(others, first);
+    (void)put_cells(first, others);
+    va_end(others);
+}
+
+static void put_titles(const char *first, ...)
+{
+    va_list others;
+    size_t count;
+
+    va_start(others, first);
+    count = put_cells(first, others);
+    va_end(others);
+    putchar('|');
+    while (count-- > 0)
+        fputs("---|", stdout);
+    putchar('\n');
 }
 
 static void print_resources(void)
 {
-    struct table table;
-    char name[DESCRIBE_BYTES], aliases[DESCRIBE_BYTES];
+    char aliases[DESCRIBE_BYTES];
 
-    table_begin(&table, "Resource", "Kind", "What it does", "RMM's name", NULL);
+    put_titles("Resource", "Kind", "What it does", "RMM's name", NULL);
     for (size_t i = 0; rs_mr_descriptors[i]; i++) {
-        const struct rs_mr_descriptor *descriptor = rs_mr_descriptors[i];
-        table_row(
-            &table, code(descriptor->name, name), describe_kind(descriptor), descriptor->summary,
-            describe_aliases(descriptor->aliases, RS_ARRAY_LENGTH(descriptor->aliases), aliases));
+        const struct rs_mr_descriptor *of = rs_mr_descriptors[i];
+        put_row(code(of->name), describe_kind(of), of->summary,
+                describe_aliases(of->aliases, RS_ARRAY_LENGTH(of->aliases), aliases), NULL);
     }
-    table_print_markdown(&table);
-}
-
-static void add_options_of(struct table *table, const struct rs_mr_descriptor *descriptor)
-{
-    char resource[DESCRIBE_BYTES], name[DESCRIBE_BYTES], value[DESCRIBE_BYTES];
-    char type[DESCRIBE_BYTES], aliases[DESCRIBE_BYTES];
-
-    for (const struct rs_option *row = descriptor->options; row->name; row++)
-        table_row(table, code(descriptor->name, resource), code(row->name, name),
-                  rs_option_type_text(row, type, sizeof(type)), code(describe_default(row), value),
-                  row->help, describe_option_aliases(row, aliases));
 }
 
 static void print_options(void)
 {
-    struct table table;
+    char type[DESCRIBE_BYTES], aliases[DESCRIBE_BYTES];
 
-    table_begin(&table, "Resource", "Option", "Type", "Default", "Meaning", "RMM's name", NULL);
+    put_titles("Resource", "Option", "Type", "Default", "Meaning", "RMM's name", NULL);
     for (size_t i = 0; rs_mr_descriptors[i]; i++)
-        add_options_of(&table, rs_mr_descriptors[i]);
-    table_print_markdown(&table);
+        for (const struct rs_option *row = rs_mr_descriptors[i]->options; row->name; row++)
+            put_row(code(rs_mr_descriptors[i]->name), code(row->name),
+                    rs_option_type_text(row, type, sizeof(type)), code(describe_default(row)),
+                    row->help, describe_option_aliases(row, aliases), NULL);
 }
 
 static void print_variables(void)
 {
-    struct table table;
-    char name[DESCRIBE_BYTES], option[DESCRIBE_BYTES], quoted[DESCRIBE_BYTES], type[DESCRIBE_BYTES];
+    char option[DESCRIBE_BYTES], type[DESCRIBE_BYTES];
 
-    table_begin(&table, "Variable", "`rmmshim run`", "Value", "Meaning", NULL);
-    for (size_t i = 0; rs_variables[i].option.name; i++) {
-        table_row(&table, code(rs_variables[i].option.name, name),
-                  code(describe_run_option(&rs_variables[i], option), quoted),
-                  rs_option_type_text(&rs_variables[i].option, type, sizeof(type)),
-                  rs_variables[i].option.help);
-    }
-    table_print_markdown(&table);
+    put_titles("Variable", "`rmmshim run`", "Value", "Meaning", NULL);
+    for (size_t i = 0; rs_variables[i].option.name; i++)
+        put_row(code(rs_variables[i].option.name),
+                code(describe_run_option(&rs_variables[i], option)),
+                rs_option_type_text(&rs_variables[i].option, type, sizeof(type)),
+                rs_variables[i].option.help, NULL);
 }
 
 static const char *verdict(enum rs_name_kind kind, bool beside)
@@ -85,36 +116,34 @@ static const char *verdict(enum rs_name_kind kind, bool beside)
     return "ignored";
 }
 
-static void add_name(struct table *table, const char *what, const char *example, const char *names)
-{
-    char quoted[DESCRIBE_BYTES];
-    struct rs_name read;
-
-    rs_name_read(example, &read);
-    table_row(table, what, names ? names : code(example, quoted), verdict(read.kind, false),
-              verdict(read.kind, true));
-}
-
 static void print_names(void)
 {
-    char names[DESCRIBE_BYTES] = "", quoted[DESCRIBE_BYTES];
-    struct table table;
+    static const struct {
+        const char *what, *example;
+    } rows[] = {
+        {"a variable, also of one device", "RMM_LIMIT_0"},
+        {"a variable in another case", "RMM_Limit"},
+        {"a variable and what is no device's number", "RMM_LIMIT_GPU0"},
+        {"a variable and another word", "RMM_LOG_COLOR"},
+        {"one or two letters from a variable", "RMM_POOLSIZE"},
+        {"the beginning of a variable", "RMM_POOL"},
+        {"a parameter of RMM's", "RMM_INITIAL_POOL_SIZE"},
+        {"in use elsewhere", NULL},
+        {"any other", "RMM_FOO"},
+    };
+    char names[DESCRIBE_BYTES] = "";
+    struct rs_name read;
 
     for (size_t i = 0, length = 0; rs_names_elsewhere[i] && length < sizeof(names); i++)
         length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s", i ? ", " : "",
-                                   code(rs_names_elsewhere[i], quoted));
-    table_begin(&table, "Name", "Example", "Alone",
-                "Beside a setting of ours, or under `rmmshim run`", NULL);
-    add_name(&table, "a variable, also of one device", "RMM_LIMIT_0", NULL);
-    add_name(&table, "a variable in another case", "RMM_Limit", NULL);
-    add_name(&table, "a variable and what is no device's number", "RMM_LIMIT_GPU0", NULL);
-    add_name(&table, "a variable and another word", "RMM_LOG_COLOR", NULL);
-    add_name(&table, "one or two letters from a variable", "RMM_POOLSIZE", NULL);
-    add_name(&table, "the beginning of a variable", "RMM_POOL", NULL);
-    add_name(&table, "a parameter of RMM's", "RMM_INITIAL_POOL_SIZE", NULL);
-    add_name(&table, "in use elsewhere", rs_names_elsewhere[0], names);
-    add_name(&table, "any other", "RMM_FOO", NULL);
-    table_print_markdown(&table);
+                                   code(rs_names_elsewhere[i]));
+    put_titles("Name", "Example", "Alone", "Beside a setting of ours, or under `rmmshim run`",
+               NULL);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++) {
+        rs_name_read(rows[i].example ? rows[i].example : rs_names_elsewhere[0], &read);
+        put_row(rows[i].what, rows[i].example ? code(rows[i].example) : names,
+                verdict(read.kind, false), verdict(read.kind, true), NULL);
+    }
 }
 
 static void print_entry_points(void)
@@ -126,38 +155,28 @@ static void print_entry_points(void)
 #define RUNTIME(symbol, group, summary)                          {#symbol, #group, summary},
 #include "driver/entry_points.def"
     };
-    struct table table;
-    char symbol[DESCRIBE_BYTES];
 
-    table_begin(&table, "Function", "Group", "What the hook does", NULL);
+    put_titles("Function", "Group", "What the hook does", NULL);
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++)
-        table_row(&table, code(rows[i].symbol, symbol), rows[i].group, rows[i].summary);
-    table_print_markdown(&table);
+        put_row(code(rows[i].symbol), rows[i].group, rows[i].summary, NULL);
 }
 
 static void print_metrics(void)
 {
-    struct table table;
-    char name[DESCRIBE_BYTES];
     const struct rs_metric *metric;
 
-    table_begin(&table, "Metric", "Meaning", NULL);
+    put_titles("Metric", "Meaning", NULL);
     for (size_t i = 0; (metric = rs_usage_metric(i)) != NULL; i++)
         if (metric->name)
-            table_row(&table, code(metric->name, name), metric->help);
-    table_print_markdown(&table);
+            put_row(code(metric->name), metric->help, NULL);
 }
 
 static void print_counters(void)
 {
-    struct table table;
-    char name[DESCRIBE_BYTES], resource[DESCRIBE_BYTES];
-
-    table_begin(&table, "Counter", "Of", "Meaning", NULL);
+    put_titles("Counter", "Of", "Meaning", NULL);
     for (const struct rs_counter_help *row = rs_counter_helps; row->name; row++)
-        table_row(&table, code(row->name, name),
-                  row->resource ? code(row->resource, resource) : "any resource", row->help);
-    table_print_markdown(&table);
+        put_row(code(row->name), row->resource ? code(row->resource) : "any resource", row->help,
+                NULL);
 }
 
 int main(int argc, char **argv)

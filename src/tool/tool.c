@@ -109,12 +109,14 @@ static bool take_option(char ***arguments, const struct tool_option *options)
         if (options[i].flag && strcmp(**arguments, options[i].name) == 0)
             return *options[i].flag = true;
         value = options[i].flag ? NULL : tool_option_value(arguments, options[i].name, &failed);
-        if (failed)
+        if (value && options[i].is_single && *options[i].value) {
+            tool_say("%s can be given only once", options[i].name);
             return false;
-        if (value) {
-            *options[i].value = value;
-            return true;
         }
+        if (value)
+            *options[i].value = value;
+        if (value || failed)
+            return !failed;
     }
     tool_say_unknown("option", **arguments, known);
     return false;

@@ -68,6 +68,7 @@ struct tool_option {
     const char *name; /* "--json"; NULL ends a list */
     bool *flag;       /* becomes true; NULL: the option has a value */
     const char **value;
+    bool is_single; /* it is wrong to give it twice; of others the last one counts */
 };
 
 /* Takes the options out of the arguments.  The other words stay; without `has_words` each must be
