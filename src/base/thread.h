@@ -38,7 +38,7 @@ struct rs_thread {
                                        that of the found context's device (context/context.c);
                                        NULL: neither has one */
     void *forwarding_to; /* hook/runtime.c: the runtime's function that is being called */
-    const struct rs_stack *refused; /* shim/shim.c: the stack that refused the runtime layer's
+    const struct rs_stack *refused; /* hook/allocation.c: the stack that refused the runtime layer's
                                        latest request, or NULL */
     unsigned forwarding_for; /* hook/caller.c: the object whose request a runtime is passing on to
                                 the driver; 0: none */

@@ -86,6 +86,6 @@ void rs_context_each_stack_ever(enum rs_kind kind, int device,
                                 void (*gone)(void *data, const struct rs_report *report),
                                 void *data);
 
-/* Tells the context's stacks which devices may access its memory now (introspect/peer.h).  After an
- * error some stacks are told and some are not. */
+/* Tells the context's stacks which devices may access its memory now (introspect/introspect.h).
+ * After an error some stacks are told and some are not. */
 CUresult rs_context_apply_peers(CUcontext handle);

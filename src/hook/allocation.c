@@ -1,39 +1,332 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the allocations that stacks serve, and of their frees: device memory, managed memory and
- * pinned host memory.  Each asks the shim and forwards the call when the shim declines it. */
+ * pinned host memory.  What no stack serves is forwarded and, but for pinned memory, counted. */
+#include "hook/allocation.h"
+
 #include "base/check.h"
+#include "base/thread.h"
 #include "charge/reclaim.h"
 #include "config/mode.h"
+#include "context/block.h"
+#include "context/context.h"
+#include "context/fault.h"
+#include "context/visit.h"
 #include "driver/driver.h"
+#include "driver/stream.h"
 #include "hook/caller.h"
 #include "hook/charged.h"
+#include "hook/hook.h"
+#include "introspect/introspect.h"
+#include "ipc/export.h"
+#include "report/out_of_memory.h"
 #include "report/publish.h"
-#include "shim/shim.h"
+#include "resource/adaptor/poison.h"
+#include "shim/commands.h"
 
-#define HOOK_device  RS_HOOK_DECLARE
-#define HOOK_managed RS_HOOK_DECLARE
-#define HOOK_pinned  RS_HOOK_DECLARE
-#include "hook/groups.h"
-
-/* Who asked is the object that the hook's call returns to. */
-#define CALLER_OBJECT() rs_caller_object(__builtin_return_address(0))
-
-/* ---- device memory ---- */
-
-enum { PITCH_BYTES = 512 }; /* the driver rounds a row up to it (MEASURED.md) */
-
-struct linear {
-    CUdeviceptr *address;
-    size_t size_bytes;
-    unsigned flags; /* of managed memory */
+enum {
+    PITCH_BYTES = 512, /* the driver rounds a row up to it (MEASURED.md) */
+    DEVICE_KINDS = 1 << RS_KIND_DEVICE | 1 << RS_KIND_MANAGED, /* of cuMemFree */
+    HOST_KINDS = 1 << RS_KIND_PINNED,                          /* of cuMemFreeHost */
 };
 
-static CUresult call_allocate(const void *arguments)
-{
-    const struct linear *with = arguments;
+/* ---- allocation ---- */
 
-    return RS_FORWARD(cuMemAlloc_v2, (with->address, with->size_bytes));
+/* Refused for good: by the driver, or by a limit, after all that nobody uses was given back. */
+RS_COLD static CUresult note_failure(const struct rs_stack *stack, size_t size_bytes,
+                                     CUresult result)
+{
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = rs_context_fault_or(result);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        rs_oom_refused(stack->environment.device, stack->kind, size_bytes);
+    return result;
 }
+
+/* Inline: the common case of an allocation, and of a free, makes no call before the call of the
+ * stack's topmost resource. */
+RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
+                                     unsigned object, CUdeviceptr *address)
+{
+    struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_relaxed);
+    struct rs_allocation allocation;
+    CUresult result;
+
+    rs_shim_attend_in_request();
+    result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
+    if (RS_UNLIKELY(result != CUDA_SUCCESS)) {
+        return note_failure(stack, size_bytes, result);
+    }
+    if (RS_UNLIKELY(!rs_block_enter(stack, &allocation, object))) {
+        (void)rs_mr_deallocate(mr, &allocation, NULL);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = allocation.address;
+    return CUDA_SUCCESS;
+}
+
+/* The request that was refused by the stack rs_thread.refused. */
+static __thread struct {
+    size_t size_bytes;
+    CUresult result;
+    uint64_t left; /* blocks that the thread had freed before it */
+} refusal;
+
+/* Returns false: the request was not served. */
+RS_COLD static bool note_refusal(const struct rs_stack *stack, size_t size_bytes, CUresult result)
+{
+    rs_thread.refused = stack;
+    refusal.size_bytes = size_bytes;
+    refusal.result = result;
+    refusal.left = rs_block_count_left_here(stack->counter);
+    return false;
+}
+
+void rs_shim_forget_refusal(void)
+{
+    rs_thread.refused = NULL;
+}
+
+/* True once for the request that the stack has just refused, unless the thread has freed a block
+ * since: an interposer between the layers may have made room. */
+static bool is_refused(const struct rs_stack *stack, size_t size_bytes, CUresult *result)
+{
+    bool same = refusal.size_bytes == size_bytes &&
+                refusal.left == rs_block_count_left_here(stack->counter);
+
+    rs_shim_forget_refusal();
+    if (same)
+        *result = refusal.result;
+    return same;
+}
+
+bool rs_shim_allocate(enum rs_mode mode, unsigned hook_group, unsigned host_flags,
+                      size_t size_bytes, CUstream stream, unsigned object, CUdeviceptr *address,
+                      CUresult *result)
+{
+    enum rs_kind kind = hook_group == RS_HOOK_GROUP_MANAGED  ? RS_KIND_MANAGED
+                        : hook_group == RS_HOOK_GROUP_PINNED ? RS_KIND_PINNED
+                                                             : RS_KIND_DEVICE;
+    bool denied = mode == RS_MODE_DENY;
+    struct rs_stack *stack = NULL;
+
+    if (mode == RS_MODE_SERVE && (rs_config.hook_groups & hook_group) && rs_driver_ready(true))
+        stack = rs_context_stack(kind, host_flags, &denied);
+    if (denied)
+        *result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!stack)
+        return denied;
+    if (hook_group == RS_HOOK_GROUP_ASYNC && stack->frees_wait)
+        return false; /* a free in the order of a stream must not wait */
+    if (rs_thread.refused != stack || !is_refused(stack, size_bytes, result))
+        *result = allocate_from(stack, size_bytes, stream, object, address);
+    return true;
+}
+
+RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, unsigned object,
+                                     CUdeviceptr *address)
+{
+    struct rs_stack *stack = rs_context_stack_before(which_stack);
+    CUresult result;
+
+    if (RS_UNLIKELY(!stack) && rs_driver_ready(false))
+        stack = rs_context_made_stack(which_stack);
+    if (RS_UNLIKELY(!stack || size_bytes == 0))
+        return false;
+    result = allocate_from(stack, size_bytes, NULL, object, address);
+    return RS_LIKELY(result == CUDA_SUCCESS) || note_refusal(stack, size_bytes, result);
+}
+
+/* ---- deallocation ---- */
+
+/* The free failed, by a sticky error of the device for example: the block stays allocated, as it
+ * would without the library.  A record for it is there: it was given up a moment ago. */
+RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
+{
+    if (rs_block_enter_again(taken->stack, &taken->allocation))
+        rs_block_note_advice(taken->allocation.address, &taken->advice);
+    return result;
+}
+
+static CUresult unadvise(const struct rs_taken_block *block, CUmem_advise advice, int where)
+{
+    return rs_placement_advise(block->stack->environment.context, block->allocation.address,
+                               block->allocation.size_bytes, advice, where);
+}
+
+/* Restores the default advice of a managed block (hook/guard.c).  The driver calls do not wait for
+ * the device, and work that still uses the block reads the same bytes.  Returns the driver's error
+ * when it refuses; the block must then not be reused. */
+static CUresult unadvise_all(const struct rs_taken_block *block)
+{
+    const struct rs_advice *advice = &block->advice;
+    CUresult result = CUDA_SUCCESS;
+
+    if (advice->advised & RS_ADVISED_READ_MOSTLY)
+        result = unadvise(block, CU_MEM_ADVISE_UNSET_READ_MOSTLY, RS_PLACEMENT_HOST);
+    if (result == CUDA_SUCCESS && advice->advised & RS_ADVISED_LOCATION)
+        result = unadvise(block, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, RS_PLACEMENT_HOST);
+    if (result == CUDA_SUCCESS && advice->advised & RS_ADVISED_HOST_ACCESS)
+        result = unadvise(block, CU_MEM_ADVISE_UNSET_ACCESSED_BY, RS_PLACEMENT_HOST);
+    for (uint64_t left = advice->device_accesses; left && result == CUDA_SUCCESS; left &= left - 1)
+        result = unadvise(block, CU_MEM_ADVISE_UNSET_ACCESSED_BY, __builtin_ctzll(left));
+    return result;
+}
+
+/* Frees a block that is exported or was given advice. */
+RS_COLD static CUresult free_with_history(struct rs_taken_block *taken, CUstream stream)
+{
+    struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
+    CUresult result = CUDA_SUCCESS;
+
+    if (taken->exported != RS_EXPORTED_NOT && rs_export_end(taken))
+        return CUDA_SUCCESS; /* another process has the block open: its close frees it */
+    if (taken->advice.advised || taken->advice.device_accesses) {
+        rs_sync_memops_freed(taken);
+        result = unadvise_all(taken);
+    }
+    if (result == CUDA_SUCCESS)
+        result = rs_mr_deallocate(mr, &taken->allocation, stream);
+    if (taken->exported == RS_EXPORTED_NATIVE && result == CUDA_SUCCESS)
+        rs_export_freed(taken);
+    return result;
+}
+
+RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
+{
+    struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
+    CUresult result;
+
+    rs_shim_attend();
+    if (RS_UNLIKELY(RS_DIFFER(taken->exported, RS_EXPORTED_NOT) | taken->advice.advised |
+                    taken->advice.device_accesses))
+        result = free_with_history(taken, stream);
+    else
+        result = rs_mr_deallocate(mr, &taken->allocation, stream);
+    return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
+}
+
+static void find_poisoned(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct rs_poisoned *block = data;
+    CUdeviceptr address = block->address;
+
+    (void)stack;
+    if (!block->size_bytes)
+        (void)rs_poison_find(mr, address, block);
+}
+
+/* `poison` still knows a block that the program has freed. */
+RS_COLD static void say_freed_twice(CUdeviceptr address)
+{
+    struct rs_poisoned block = {.address = address};
+    struct rs_block_view live;
+
+    if (rs_block_find(address, &live))
+        return;
+    rs_context_each_stack(find_poisoned, &block);
+    if (block.size_bytes)
+        rs_poison_say_freed_twice(&block);
+}
+
+/* A call may be ending the block's context.  The driver answers for an address at which no block
+ * begins, unless it lies in memory of the library. */
+RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult *result)
+{
+    struct rs_taken_block taken;
+
+    if (rs_block_take_doubted(address, kinds, &taken)) {
+        *result = free_block(&taken, NULL);
+        return true;
+    }
+    if (!rs_block_is_our_memory(address))
+        return false;
+    if (atomic_load_explicit(&rs_poison_count, memory_order_relaxed))
+        say_freed_twice(address);
+    *result = CUDA_ERROR_INVALID_VALUE;
+    return true;
+}
+
+/* No block could be taken.  Where the context of a block that begins at the address, or lately
+ * began there, is faulty, the free fails as the driver's own does, and the block stays allocated.
+ * When the driver has forgotten the error, the block is freed. */
+RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *result)
+{
+    struct rs_block_record *block = rs_block_see(address);
+    struct rs_taken_block taken;
+
+    if (!rs_context_any_fault())
+        return free_otherwise(address, kinds, result);
+    if (block && rs_block_alive(block) == RS_CONTEXT_FAULTY) {
+        *result = rs_context_ask_fault(rs_block_stack(block)->context);
+        if (*result != CUDA_SUCCESS)
+            return true;
+    }
+    /* Another thread may have been told meanwhile that the driver has forgotten the error. */
+    if (!rs_block_take(address, kinds, &taken))
+        return free_otherwise(address, kinds, result);
+    *result = free_block(&taken, NULL);
+    return true;
+}
+
+RS_HOT_INLINE bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *result)
+{
+    struct rs_taken_block taken;
+
+    if (RS_UNLIKELY(address == 0))
+        return false;
+    if (RS_UNLIKELY(!rs_block_take(address, kinds, &taken)))
+        return free_unusual(address, kinds, result);
+    *result = free_block(&taken, NULL);
+    return true;
+}
+
+static CUresult free_in_order(struct rs_taken_block *taken, CUstream stream)
+{
+    struct rs_stack *stack = taken->stack;
+    CUresult result = CUDA_SUCCESS;
+    bool entered = false;
+
+    if (rs_context_current() != stack->context) {
+        stream = rs_stream_from(stack->environment.device, stack->context->handle, stream);
+        entered = rs_driver_context_enter(stack->context->handle, &result);
+    }
+    if (result == CUDA_SUCCESS)
+        result = free_block(taken, stream);
+    else
+        (void)rs_block_enter_again(stack, &taken->allocation);
+    rs_driver_context_leave(entered);
+    return result;
+}
+
+bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *result)
+{
+    struct rs_taken_block taken;
+    bool ordered;
+
+    ordered = !rs_block_has_other_streams(address);
+    if (!rs_block_take(address, 1 << RS_KIND_DEVICE, &taken))
+        return free_kind(address, DEVICE_KINDS, result);
+    *result = free_in_order(&taken, ordered ? stream : NULL);
+    return true;
+}
+
+RS_HOT bool rs_shim_free_at_once(CUdeviceptr address)
+{
+    /* Looked up first: while the look-up waits for memory, the processor fetches the driver's
+     * instructions. */
+    struct rs_block_record *block = rs_block_see(address);
+    struct rs_taken_block taken;
+    CUcontext current = NULL;
+
+    /* A block proves that the driver is there.  Without a current context the call is forwarded:
+     * the runtime makes one current. */
+    return RS_LIKELY(block) &&
+           RS_LIKELY(rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) &&
+           RS_LIKELY(rs_block_take_seen(block, address, DEVICE_KINDS, &taken)) &&
+           RS_LIKELY(free_block(&taken, NULL) == CUDA_SUCCESS);
+}
+
+/* ---- hooks of device memory ---- */
 
 /* No stack serves it. */
 RS_COLD static void note_forwarded(enum rs_kind kind)
@@ -42,23 +335,35 @@ RS_COLD static void note_forwarded(enum rs_kind kind)
         rs_publish_forwarded(kind);
 }
 
-__attribute__((noinline)) static CUresult forward_allocate(CUdeviceptr *address, size_t size_bytes)
+/* The first allocation in a context, and every unusual one. */
+RS_COLD static CUresult allocate_slowly(CUdeviceptr *address, size_t size_bytes, unsigned object)
 {
-    const struct linear arguments = {address, size_bytes, 0};
-
-    note_forwarded(RS_KIND_DEVICE);
-    return rs_charged(RS_NO_DEVICE,
-                      &(struct rs_charged_request){RS_PATH_DRIVER, size_bytes, address,
-                                                   call_allocate, &arguments});
-}
-
-RS_HOT static CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
-{
+    struct rs_charged_call call;
     CUresult result;
 
-    return RS_LIKELY(rs_shim_allocate(size_bytes, CALLER_OBJECT(), address, &result))
-               ? result
-               : forward_allocate(address, size_bytes);
+    if (address && size_bytes > 0 &&
+        rs_shim_allocate(rs_mode_now(), RS_HOOK_GROUP_DEVICE, 0, size_bytes, NULL, object, address,
+                         &result))
+        return result;
+    note_forwarded(RS_KIND_DEVICE);
+    call = rs_charged_begin(RS_NO_DEVICE, RS_PATH_DRIVER, size_bytes, address, NULL);
+    while (rs_charged_next(&call))
+        call.result = RS_FORWARD(cuMemAlloc_v2, (address, size_bytes));
+    return rs_charged_end(&call);
+}
+
+RS_HOT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
+{
+    unsigned object = RS_CALLER_OBJECT();
+    struct rs_stack *stack;
+
+    if (RS_UNLIKELY(!rs_mode_serving()) ||
+        RS_UNLIKELY(~rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
+        return allocate_slowly(address, size_bytes, object);
+    stack = rs_context_stack_before(RS_STACK_DEVICE);
+    if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
+        return allocate_slowly(address, size_bytes, object);
+    return allocate_from(stack, size_bytes, NULL, object, address);
 }
 
 static CUresult undo_allocate(unsigned long long address)
@@ -66,39 +371,30 @@ static CUresult undo_allocate(unsigned long long address)
     return RS_FORWARD(cuMemFree_v2, (address));
 }
 
-struct pitched {
-    CUdeviceptr *address;
-    size_t *pitch_bytes;
-    size_t width_bytes, height;
-    unsigned element_bytes;
-};
-
-static CUresult call_allocate_pitch(const void *arguments)
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes, size_t width_bytes,
+                            size_t height, unsigned element_bytes)
 {
-    const struct pitched *with = arguments;
-
-    return RS_FORWARD(cuMemAllocPitch_v2, (with->address, with->pitch_bytes, with->width_bytes,
-                                           with->height, with->element_bytes));
-}
-
-static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes,
-                                        size_t width_bytes, size_t height, unsigned element_bytes)
-{
-    const struct pitched arguments = {address, pitch_bytes, width_bytes, height, element_bytes};
-    struct rs_charged_request request = {RS_PATH_DRIVER, 0, address, call_allocate_pitch,
-                                         &arguments};
-    size_t row_bytes;
+    bool is_odd = !pitch_bytes || (element_bytes != 4 && element_bytes != 8 && element_bytes != 16);
+    size_t row_bytes, size_bytes;
+    struct rs_charged_call call;
     CUresult result;
 
-    if (rs_shim_allocate_pitch(width_bytes, height, element_bytes, CALLER_OBJECT(), address,
-                               pitch_bytes, &result))
-        return result;
     if (!rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
-        __builtin_mul_overflow(row_bytes, height, &request.size_bytes))
-        request.size_bytes = 0; /* the driver's own error */
-    if (!pitch_bytes || (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
-        return rs_charged_later(RS_NO_DEVICE, &request, undo_allocate);
-    return rs_charged(RS_NO_DEVICE, &request);
+        __builtin_mul_overflow(row_bytes, height, &size_bytes))
+        size_bytes = 0; /* the driver's own error */
+    if (address && !is_odd && size_bytes > 0 &&
+        rs_shim_allocate(rs_mode_now(), RS_HOOK_GROUP_DEVICE, 0, size_bytes, NULL,
+                         RS_CALLER_OBJECT(), address, &result)) {
+        if (result == CUDA_SUCCESS)
+            *pitch_bytes = row_bytes;
+        return result;
+    }
+    call = rs_charged_begin(RS_NO_DEVICE, RS_PATH_DRIVER, size_bytes, address,
+                            is_odd ? undo_allocate : NULL);
+    while (rs_charged_next(&call))
+        call.result = RS_FORWARD(cuMemAllocPitch_v2,
+                                 (address, pitch_bytes, width_bytes, height, element_bytes));
+    return rs_charged_end(&call);
 }
 
 __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool serving)
@@ -110,66 +406,78 @@ __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool
     return rs_charge_free_end(charge, RS_FORWARD(cuMemFree_v2, (address)));
 }
 
-RS_HOT static CUresult hook_cuMemFree_v2(CUdeviceptr address)
+RS_HOT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     CUresult result;
 
     if (RS_UNLIKELY(!rs_mode_serving()))
         return forward_free(address, false);
-    return RS_LIKELY(rs_shim_free(address, &result)) ? result : forward_free(address, true);
+    return RS_LIKELY(free_kind(address, DEVICE_KINDS, &result)) ? result
+                                                                : forward_free(address, true);
 }
 
-/* ---- managed memory ---- */
+/* ---- hooks of managed memory ---- */
 
-static CUresult call_allocate_managed(const void *arguments)
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)
 {
-    const struct linear *with = arguments;
-
-    return RS_FORWARD(cuMemAllocManaged, (with->address, with->size_bytes, with->flags));
-}
-
-static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)
-{
-    const struct linear arguments = {address, size_bytes, flags};
-    const struct rs_charged_request request = {RS_PATH_MANAGED, size_bytes, address,
-                                               call_allocate_managed, &arguments};
+    bool is_odd = flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST;
+    struct rs_charged_call call;
     CUresult result;
 
-    if (rs_shim_allocate_managed(size_bytes, flags, CALLER_OBJECT(), address, &result))
+    if (address && size_bytes > 0 && flags == CU_MEM_ATTACH_GLOBAL &&
+        rs_shim_allocate(rs_mode_now(), RS_HOOK_GROUP_MANAGED, 0, size_bytes, NULL,
+                         RS_CALLER_OBJECT(), address, &result))
         return result;
     note_forwarded(RS_KIND_MANAGED);
-    return flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST
-               ? rs_charged(RS_NO_DEVICE, &request)
-               : rs_charged_later(RS_NO_DEVICE, &request, undo_allocate);
+    call = rs_charged_begin(RS_NO_DEVICE, RS_PATH_MANAGED, size_bytes, address,
+                            is_odd ? undo_allocate : NULL);
+    while (rs_charged_next(&call))
+        call.result = RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags));
+    return rs_charged_end(&call);
 }
 
-/* ---- pinned host memory ---- */
+/* ---- hooks of pinned host memory ---- */
 
-static CUresult hook_cuMemHostAlloc(void **address, size_t size_bytes, unsigned flags)
+/* False when the call is forwarded. */
+static bool allocate_host(void **address, size_t size_bytes, unsigned flags, unsigned object,
+                          CUresult *result)
+{
+    CUdeviceptr allocated = 0;
+
+    if (!address || size_bytes == 0 || flags >= RS_HOST_FLAG_SETS ||
+        !rs_shim_allocate(rs_mode_now(), RS_HOOK_GROUP_PINNED, flags, size_bytes, NULL, object,
+                          &allocated, result)) {
+        note_forwarded(RS_KIND_PINNED);
+        return false;
+    }
+    if (*result == CUDA_SUCCESS)
+        *address = (void *)(uintptr_t)allocated;
+    return true;
+}
+
+CUresult cuMemHostAlloc(void **address, size_t size_bytes, unsigned flags)
 {
     CUresult result;
 
-    if (rs_shim_allocate_host(size_bytes, flags, CALLER_OBJECT(), address, &result))
+    if (allocate_host(address, size_bytes, flags, RS_CALLER_OBJECT(), &result))
         return result;
-    note_forwarded(RS_KIND_PINNED);
     return RS_AGAIN_HOST(size_bytes, RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags)));
 }
 
-static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
+CUresult cuMemAllocHost_v2(void **address, size_t size_bytes)
 {
     CUresult result;
 
-    if (rs_shim_allocate_host(size_bytes, 0, CALLER_OBJECT(), address, &result))
+    if (allocate_host(address, size_bytes, 0, RS_CALLER_OBJECT(), &result))
         return result;
-    note_forwarded(RS_KIND_PINNED);
     return RS_AGAIN_HOST(size_bytes, RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes)));
 }
 
-static CUresult hook_cuMemFreeHost(void *address)
+CUresult cuMemFreeHost(void *address)
 {
     CUresult result;
 
-    if (rs_mode_serving() && rs_shim_free_host(address, &result))
+    if (rs_mode_serving() && free_kind((CUdeviceptr)(uintptr_t)address, HOST_KINDS, &result))
         return result;
     if (rs_mode_serving() && address)
         rs_publish_forwarded_free(RS_KIND_PINNED);

@@ -1,71 +1,371 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of stream-ordered memory from the device's current pool, and of its frees. */
+/* Hooks of stream-ordered memory from the device's current pool, and of its frees.  The stack
+ * serves an allocation in the order of its stream where RMM_HOOKS names the group, unless the
+ * stream captures, the current pool is the program's own or one that it gave other devices access
+ * to, or the stack's frees wait.  A block of ours is freed, whatever allocated it. */
+#include "base/log.h"
 #include "config/mode.h"
+#include "context/block.h"
+#include "context/context.h"
+#include "context/visit.h"
 #include "driver/driver.h"
+#include "driver/fence.h"
+#include "driver/stream.h"
+#include "hook/allocation.h"
 #include "hook/caller.h"
 #include "hook/charged.h"
-#include "shim/shim.h"
+#include "hook/hook.h"
+#include "introspect/introspect.h"
 
-#define HOOK_async RS_HOOK_DECLARE
-#include "hook/groups.h"
+#include <stdatomic.h>
 
-static CUstream named(CUstream stream, CUstream default_stream)
+/* Bit n: the program gave other devices access to the default pool of device n; an allocation on
+ * device n was served. */
+static _Atomic uint64_t shared_devices, served_devices;
+
+/* Never NULL: a default stream of the current context has its own name. */
+static CUstream named(CUstream stream, bool is_per_thread)
 {
-    return stream ? stream : default_stream;
+    return stream ? stream : is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-static CUresult call_allocate(const struct rs_charged_async *with)
+/* The stream's context; NULL where the driver does not tell it. */
+static CUcontext context_of(CUstream stream)
 {
-    return RS_FORWARD(cuMemAllocAsync, (with->address, with->size_bytes, with->stream));
+    CUcontext context = NULL;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        result = rs_driver.cuCtxGetCurrent(&context);
+    else if (rs_driver.cuStreamGetCtx)
+        result = rs_driver.cuStreamGetCtx(stream, &context);
+    return result == CUDA_SUCCESS ? context : NULL;
 }
 
-static CUresult call_allocate_ptsz(const struct rs_charged_async *with)
+/* Asks whether the stream captures.  An error is the driver's answer to any call about the stream.
+ */
+static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 {
-    return RS_FORWARD(cuMemAllocAsync_ptsz, (with->address, with->size_bytes, with->stream));
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = rs_driver.cuStreamIsCapturing ? rs_driver.cuStreamIsCapturing(stream, &status)
+                                                    : CUDA_SUCCESS;
+
+    *is_capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return result;
 }
 
-static CUresult hook_cuMemAllocAsync(CUdeviceptr *address, size_t size_bytes, CUstream stream)
+/* ---- allocation ---- */
+
+/* False when the device's current pool must serve: it is the program's own, or other devices reach
+ * it, which would not reach memory of a stack.  The stream's context is current. */
+static bool may_replace_pool(CUdevice *device)
 {
-    const struct rs_charged_async arguments = {address, size_bytes, NULL, stream, false};
+    CUmemoryPool usual = NULL, current = NULL;
+
+    return rs_driver.cuCtxGetDevice(device) == CUDA_SUCCESS && *device < RS_DEVICES_MAX &&
+           !(atomic_load_explicit(&shared_devices, memory_order_relaxed) >> *device & 1) &&
+           rs_driver.cuDeviceGetDefaultMemPool && rs_driver.cuDeviceGetMemPool &&
+           rs_driver.cuDeviceGetDefaultMemPool(&usual, *device) == CUDA_SUCCESS &&
+           rs_driver.cuDeviceGetMemPool(&current, *device) == CUDA_SUCCESS && usual == current;
+}
+
+static void note_served(CUdevice device)
+{
+    uint64_t bit = 1ull << device;
+
+    if (!(atomic_load_explicit(&served_devices, memory_order_relaxed) & bit))
+        atomic_fetch_or(&served_devices, bit);
+}
+
+/* Allocates on a stream of the current context. */
+static bool allocate_here(size_t size_bytes, CUstream stream, unsigned object, CUdeviceptr *address,
+                          CUresult *result)
+{
+    CUdevice device;
+
+    if (!may_replace_pool(&device) ||
+        !rs_shim_allocate(RS_MODE_SERVE, RS_HOOK_GROUP_ASYNC, 0, size_bytes, stream, object,
+                          address, result))
+        return false;
+    if (*result == CUDA_SUCCESS)
+        note_served(device);
+    return true;
+}
+
+static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUdeviceptr *address,
+                        CUresult *result)
+{
+    CUcontext context, current = NULL;
+    bool is_capturing, entered, served;
+    CUresult entering;
+
+    if (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+        ask_capturing(stream, &is_capturing) != CUDA_SUCCESS || is_capturing)
+        return false; /* the driver's own answer */
+    context = context_of(stream);
+    if (!context)
+        return false;
+    entered = rs_driver_context_enter(context, &entering);
+    served = entering == CUDA_SUCCESS && allocate_here(size_bytes, stream, object, address, result);
+    rs_driver_context_leave(entered);
+    return served;
+}
+
+static bool allocate(size_t size_bytes, CUstream stream, unsigned object, CUdeviceptr *address,
+                     CUresult *result)
+{
+    CUstreamCaptureMode mode;
+    bool served;
+
+    if (!address || size_bytes == 0 || rs_mode_now() != RS_MODE_SERVE ||
+        !(rs_config.hook_groups & RS_HOOK_GROUP_ASYNC) || !rs_driver_ready(true))
+        return false;
+    mode = rs_capture_relax();
+    served = allocate_on(stream, size_bytes, object, address, result);
+    rs_capture_restore(mode);
+    return served;
+}
+
+static CUresult allocate_or_forward(__typeof__(&cuMemAllocAsync) real, bool is_per_thread,
+                                    unsigned object, CUdeviceptr *address, size_t size_bytes,
+                                    CUstream stream)
+{
+    struct rs_charged_call call;
     CUresult served;
 
-    if (rs_shim_allocate_async(size_bytes, named(stream, CU_STREAM_LEGACY),
-                               rs_caller_object(__builtin_return_address(0)), address, &served))
+    if (allocate(size_bytes, named(stream, is_per_thread), object, address, &served))
         return served;
-    return rs_charged_async(&arguments, call_allocate);
+    call = rs_charged_begin_async(address, size_bytes, NULL, stream, is_per_thread);
+    while (rs_charged_next(&call))
+        call.result = real ? real(address, size_bytes, stream) : rs_hook_missing();
+    return rs_charged_end(&call);
 }
 
-static CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size_bytes, CUstream stream)
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size_bytes, CUstream stream)
 {
-    const struct rs_charged_async arguments = {address, size_bytes, NULL, stream, true};
-    CUresult served;
-
-    if (rs_shim_allocate_async(size_bytes, named(stream, CU_STREAM_PER_THREAD),
-                               rs_caller_object(__builtin_return_address(0)), address, &served))
-        return served;
-    return rs_charged_async(&arguments, call_allocate_ptsz);
+    return allocate_or_forward(RS_REAL(cuMemAllocAsync), false, RS_CALLER_OBJECT(), address,
+                               size_bytes, stream);
 }
 
-static CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size_bytes, CUstream stream)
+{
+    return allocate_or_forward(RS_REAL(cuMemAllocAsync_ptsz), true, RS_CALLER_OBJECT(), address,
+                               size_bytes, stream);
+}
+
+/* ---- other devices ---- */
+
+/* Contexts of a device whose stacks may hold served allocations. */
+struct servers {
+    CUdevice device;
+    CUcontext contexts[8];
+    unsigned count;
+    bool more; /* than there are places */
+};
+
+static void add_server(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct servers *servers = data;
+
+    (void)mr;
+    if (stack->environment.device != servers->device || stack->kind != RS_KIND_DEVICE)
+        return;
+    for (unsigned i = 0; i < servers->count; i++)
+        if (servers->contexts[i] == stack->context->handle)
+            return;
+    if (servers->count < RS_ARRAY_LENGTH(servers->contexts))
+        servers->contexts[servers->count++] = stack->context->handle;
+    else
+        servers->more = true;
+}
+
+/* Makes earlier served allocations of `device` reachable from `peer`, as memory of the driver's
+ * pool would be. */
+static bool lend_served(CUdevice device, CUdevice peer)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    struct servers servers = {.device = device};
+    bool lent;
+
+    rs_context_each_stack(add_server, &servers);
+    lent = !servers.more;
+    for (unsigned i = 0; i < servers.count; i++)
+        lent = rs_peer_lend(servers.contexts[i], peer) && lent;
+    rs_capture_restore(mode);
+    return lent;
+}
+
+static bool is_for_others(const CUmemAccessDesc *access, CUdevice device)
+{
+    return access->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+           (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || access->location.id != device);
+}
+
+/* The program gave other devices access to the device's default pool: from now on it serves
+ * cuMemAllocAsync itself. */
+static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t count)
+{
+    static bool said;
+    bool shared = false, reached = true;
+
+    for (size_t i = 0; i < count; i++)
+        shared = shared || is_for_others(&access[i], device);
+    if (!shared)
+        return;
+    atomic_fetch_or(&shared_devices, 1ull << device);
+    if (!(atomic_load(&served_devices) >> device & 1))
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (is_for_others(&access[i], device))
+            reached = access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                      lend_served(device, access[i].location.id) && reached;
+    if (!reached && rs_log_once(&said))
+        rs_log("cuMemPoolSetAccess: device %d: other devices cannot use what rmmshim has served "
+               "for cudaMallocAsync so far; from now on the driver serves it",
+               device);
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count)
+{
+    CUresult result = RS_FORWARD(cuMemPoolSetAccess, (pool, access, count));
+    CUmemoryPool usual;
+    int devices = 0;
+
+    /* Also before the settings are read: stacks may serve later. */
+    if (result != CUDA_SUCCESS || atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
+        !rs_driver.cuDeviceGetDefaultMemPool ||
+        rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        return result;
+    for (int device = 0; device < devices && device < RS_DEVICES_MAX; device++)
+        if (rs_driver.cuDeviceGetDefaultMemPool(&usual, device) == CUDA_SUCCESS && usual == pool)
+            note_shared(device, access, count);
+    return result;
+}
+
+/* ---- deallocation ---- */
+
+/* True for a stream of the block's context, and for one of a green context whose memory is that
+ * context's. */
+static bool is_stream_of_owner(CUstream stream, const struct rs_introspection *block)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUcontext context = context_of(stream);
+    const struct rs_context *owner = NULL;
+    CUresult result;
+    bool entered;
+
+    if (context && context != block->context) {
+        entered = rs_driver_context_enter(context, &result);
+        if (result == CUDA_SUCCESS)
+            owner = rs_context_current();
+        rs_driver_context_leave(entered);
+    }
+    rs_capture_restore(mode);
+    return context == block->context || (owner && owner->handle == block->context);
+}
+
+static struct rs_stack *stack_of(CUdeviceptr address)
+{
+    struct rs_block_record *block = rs_block_see(address);
+
+    return block ? rs_block_stack(block) : NULL;
+}
+
+/* True when the stack gives the block back by cuMemFreeAsync on this stream.  Not for a default
+ * stream: the driver would take it for the default stream of the block's context. */
+static bool is_freed_there(const struct rs_stack *stack, CUstream stream)
+{
+    return stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
+           rs_mr_deallocates_in_order(atomic_load(&stack->mr));
+}
+
+static bool is_idle(CUstream stream)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result = rs_driver.cuStreamQuery(stream);
+
+    rs_capture_restore(mode);
+    return result == CUDA_SUCCESS;
+}
+
+/* Makes a stream of the library, in the block's context, wait for all work that the stream's
+ * context was given. */
+static bool join(CUstream stream, struct rs_context *owner)
+{
+    CUcontext context = context_of(stream);
+    CUstream joining =
+        context && rs_fence_supported() ? rs_own_stream(&owner->joining, owner->handle) : NULL;
+
+    return joining && rs_fence_join(context, joining);
+}
+
+/* The fences of the block's context do not cover the work of another context's stream, and nothing
+ * is ever recorded on a program's stream; they cover joined work.  Where no join is possible (on an
+ * old driver, while a stream captures, where freed memory is reused without fences) the free waits,
+ * as cudaFree may. */
+static CUresult come_after(CUstream stream, const struct rs_stack *stack)
+{
+    if (stack && stack->environment.frees_are_ready &&
+        (is_idle(stream) || join(stream, stack->context)))
+        return CUDA_SUCCESS;
+    return rs_own_stream_wait(stream);
+}
+
+/* The driver's error for a wrong free.  In a capture the driver would make a graph node of the
+ * free, which a block of a stack cannot have. */
+static CUresult check_free(const struct rs_introspection *block, CUdeviceptr address,
+                           CUstream stream)
+{
+    bool is_capturing;
+    CUresult result;
+
+    if (block->what == RS_INTROSPECTED_BLOCK && block->kind == RS_KIND_MANAGED)
+        return address == block->address ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    result = ask_capturing(stream, &is_capturing);
+    return result == CUDA_SUCCESS && is_capturing ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+/* Only where stacks serve. */
+static bool free_async(CUdeviceptr address, CUstream stream, CUresult *result)
+{
+    struct rs_introspection block = rs_introspect_if(true, address);
+
+    if (block.what == RS_INTROSPECTED_FOREIGN || block.what == RS_INTROSPECTED_OPENED)
+        return false;
+    *result = check_free(&block, address, stream);
+    if (*result != CUDA_SUCCESS)
+        return true;
+    if (block.what == RS_INTROSPECTED_BLOCK && !is_stream_of_owner(stream, &block)) {
+        const struct rs_stack *stack = stack_of(address);
+        if (!stack || !is_freed_there(stack, stream)) {
+            *result = come_after(stream, stack);
+            if (*result != CUDA_SUCCESS)
+                return true;
+            stream = NULL;
+        }
+    }
+    return rs_shim_free_in_order(address, stream, result);
+}
+
+static CUresult free_or_forward(__typeof__(&cuMemFreeAsync) real, bool is_per_thread,
+                                CUdeviceptr address, CUstream stream)
 {
     bool serving = rs_mode_serving();
     struct rs_charge charge;
     CUresult result;
 
-    if (serving && rs_shim_free_async(address, named(stream, CU_STREAM_LEGACY), &result))
+    if (serving && free_async(address, named(stream, is_per_thread), &result))
         return result;
     charge = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
-    return rs_charge_free_end(charge, RS_FORWARD(cuMemFreeAsync, (address, stream)));
+    return rs_charge_free_end(charge, real ? real(address, stream) : rs_hook_missing());
 }
 
-static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
-    bool serving = rs_mode_serving();
-    struct rs_charge charge;
-    CUresult result;
+    return free_or_forward(RS_REAL(cuMemFreeAsync), false, address, stream);
+}
 
-    if (serving && rs_shim_free_async(address, named(stream, CU_STREAM_PER_THREAD), &result))
-        return result;
-    charge = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
-    return rs_charge_free_end(charge, RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream)));
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+    return free_or_forward(RS_REAL(cuMemFreeAsync_ptsz), true, address, stream);
 }

@@ -46,6 +46,9 @@ RS_HOT_INLINE unsigned rs_caller_object(const void *caller)
                                                                 : rs_caller_object_slowly(caller);
 }
 
+/* In a hook: who asked is the object that the hook's call returns to. */
+#define RS_CALLER_OBJECT() rs_caller_object(__builtin_return_address(0))
+
 /* Around a call of a runtime's function for that object: what the driver is asked for meanwhile is
  * the object's request.  The first returns what the second takes. */
 unsigned rs_caller_forward_begin(unsigned object);

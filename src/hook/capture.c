@@ -4,11 +4,8 @@
 
 #include "base/check.h"
 #include "context/visit.h"
-#include "driver/driver.h"
 #include "driver/stream.h"
-
-#define HOOK_capture RS_HOOK_DECLARE
-#include "hook/groups.h"
+#include "hook/hook.h"
 
 /* What was freed before gets its fence.  Around the driver's begin, the gate is held: nothing is
  * recorded between a look at the captures and the begin of another one. */
@@ -27,85 +24,28 @@ static CUresult leave_begin(struct rs_capture_stream origin, CUresult result)
     return result;
 }
 
-static CUresult hook_cuStreamBeginCapture(CUstream stream)
-{
-    struct rs_capture_stream origin = enter_begin(stream, false);
+#define BEGIN(symbol, parameters, arguments)                                                       \
+    RS_HOOK_BETWEEN(symbol, parameters, arguments, enter_begin(stream, false), leave_begin)        \
+    RS_HOOK_BETWEEN(symbol##_ptsz, parameters, arguments, enter_begin(stream, true), leave_begin)
 
-    return leave_begin(origin, RS_FORWARD(cuStreamBeginCapture, (stream)));
-}
+BEGIN(cuStreamBeginCapture, (CUstream stream), (stream))
+BEGIN(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGIN(cuStreamBeginCaptureToGraph,
+      (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+       const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode),
+      (stream, graph, dependencies, edges, count, mode))
+BEGIN(cuStreamBeginRecaptureToGraph,
+      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback,
+       void *data),
+      (stream, mode, graph, callback, data))
 
-static CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream)
-{
-    struct rs_capture_stream origin = enter_begin(stream, true);
-
-    return leave_begin(origin, RS_FORWARD(cuStreamBeginCapture_ptsz, (stream)));
-}
-
-static CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
-    struct rs_capture_stream origin = enter_begin(stream, false);
-
-    return leave_begin(origin, RS_FORWARD(cuStreamBeginCapture_v2, (stream, mode)));
-}
-
-static CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
-{
-    struct rs_capture_stream origin = enter_begin(stream, true);
-
-    return leave_begin(origin, RS_FORWARD(cuStreamBeginCapture_v2_ptsz, (stream, mode)));
-}
-
-static CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
-                                                 const CUgraphNode *dependencies,
-                                                 const CUgraphEdgeData *edges, size_t count,
-                                                 CUstreamCaptureMode mode)
-{
-    struct rs_capture_stream origin = enter_begin(stream, false);
-
-    return leave_begin(origin, RS_FORWARD(cuStreamBeginCaptureToGraph,
-                                          (stream, graph, dependencies, edges, count, mode)));
-}
-
-static CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
-                                                      const CUgraphNode *dependencies,
-                                                      const CUgraphEdgeData *edges, size_t count,
-                                                      CUstreamCaptureMode mode)
-{
-    struct rs_capture_stream origin = enter_begin(stream, true);
-
-    return leave_begin(origin, RS_FORWARD(cuStreamBeginCaptureToGraph_ptsz,
-                                          (stream, graph, dependencies, edges, count, mode)));
-}
-
-static CUresult hook_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
-                                                   CUgraph graph, CUgraphRecaptureCallback callback,
-                                                   void *data)
-{
-    struct rs_capture_stream origin = enter_begin(stream, false);
-
-    return leave_begin(
-        origin, RS_FORWARD(cuStreamBeginRecaptureToGraph, (stream, mode, graph, callback, data)));
-}
-
-static CUresult hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
-                                                        CUgraph graph,
-                                                        CUgraphRecaptureCallback callback,
-                                                        void *data)
-{
-    struct rs_capture_stream origin = enter_begin(stream, true);
-
-    return leave_begin(origin, RS_FORWARD(cuStreamBeginRecaptureToGraph_ptsz,
-                                          (stream, mode, graph, callback, data)));
-}
-
-static CUresult hook_cuStreamBeginCaptureToCig(CUstream stream, CUstreamCigCaptureParams *params)
+CUresult cuStreamBeginCaptureToCig(CUstream stream, CUstreamCigCaptureParams *params)
 {
     rs_capture_distrust("cuStreamBeginCaptureToCig");
     return RS_FORWARD(cuStreamBeginCaptureToCig, (stream, params));
 }
 
-static CUresult hook_cuStreamBeginCaptureToCig_ptsz(CUstream stream,
-                                                    CUstreamCigCaptureParams *params)
+CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, CUstreamCigCaptureParams *params)
 {
     rs_capture_distrust("cuStreamBeginCaptureToCig");
     return RS_FORWARD(cuStreamBeginCaptureToCig_ptsz, (stream, params));
@@ -127,7 +67,7 @@ static CUresult note_end(struct rs_capture_stream origin, CUstream stream, ask_f
     return result;
 }
 
-static CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph *graph)
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     CUresult result = RS_FORWARD(cuStreamEndCapture, (stream, graph));
 
@@ -135,7 +75,7 @@ static CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph *graph)
                     result);
 }
 
-static CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
     CUresult result = RS_FORWARD(cuStreamEndCapture_ptsz, (stream, graph));
 
@@ -156,16 +96,6 @@ static CUresult finish_destroy(struct rs_capture_end end, CUresult result)
     return result;
 }
 
-static CUresult hook_cuStreamDestroy_v2(CUstream stream)
-{
-    struct rs_capture_end end = begin_destroy(stream);
-
-    return finish_destroy(end, RS_FORWARD(cuStreamDestroy_v2, (stream)));
-}
-
-static CUresult hook_cuStreamDestroy(CUstream stream)
-{
-    struct rs_capture_end end = begin_destroy(stream);
-
-    return finish_destroy(end, RS_FORWARD(cuStreamDestroy, (stream)));
-}
+RS_HOOK_BETWEEN(cuStreamDestroy_v2, (CUstream stream), (stream), begin_destroy(stream),
+                finish_destroy)
+RS_HOOK_BETWEEN(cuStreamDestroy, (CUstream stream), (stream), begin_destroy(stream), finish_destroy)

@@ -1,33 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hook/charged.h"
 
+#include "base/request.h"
 #include "config/mode.h"
 #include "context/context.h"
 #include "driver/driver.h"
 #include "report/out_of_memory.h"
 
-/* False when the settings deny every allocation.  *is_counted: the account is charged. */
-static bool is_allowed(size_t size_bytes, bool *is_counted)
-{
-    enum rs_mode mode = rs_mode_now();
-
-    *is_counted = size_bytes > 0 && mode == RS_MODE_SERVE && rs_driver_ready(true);
-    return size_bytes == 0 || mode != RS_MODE_DENY;
-}
-
-bool rs_charged_owner(int device, size_t size_bytes, struct rs_charge_owner *owner)
-{
-    struct rs_context *context = NULL;
-    bool is_counted, allowed = is_allowed(size_bytes, &is_counted);
-
-    if (is_counted && device == RS_NO_DEVICE)
-        context = rs_context_owner();
-    /* Without a context the driver answers its own error, or a tool's callback calls inside a call
-     * of the library. */
-    owner->device = context ? context->device : is_counted ? device : RS_NO_DEVICE;
-    owner->context = context;
-    return allowed;
-}
+#include <string.h>
 
 /* The device of the stream's context, or of the current context for a default stream.  RS_NO_DEVICE
  * for what is no stream: the driver's own error. */
@@ -51,39 +31,149 @@ static int device_of(CUstream stream)
     return device;
 }
 
-bool rs_charged_owner_stream(CUstream stream, size_t size_bytes, struct rs_charge_owner *owner)
+/* Finds whose memory the call takes.  False when the settings deny every allocation.  The mode is
+ * asked here, since a service that declined the call may have found the settings bad on this
+ * device.
+ */
+static bool find_owner(struct rs_charged_call *call)
 {
-    bool is_counted, allowed = is_allowed(size_bytes, &is_counted);
+    enum rs_mode mode = rs_mode_now();
+    struct rs_charge_owner owner = {.device = call->owner.device};
 
-    owner->device = is_counted ? device_of(stream) : RS_NO_DEVICE;
-    owner->context = NULL; /* the pool outlives contexts */
-    return allowed;
+    if (call->size_bytes == 0 || mode != RS_MODE_SERVE || !rs_driver_ready(true)) {
+        owner.device = RS_NO_DEVICE;
+    } else if (call->path == RS_PATH_STREAM_ORDERED) {
+        owner.device = device_of(call->stream); /* the pool outlives contexts */
+    } else if (owner.device == RS_NO_DEVICE) {
+        /* Without a context the driver answers its own error, or a tool's callback calls inside a
+         * call of the library. */
+        owner.context = rs_context_owner();
+        owner.device = owner.context ? owner.context->device : RS_NO_DEVICE;
+    }
+    call->owner = owner;
+    return call->size_bytes == 0 || mode != RS_MODE_DENY;
 }
 
-static CUresult call_made(const void *arguments)
+_Static_assert(sizeof(CUdeviceptr) == sizeof(unsigned long long) &&
+                   sizeof(CUarray) == sizeof(unsigned long long) &&
+                   sizeof(CUmemGenericAllocationHandle) == sizeof(unsigned long long),
+               "every key of a charge has one size");
+
+struct rs_charged_call rs_charged_begin(int device, enum rs_path path, size_t size_bytes, void *key,
+                                        rs_charged_undo *undo)
 {
-    (void)arguments;
-    return CUDA_SUCCESS;
+    return (struct rs_charged_call){.result = CUDA_ERROR_OUT_OF_MEMORY,
+                                    .path = path,
+                                    .size_bytes = size_bytes,
+                                    .key = key,
+                                    .undo = undo,
+                                    .owner = {.device = device}};
 }
 
-RS_COLD CUresult rs_charged_later(int device, const struct rs_charged_request *request,
-                                  CUresult (*undo)(unsigned long long key))
+struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_bytes,
+                                              CUmemoryPool pool, CUstream stream,
+                                              bool is_per_thread)
 {
-    struct rs_charged_request made = *request;
-    CUresult result = rs_mode_now() == RS_MODE_DENY ? CUDA_ERROR_OUT_OF_MEMORY
-                                                    : request->call(request->arguments);
-    unsigned long long key;
+    return (struct rs_charged_call){
+        .result = CUDA_ERROR_OUT_OF_MEMORY,
+        .path = RS_PATH_STREAM_ORDERED,
+        .size_bytes = size_bytes,
+        .key = address,
+        .pool = pool,
+        .stream = !stream && is_per_thread ? CU_STREAM_PER_THREAD : stream,
+        .owner = {.device = RS_NO_DEVICE},
+        .pool_charge = {.turn = 0},
+    };
+}
 
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) /* so it is a call like any other */
-        return rs_charged(device, request);
-    if (result != CUDA_SUCCESS || !request->key)
-        return result;
-    made.call = call_made;
-    memcpy(&key, request->key, sizeof(key));
-    result = rs_charged(device, &made);
-    if (result != CUDA_SUCCESS)
-        (void)undo(key);
-    return result;
+/* Finding the owner is part of the request, as the driver calls for it must not wait; it is one
+ * request, with one patience, however often it is begun anew. */
+static bool charge(struct rs_charged_call *call)
+{
+    if (call->state != RS_CHARGED_REQUEST) {
+        call->state = RS_CHARGED_REQUEST;
+        rs_request_begin();
+        if (!find_owner(call))
+            return false;
+    }
+    call->is_charged =
+        call->path == RS_PATH_STREAM_ORDERED
+            ? rs_charge_async_begin(&call->pool_charge, &call->owner, call->pool, call->stream,
+                                    call->size_bytes)
+            : rs_charge_begin(&call->charge, &call->owner, call->path, call->size_bytes);
+    return call->is_charged;
+}
+
+/* The driver was asked before the account was charged.  Out of memory, it is a call like any other.
+ */
+static bool charge_later(struct rs_charged_call *call)
+{
+    call->is_made = call->result == CUDA_SUCCESS;
+    if (!call->is_made && call->result != CUDA_ERROR_OUT_OF_MEMORY)
+        return false;
+    if (!charge(call))
+        call->result = CUDA_ERROR_OUT_OF_MEMORY;
+    return call->is_charged && !call->is_made;
+}
+
+static bool begin_anew(struct rs_charged_call *call)
+{
+    CUdeviceptr *address = call->key;
+    bool anew;
+
+    call->is_charged = false;
+    if (!rs_charge_async_end(&call->pool_charge, call->result,
+                             call->result == CUDA_SUCCESS ? *address : 0))
+        return false;
+    anew = rs_charge_async_undo(&call->pool_charge, *address, call->stream);
+    *address = 0;
+    call->result = CUDA_ERROR_OUT_OF_MEMORY;
+    return anew && charge(call);
+}
+
+bool rs_charged_next(struct rs_charged_call *call)
+{
+    struct rs_charge_try *next =
+        call->path == RS_PATH_STREAM_ORDERED ? &call->pool_charge.next : &call->charge.next;
+
+    switch (call->state) {
+    case RS_CHARGED_BEGUN:
+        if (!call->key)
+            call->state = RS_CHARGED_DONE;
+        else if (call->undo && rs_mode_now() != RS_MODE_DENY)
+            call->state = RS_CHARGED_ASKED;
+        else
+            return charge(call);
+        return true;
+    case RS_CHARGED_ASKED:
+        return charge_later(call);
+    case RS_CHARGED_REQUEST:
+        if (!call->is_charged || call->is_made)
+            return false;
+        return rs_charge_again(next, call->result) ||
+               (call->path == RS_PATH_STREAM_ORDERED && begin_anew(call));
+    case RS_CHARGED_DONE:
+        break;
+    }
+    return false;
+}
+
+CUresult rs_charged_end(struct rs_charged_call *call)
+{
+    unsigned long long key = 0;
+
+    if (call->state != RS_CHARGED_REQUEST)
+        return call->result;
+    if (call->result == CUDA_SUCCESS || call->is_made)
+        memcpy(&key, call->key, sizeof(key));
+    if (call->is_charged)
+        call->result = rs_charge_end(&call->charge, call->result, key);
+    rs_request_end();
+    if (RS_UNLIKELY(call->result == CUDA_ERROR_OUT_OF_MEMORY))
+        call->result = rs_charged_refused(&call->owner, call->path, call->size_bytes);
+    if (call->is_made && call->result != CUDA_SUCCESS)
+        (void)call->undo(key);
+    return call->result;
 }
 
 RS_COLD CUresult rs_charged_refused(const struct rs_charge_owner *owner, enum rs_path path,

@@ -6,15 +6,13 @@
 #include "context/exclusion.h"
 #include "context/primary.h"
 #include "driver/capture.h"
-#include "driver/driver.h"
+#include "hook/hook.h"
 #include "ipc/import.h"
-
-#define HOOK_context RS_HOOK_DECLARE
-#include "hook/groups.h"
 
 /* A driver call that may end a context. */
 struct ending {
     bool serving;                   /* stacks serve in this process */
+    CUdevice device;                /* of a primary context */
     struct rs_context *excluded;    /* no deallocation of the library's is under way in it */
     struct rs_context *context;     /* out of service, or in doubt where it may live on; NULL: it
                                        is not known */
@@ -31,20 +29,23 @@ static struct ending begin(CUcontext handle)
     return ending;
 }
 
-static struct ending begin_primary(CUdevice device)
+/* `take`: one of the functions of context/end.h that begin an end. */
+static struct ending begin_primary(CUdevice device, struct rs_context *(*take)(CUdevice device))
 {
-    struct ending ending = {.serving = rs_mode_serving()};
+    struct ending ending = {.serving = rs_mode_serving(), .device = device};
 
     rs_import_context_ending();
-    if (ending.serving)
+    if (ending.serving) {
         ending.excluded = rs_context_ending_enter_primary(device);
+        ending.context = take(device);
+    }
     return ending;
 }
 
-static CUresult finish(const struct ending *ending, CUresult result)
+static CUresult finish(struct ending ending, CUresult result)
 {
-    if (ending->serving)
-        rs_context_ending_leave(ending->excluded);
+    if (ending.serving)
+        rs_context_ending_leave(ending.excluded);
     rs_import_context_ended();
     return result;
 }
@@ -71,100 +72,62 @@ static struct ending begin_destroy(CUcontext handle)
     return ending;
 }
 
+static CUresult finish_destroy(struct ending ending, CUresult result)
+{
+    rs_capture_end_finish(ending.captures, result == CUDA_SUCCESS);
+    rs_context_end_finish(ending.context, result == CUDA_SUCCESS);
+    return finish(ending, result);
+}
+
 static struct ending begin_reset(CUdevice device)
 {
-    struct ending ending = begin_primary(device);
+    struct ending ending = begin_primary(device, rs_context_end_begin_primary);
 
-    if (ending.serving)
-        ending.context = rs_context_end_begin_primary(device);
     ending.captures = captures_of_primary(device);
     return ending;
 }
 
-static CUresult finish_destroy(const struct ending *ending, CUresult result)
-{
-    rs_capture_end_finish(ending->captures, result == CUDA_SUCCESS);
-    rs_context_end_finish(ending->context, result == CUDA_SUCCESS);
-    return finish(ending, result);
-}
-
-static CUresult hook_cuCtxDestroy_v2(CUcontext handle)
-{
-    const struct ending ending = begin_destroy(handle);
-
-    return finish_destroy(&ending, RS_FORWARD(cuCtxDestroy_v2, (handle)));
-}
-
-static CUresult hook_cuCtxDestroy(CUcontext handle)
-{
-    const struct ending ending = begin_destroy(handle);
-
-    return finish_destroy(&ending, RS_FORWARD(cuCtxDestroy, (handle)));
-}
-
-static CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    const struct ending ending = begin_reset(device);
-
-    return finish_destroy(&ending, RS_FORWARD(cuDevicePrimaryCtxReset_v2, (device)));
-}
-
-static CUresult hook_cuDevicePrimaryCtxReset(CUdevice device)
-{
-    const struct ending ending = begin_reset(device);
-
-    return finish_destroy(&ending, RS_FORWARD(cuDevicePrimaryCtxReset, (device)));
-}
+RS_HOOK_BETWEEN(cuCtxDestroy_v2, (CUcontext handle), (handle), begin_destroy(handle),
+                finish_destroy)
+RS_HOOK_BETWEEN(cuCtxDestroy, (CUcontext handle), (handle), begin_destroy(handle), finish_destroy)
+RS_HOOK_BETWEEN(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device), begin_reset(device),
+                finish_destroy)
+RS_HOOK_BETWEEN(cuDevicePrimaryCtxReset, (CUdevice device), (device), begin_reset(device),
+                finish_destroy)
 
 /* ---- calls that give up one reference: only the last one ends the context ---- */
 
 static struct ending begin_release(CUdevice device)
 {
-    struct ending ending = begin_primary(device);
+    struct ending ending = begin_primary(device, rs_context_release_begin);
 
-    if (ending.serving)
-        ending.context = rs_context_release_begin(device);
     ending.captures = captures_of_primary(device);
     return ending;
 }
 
 /* The captures end with the primary context.  The driver is asked for its state only where some
  * stream of it captures. */
-static void finish_captures(struct rs_capture_end captures, CUdevice device, CUresult result)
+static CUresult finish_release(struct ending ending, CUresult result)
 {
     unsigned flags;
     int active = 1;
 
-    if (captures.last_begin && result == CUDA_SUCCESS)
-        (void)rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active);
-    rs_capture_end_finish(captures, !active);
-}
-
-static CUresult finish_release(const struct ending *ending, CUdevice device, CUresult result)
-{
-    finish_captures(ending->captures, device, result);
-    if (ending->serving)
-        rs_context_release_finish(device, ending->context, result == CUDA_SUCCESS);
+    if (ending.captures.last_begin && result == CUDA_SUCCESS)
+        (void)rs_driver.cuDevicePrimaryCtxGetState(ending.device, &flags, &active);
+    rs_capture_end_finish(ending.captures, !active);
+    if (ending.serving)
+        rs_context_release_finish(ending.device, ending.context, result == CUDA_SUCCESS);
     return finish(ending, result);
 }
 
-static CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    const struct ending ending = begin_release(device);
-
-    return finish_release(&ending, device, RS_FORWARD(cuDevicePrimaryCtxRelease_v2, (device)));
-}
-
-static CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    const struct ending ending = begin_release(device);
-
-    return finish_release(&ending, device, RS_FORWARD(cuDevicePrimaryCtxRelease, (device)));
-}
+RS_HOOK_BETWEEN(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device), begin_release(device),
+                finish_release)
+RS_HOOK_BETWEEN(cuDevicePrimaryCtxRelease, (CUdevice device), (device), begin_release(device),
+                finish_release)
 
 /* Gives up one use of the current context (cuCtxAttach, long deprecated).  The last use destroys
  * the context: then it is no longer current. */
-static CUresult hook_cuCtxDetach(CUcontext handle)
+CUresult cuCtxDetach(CUcontext handle)
 {
     struct ending ending = begin(handle);
     CUcontext current = handle;
@@ -179,11 +142,10 @@ static CUresult hook_cuCtxDetach(CUcontext handle)
             current != handle;
     rs_capture_end_finish(ending.captures, ended);
     rs_context_doubt_end(ending.context, ended);
-    return finish(&ending, result);
+    return finish(ending, result);
 }
 
-/* False without a driver, and for a handle that is no green context. */
-static bool green_device(CUgreenCtx green, CUdevice *device)
+bool rs_hook_green_device(CUgreenCtx green, CUdevice *device)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUcontext context = NULL;
@@ -203,19 +165,17 @@ static bool green_device(CUgreenCtx green, CUdevice *device)
 
 /* A green context holds a reference to its primary context, which may end with it.  Where the
  * driver knows no such green context, it ends none. */
-static CUresult hook_cuGreenCtxDestroy(CUgreenCtx green)
+CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     CUdevice device;
-    bool found = rs_mode_serving() && green_device(green, &device);
-    struct ending ending = found ? begin_primary(device) : begin(NULL);
+    bool found = rs_mode_serving() && rs_hook_green_device(green, &device);
+    struct ending ending = found ? begin_primary(device, rs_context_release_begin) : begin(NULL);
     CUresult result;
 
-    if (found)
-        ending.context = rs_context_release_begin(device);
     ending.captures = rs_capture_end_begin((struct rs_capture_stream){.green = green});
     result = RS_FORWARD(cuGreenCtxDestroy, (green));
     rs_capture_end_finish(ending.captures, result == CUDA_SUCCESS);
     if (found)
         rs_context_release_finish(device, ending.context, result == CUDA_SUCCESS);
-    return finish(&ending, result);
+    return finish(ending, result);
 }

@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the entry points that act on memory by its address.  For an unchanged address in a block
  * of a stack the driver would act on the larger allocation around the block. */
+#include "base/check.h"
 #include "context/block.h"
-#include "driver/driver.h"
+#include "hook/hook.h"
 #include "introspect/introspect.h"
-#include "introspect/managed.h"
-#include "introspect/peer.h"
-#include "introspect/sync_memops.h"
 #include "ipc/export.h"
 #include "ipc/import.h"
-#include "shim/shim.h"
+#include "resource/segment.h"
 
-#define HOOK_guard RS_HOOK_DECLARE
-#include "hook/groups.h"
+#include <unistd.h>
 
-/* ---- attributes and advice ---- */
+/* ---- attributes ---- */
 
-static CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
-                                           CUdeviceptr address)
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                               CUdeviceptr address)
 {
     struct rs_introspection introspection = rs_introspect(address);
     CUresult result;
@@ -37,9 +34,8 @@ static CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribut
 }
 
 /* Callers round a block outwards to pages, so the range of a block may begin before the block. */
-static CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
-                                                   size_t size_bytes, CUmemRangeHandleType type,
-                                                   unsigned long long flags)
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size_bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags)
 {
     if (rs_introspect(address).what == RS_INTROSPECTED_FREED &&
         !rs_block_is_near(address, size_bytes))
@@ -47,57 +43,139 @@ static CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr add
     return RS_FORWARD(cuMemGetHandleForAddressRange, (handle, address, size_bytes, type, flags));
 }
 
-static CUresult hook_cuMemAdvise(CUdeviceptr address, size_t size_bytes, CUmem_advise advice,
-                                 CUdevice device)
-{
-    CUresult result;
+/* ---- advice ----
+ *
+ * The driver keeps advice per page.  Blocks share no page (RS_MANAGED_UNIT), so advice is forwarded
+ * unchanged, noted, and undone when the block is freed: a reused block starts with the default. */
 
-    if (rs_managed_refuses_advice(address, size_bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    result = RS_FORWARD(cuMemAdvise, (address, size_bytes, advice, device));
-    if (result == CUDA_SUCCESS)
-        rs_managed_note_advice(address, advice, device);
+enum { DEVICES_NOTED = 64 }; /* devices that have a bit in rs_advice.device_accesses */
+
+/* Returns what this advice adds to the noted advice; nothing for advice that unsets. */
+static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
+{
+    struct rs_advice undo = {0, 0};
+
+    if (advice == CU_MEM_ADVISE_SET_READ_MOSTLY)
+        undo.advised = RS_ADVISED_READ_MOSTLY;
+    else if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
+        undo.advised = RS_ADVISED_LOCATION;
+    else if (advice == CU_MEM_ADVISE_SET_ACCESSED_BY && device >= 0 && device < DEVICES_NOTED)
+        undo.device_accesses = 1ull << device;
+    else if (advice == CU_MEM_ADVISE_SET_ACCESSED_BY)
+        undo.advised = RS_ADVISED_HOST_ACCESS;
+    return undo;
+}
+
+/* True when the range ends in the block or in its last host page, as the driver rounds ranges
+ * outwards to the host's pages. */
+static bool is_inside(const struct rs_introspection *block, CUdeviceptr address, size_t size_bytes)
+{
+    size_t room_bytes;
+
+    return rs_round_up(block->size_bytes, (size_t)sysconf(_SC_PAGESIZE), &room_bytes) &&
+           size_bytes <= room_bytes - (size_t)(address - block->address);
+}
+
+/* True when the answer must be CUDA_ERROR_INVALID_VALUE: the range lies in our memory, but not
+ * inside one live block. */
+static bool refuses_advice(CUdeviceptr address, size_t size_bytes)
+{
+    struct rs_introspection introspection = rs_introspect(address);
+
+    if (introspection.what == RS_INTROSPECTED_FREED)
+        return true;
+    return introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_MANAGED &&
+           !is_inside(&introspection, address, size_bytes);
+}
+
+/* Notes advice that the driver has accepted, for undoing it.  `device` is CU_DEVICE_CPU for the
+ * host.
+ */
+static CUresult note_advice(CUdeviceptr address, CUmem_advise advice, CUdevice device,
+                            CUresult result)
+{
+    struct rs_advice undo = to_be_undone(advice, device);
+
+    if (result == CUDA_SUCCESS && (undo.advised || undo.device_accesses) &&
+        rs_introspect(address).kind == RS_KIND_MANAGED)
+        rs_block_note_advice(address, &undo);
     return result;
 }
 
-static CUresult hook_cuMemAdvise_v2(CUdeviceptr address, size_t size_bytes, CUmem_advise advice,
-                                    CUmemLocation location)
+CUresult cuMemAdvise(CUdeviceptr address, size_t size_bytes, CUmem_advise advice, CUdevice device)
 {
-    CUresult result;
-
-    if (rs_managed_refuses_advice(address, size_bytes))
+    if (refuses_advice(address, size_bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    result = RS_FORWARD(cuMemAdvise_v2, (address, size_bytes, advice, location));
-    if (result == CUDA_SUCCESS)
-        rs_managed_note_advice(address, advice, rs_managed_device_of(location));
-    return result;
+    return note_advice(address, advice, device,
+                       RS_FORWARD(cuMemAdvise, (address, size_bytes, advice, device)));
 }
 
-static CUresult hook_cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t size_bytes,
-                                            unsigned flags)
+CUresult cuMemAdvise_v2(CUdeviceptr address, size_t size_bytes, CUmem_advise advice,
+                        CUmemLocation location)
 {
-    CUresult result;
+    bool is_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 
-    if (rs_managed_attach(stream, false, &address, &size_bytes, &flags, &result))
-        return result;
-    return RS_FORWARD(cuStreamAttachMemAsync, (stream, address, size_bytes, flags));
+    if (refuses_advice(address, size_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return note_advice(address, advice, is_device ? (CUdevice)location.id : CU_DEVICE_CPU,
+                       RS_FORWARD(cuMemAdvise_v2, (address, size_bytes, advice, location)));
 }
 
-static CUresult hook_cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr address,
-                                                 size_t size_bytes, unsigned flags)
-{
-    CUresult result;
+/* ---- attachments ----
+ *
+ * The driver keeps attachments per driver allocation.  They change nothing: stacks serve only
+ * globally attached memory, and only where all devices access managed memory concurrently with the
+ * host, where an attachment restricts nothing. */
 
-    if (rs_managed_attach(stream, true, &address, &size_bytes, &flags, &result))
-        return result;
-    return RS_FORWARD(cuStreamAttachMemAsync_ptsz, (stream, address, size_bytes, flags));
+static bool is_null_stream(CUstream stream, bool is_per_thread)
+{
+    return (!stream && !is_per_thread) || stream == CU_STREAM_LEGACY;
+}
+
+/* For a block of ours the forwarded call names its driver allocation with global attachment, which
+ * changes nothing, so that the driver itself checks stream, context and capture. */
+static CUresult attach(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thread,
+                       CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags)
+{
+    struct rs_introspection introspection = rs_introspect(address);
+    bool is_whole = address == introspection.address &&
+                    (size_bytes == 0 || size_bytes == introspection.size_bytes);
+    struct rs_segment segment;
+
+    if (!real)
+        return rs_hook_missing();
+    if (introspection.what == RS_INTROSPECTED_FOREIGN ||
+        (introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_PINNED))
+        return real(stream, address, size_bytes, flags);
+    /* The driver refuses parts of an allocation, and device memory; a block of device memory may
+     * lie in managed memory, which the driver would accept. */
+    if (introspection.what == RS_INTROSPECTED_FREED || introspection.kind != RS_KIND_MANAGED ||
+        !is_whole ||
+        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
+         flags != CU_MEM_ATTACH_SINGLE) ||
+        (flags == CU_MEM_ATTACH_SINGLE && is_null_stream(stream, is_per_thread)) ||
+        !rs_segment_find(address, &segment))
+        return CUDA_ERROR_INVALID_VALUE;
+    return real(stream, segment.start, 0, CU_MEM_ATTACH_GLOBAL);
+}
+
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t size_bytes,
+                                unsigned flags)
+{
+    return attach(RS_REAL(cuStreamAttachMemAsync), false, stream, address, size_bytes, flags);
+}
+
+CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr address, size_t size_bytes,
+                                     unsigned flags)
+{
+    return attach(RS_REAL(cuStreamAttachMemAsync_ptsz), true, stream, address, size_bytes, flags);
 }
 
 /* ---- access of other devices ---- */
 
 /* Access is enabled only when the stacks' memory got it too.  Access that the library enabled for
- * itself (a loan, introspect/peer.h) counts as not enabled for the program. */
-static CUresult hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
+ * itself (a loan, introspect/introspect.h) counts as not enabled for the program. */
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
     CUresult result = RS_FORWARD(cuCtxEnablePeerAccess, (peer, flags));
     bool was_lent = (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) &&
@@ -113,7 +191,7 @@ static CUresult hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
     return result;
 }
 
-static CUresult hook_cuCtxDisablePeerAccess(CUcontext peer)
+CUresult cuCtxDisablePeerAccess(CUcontext peer)
 {
     CUresult result;
 
@@ -123,19 +201,9 @@ static CUresult hook_cuCtxDisablePeerAccess(CUcontext peer)
     return result == CUDA_SUCCESS ? rs_peer_changed(peer, false) : result;
 }
 
-static CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
-                                        size_t count)
-{
-    CUresult result = RS_FORWARD(cuMemPoolSetAccess, (pool, access, count));
-
-    if (result == CUDA_SUCCESS)
-        rs_shim_note_pool_access(pool, access, count);
-    return result;
-}
-
 /* ---- memory of several processes ---- */
 
-static CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
     CUresult result;
 
@@ -144,34 +212,32 @@ static CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addre
     return RS_FORWARD(cuIpcGetMemHandle, (handle, address));
 }
 
-static CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
+static CUresult ipc_open(__typeof__(&cuIpcOpenMemHandle) real, CUdeviceptr *address,
+                         CUipcMemHandle handle, unsigned flags)
 {
     CUresult result;
 
-    if (RS_DRIVER_HAS(cuIpcOpenMemHandle) &&
-        rs_import_open(rs_driver.cuIpcOpenMemHandle, address, &handle, flags, &result))
+    if (!real)
+        return rs_hook_missing();
+    if (rs_import_open(real, address, &handle, flags, &result))
         return result;
-    result = RS_FORWARD(cuIpcOpenMemHandle, (address, handle, flags));
+    result = real(address, handle, flags);
     if (result == CUDA_SUCCESS)
         rs_import_note_native(*address);
     return result;
 }
 
-static CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle,
-                                           unsigned flags)
+CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
 {
-    CUresult result;
-
-    if (RS_DRIVER_HAS(cuIpcOpenMemHandle_v2) &&
-        rs_import_open(rs_driver.cuIpcOpenMemHandle_v2, address, &handle, flags, &result))
-        return result;
-    result = RS_FORWARD(cuIpcOpenMemHandle_v2, (address, handle, flags));
-    if (result == CUDA_SUCCESS)
-        rs_import_note_native(*address);
-    return result;
+    return ipc_open(RS_REAL(cuIpcOpenMemHandle), address, handle, flags);
 }
 
-static CUresult hook_cuIpcCloseMemHandle(CUdeviceptr address)
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
+{
+    return ipc_open(RS_REAL(cuIpcOpenMemHandle_v2), address, handle, flags);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
     CUresult result;
 

@@ -2,22 +2,74 @@
 /* Hooks of questions about memory: each forwards the question and corrects the driver's answer, so
  * that a block looks like an allocation of the driver's own. */
 #include "introspect/introspect.h"
+#include "base/check.h"
+#include "charge/charge.h"
 #include "config/mode.h"
-#include "driver/driver.h"
+#include "context/block.h"
+#include "context/limit.h"
+#include "context/visit.h"
+#include "hook/hook.h"
 #include "shim/commands.h"
 
-#define HOOK_introspect RS_HOOK_DECLARE
-#include "hook/groups.h"
-
-static bool is_corrected(const struct rs_introspection *introspection)
-{
-    return introspection->what == RS_INTROSPECTED_BLOCK ||
-           introspection->what == RS_INTROSPECTED_OPENED;
-}
+#include <stdatomic.h>
 
 /* ---- sizes of memory ---- */
 
-static CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+struct idle {
+    CUdevice device;
+    size_t bytes;         /* idle bytes of the device's memory */
+    size_t charged_bytes; /* idle bytes that are charged against the device's limit */
+};
+
+static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct idle *idle = data;
+    size_t held = atomic_load_explicit(&stack->context->account.held_bytes[RS_MEMORY_DEVICE],
+                                       memory_order_relaxed);
+
+    if (stack->kind != RS_KIND_PINNED && stack->environment.device == idle->device)
+        idle->charged_bytes += rs_mr_idle_bytes_best(mr);
+    /* No more than the context holds of the device: a stack over managed memory holds nothing
+     * there. */
+    if (stack->kind == RS_KIND_DEVICE && stack->environment.device == idle->device)
+        idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
+}
+
+/* Applies the limit to a device's total memory, and to *free_bytes (of the current context's
+ * device) unless NULL. idle_bytes: charged bytes that stacks hold idle. */
+static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
+{
+    size_t limit = rs_limit_get(device), job_limit = 0, others = 0, charged, live;
+
+    if (rs_limit_job(device, &job_limit, &others))
+        limit = limit ? rs_min(limit, job_limit) : job_limit;
+    if (!limit)
+        return;
+    if (total_bytes)
+        *total_bytes = rs_min(*total_bytes, limit);
+    if (!free_bytes)
+        return;
+    rs_charge_follow_pools(device);
+    charged = atomic_load(&rs_limit_account(device)->charged_bytes);
+    live = charged - rs_min(idle_bytes, charged);
+    *free_bytes = rs_min(*free_bytes, limit - rs_min(live, limit));
+    if (job_limit)
+        *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
+}
+
+/* Idle memory of stacks counts as free, and a limit as the size of the current context's device. */
+static void correct_memory_info(size_t *free_bytes, size_t *total_bytes)
+{
+    struct idle idle = {0, 0, 0};
+
+    if (rs_mode_now() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&idle.device) != CUDA_SUCCESS)
+        return;
+    rs_context_each_stack(add_idle, &idle);
+    *free_bytes = rs_min(*free_bytes + idle.bytes, *total_bytes);
+    observe_limit(idle.device, idle.charged_bytes, free_bytes, total_bytes);
+}
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     size_t free_seen, total_seen;
     CUresult result;
@@ -27,7 +79,7 @@ static CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     result = RS_FORWARD(cuMemGetInfo_v2, (&free_seen, &total_seen));
     if (result != CUDA_SUCCESS)
         return result;
-    rs_introspect_memory_info(&free_seen, &total_seen);
+    correct_memory_info(&free_seen, &total_seen);
     if (free_bytes)
         *free_bytes = free_seen;
     if (total_bytes)
@@ -35,19 +87,199 @@ static CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     return result;
 }
 
-static CUresult hook_cuDeviceTotalMem_v2(size_t *total_bytes, CUdevice device)
+CUresult cuDeviceTotalMem_v2(size_t *total_bytes, CUdevice device)
 {
     CUresult result = RS_FORWARD(cuDeviceTotalMem_v2, (total_bytes, device));
 
-    if (result == CUDA_SUCCESS)
-        rs_introspect_total_memory(device, total_bytes);
+    if (result == CUDA_SUCCESS && rs_mode_now() == RS_MODE_SERVE)
+        observe_limit(device, 0, NULL, total_bytes);
     return result;
 }
 
 /* ---- attributes of an address ---- */
 
-static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes,
-                                             CUdeviceptr address)
+static CUresult ask(CUpointer_attribute attribute, CUdeviceptr address, unsigned *value)
+{
+    return rs_driver.cuPointerGetAttribute(value, attribute, address);
+}
+
+/* True when the driver itself reports the address as device memory and not as managed. */
+static bool is_plain(CUdeviceptr address)
+{
+    unsigned type = 0, managed = 1;
+
+    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE &&
+           ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address, &managed) == CUDA_SUCCESS && !managed;
+}
+
+static bool is_known(CUdeviceptr address)
+{
+    unsigned type;
+
+    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS;
+}
+
+/* True for a block that must answer as device memory although it may lie elsewhere
+ * (RMM_MEMORY_TYPE=requested). */
+static bool is_as_requested(const struct rs_introspection *introspection)
+{
+    return introspection->what == RS_INTROSPECTED_BLOCK && introspection->kind == RS_KIND_DEVICE &&
+           rs_config.memory_type == RS_MEMORY_TYPE_REQUESTED;
+}
+
+/* Fills in *data as the driver would for device memory, about a block of memory that the driver
+ * does not know (`system`).  CUDA_ERROR_INVALID_VALUE for an attribute without such an answer. */
+static CUresult answer_unknown(const struct rs_introspection *introspection, CUdeviceptr address,
+                               CUpointer_attribute attribute, void *data)
+{
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)data = NULL; /* correct() fills it in */
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)data = address;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = introspection->device;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(unsigned *)data = 1;
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(unsigned *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = NULL;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* for correct() */
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        break;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Corrects RANGE_START_ADDR and RANGE_SIZE; false for another attribute. */
+static bool correct_range(const struct rs_introspection *introspection,
+                          CUpointer_attribute attribute, void *data)
+{
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+        *(CUdeviceptr *)data = introspection->address;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        *(size_t *)data = introspection->size_bytes;
+    else
+        return false;
+    return true;
+}
+
+static void correct(const struct rs_introspection *introspection, CUpointer_attribute attribute,
+                    void *data)
+{
+    uint64_t id;
+
+    if (correct_range(introspection, attribute, data))
+        return;
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        /* the driver reports no context for mapped memory (`virtual`) */
+        if (!*(CUcontext *)data)
+            *(CUcontext *)data = introspection->context;
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        id = rs_block_id(introspection->address);
+        if (id)
+            *(unsigned long long *)data = id;
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(unsigned *)data = rs_sync_memops_get(introspection->address, introspection->kind,
+                                               *(const unsigned *)data != 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking for tokens sets SYNC_MEMOPS in the driver */
+        rs_sync_memops_note(introspection->address);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        if (is_as_requested(introspection))
+            *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        if (is_as_requested(introspection))
+            *(unsigned *)data = 0;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Corrects the driver's answer to cuPointerGetAttribute about an address inside the block:
+ * `result`, and *data on success.  Returns the result for the program. */
+static CUresult correct_answer(const struct rs_introspection *introspection, CUdeviceptr address,
+                               CUpointer_attribute attribute, CUresult result, void *data)
+{
+    if (!data)
+        return result;
+    if (introspection->what == RS_INTROSPECTED_OPENED) {
+        if (result == CUDA_SUCCESS)
+            (void)correct_range(introspection, attribute, data);
+        return result;
+    }
+    if (result == CUDA_ERROR_INVALID_VALUE && is_as_requested(introspection) && !is_known(address))
+        result = answer_unknown(introspection, address, attribute, data);
+    else if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
+             is_as_requested(introspection) && !is_plain(address))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        correct(introspection, attribute, data);
+    return result;
+}
+
+/* The same for the answer to cuPointerGetAttributes, which is zero for an attribute whose single
+ * question fails. */
+static void correct_answers(const struct rs_introspection *introspection, CUdeviceptr address,
+                            unsigned count, const CUpointer_attribute *attributes, void **data)
+{
+    bool unknown = is_as_requested(introspection) && !is_known(address);
+
+    for (unsigned i = 0; i < count; i++)
+        if (correct_answer(introspection, address, attributes[i],
+                           unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS,
+                           data[i]) != CUDA_SUCCESS &&
+            attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+            *(void **)data[i] = NULL;
+}
+
+/* Corrects the answer of cuPointerGetAttributes to the unknown address `asked`: puts the program's
+ * `address` where the driver returned `asked`.  It does so for HOST_POINTER and DEVICE_POINTER of
+ * memory that it does not know, which it takes for the program's own. */
+static void answer_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
+                           const CUpointer_attribute *attributes, void **data)
+{
+    for (unsigned i = 0; i < count; i++)
+        if ((attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
+             attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER) &&
+            data[i] && *(CUdeviceptr *)data[i] == asked)
+            *(CUdeviceptr *)data[i] = address;
+}
+
+static bool is_corrected(const struct rs_introspection *introspection)
+{
+    return introspection->what == RS_INTROSPECTED_BLOCK ||
+           introspection->what == RS_INTROSPECTED_OPENED;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes, CUdeviceptr address)
 {
     struct rs_introspection introspection = rs_introspect(address);
     CUresult result;
@@ -72,13 +304,12 @@ static void *visible_host(void *address)
 {
     struct rs_introspection introspection = rs_introspect((CUdeviceptr)(uintptr_t)address);
 
-    if (introspection.what == RS_INTROSPECTED_FREED || rs_introspect_as_requested(&introspection))
+    if (introspection.what == RS_INTROSPECTED_FREED || is_as_requested(&introspection))
         return (void *)(uintptr_t)rs_introspect_unknown_address();
     return address;
 }
 
-static CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
-                                           CUdeviceptr address)
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address)
 {
     struct rs_introspection introspection = rs_introspect(address);
     CUresult result;
@@ -87,12 +318,12 @@ static CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attri
         address = rs_introspect_unknown_address();
     result = RS_FORWARD(cuPointerGetAttribute, (data, attribute, address));
     if (is_corrected(&introspection))
-        result = rs_introspect_attribute(&introspection, address, attribute, result, data);
+        result = correct_answer(&introspection, address, attribute, result, data);
     return result;
 }
 
-static CUresult hook_cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
-                                            void **data, CUdeviceptr address)
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
+                                CUdeviceptr address)
 {
     struct rs_introspection introspection = rs_introspect(address);
     CUdeviceptr asked =
@@ -100,19 +331,18 @@ static CUresult hook_cuPointerGetAttributes(unsigned count, CUpointer_attribute 
     CUresult result = RS_FORWARD(cuPointerGetAttributes, (count, attributes, data, asked));
 
     if (result == CUDA_SUCCESS && is_corrected(&introspection))
-        rs_introspect_attributes(&introspection, address, count, attributes, data);
+        correct_answers(&introspection, address, count, attributes, data);
     if (result == CUDA_SUCCESS && introspection.what == RS_INTROSPECTED_FREED)
-        rs_introspect_instead(asked, address, count, attributes, data);
+        answer_instead(asked, address, count, attributes, data);
     return result;
 }
 
-static CUresult hook_cuMemHostGetFlags(unsigned *flags, void *address)
+CUresult cuMemHostGetFlags(unsigned *flags, void *address)
 {
     return RS_FORWARD(cuMemHostGetFlags, (flags, visible_host(address)));
 }
 
-static CUresult hook_cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address,
-                                                  unsigned flags)
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address, unsigned flags)
 {
     return RS_FORWARD(cuMemHostGetDevicePointer_v2, (device, visible_host(address), flags));
 }

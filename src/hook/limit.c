@@ -5,43 +5,42 @@
 #include "charge/charge.h"
 #include "charge/reclaim.h"
 #include "config/mode.h"
-#include "driver/driver.h"
 #include "hook/charged.h"
+#include "hook/hook.h"
 #include "introspect/introspect.h"
 
-#define HOOK_limit RS_HOOK_DECLARE
-#define HOOK_count RS_HOOK_DECLARE
-#include "hook/groups.h"
+/* A call that gives up an allocation, or a handle of one. */
+#define FREE(symbol, parameters, arguments, keys, key)                                             \
+    RS_HOOK_BETWEEN(symbol, parameters, arguments,                                                 \
+                    rs_charge_free_begin(rs_mode_serving(), keys, key), rs_charge_free_end)
 
 /* ---- stream-ordered memory ---- */
 
-static CUresult call_allocate(const struct rs_charged_async *with)
-{
-    return RS_FORWARD(cuMemAllocFromPoolAsync,
-                      (with->address, with->size_bytes, with->pool, with->stream));
-}
-
-static CUresult call_allocate_ptsz(const struct rs_charged_async *with)
-{
-    return RS_FORWARD(cuMemAllocFromPoolAsync_ptsz,
-                      (with->address, with->size_bytes, with->pool, with->stream));
-}
-
 /* Without a pool: the driver's own error. */
-static CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size_bytes,
-                                             CUmemoryPool pool, CUstream stream)
+static CUresult allocate_from_pool(__typeof__(&cuMemAllocFromPoolAsync) real, bool is_per_thread,
+                                   CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
+                                   CUstream stream)
 {
-    const struct rs_charged_async with = {address, size_bytes, pool, stream, false};
+    struct rs_charged_call call =
+        rs_charged_begin_async(pool ? address : NULL, size_bytes, pool, stream, is_per_thread);
 
-    return pool ? rs_charged_async(&with, call_allocate) : call_allocate(&with);
+    while (rs_charged_next(&call))
+        call.result = real ? real(address, size_bytes, pool, stream) : rs_hook_missing();
+    return rs_charged_end(&call);
 }
 
-static CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size_bytes,
-                                                  CUmemoryPool pool, CUstream stream)
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
+                                 CUstream stream)
 {
-    const struct rs_charged_async with = {address, size_bytes, pool, stream, true};
+    return allocate_from_pool(RS_REAL(cuMemAllocFromPoolAsync), false, address, size_bytes, pool,
+                              stream);
+}
 
-    return pool ? rs_charged_async(&with, call_allocate_ptsz) : call_allocate_ptsz(&with);
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
+                                      CUstream stream)
+{
+    return allocate_from_pool(RS_REAL(cuMemAllocFromPoolAsync_ptsz), true, address, size_bytes,
+                              pool, stream);
 }
 
 /* Enters the pool that a successful call gave; the pointers of a call that failed may be NULL.
@@ -64,7 +63,7 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmem
     return result;
 }
 
-static CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
     bool is_device = props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     CUresult result = RS_AGAIN(is_device ? props->location.id : RS_AGAIN_CURRENT,
@@ -74,20 +73,19 @@ static CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
                                   : result;
 }
 
-static CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
-                                            CUmemAllocationType type)
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                CUmemAllocationType type)
 {
     return note_pool(RS_FORWARD(cuMemGetDefaultMemPool, (pool, location, type)), pool, location,
                      type);
 }
 
-static CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
-                                     CUmemAllocationType type)
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
     return note_pool(RS_FORWARD(cuMemGetMemPool, (pool, location, type)), pool, location, type);
 }
 
-static CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
+CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     struct rs_pool_record *record = rs_mode_serving() ? rs_charge_pool_destroy_begin(pool) : NULL;
     CUresult result = RS_FORWARD(cuMemPoolDestroy, (pool));
@@ -96,9 +94,8 @@ static CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
     return result;
 }
 
-static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
-                                            const CUgraphNode *dependencies, size_t count,
-                                            CUDA_MEM_ALLOC_NODE_PARAMS *params)
+CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
     bool is_device = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     int device = is_device ? params->poolProps.location.id : RS_AGAIN_CURRENT;
@@ -118,38 +115,25 @@ static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
 
 /* ---- virtual memory ---- */
 
-struct creation {
-    CUmemGenericAllocationHandle *handle;
-    size_t size_bytes;
-    const CUmemAllocationProp *prop;
-    unsigned long long flags;
-};
-
-static CUresult call_create(const void *arguments)
-{
-    const struct creation *with = arguments;
-
-    return RS_FORWARD(cuMemCreate, (with->handle, with->size_bytes, with->prop, with->flags));
-}
-
 static CUresult undo_create(unsigned long long handle)
 {
     return RS_FORWARD(cuMemRelease, (handle));
 }
 
 /* True for what no driver is known to grant. */
-static bool is_odd_creation(const struct creation *with)
+static bool is_odd_creation(size_t size_bytes, const CUmemAllocationProp *prop,
+                            unsigned long long flags)
 {
     size_t unit_bytes = 0;
     int devices = 0;
 
-    if (with->flags != 0 || with->prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        !rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS ||
-        with->prop->location.id >= devices || !rs_driver.cuMemGetAllocationGranularity)
+    if (flags != 0 || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !rs_driver.cuDeviceGetCount ||
+        rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS || prop->location.id >= devices ||
+        !rs_driver.cuMemGetAllocationGranularity)
         return true;
     return rs_driver.cuMemGetAllocationGranularity(
-               &unit_bytes, with->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
-           unit_bytes == 0 || with->size_bytes % unit_bytes != 0;
+               &unit_bytes, prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+           unit_bytes == 0 || size_bytes % unit_bytes != 0;
 }
 
 static bool has_limit(int device)
@@ -162,30 +146,28 @@ static bool has_limit(int device)
     return rs_account_has_limit(account);
 }
 
-static CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size_bytes,
-                                 const CUmemAllocationProp *prop, unsigned long long flags)
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size_bytes,
+                     const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    const struct creation arguments = {handle, size_bytes, prop, flags};
-    const struct rs_charged_request request = {RS_PATH_VMM, size_bytes, handle, call_create,
-                                               &arguments};
+    struct rs_charged_call call;
+    bool is_odd;
+    int device;
 
     if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         prop->location.id < 0) /* memory of the host, or the driver's own error */
-        return RS_AGAIN_HOST(size_bytes, call_create(&arguments));
-    if (has_limit(prop->location.id) && is_odd_creation(&arguments))
-        return rs_charged_later(prop->location.id, &request, undo_create);
-    return rs_charged(prop->location.id, &request);
+        return RS_AGAIN_HOST(size_bytes,
+                             RS_FORWARD(cuMemCreate, (handle, size_bytes, prop, flags)));
+    device = prop->location.id;
+    is_odd = has_limit(device) && is_odd_creation(size_bytes, prop, flags);
+    call = rs_charged_begin(device, RS_PATH_VMM, size_bytes, handle, is_odd ? undo_create : NULL);
+    while (rs_charged_next(&call))
+        call.result = RS_FORWARD(cuMemCreate, (handle, size_bytes, prop, flags));
+    return rs_charged_end(&call);
 }
 
-static CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-    struct rs_charge charge = rs_charge_free_begin(rs_mode_serving(), RS_KEYS_HANDLES, handle);
+FREE(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle), RS_KEYS_HANDLES, handle)
 
-    return rs_charge_free_end(charge, RS_FORWARD(cuMemRelease, (handle)));
-}
-
-static CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
-                                                 void *address)
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
     bool serving = rs_mode_serving();
     CUresult result;
@@ -200,8 +182,8 @@ static CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
     return result;
 }
 
-static CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
-                                                    void *shareable, CUmemAllocationHandleType type)
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                                        CUmemAllocationHandleType type)
 {
     CUresult result = RS_FORWARD(cuMemImportFromShareableHandle, (handle, shareable, type));
 
@@ -210,8 +192,8 @@ static CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
     return result;
 }
 
-static CUresult hook_cuMemMap(CUdeviceptr address, size_t size_bytes, size_t offset,
-                              CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult cuMemMap(CUdeviceptr address, size_t size_bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     struct rs_mapping *mapping = NULL;
     CUresult result;
@@ -224,7 +206,7 @@ static CUresult hook_cuMemMap(CUdeviceptr address, size_t size_bytes, size_t off
     return result;
 }
 
-static CUresult hook_cuMemUnmap(CUdeviceptr address, size_t size_bytes)
+CUresult cuMemUnmap(CUdeviceptr address, size_t size_bytes)
 {
     struct rs_mapping *mappings =
         rs_mode_serving() ? rs_charge_unmap_begin(address, size_bytes) : NULL;
@@ -256,100 +238,48 @@ static CUresult undo_mipmapped(unsigned long long array)
     return RS_FORWARD(cuMipmappedArrayDestroy, ((CUmipmappedArray)(uintptr_t)array));
 }
 
-static CUresult create_array(const struct rs_charged_request *request,
-                             const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
-                             CUresult (*undo)(unsigned long long array))
+static struct rs_charged_call begin_array(void *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                                          unsigned levels, rs_charged_undo *undo)
 {
-    return descriptor && !is_odd_array(descriptor) ? rs_charged(RS_NO_DEVICE, request)
-                                                   : rs_charged_later(RS_NO_DEVICE, request, undo);
+    return rs_charged_begin(RS_NO_DEVICE, RS_PATH_ARRAY,
+                            descriptor ? rs_array_bytes(descriptor, levels) : 0, array,
+                            descriptor && !is_odd_array(descriptor) ? NULL : undo);
 }
 
-struct array {
-    CUarray *array;
-    const CUDA_ARRAY_DESCRIPTOR *descriptor;
-};
-
-static CUresult call_create_array(const void *arguments)
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
-    const struct array *with = arguments;
-
-    return RS_FORWARD(cuArrayCreate_v2, (with->array, with->descriptor));
-}
-
-static CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
-{
-    const struct array arguments = {array, descriptor};
     CUDA_ARRAY3D_DESCRIPTOR full = {.Depth = 0};
+    struct rs_charged_call call;
 
     if (descriptor)
         full = (CUDA_ARRAY3D_DESCRIPTOR){.Width = descriptor->Width,
                                          .Height = descriptor->Height,
                                          .Format = descriptor->Format,
                                          .NumChannels = descriptor->NumChannels};
-    return create_array(&(struct rs_charged_request){RS_PATH_ARRAY, rs_array_bytes(&full, 1), array,
-                                                     call_create_array, &arguments},
-                        &full, undo_array);
+    call = begin_array(array, &full, 1, undo_array);
+    while (rs_charged_next(&call))
+        call.result = RS_FORWARD(cuArrayCreate_v2, (array, descriptor));
+    return rs_charged_end(&call);
 }
 
-struct array_3d {
-    CUarray *array;
-    const CUDA_ARRAY3D_DESCRIPTOR *descriptor;
-};
-
-static CUresult call_create_array_3d(const void *arguments)
+CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
-    const struct array_3d *with = arguments;
+    struct rs_charged_call call = begin_array(array, descriptor, 1, undo_array);
 
-    return RS_FORWARD(cuArray3DCreate_v2, (with->array, with->descriptor));
+    while (rs_charged_next(&call))
+        call.result = RS_FORWARD(cuArray3DCreate_v2, (array, descriptor));
+    return rs_charged_end(&call);
 }
 
-static CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                                unsigned levels)
 {
-    const struct array_3d arguments = {array, descriptor};
-    size_t size_bytes = descriptor ? rs_array_bytes(descriptor, 1) : 0;
+    struct rs_charged_call call = begin_array(array, descriptor, levels, undo_mipmapped);
 
-    return create_array(&(struct rs_charged_request){RS_PATH_ARRAY, size_bytes, array,
-                                                     call_create_array_3d, &arguments},
-                        descriptor, undo_array);
+    while (rs_charged_next(&call))
+        call.result = RS_FORWARD(cuMipmappedArrayCreate, (array, descriptor, levels));
+    return rs_charged_end(&call);
 }
 
-struct mipmapped_array {
-    CUmipmappedArray *array;
-    const CUDA_ARRAY3D_DESCRIPTOR *descriptor;
-    unsigned levels;
-};
-
-static CUresult call_create_mipmapped(const void *arguments)
-{
-    const struct mipmapped_array *with = arguments;
-
-    return RS_FORWARD(cuMipmappedArrayCreate, (with->array, with->descriptor, with->levels));
-}
-
-static CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array,
-                                            const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
-                                            unsigned levels)
-{
-    const struct mipmapped_array arguments = {array, descriptor, levels};
-    size_t size_bytes = descriptor ? rs_array_bytes(descriptor, levels) : 0;
-
-    return create_array(&(struct rs_charged_request){RS_PATH_ARRAY, size_bytes, array,
-                                                     call_create_mipmapped, &arguments},
-                        descriptor, undo_mipmapped);
-}
-
-static CUresult hook_cuArrayDestroy(CUarray array)
-{
-    struct rs_charge charge =
-        rs_charge_free_begin(rs_mode_serving(), RS_KEYS_ARRAYS, (uintptr_t)array);
-
-    return rs_charge_free_end(charge, RS_FORWARD(cuArrayDestroy, (array)));
-}
-
-static CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
-{
-    struct rs_charge charge =
-        rs_charge_free_begin(rs_mode_serving(), RS_KEYS_ARRAYS, (uintptr_t)array);
-
-    return rs_charge_free_end(charge, RS_FORWARD(cuMipmappedArrayDestroy, (array)));
-}
+FREE(cuArrayDestroy, (CUarray array), (array), RS_KEYS_ARRAYS, (uintptr_t)array)
+FREE(cuMipmappedArrayDestroy, (CUmipmappedArray array), (array), RS_KEYS_ARRAYS, (uintptr_t)array)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "hook/look_up.h"
-
+/* Look-ups of functions by name: dlsym (entered through dlsym_<cpu>.S) and cuGetProcAddress.
+ *
+ * The real look-up is always made first, and the address that it found is translated to a hook's: a
+ * name alone does not tell the ABI. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "config/mode.h"
 #include "driver/capture.h"
-#include "driver/driver.h"
 #include "hook/caller.h"
+#include "hook/hook.h"
 #include "hook/runtime.h"
 
 #include <dlfcn.h>
@@ -15,14 +17,86 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define HOOK_lookup RS_HOOK_DECLARE
-#include "hook/groups.h"
+/* ---- the table of hooks ---- */
 
-static const struct rs_hook *hook_named(const char *symbol)
+/* The default stream that NULL means to the function. */
+enum default_stream {
+    LEGACY,     /* the legacy default stream */
+    PER_THREAD, /* the calling thread's default stream */
+};
+
+/* What is lost when the driver answers a hook's name with a function that the library does not
+ * know. */
+enum loss {
+    NOTHING, /* the driver serves the call; after a failure it is not asked again */
+    SERVICE, /* the call is neither served nor corrected */
+    LIMIT,   /* the call takes device memory that no limit counts */
+};
+
+/* One row of driver/entry_points.def. */
+struct hook {
+    const char *symbol; /* as exported */
+    const char *name;   /* for cuGetProcAddress; NULL for a function of the runtime */
+    int since, until;   /* the first CUDA version that gives the symbol for the name, and the first
+                         * that no longer does */
+    enum default_stream stream;
+    enum loss loss;
+    void *replacement;
+    const void *member; /* its place in rs_driver; NULL for a function of the runtime */
+};
+
+#define NEWEST (1 << 30)
+
+/* clang-format off */
+#define LOSS_lookup  SERVICE
+#define LOSS_device  LIMIT
+#define LOSS_managed LIMIT
+#define LOSS_pinned  SERVICE
+#define LOSS_async   LIMIT
+#define LOSS_introspect SERVICE
+#define LOSS_guard   SERVICE
+#define LOSS_limit   LIMIT
+#define LOSS_count   SERVICE
+#define LOSS_capture SERVICE
+#define LOSS_context SERVICE
+#define LOSS_retry   NOTHING
+#define LOSS_wait    NOTHING
+/* clang-format on */
+
+/* Function pointers are kept as object pointers, as dlsym hands them out. */
+#define ADDRESS(symbol) ((void *)(symbol))
+
+static const struct hook hooks[] = {
+#define HOOK(symbol, name, since, until, stream, group, summary)                                   \
+    {#symbol, #name, since, until, stream, LOSS_##group, ADDRESS(symbol), &rs_driver.symbol},
+#define NAME(symbol, name, since, until, stream, group)                                            \
+    HOOK(symbol, name, since, until, stream, group, "")
+#define RUNTIME(symbol, group, summary)                                                            \
+    {#symbol, NULL, 0, NEWEST, LEGACY, SERVICE, ADDRESS(symbol), NULL},
+#include "driver/entry_points.def"
+};
+
+/* The driver's exported function, NULL when the driver does not have it, and for a function of the
+ * runtime.  Valid once the driver is ready. */
+static void *real_of(const struct hook *hook)
 {
-    for (unsigned i = 0; i < rs_hook_count; i++)
-        if (strcmp(rs_hooks[i].symbol, symbol) == 0)
-            return &rs_hooks[i];
+    void *real = NULL;
+
+    if (hook->member)
+        memcpy(&real, hook->member, sizeof(real));
+    return real;
+}
+
+CUresult rs_hook_missing(void)
+{
+    return rs_driver_ready(true) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_NO_DEVICE;
+}
+
+static const struct hook *hook_named(const char *symbol)
+{
+    for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++)
+        if (strcmp(hooks[i].symbol, symbol) == 0)
+            return &hooks[i];
     return NULL;
 }
 
@@ -58,8 +132,8 @@ static void add_slot(void *real, void *replacement)
 /* By the exported symbols, which takes no driver call. */
 static void fill_slots(void)
 {
-    for (unsigned i = 0; i < rs_hook_count; i++)
-        add_slot(rs_hook_real(&rs_hooks[i]), rs_hooks[i].replacement);
+    for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++)
+        add_slot(real_of(&hooks[i]), hooks[i].replacement);
 }
 
 /* rs_driver_ready after a look-up that found its symbol: dlerror() must report no error then, and
@@ -109,11 +183,10 @@ static void *replacement_of(void *real)
 static const int versions[] = {3020,  4000,  6000,  7000,  11000, 11020,
                                11040, 12000, 12020, 12050, 12080, 13000};
 
-static void *ask_driver(const struct rs_hook *hook, int version)
+static void *ask_driver(const struct hook *hook, int version)
 {
-    cuuint64_t flags = hook->stream == RS_STREAM_PER_THREAD
-                           ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
-                           : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+    cuuint64_t flags = hook->stream == PER_THREAD ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                                                  : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
     void *function = NULL;
     CUdriverProcAddressQueryResult status;
     CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -125,7 +198,7 @@ static void *ask_driver(const struct rs_hook *hook, int version)
     return result == CUDA_SUCCESS ? function : NULL;
 }
 
-static bool is_answer_of(const struct rs_hook *hook, const void *function)
+static bool is_answer_of(const struct hook *hook, const void *function)
 {
     bool found = ask_driver(hook, hook->since) == function;
 
@@ -140,9 +213,9 @@ static bool is_answer_of(const struct rs_hook *hook, const void *function)
  * hook.  A function that the driver does not have gets no hook. */
 static void *replacement_named(const char *name, const void *function)
 {
-    for (unsigned i = 0; i < rs_hook_count; i++) {
-        const struct rs_hook *hook = &rs_hooks[i];
-        if (hook->name && strcmp(hook->name, name) == 0 && rs_hook_real(hook) &&
+    for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++) {
+        const struct hook *hook = &hooks[i];
+        if (hook->name && strcmp(hook->name, name) == 0 && real_of(hook) &&
             hook->replacement != function && is_answer_of(hook, function))
             return hook->replacement;
     }
@@ -155,14 +228,14 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
 {
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
-    for (unsigned i = 0; i < rs_hook_count; i++) {
-        const struct rs_hook *hook = &rs_hooks[i];
+    for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++) {
+        const struct hook *hook = &hooks[i];
         if (!hook->name || strcmp(hook->name, name) != 0 || version < hook->since ||
-            version >= hook->until || (hook->stream == RS_STREAM_PER_THREAD) != per_thread)
+            version >= hook->until || (hook->stream == PER_THREAD) != per_thread)
             continue;
-        if (hook->loss == RS_LOSS_NOTHING)
+        if (hook->loss == NOTHING)
             return;
-        if (hook->loss == RS_LOSS_LIMIT)
+        if (hook->loss == LIMIT)
             rs_mode_note_unknown(name);
         rs_log_once_serving(": the driver returns a function that rmmshim does not know, so calls "
                             "of it are not served",
@@ -180,7 +253,9 @@ static void note_unknown_capture(const char *name)
         rs_capture_distrust(name);
 }
 
-void *rs_look_up_translate(const char *name, void *function, int version, cuuint64_t flags)
+/* The hook for the function that cuGetProcAddress(name, version, flags) returned; the function
+ * itself when it has none. */
+static void *translate(const char *name, void *function, int version, cuuint64_t flags)
 {
     void *replacement = replacement_of(function);
 
@@ -197,27 +272,35 @@ void *rs_look_up_translate(const char *name, void *function, int version, cuuint
 
 /* ---- cuGetProcAddress ---- */
 
-static CUresult hook_cuGetProcAddress(const char *symbol, void **function, int version,
-                                      cuuint64_t flags)
+CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
 {
     CUresult result = RS_FORWARD(cuGetProcAddress, (symbol, function, version, flags));
 
     if (result == CUDA_SUCCESS && function && *function)
-        *function = rs_look_up_translate(symbol, *function, version, flags);
+        *function = translate(symbol, *function, version, flags);
     return result;
 }
 
-static CUresult hook_cuGetProcAddress_v2(const char *symbol, void **function, int version,
-                                         cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status)
 {
     CUresult result = RS_FORWARD(cuGetProcAddress_v2, (symbol, function, version, flags, status));
 
     if (result == CUDA_SUCCESS && function && *function)
-        *function = rs_look_up_translate(symbol, *function, version, flags);
+        *function = translate(symbol, *function, version, flags);
     return result;
 }
 
 /* ---- dlsym ---- */
+
+/* The answer to dlsym: `address`, or, when forward_to is set, the result of a jump there. */
+struct rs_answer {
+    void *address;
+    void *forward_to;
+};
+
+__attribute__((visibility("hidden"))) struct rs_answer rs_look_up(void *handle, const char *symbol,
+                                                                  const void *caller);
 
 RS_BEFORE_SANITIZERS static struct rs_answer forward(void)
 {
@@ -243,7 +326,7 @@ static bool is_driver(const void *caller)
  * there the real dlsym finds the library's own export, also without a driver, where a program that
  * looks for CUDA must find none.  So the answer is the hook only where the look-up would find a
  * definition without the library. */
-static struct rs_answer look_up_default(const struct rs_hook *hook, const void *caller)
+static struct rs_answer look_up_default(const struct hook *hook, const void *caller)
 {
     void *real = rs_real_dlsym()(RTLD_NEXT, hook->symbol); /* the global scope after the library */
 
@@ -275,7 +358,7 @@ static void say_driver_first(void)
 RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbol,
                                                  const void *caller)
 {
-    const struct rs_hook *hook;
+    const struct hook *hook;
     void *real, *replacement;
 
     /* Two bytes tell most of a process's look-ups from look-ups of CUDA. */

@@ -11,16 +11,19 @@
 #include "base/thread.h"
 #include "config/mode.h"
 #include "context/context.h"
+#include "driver/driver.h"
+#include "hook/allocation.h"
 #include "hook/caller.h"
-#include "shim/shim.h"
 #include "trace/object.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
+    ATTACH_GLOBAL = 1,          /* cudaMemAttachGlobal */
     NO_RUNTIME = 999,           /* cudaErrorUnknown */
     FIRST_EAGER_RUNTIME = 12000 /* older: cudaSetDevice leaves the old context current */
 };
@@ -28,6 +31,9 @@ enum {
 enum function { MALLOC, FREE, MALLOC_MANAGED, FUNCTIONS };
 
 static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMallocManaged"};
+
+/* The function at `address` with the type of `symbol`. */
+#define TYPED(symbol, address) ((__typeof__(symbol) *)(address))
 
 /* A return address of calls to the library, and the runtime that the caller belongs to. */
 struct site {
@@ -49,7 +55,9 @@ _Static_assert((int)FUNCTIONS == (int)RS_RUNTIME_FUNCTIONS, "each function has i
 
 static _Atomic(struct site *) sites[SITES];
 
-bool rs_runtime_is_eager(void *get_version)
+/* True when the runtime makes a device's context current in cudaSetDevice, and not later.
+ * `get_version` is its cudaRuntimeGetVersion, or NULL. */
+static bool is_version_eager(void *get_version)
 {
     rs_cuda_error (*function)(int *);
     int version = 0;
@@ -108,8 +116,9 @@ static struct site *find_site(const void *caller)
     return &overflow;
 }
 
-/* A tool that CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. */
-bool rs_runtime_layer_is_open(void)
+/* True when the settings, which have been read, and tools let the layer serve.  A tool that
+ * CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. */
+static bool layer_is_open(void)
 {
     static _Atomic int open; /* 0 unknown, 1 no, 2 yes */
     int known = atomic_load_explicit(&open, memory_order_relaxed);
@@ -127,10 +136,11 @@ static bool decide(struct site *site)
     int served = atomic_load_explicit(&site->served, memory_order_relaxed);
 
     if (served == SERVED_UNKNOWN) {
-        served = rs_runtime_layer_is_open() && rs_runtime_is_eager(rs_caller_find_runtime(
-                                                   site->caller, "cudaRuntimeGetVersion"))
-                     ? SERVED_AT_ONCE
-                     : SERVED_NOT;
+        served =
+            layer_is_open() &&
+                    is_version_eager(rs_caller_find_runtime(site->caller, "cudaRuntimeGetVersion"))
+                ? SERVED_AT_ONCE
+                : SERVED_NOT;
         atomic_store_explicit(&site->served, served, memory_order_relaxed);
     }
     return served == SERVED_AT_ONCE;
@@ -214,50 +224,42 @@ static rs_cuda_error leave_runtime(const struct before *before, rs_cuda_error re
 }
 
 /* Not inline, so that calls that are served at once save no registers for these. */
-RS_COLD static rs_cuda_error forward_malloc(const void *caller, void **address, size_t size_bytes)
+#define FORWARD(symbol, which, parameters, arguments)                                              \
+    RS_COLD static rs_cuda_error forward_##symbol parameters                                       \
+    {                                                                                              \
+        struct before before;                                                                      \
+        void *target = enter_runtime(caller, which, &before);                                      \
+                                                                                                   \
+        return target ? leave_runtime(&before, TYPED(symbol, target) arguments) : NO_RUNTIME;      \
+    }
+
+FORWARD(cudaMalloc, MALLOC, (const void *caller, void **address, size_t size_bytes),
+        (address, size_bytes))
+FORWARD(cudaFree, FREE, (const void *caller, void *address), (address))
+FORWARD(cudaMallocManaged, MALLOC_MANAGED,
+        (const void *caller, void **address, size_t size_bytes, unsigned flags),
+        (address, size_bytes, flags))
+
+RS_HOT_INLINE bool allocate_at_once(unsigned which_stack, void **address, size_t size_bytes,
+                                    unsigned object)
 {
-    struct before before;
-    void *target = enter_runtime(caller, MALLOC, &before);
+    CUdeviceptr allocated;
 
-    if (!target)
-        return NO_RUNTIME;
-    return leave_runtime(&before, RS_RUNTIME_CALL(cudaMalloc, target)(address, size_bytes));
-}
-
-RS_COLD static rs_cuda_error forward_free(const void *caller, void *address)
-{
-    struct before before;
-    void *target = enter_runtime(caller, FREE, &before);
-
-    if (!target)
-        return NO_RUNTIME;
-    return leave_runtime(&before, RS_RUNTIME_CALL(cudaFree, target)(address));
-}
-
-__attribute__((noinline)) static rs_cuda_error
-forward_malloc_managed(const void *caller, void **address, size_t size_bytes, unsigned flags)
-{
-    struct before before;
-    void *target = enter_runtime(caller, MALLOC_MANAGED, &before);
-
-    if (!target)
-        return NO_RUNTIME;
-    return leave_runtime(&before,
-                         RS_RUNTIME_CALL(cudaMallocManaged, target)(address, size_bytes, flags));
+    if (RS_UNLIKELY(!rs_shim_allocate_at_once(which_stack, size_bytes, object, &allocated)))
+        return false;
+    *address = (void *)(uintptr_t)allocated;
+    return true;
 }
 
 RS_HOT rs_cuda_error cudaMalloc(void **address, size_t size_bytes)
 {
     const void *caller = __builtin_return_address(0);
-    CUdeviceptr allocated;
     unsigned object;
 
     if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, MALLOC, &object)) &&
-        RS_LIKELY(rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, object, &allocated))) {
-        *address = (void *)(uintptr_t)allocated;
+        RS_LIKELY(allocate_at_once(RS_STACK_DEVICE, address, size_bytes, object)))
         return 0;
-    }
-    return forward_malloc(caller, address, size_bytes);
+    return forward_cudaMalloc(caller, address, size_bytes);
 }
 
 RS_HOT rs_cuda_error cudaFree(void *address)
@@ -268,19 +270,169 @@ RS_HOT rs_cuda_error cudaFree(void *address)
     if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, FREE, &object)) &&
         RS_LIKELY(rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address)))
         return 0;
-    return forward_free(caller, address);
+    return forward_cudaFree(caller, address);
 }
 
 rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flags)
 {
     const void *caller = __builtin_return_address(0);
-    CUdeviceptr allocated;
     unsigned object;
 
-    if (!address || flags != RS_RUNTIME_ATTACH_GLOBAL ||
-        !serves_at_once(caller, MALLOC_MANAGED, &object) ||
-        !rs_shim_allocate_at_once(RS_STACK_MANAGED, size_bytes, object, &allocated))
-        return forward_malloc_managed(caller, address, size_bytes, flags);
-    *address = (void *)(uintptr_t)allocated;
-    return 0;
+    if (address && flags == ATTACH_GLOBAL && serves_at_once(caller, MALLOC_MANAGED, &object) &&
+        allocate_at_once(RS_STACK_MANAGED, address, size_bytes, object))
+        return 0;
+    return forward_cudaMallocManaged(caller, address, size_bytes, flags);
+}
+
+/* ---- for programs that open a libcudart and look its functions up (XLA, ctypes) ----
+ *
+ * Each runtime gets three functions of the library's own, so the caller's runtime need not be
+ * found. */
+
+enum { RUNTIMES = 4 }; /* in one process; a look-up in a fifth runtime finds its own functions */
+
+enum eager { UNKNOWN, NOT_EAGER, EAGER };
+
+struct runtime {
+    _Atomic(void *) base; /* where its object is loaded; NULL: none yet */
+    _Atomic(void *) get_version, functions[FUNCTIONS];
+    _Atomic int eager;
+};
+
+static struct runtime runtimes[RUNTIMES];
+
+/* The runtime is asked at the first call: a look-up calls no code of other libraries. */
+static bool is_runtime_eager(struct runtime *runtime)
+{
+    int eager = atomic_load_explicit(&runtime->eager, memory_order_acquire);
+
+    if (RS_UNLIKELY(eager == UNKNOWN)) {
+        eager = is_version_eager(atomic_load(&runtime->get_version)) ? EAGER : NOT_EAGER;
+        atomic_store(&runtime->eager, eager);
+    }
+    return eager == EAGER;
+}
+
+static inline bool runtime_serves(struct runtime *runtime)
+{
+    return rs_mode_now() == RS_MODE_SERVE && layer_is_open() && is_runtime_eager(runtime);
+}
+
+/* After a call of the runtime's own function. */
+static inline rs_cuda_error forwarded(rs_cuda_error result)
+{
+    rs_shim_forget_refusal();
+    return result;
+}
+
+static inline rs_cuda_error forwarded_for(unsigned before, rs_cuda_error result)
+{
+    rs_caller_forward_end(before);
+    return forwarded(result);
+}
+
+#define CALL_OWN(runtime, symbol, which)                                                           \
+    TYPED(symbol, atomic_load_explicit(&(runtime)->functions[which], memory_order_acquire))
+
+static inline rs_cuda_error allocate(struct runtime *runtime, unsigned object, void **address,
+                                     size_t size_bytes)
+{
+    unsigned before;
+
+    if (address && runtime_serves(runtime) &&
+        allocate_at_once(RS_STACK_DEVICE, address, size_bytes, object))
+        return 0;
+    before = rs_caller_forward_begin(object);
+    return forwarded_for(before, CALL_OWN(runtime, cudaMalloc, MALLOC)(address, size_bytes));
+}
+
+static inline rs_cuda_error deallocate(struct runtime *runtime, void *address)
+{
+    if (address && runtime_serves(runtime) && rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address))
+        return 0;
+    return forwarded(CALL_OWN(runtime, cudaFree, FREE)(address));
+}
+
+static inline rs_cuda_error allocate_managed(struct runtime *runtime, unsigned object,
+                                             void **address, size_t size_bytes, unsigned flags)
+{
+    unsigned before;
+
+    if (address && flags == ATTACH_GLOBAL && runtime_serves(runtime) &&
+        allocate_at_once(RS_STACK_MANAGED, address, size_bytes, object))
+        return 0;
+    before = rs_caller_forward_begin(object);
+    return forwarded_for(
+        before, CALL_OWN(runtime, cudaMallocManaged, MALLOC_MANAGED)(address, size_bytes, flags));
+}
+
+#define GIVEN(n)                                                                                   \
+    static rs_cuda_error allocate_##n(void **address, size_t size_bytes)                           \
+    {                                                                                              \
+        return allocate(&runtimes[n], RS_CALLER_OBJECT(), address, size_bytes);                    \
+    }                                                                                              \
+    static rs_cuda_error deallocate_##n(void *address)                                             \
+    {                                                                                              \
+        return deallocate(&runtimes[n], address);                                                  \
+    }                                                                                              \
+    static rs_cuda_error allocate_managed_##n(void **address, size_t size_bytes, unsigned flags)   \
+    {                                                                                              \
+        return allocate_managed(&runtimes[n], RS_CALLER_OBJECT(), address, size_bytes, flags);     \
+    }
+
+GIVEN(0)
+GIVEN(1)
+GIVEN(2)
+GIVEN(3)
+
+#define ROW(n)                                                                                     \
+    {                                                                                              \
+        (void *)allocate_##n, (void *)deallocate_##n, (void *)allocate_managed_##n                 \
+    }
+
+static void *const given[RUNTIMES][FUNCTIONS] = {ROW(0), ROW(1), ROW(2), ROW(3)};
+
+/* The runtime that is loaded at `base`, entered if it is new; NULL for a fifth one. */
+static struct runtime *runtime_at(void *base)
+{
+    for (int i = 0; i < RUNTIMES; i++) {
+        void *at = NULL;
+        if (atomic_compare_exchange_strong(&runtimes[i].base, &at, base) || at == base)
+            return &runtimes[i];
+    }
+    return NULL;
+}
+
+/* The runtime in which `real` lies, with its version function in *get_version; NULL when it lies in
+ * none: another interposer has no such function, or has it from a runtime, and then the
+ * interposer's function of that name must be called. */
+static struct runtime *runtime_of(void *handle, void *real, void **get_version)
+{
+    Dl_info mine, version;
+
+    *get_version = rs_real_dlsym()(handle, "cudaRuntimeGetVersion");
+    if (!*get_version)
+        (void)dlerror(); /* the program asks whether its own look-up failed */
+    if (!*get_version || !dladdr(*get_version, &version) || !dladdr(real, &mine) ||
+        version.dli_fbase != mine.dli_fbase)
+        return NULL;
+    return runtime_at(mine.dli_fbase);
+}
+
+/* The runtime's own function is kept.  Another library may have been loaded to the place since the
+ * last look-up: then its version is asked anew. */
+void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
+{
+    void *get_version;
+    struct runtime *runtime = runtime_of(handle, real, &get_version);
+    int which = MALLOC;
+
+    while (which < FUNCTIONS && strcmp(symbol, names[which]) != 0)
+        which++;
+    if (!runtime || which == FUNCTIONS)
+        return real;
+    if (atomic_exchange(&runtime->get_version, get_version) != get_version)
+        atomic_store(&runtime->eager, UNKNOWN);
+    atomic_store_explicit(&runtime->functions[which], real, memory_order_release);
+    return given[runtime - runtimes][which];
 }

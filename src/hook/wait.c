@@ -9,18 +9,16 @@
 #include "context/context.h"
 #include "context/limit.h"
 #include "context/visit.h"
-#include "driver/driver.h"
 #include "driver/fence.h"
+#include "hook/hook.h"
 #include "shim/commands.h"
 
-#define HOOK_wait RS_HOOK_DECLARE
-#include "hook/groups.h"
-
-static void begin_wait(void)
+static enum rs_synchronise begin_wait(enum rs_synchronise end)
 {
     if (rs_mode_serving())
         rs_shim_attend_in_request();
     rs_context_synchronise(RS_SYNCHRONISE_BEGIN);
+    return end;
 }
 
 static CUresult end_wait(enum rs_synchronise end, CUresult result)
@@ -38,32 +36,11 @@ static CUresult end_wait(enum rs_synchronise end, CUresult result)
     return result;
 }
 
-static CUresult hook_cuCtxSynchronize(void)
-{
-    begin_wait();
-    return end_wait(RS_SYNCHRONISE_END_ALL, RS_FORWARD(cuCtxSynchronize, ()));
-}
+#define WAIT(symbol, parameters, arguments, end)                                                   \
+    RS_HOOK_BETWEEN(symbol, parameters, arguments, begin_wait(RS_SYNCHRONISE_END_##end), end_wait)
 
-static CUresult hook_cuCtxSynchronize_v2(CUcontext context)
-{
-    begin_wait();
-    return end_wait(RS_SYNCHRONISE_END_ALL, RS_FORWARD(cuCtxSynchronize_v2, (context)));
-}
-
-static CUresult hook_cuStreamSynchronize(CUstream stream)
-{
-    begin_wait();
-    return end_wait(RS_SYNCHRONISE_END_SOME, RS_FORWARD(cuStreamSynchronize, (stream)));
-}
-
-static CUresult hook_cuStreamSynchronize_ptsz(CUstream stream)
-{
-    begin_wait();
-    return end_wait(RS_SYNCHRONISE_END_SOME, RS_FORWARD(cuStreamSynchronize_ptsz, (stream)));
-}
-
-static CUresult hook_cuEventSynchronize(CUevent event)
-{
-    begin_wait();
-    return end_wait(RS_SYNCHRONISE_END_SOME, RS_FORWARD(cuEventSynchronize, (event)));
-}
+WAIT(cuCtxSynchronize, (void), (), ALL)
+WAIT(cuCtxSynchronize_v2, (CUcontext context), (context), ALL)
+WAIT(cuStreamSynchronize, (CUstream stream), (stream), SOME)
+WAIT(cuStreamSynchronize_ptsz, (CUstream stream), (stream), SOME)
+WAIT(cuEventSynchronize, (CUevent event), (event), SOME)

@@ -2,76 +2,18 @@
 #include "introspect/introspect.h"
 
 #include "base/check.h"
-#include "charge/charge.h"
+#include "base/lock.h"
 #include "config/mode.h"
-#include "context/block.h"
-#include "context/limit.h"
+#include "context/context.h"
+#include "context/identity.h"
+#include "context/primary.h"
 #include "context/visit.h"
 #include "driver/driver.h"
-#include "introspect/sync_memops.h"
 #include "ipc/import.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/mman.h>
-
-struct idle {
-    CUdevice device;
-    size_t bytes;         /* idle bytes of the device's memory */
-    size_t charged_bytes; /* idle bytes that are charged against the device's limit */
-};
-
-static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    struct idle *idle = data;
-    size_t held = atomic_load_explicit(&stack->context->account.held_bytes[RS_MEMORY_DEVICE],
-                                       memory_order_relaxed);
-
-    if (stack->kind != RS_KIND_PINNED && stack->environment.device == idle->device)
-        idle->charged_bytes += rs_mr_idle_bytes_best(mr);
-    /* No more than the context holds of the device: a stack over managed memory holds nothing
-     * there. */
-    if (stack->kind == RS_KIND_DEVICE && stack->environment.device == idle->device)
-        idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
-}
-
-/* Applies the limit to a device's total memory, and to *free_bytes (of the current context's
- * device) unless NULL. idle_bytes: charged bytes that stacks hold idle. */
-static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
-{
-    size_t limit = rs_limit_get(device), job_limit = 0, others = 0, charged, live;
-
-    if (rs_limit_job(device, &job_limit, &others))
-        limit = limit ? rs_min(limit, job_limit) : job_limit;
-    if (!limit)
-        return;
-    if (total_bytes)
-        *total_bytes = rs_min(*total_bytes, limit);
-    if (!free_bytes)
-        return;
-    rs_charge_follow_pools(device);
-    charged = atomic_load(&rs_limit_account(device)->charged_bytes);
-    live = charged - rs_min(idle_bytes, charged);
-    *free_bytes = rs_min(*free_bytes, limit - rs_min(live, limit));
-    if (job_limit)
-        *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
-}
-
-void rs_introspect_memory_info(size_t *free_bytes, size_t *total_bytes)
-{
-    struct idle idle = {0, 0, 0};
-
-    if (rs_mode_now() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&idle.device) != CUDA_SUCCESS)
-        return;
-    rs_context_each_stack(add_idle, &idle);
-    *free_bytes = rs_min(*free_bytes + idle.bytes, *total_bytes);
-    observe_limit(idle.device, idle.charged_bytes, free_bytes, total_bytes);
-}
-
-void rs_introspect_total_memory(CUdevice device, size_t *total_bytes)
-{
-    if (rs_mode_now() == RS_MODE_SERVE)
-        observe_limit(device, 0, NULL, total_bytes);
-}
 
 struct rs_introspection rs_introspect_if(bool serving, CUdeviceptr address)
 {
@@ -108,173 +50,6 @@ struct rs_introspection rs_introspect(CUdeviceptr address)
     return rs_introspect_if(rs_mode_serving(), address);
 }
 
-static CUresult ask(CUpointer_attribute attribute, CUdeviceptr address, unsigned *value)
-{
-    return rs_driver.cuPointerGetAttribute(value, attribute, address);
-}
-
-/* True when the driver itself reports the address as device memory and not as managed. */
-static bool is_plain(CUdeviceptr address)
-{
-    unsigned type = 0, managed = 1;
-
-    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS &&
-           type == CU_MEMORYTYPE_DEVICE &&
-           ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address, &managed) == CUDA_SUCCESS && !managed;
-}
-
-static bool is_known(CUdeviceptr address)
-{
-    unsigned type;
-
-    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS;
-}
-
-bool rs_introspect_as_requested(const struct rs_introspection *introspection)
-{
-    return introspection->what == RS_INTROSPECTED_BLOCK && introspection->kind == RS_KIND_DEVICE &&
-           rs_config.memory_type == RS_MEMORY_TYPE_REQUESTED;
-}
-
-/* Fills in *data as the driver would for device memory, about a block of memory that the driver
- * does not know (`system`).  CUDA_ERROR_INVALID_VALUE for an attribute without such an answer. */
-static CUresult answer_unknown(const struct rs_introspection *introspection, CUdeviceptr address,
-                               CUpointer_attribute attribute, void *data)
-{
-    switch ((int)attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = NULL; /* correct() fills it in */
-        break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *(CUdeviceptr *)data = address;
-        break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = introspection->device;
-        break;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-        *(unsigned *)data = 1;
-        break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-        break;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *(unsigned *)data = 0;
-        break;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)data = 0;
-        break;
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *(CUmemoryPool *)data = NULL;
-        break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* for correct() */
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        break;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
-}
-
-/* Corrects RANGE_START_ADDR and RANGE_SIZE; false for another attribute. */
-static bool correct_range(const struct rs_introspection *introspection,
-                          CUpointer_attribute attribute, void *data)
-{
-    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-        *(CUdeviceptr *)data = introspection->address;
-    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-        *(size_t *)data = introspection->size_bytes;
-    else
-        return false;
-    return true;
-}
-
-static void correct(const struct rs_introspection *introspection, CUpointer_attribute attribute,
-                    void *data)
-{
-    uint64_t id;
-
-    if (correct_range(introspection, attribute, data))
-        return;
-    switch ((int)attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-        /* the driver reports no context for mapped memory (`virtual`) */
-        if (!*(CUcontext *)data)
-            *(CUcontext *)data = introspection->context;
-        break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        id = rs_block_id(introspection->address);
-        if (id)
-            *(unsigned long long *)data = id;
-        break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)data = rs_sync_memops_get(introspection->address, introspection->kind,
-                                               *(const unsigned *)data != 0);
-        break;
-    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking for tokens sets SYNC_MEMOPS in the driver */
-        rs_sync_memops_note(introspection->address);
-        break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        if (rs_introspect_as_requested(introspection))
-            *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
-        break;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        if (rs_introspect_as_requested(introspection))
-            *(unsigned *)data = 0;
-        break;
-    default:
-        break;
-    }
-}
-
-CUresult rs_introspect_attribute(const struct rs_introspection *introspection, CUdeviceptr address,
-                                 CUpointer_attribute attribute, CUresult result, void *data)
-{
-    if (!data)
-        return result;
-    if (introspection->what == RS_INTROSPECTED_OPENED) {
-        if (result == CUDA_SUCCESS)
-            (void)correct_range(introspection, attribute, data);
-        return result;
-    }
-    if (result == CUDA_ERROR_INVALID_VALUE && rs_introspect_as_requested(introspection) &&
-        !is_known(address))
-        result = answer_unknown(introspection, address, attribute, data);
-    else if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
-             rs_introspect_as_requested(introspection) && !is_plain(address))
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        correct(introspection, attribute, data);
-    return result;
-}
-
-void rs_introspect_attributes(const struct rs_introspection *introspection, CUdeviceptr address,
-                              unsigned count, const CUpointer_attribute *attributes, void **data)
-{
-    bool unknown = rs_introspect_as_requested(introspection) && !is_known(address);
-
-    for (unsigned i = 0; i < count; i++)
-        if (rs_introspect_attribute(introspection, address, attributes[i],
-                                    unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS,
-                                    data[i]) != CUDA_SUCCESS &&
-            attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-            *(void **)data[i] = NULL;
-}
-
-void rs_introspect_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
-                           const CUpointer_attribute *attributes, void **data)
-{
-    for (unsigned i = 0; i < count; i++)
-        if ((attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
-             attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER) &&
-            data[i] && *(CUdeviceptr *)data[i] == asked)
-            *(CUdeviceptr *)data[i] = address;
-}
-
 CUdeviceptr rs_introspect_unknown_address(void)
 {
     static _Atomic(void *) page;
@@ -290,4 +65,272 @@ CUdeviceptr rs_introspect_unknown_address(void)
         made = known;
     }
     return (CUdeviceptr)(uintptr_t)made;
+}
+
+/* ---- SYNC_MEMOPS ---- */
+
+static CUresult set(CUdeviceptr address, bool wanted)
+{
+    unsigned value = wanted;
+
+    if (!rs_driver.cuPointerSetAttribute)
+        return CUDA_ERROR_NOT_FOUND;
+    return rs_driver.cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
+}
+
+/* Unsets the attribute in the driver unless a live block of the allocation wants it.  No lock is
+ * held, as the call may wait; a block that sets it meanwhile is found after the call, which is then
+ * undone. */
+static CUresult clear(CUdeviceptr address)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (!rs_block_segment_syncs_memops(address)) {
+        result = set(address, false);
+        if (result == CUDA_SUCCESS && rs_block_segment_syncs_memops(address))
+            (void)set(address, true);
+    }
+    return result;
+}
+
+void rs_sync_memops_note(CUdeviceptr address)
+{
+    rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_SYNC_MEMOPS, 0});
+}
+
+/* A block of device memory has only its own setting, also where it lies in managed memory. */
+bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driver)
+{
+    unsigned advised = rs_block_advised(address);
+
+    if (advised & RS_ADVISED_SYNC_MEMOPS)
+        return true;
+    return kind == RS_KIND_MANAGED && of_the_driver && !(advised & RS_ADVISED_NO_SYNC_MEMOPS);
+}
+
+/* The driver's attribute stays set: neighbours have had it from the start. */
+static void unset_managed(CUdeviceptr address)
+{
+    rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_NO_SYNC_MEMOPS, 0});
+    rs_block_forget_sync_memops(address);
+}
+
+CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
+{
+    bool before = rs_block_syncs_memops(address);
+    CUresult result;
+
+    if (!wanted && kind == RS_KIND_MANAGED) {
+        unset_managed(address);
+        return CUDA_SUCCESS;
+    }
+    if (!wanted) {
+        rs_block_forget_sync_memops(address);
+        return before ? clear(address) : CUDA_SUCCESS;
+    }
+    rs_sync_memops_note(address); /* noted first, so that no concurrent clear() misses it */
+    result = set(address, true);
+    if (result != CUDA_SUCCESS && !before)
+        rs_block_forget_sync_memops(address);
+    return result;
+}
+
+void rs_sync_memops_freed(const struct rs_taken_block *block)
+{
+    CUstreamCaptureMode mode;
+    CUresult result;
+    bool entered;
+
+    if (!(block->advice.advised & RS_ADVISED_SYNC_MEMOPS) || block->stack->kind == RS_KIND_MANAGED)
+        return;
+    mode = rs_capture_relax();
+    entered = rs_driver_context_enter(block->stack->environment.context, &result);
+    if (result == CUDA_SUCCESS)
+        (void)clear(block->allocation.address); /* if that fails, copies wait more than needed */
+    rs_driver_context_leave(entered);
+    rs_capture_restore(mode);
+}
+
+/* ---- access of other devices ---- */
+
+/* A context whose memory other contexts may access, or once could. */
+struct owner {
+    CUcontext handle;
+    unsigned long long id; /* a handle may come back while its old context is still ending; 0 on
+                              drivers without ids */
+    unsigned accessors[RS_DEVICES_MAX];  /* per device: its contexts that enabled access.  A context
+                                            that ends stays counted, as the driver keeps the device's
+                                            access then */
+    CUcontext borrowers[RS_DEVICES_MAX]; /* per device: the context that rs_peer_lend gave access */
+    struct owner *next;
+};
+
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects `owners` */
+RS_RESET_IN_CHILD(introspect, lock);
+static struct owner *owners;
+
+/* A primary context keeps its handle, and what is noted of it, when it comes back with another id.
+ */
+static bool is_primary(CUcontext handle)
+{
+    for (CUdevice device = 0; device < RS_DEVICES_MAX; device++)
+        if (rs_driver_known_primary(device) == handle)
+            return true;
+    return false;
+}
+
+static struct owner *find_owner(CUcontext handle, unsigned long long id)
+{
+    struct owner *owner = owners;
+
+    RS_ASSERT_HELD(&lock);
+    while (owner && (owner->handle != handle || (owner->id != id && !is_primary(handle))))
+        owner = owner->next;
+    return owner;
+}
+
+static bool note(CUcontext handle, CUdevice device, bool allowed)
+{
+    unsigned long long id = rs_context_id_of(handle);
+    struct owner *owner;
+
+    RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
+    rs_mutex_lock(&lock);
+    owner = find_owner(handle, id);
+    if (!owner && allowed && (owner = calloc(1, sizeof(*owner)))) {
+        owner->handle = handle;
+        owner->id = id;
+        owner->next = owners;
+        owners = owner;
+    }
+    if (owner && allowed)
+        owner->accessors[device]++;
+    else if (owner && owner->accessors[device])
+        owner->accessors[device]--;
+    rs_mutex_unlock(&lock);
+    return owner || !allowed;
+}
+
+CUresult rs_peer_changed(CUcontext owner, bool allowed)
+{
+    CUdevice device;
+    CUresult result;
+
+    /* Noted before the settings are read too: a stack may be made later. */
+    if (atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
+        rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
+        return CUDA_SUCCESS;
+    if (!note(owner, device, allowed))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = rs_mode_serving() ? rs_context_apply_peers(owner) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS || !allowed)
+        return CUDA_SUCCESS; /* an access that was not taken back does no harm */
+    (void)note(owner, device, false);
+    (void)rs_context_apply_peers(owner);
+    return result;
+}
+
+static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
+{
+    unsigned long long id = rs_context_id_of(handle);
+    struct owner *owner;
+
+    RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX && borrower);
+    rs_mutex_lock(&lock);
+    owner = find_owner(handle, id);
+    if (owner)
+        owner->borrowers[device] = borrower;
+    rs_mutex_unlock(&lock);
+}
+
+/* The context that gets the access is current. */
+static bool lend_here(CUcontext owner, CUdevice device, CUcontext borrower)
+{
+    CUresult result = rs_driver.cuCtxEnablePeerAccess(owner, 0);
+
+    if (result != CUDA_SUCCESS)
+        return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    if (rs_peer_changed(owner, true) != CUDA_SUCCESS) {
+        (void)rs_driver.cuCtxDisablePeerAccess(owner);
+        return false;
+    }
+    note_loan(owner, device, borrower);
+    return true;
+}
+
+bool rs_peer_lend(CUcontext owner, CUdevice device)
+{
+    CUcontext borrower = rs_context_primary(device);
+    CUresult result;
+    bool entered, lent;
+
+    if (!borrower || !rs_driver.cuCtxEnablePeerAccess || !rs_driver.cuCtxDisablePeerAccess)
+        return false;
+    entered = rs_driver_context_enter(borrower, &result);
+    lent = result == CUDA_SUCCESS && lend_here(owner, device, borrower);
+    rs_driver_context_leave(entered);
+    return lent;
+}
+
+/* Returns the entry of the current context among the borrowers; NULL when it is none. */
+static CUcontext *loan_of_current(CUcontext handle)
+{
+    struct owner *owner = find_owner(handle, rs_context_id_of(handle));
+    CUcontext current = NULL;
+    CUdevice device;
+
+    if (!owner || rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+        rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
+        return NULL;
+    return owner->borrowers[device] == current ? &owner->borrowers[device] : NULL;
+}
+
+bool rs_peer_is_lent(CUcontext owner)
+{
+    bool lent;
+
+    rs_mutex_lock(&lock);
+    lent = loan_of_current(owner);
+    rs_mutex_unlock(&lock);
+    return lent;
+}
+
+bool rs_peer_end_loan(CUcontext owner)
+{
+    CUcontext *loan;
+
+    rs_mutex_lock(&lock);
+    loan = loan_of_current(owner);
+    if (loan)
+        *loan = NULL;
+    rs_mutex_unlock(&lock);
+    return loan;
+}
+
+uint64_t rs_peer_devices(CUcontext handle)
+{
+    const struct owner *owner;
+    uint64_t devices = 0;
+
+    rs_mutex_lock(&lock);
+    owner = owners ? find_owner(handle, rs_context_id_of(handle))
+                   : NULL; /* a call only where it matters */
+    for (int device = 0; owner && device < RS_DEVICES_MAX; device++)
+        devices |= (uint64_t)(owner->accessors[device] > 0) << device;
+    rs_mutex_unlock(&lock);
+    return devices;
+}
+
+void rs_peer_forget(CUcontext handle, unsigned long long id)
+{
+    struct owner **link = &owners, *owner;
+
+    rs_mutex_lock(&lock);
+    while (*link && ((*link)->handle != handle || (*link)->id != id))
+        link = &(*link)->next;
+    owner = *link;
+    if (owner)
+        *link = owner->next;
+    rs_mutex_unlock(&lock);
+    free(owner);
 }

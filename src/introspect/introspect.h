@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Corrects the driver's answers about memory: a block of ours looks as if the driver had allocated
- * it by itself.  All functions are thread safe. */
+/* Whose memory an address is, so that a block of ours looks as if the driver had allocated it by
+ * itself; the attribute SYNC_MEMOPS of blocks; and access of other devices.  All functions are
+ * thread safe. */
 #pragma once
 
-#include "config/config.h"
+#include "context/block.h"
 #include "driver/cuda.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-/* Corrects the driver's answer to cuMemGetInfo for the current context's device, in bytes: idle
- * memory of stacks counts as free, and a limit as the device's size.  Does nothing when this
- * process does not serve. */
-void rs_introspect_memory_info(size_t *free_bytes, size_t *total_bytes);
-
-/* Corrects the driver's answer about the size of a device, in bytes: at most its limit. */
-void rs_introspect_total_memory(CUdevice device, size_t *total_bytes);
 
 enum rs_introspected {
     RS_INTROSPECTED_FOREIGN, /* the memory is not ours: forward the call */
@@ -41,26 +34,59 @@ struct rs_introspection rs_introspect(CUdeviceptr address);
 /* The same for a caller that has asked whether stacks serve (rs_mode_serving). */
 struct rs_introspection rs_introspect_if(bool serving, CUdeviceptr address);
 
-/* True for a block that must answer as device memory although it may lie elsewhere
- * (RMM_MEMORY_TYPE=requested). */
-bool rs_introspect_as_requested(const struct rs_introspection *introspection);
-
-/* Corrects the driver's answer to cuPointerGetAttribute about an address inside the block:
- * `result`, and *data on success.  Returns the result for the program. */
-CUresult rs_introspect_attribute(const struct rs_introspection *introspection, CUdeviceptr address,
-                                 CUpointer_attribute attribute, CUresult result, void *data);
-
-/* As rs_introspect_attribute, for the answer to cuPointerGetAttributes, which is zero for an
- * attribute whose single question fails. */
-void rs_introspect_attributes(const struct rs_introspection *introspection, CUdeviceptr address,
-                              unsigned count, const CUpointer_attribute *attributes, void **data);
-
 /* Returns an address that the driver does not know, to ask about in place of one inside our idle
  * memory. */
 CUdeviceptr rs_introspect_unknown_address(void);
 
-/* Corrects the answer of cuPointerGetAttributes to the unknown address `asked`: puts the program's
- * `address` where the driver returned `asked`.  It does so for HOST_POINTER and DEVICE_POINTER of
- * memory that it does not know, which it takes for the program's own. */
-void rs_introspect_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
-                           const CUpointer_attribute *attributes, void **data);
+/* ---- SYNC_MEMOPS ----
+ *
+ * The driver keeps this attribute for a driver allocation, which many blocks share.  The driver's
+ * attribute is set as long as one live block wants it: copies of its neighbours then wait more,
+ * never less. Each block answers for itself, and a reused block starts without it.
+ *
+ * Managed memory starts with the attribute set (measured on an H200), and so do managed blocks.
+ * There it is never unset in the driver, as copies of neighbours would then wait less. */
+
+/* Answers cuPointerSetAttribute(SYNC_MEMOPS) for an address inside a live block. */
+CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted);
+
+/* Returns the attribute of a live block; of_the_driver is the driver's answer about its allocation.
+ */
+bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driver);
+
+/* Notes that the driver set the attribute by itself for the block at that address (asking for P2P
+ * tokens does). */
+void rs_sync_memops_note(CUdeviceptr address);
+
+/* Unsets the attribute for a block that is being freed, in the driver too if no other live block
+ * wants it.  Look-ups must not find the block any more. */
+void rs_sync_memops_freed(const struct rs_taken_block *block);
+
+/* ---- access of other devices ----
+ *
+ * To a context's memory (cuCtxEnablePeerAccess).  The driver itself covers memory of cuMemAlloc;
+ * stacks with a driver's pool or mappings must be told. */
+
+/* Notes that the current context may access the memory of `owner` from now on, or no longer, and
+ * tells the stacks of `owner`; stacks made later follow too.  Returns an error when a stack could
+ * not be told: then nothing has changed, and the caller must undo the driver's own call. */
+CUresult rs_peer_changed(CUcontext owner, bool allowed);
+
+/* Gives the device's primary context access to the memory of `owner`, without the program having
+ * asked: the program does not see it (rs_peer_is_lent).  False when the driver refuses or no
+ * primary context is active. */
+bool rs_peer_lend(CUcontext owner, CUdevice device);
+
+/* True when the current context's access to the memory of `owner` was given by rs_peer_lend and not
+ * by the program. */
+bool rs_peer_is_lent(CUcontext owner);
+
+/* Makes such an access the program's own, as it has now asked for it.  False when it was the
+ * program's before. */
+bool rs_peer_end_loan(CUcontext owner);
+
+/* Returns the devices with a context that may access the memory of `owner`; bit i: device i. */
+uint64_t rs_peer_devices(CUcontext handle);
+
+/* Forgets a context that has ended, by the id that it had; its handle may be another one's now. */
+void rs_peer_forget(CUcontext handle, unsigned long long id);

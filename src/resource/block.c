@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "resource/block.h"
 
-#include "base/thread_index.h"
+#include "base/thread.h"
 
 #include <sys/mman.h>
 

@@ -12,6 +12,7 @@
 #include "ipc/export.h"
 #include "ledger/account.h"
 #include "report/leaks.h"
+#include "rmmshim/rmmshim.h"
 #include "shim/control.h"
 
 #include <errno.h>
@@ -115,7 +116,7 @@ static void carry_out(struct rs_commands *command)
     }
     if (account)
         command->held_bytes = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
-    snprintf(command->text, sizeof(command->text), "%s", rs_control_last_error());
+    snprintf(command->text, sizeof(command->text), "%s", rmmshim_last_error());
 }
 
 /* A command makes no hooked call of its own, but a signal handler of the program may make one on
@@ -130,7 +131,7 @@ static void take_command(void)
     if (inside || !rs_commands_take(&command))
         return;
     inside = true;
-    snprintf(own_error, sizeof(own_error), "%s", rs_control_last_error());
+    snprintf(own_error, sizeof(own_error), "%s", rmmshim_last_error());
     rs_request_begin(); /* the program's call may not wait by itself */
     carry_out(&command);
     rs_request_end();

@@ -1,25 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shim/control.h"
+/* The C API (include/rmmshim/rmmshim.h).  All functions are thread safe and may be called in any
+ * process at any time. */
+#include "rmmshim/rmmshim.h"
 
 #include "base/check.h"
 #include "charge/charge.h"
 #include "charge/reclaim.h"
 #include "config/mode.h"
 #include "context/block.h"
+#include "context/block_counts.h"
 #include "context/context.h"
+#include "context/count_levels.h"
 #include "context/limit.h"
+#include "context/phase.h"
 #include "context/pushed.h"
 #include "context/visit.h"
 #include "driver/driver.h"
 #include "report/report.h"
 #include "resource/adaptor/logging.h"
+#include "shim/control.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
+
+static_assert((int)RMMSHIM_DEVICE_MEMORY == (int)RS_KIND_DEVICE &&
+                  (int)RMMSHIM_PINNED_MEMORY == (int)RS_KIND_PINNED &&
+                  (int)RMMSHIM_MANAGED_MEMORY == (int)RS_KIND_MANAGED,
+              "the kinds are told apart by the same numbers inside");
 
 static __thread char last_error[RS_CONTROL_ERROR_BYTES];
 
-const char *rs_control_last_error(void)
+const char *rmmshim_version(void)
+{
+    return RMMSHIM_VERSION;
+}
+
+const char *rmmshim_last_error(void)
 {
     return last_error;
 }
@@ -73,6 +91,24 @@ static int check_kind(int device, int kind)
     int result = check_started(device);
 
     return result == 0 ? check_kind_alone(kind) : result;
+}
+
+/* ---- structs of the program's, which begin with their size ---- */
+
+static int check_size(const void *structure, const char *error)
+{
+    const uint64_t *size = structure;
+
+    return size && *size >= 2 * sizeof(*size) ? 0 : rs_control_error(0, error);
+}
+
+/* The program may know fewer members than the library, or more. */
+static void copy_out(void *structure, void *filled, size_t bytes)
+{
+    uint64_t *size = filled;
+
+    *size = rs_min(*(const uint64_t *)structure, bytes);
+    memcpy(structure, filled, (size_t)*size);
 }
 
 /* ---- statistics ---- */
@@ -137,44 +173,81 @@ static void follow_pools(int device)
         rs_charge_follow_pools(device);
 }
 
-int rs_control_statistics(int device, int kind, struct rs_control_statistics *statistics)
+int rmmshim_get_statistics(int device, struct rmmshim_statistics *statistics)
 {
+    return rmmshim_get_statistics_of(device, RMMSHIM_DEVICE_MEMORY, statistics);
+}
+
+int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *statistics)
+{
+    struct rmmshim_statistics filled;
     struct sums sums = {.idle_bytes = 0};
     const struct rs_account *account;
-    int result = check_kind(device, kind);
+    struct rs_block_counts blocks;
+    int result = check_size(statistics, "statistics->size is not set");
 
+    if (result == 0)
+        result = check_kind(device, kind);
     if (result != 0)
         return result;
     follow_pools(device);
     rs_context_each_stack_ever((enum rs_kind)kind, device, add_stack, add_gone, &sums);
     account = rs_context_device_account(device);
-#define READ(field) atomic_load_explicit(&account->field, memory_order_relaxed)
-    *statistics = (struct rs_control_statistics){
-        .blocks = rs_block_counts((enum rs_kind)kind, device),
-        .held_bytes = sums.taken.held_bytes,
-        .charged_bytes = READ(charged_bytes),
-        .peak_held_bytes = rs_max(sums.taken.peak_bytes, sums.gone.peak_bytes),
-        .idle_bytes = sums.idle_bytes,
+    blocks = rs_block_counts((enum rs_kind)kind, device);
+    filled = (struct rmmshim_statistics){
+        .used_bytes = blocks.live_bytes,
+        .peak_used_bytes = blocks.peak_live_bytes,
+        .used_blocks = blocks.live_blocks,
+        .peak_used_blocks = blocks.peak_live_blocks,
+        .allocations = blocks.entered,
+        .frees = blocks.left,
+        .total_bytes = sums.taken.held_bytes,
+        .peak_total_bytes = rs_max(sums.taken.peak_bytes, sums.gone.peak_bytes),
+        .free_bytes = sums.idle_bytes,
         .free_blocks = sums.free_blocks,
+        .charged_bytes = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed),
         .limit_bytes = rs_limit_get(device),
         .refusals = rs_limit_refused(device),
         .driver_allocations = sums.taken.allocations + sums.gone.allocations,
         .driver_frees = sums.taken.frees + sums.gone.frees,
+        .allocated_bytes = blocks.entered_bytes,
+        .freed_bytes = blocks.left_bytes,
     };
-#undef READ
+    copy_out(statistics, &filled, sizeof(filled));
     return 0;
 }
 
-int rs_control_get_counters(int device, int kind, struct rs_count_level *level)
-{
-    int result = check_kind(device, kind);
+static const char no_counters_size[] = "counters->size is not set";
 
-    if (result == 0)
-        rs_count_levels_get((enum rs_kind)kind, device, level);
-    return result;
+static void copy_counters(struct rmmshim_counters *counters, const struct rs_count_level *level)
+{
+    struct rmmshim_counters filled = {
+        .used_bytes = level->live_bytes,
+        .peak_used_bytes = level->peak_live_bytes,
+        .allocated_bytes = level->entered_bytes,
+        .used_blocks = level->live_blocks,
+        .peak_used_blocks = level->peak_live_blocks,
+        .allocations = level->entered_blocks,
+    };
+
+    copy_out(counters, &filled, sizeof(filled));
 }
 
-int rs_control_push_counters(int device, int kind)
+int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters)
+{
+    struct rs_count_level level;
+    int result = check_size(counters, no_counters_size);
+
+    if (result == 0)
+        result = check_kind(device, kind);
+    if (result != 0)
+        return result;
+    rs_count_levels_get((enum rs_kind)kind, device, &level);
+    copy_counters(counters, &level);
+    return 0;
+}
+
+int rmmshim_push_counters(int device, int kind)
 {
     int result = check_kind(device, kind);
 
@@ -183,16 +256,21 @@ int rs_control_push_counters(int device, int kind)
     return result;
 }
 
-int rs_control_pop_counters(int device, int kind, struct rs_count_level *level)
+int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters)
 {
-    int result = check_kind(device, kind);
+    struct rs_count_level level;
+    int result = counters ? check_size(counters, no_counters_size) : 0;
 
-    if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, level) != 0)
+    if (result == 0)
+        result = check_kind(device, kind);
+    if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, &level) != 0)
         result = rs_control_error(-ERANGE, "no counters are pushed");
+    if (result == 0 && counters)
+        copy_counters(counters, &level);
     return result;
 }
 
-int rs_control_reset_peaks(int device, int kind)
+int rmmshim_reset_peaks(int device, int kind)
 {
     int result = check_kind(device, kind);
 
@@ -217,7 +295,7 @@ static void mark_phase(const char *what, const char *name)
     (void)rs_logging_mark(text);
 }
 
-int rs_control_push_phase(const char *name)
+int rmmshim_push_phase(const char *name)
 {
     const char *entered;
 
@@ -231,7 +309,7 @@ int rs_control_push_phase(const char *name)
     return 0;
 }
 
-int rs_control_pop_phase(void)
+int rmmshim_pop_phase(void)
 {
     const char *name;
 
@@ -268,17 +346,38 @@ static int check_phases(int device, int kind)
     return result == 0 ? check_kind_alone(kind) : result;
 }
 
-int rs_control_get_phase(int device, int kind, unsigned index, struct rs_phase *phase,
-                         struct rs_phase_memory *memory)
+int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase *phase)
 {
-    int result = check_phases(device, kind);
+    struct rs_phase_memory memory;
+    struct rmmshim_phase filled;
+    struct rs_phase found;
+    int result = check_size(phase, "phase->size is not set");
 
-    if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, phase, memory))
+    if (result == 0)
+        result = check_phases(device, kind);
+    if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, &found, &memory))
         result = rs_control_error(-ERANGE, "there is no phase of that number");
-    return result;
+    if (result != 0)
+        return result;
+    filled = (struct rmmshim_phase){
+        .name = found.name,
+        .entries = found.entries,
+        .open = found.open,
+        .unended = found.unended,
+        .peak_bytes = memory.peak_bytes,
+        .peak_used_bytes = memory.peak_live_bytes,
+        .allocated_bytes = memory.entered_bytes,
+        .allocations = memory.entered_blocks,
+        .thread_peak_bytes = memory.thread_peak_bytes,
+        .thread_allocated_bytes = memory.thread_entered_bytes,
+        .thread_allocations = memory.thread_entered_blocks,
+        .peak_charged_bytes = memory.peak_charged_bytes,
+    };
+    copy_out(phase, &filled, sizeof(filled));
+    return 0;
 }
 
-int rs_control_reset_phase_peaks(int device, int kind)
+int rmmshim_reset_phase_peaks(int device, int kind)
 {
     int result = check_phases(device, kind);
 
@@ -305,6 +404,13 @@ size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left)
     return before - rs_min(before, after);
 }
 
+size_t rmmshim_trim(int device, size_t keep_bytes)
+{
+    bool is_left;
+
+    return rs_control_trim(device, keep_bytes, &is_left);
+}
+
 int rs_control_set_limit(int device, size_t bytes, bool *is_left)
 {
     struct rs_account *account = rs_context_device_account(device);
@@ -323,11 +429,17 @@ int rs_control_set_limit(int device, size_t bytes, bool *is_left)
     return 0;
 }
 
-int rs_control_set_limit_fraction(int device, double fraction)
+int rmmshim_set_limit(int device, size_t bytes)
+{
+    bool is_left;
+
+    return rs_control_set_limit(device, bytes, &is_left);
+}
+
+int rmmshim_set_limit_fraction(int device, double fraction)
 {
     size_t total_bytes = 0;
     int result = check_started(device);
-    bool is_left;
 
     if (result != 0)
         return result;
@@ -336,12 +448,11 @@ int rs_control_set_limit_fraction(int device, double fraction)
     if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
         return rs_control_error(-ENODEV, "the driver does not say how much memory the device has");
     if (fraction > 0) /* at least one byte: 0 means no limit */
-        return rs_control_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1),
-                                    &is_left);
-    return rs_control_set_limit(device, 0, &is_left);
+        return rmmshim_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1));
+    return rmmshim_set_limit(device, 0);
 }
 
-int rs_control_get_limit(int device, size_t *bytes)
+int rmmshim_get_limit(int device, size_t *bytes)
 {
     bool started;
     int result = check_device(device, &started);
@@ -387,7 +498,7 @@ static int pop(void)
     return result;
 }
 
-int rs_control_push(const char *expression)
+int rmmshim_push_resource(const char *expression)
 {
     struct rs_diagnostics diagnostics = {.write = keep_line};
     int result;
@@ -405,14 +516,14 @@ int rs_control_push(const char *expression)
     return result;
 }
 
-int rs_control_pop(void)
+int rmmshim_pop_resource(void)
 {
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     return pop() == 0 ? 0 : rs_control_error(-ERANGE, "no resource is pushed");
 }
 
-int rs_control_set_resource(int device, const char *expression)
+int rmmshim_set_resource(int device, const char *expression)
 {
     struct rs_diagnostics diagnostics = {.write = keep_line};
     const struct rs_pushed *resource = NULL;
@@ -447,8 +558,9 @@ static int prefetch_error(CUresult result)
     return rs_control_error(-EIO, line);
 }
 
-int rs_control_prefetch(CUdeviceptr address, size_t size_bytes, int device, CUstream stream)
+int rmmshim_prefetch(const void *start, size_t bytes, int device, void *stream)
 {
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)start;
     struct rs_block_view block;
     size_t rest_bytes;
     int result = device == RS_PLACEMENT_HOST ? check_started(0) : check_started(device);
@@ -458,10 +570,10 @@ int rs_control_prefetch(CUdeviceptr address, size_t size_bytes, int device, CUst
     if (!rs_block_find(address, &block))
         return rs_control_error(0, "the address is in no block that rmmshim served");
     rest_bytes = block.size_bytes - (size_t)(address - block.address);
-    if (size_bytes > rest_bytes)
+    if (bytes > rest_bytes)
         return rs_control_error(0, "the range ends past the end of its block");
-    return prefetch_error(rs_placement_prefetch(
-        block.context, address, size_bytes ? size_bytes : rest_bytes, device, stream));
+    return prefetch_error(
+        rs_placement_prefetch(block.context, address, bytes ? bytes : rest_bytes, device, stream));
 }
 
 /* ---- reports and marks ---- */
@@ -482,7 +594,7 @@ static void ask_pools(void)
     rs_context_each_stack(ask_stack, NULL);
 }
 
-int rs_control_report(const char *where)
+int rmmshim_report(const char *where)
 {
     struct rs_diagnostics diagnostics = {.write = keep_line};
     int result;
@@ -496,7 +608,7 @@ int rs_control_report(const char *where)
     return result;
 }
 
-int rs_control_mark(const char *phase)
+int rmmshim_mark(const char *phase)
 {
     int result;
 

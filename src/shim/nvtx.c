@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shim/nvtx.h"
-
+/* Ranges that the program pushes and pops by NVTX (RMM_PHASES=nvtx) become phases.
+ *
+ * NVTX 3 is a header: each library that includes it has a table of functions of its own, and at its
+ * first call loads the library that NVTX_INJECTION64_PATH names and calls InitializeInjectionNvtx2
+ * there, with a function that finds this table.  What is declared here of NVTX is the part of that
+ * interface which its header declares for tools. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "config/mode.h"
@@ -10,6 +14,7 @@
 
 #include <dlfcn.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,7 +209,15 @@ static bool attach(const struct callbacks *callbacks, const struct entry *entry)
     return true;
 }
 
-int rs_nvtx_attach(rs_nvtx_get_table *get_table)
+/* Returns NVTX's export table of that number, or NULL. */
+typedef const void *get_table_function(uint32_t table);
+
+__attribute__((visibility("default"))) int InitializeInjectionNvtx2(get_table_function *get_table);
+
+/* NVTX looks it up.  Fills in the functions that push and pop.  Returns 1, or 0 where ranges are
+ * not asked for, stacks do not serve, or the library was not preloaded: NVTX then calls no function
+ * of ours. */
+int InitializeInjectionNvtx2(get_table_function *get_table)
 {
     const struct callbacks *callbacks;
 

@@ -12,7 +12,7 @@
 #include "context/exclusion.h"
 #include "context/limit.h"
 #include "context/phase.h"
-#include "introspect/peer.h"
+#include "introspect/introspect.h"
 #include "ipc/export.h"
 #include "ipc/import.h"
 #include "report/leaks.h"
@@ -60,7 +60,7 @@ static void forked(void)
     X(context_table)                                                                               \
     X(driver_capture)                                                                              \
     X(driver_stream_order)                                                                         \
-    X(introspect_peer)                                                                             \
+    X(introspect)                                                                                  \
     X(ipc_export)                                                                                  \
     X(ipc_import)                                                                                  \
     X(report_live)                                                                                 \

@@ -471,7 +471,7 @@ bool library_inject_nvtx(const char *path)
 
 /* ---- preparing a program for it ---- */
 
-/* The library says the same to the runtime (hook/sanitizer.c), which does not ask it where the
+/* The library says the same to the runtime (hook/load.c), which does not ask it where the
  * program has options of its own.  The last option given counts. */
 static bool let_asan_start(void)
 {

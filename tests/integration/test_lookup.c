@@ -26,6 +26,7 @@ static const struct hook {
 } hooks[] = {
 #define HOOK(symbol, name, since, until, stream, group, summary)                                   \
     {#symbol, #name, since, until, stream},
+#define RETRY(symbol, name, since, until, stream, ...)  {#symbol, #name, since, until, stream},
 #define NAME(symbol, name, since, until, stream, group) {#symbol, #name, since, until, stream},
 #include "driver/entry_points.def"
 };

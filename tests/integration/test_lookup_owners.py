@@ -11,7 +11,7 @@ from support import run
 def hooked_symbols():
     """Symbols of HOOK rows."""
     with open(os.environ["ENTRY_POINTS"], encoding="utf-8") as file:
-        return {line[len("HOOK("):].split(",")[0].strip() for line in file if line.startswith("HOOK(")}
+        return {line.split("(")[1].split(",")[0] for line in file if line.startswith(("HOOK(", "RETRY("))}
 
 
 def last_symbol():

@@ -6,7 +6,7 @@
 #include "context/block_counts.h"
 #include "context/context.h"
 #include "driver/driver.h"
-#include "introspect/sync_memops.h"
+#include "introspect/introspect.h"
 #include "resource/segment.h"
 
 #include <stdatomic.h>

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory in the order of a stream, of a device that is given by its number: the functions
- * for PyTorch's pluggable allocator. */
+/* The functions for PyTorch's pluggable allocator (include/rmmshim/rmmshim.h): device memory of a
+ * device's primary context in the order of a stream, a CUstream (NULL: the legacy default stream).
+ */
 #include "base/log.h"
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/context.h"
 #include "context/primary.h"
-#include "driver/driver.h"
 #include "driver/stream.h"
-#include "shim/control.h"
-#include "shim/shim.h"
+#include "hook/allocation.h"
+#include "hook/caller.h"
+#include "hook/hook.h"
+#include "rmmshim/rmmshim.h"
 
 /* A primary context that was made current for one call. */
 struct visit {
@@ -65,26 +67,28 @@ static CUresult allocate(size_t size_bytes, int device, CUstream stream, unsigne
 
     if (!visit_primary(mode, device, stream, &visit))
         return result;
-    if (!rs_shim_allocate_in_order(mode, RS_HOOK_GROUP_DEVICE, size_bytes, visit.stream, object,
-                                   address, &result))
+    if (!rs_shim_allocate(mode, RS_HOOK_GROUP_DEVICE, 0, size_bytes, visit.stream, object, address,
+                          &result))
         result = rs_driver.cuMemAlloc_v2(address, size_bytes);
     leave_primary(device, &visit);
     return result;
 }
 
-void *rs_ordered_allocate(size_t size_bytes, int device, void *stream, unsigned object)
+void *rmmshim_torch_alloc(ssize_t size, int device, void *stream)
 {
     static bool said; /* one line is enough: a program may ask again and again */
     CUresult result = CUDA_ERROR_NOT_INITIALIZED;
     CUdeviceptr address = 0;
     char buffer[32];
 
+    if (size <= 0)
+        return NULL;
     if (rs_driver_ready(true))
-        result = allocate(size_bytes, device, stream_of(stream), object, &address);
+        result = allocate((size_t)size, device, stream_of(stream), RS_CALLER_OBJECT(), &address);
     if (result == CUDA_SUCCESS)
         return (void *)(uintptr_t)address;
     if (rs_log_once(&said))
-        rs_log("rmmshim_torch_alloc: %zu bytes on device %d: %s", size_bytes, device,
+        rs_log("rmmshim_torch_alloc: %zu bytes on device %d: %s", (size_t)size, device,
                rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
     return NULL;
 }
@@ -101,22 +105,26 @@ static CUresult free_driver_block(CUdeviceptr address, int device)
     return result;
 }
 
-void rs_ordered_free(void *address, int device, void *stream)
+void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream)
 {
     static bool said;
-    CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)ptr;
     CUresult result;
     char buffer[32];
 
+    (void)size; /* the block's record has it */
+    if (!ptr)
+        return;
     if (!rs_mode_serving() || !rs_shim_free_in_order(at, stream_of(stream), &result))
         result = free_driver_block(at, device);
     if (result != CUDA_SUCCESS && rs_log_once(&said))
-        rs_log("rmmshim_torch_free: %p on device %d: %s", address, device,
+        rs_log("rmmshim_torch_free: %p on device %d: %s", ptr, device,
                rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
 }
 
-void rs_ordered_note_other_streams(void *address)
+void rmmshim_torch_record_stream(void *ptr, void *stream)
 {
-    if (address && rs_mode_serving())
-        rs_block_note_other_streams((CUdeviceptr)(uintptr_t)address);
+    (void)stream;
+    if (ptr && rs_mode_serving())
+        rs_block_note_other_streams((CUdeviceptr)(uintptr_t)ptr);
 }
