@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "config/only.h"
 #include "config/variables.h"
 #include "shared/job.h"
@@ -8,8 +9,6 @@
 #include "tool/run/run.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +21,12 @@ enum {
     COST_DIVISOR = 20,               /* looking may take a twentieth of the time */
     SURE_TIMES = 2,                  /* between opening the device and the first allocation */
     LIST_MAX = 256,                  /* beyond these processes are not remembered */
-    ENVIRONMENT_BYTES = 256 << 10,
 };
 
 /* A process of the machine. */
 struct row {
     int number, parent;
-    unsigned long long started; /* in ticks since boot */
+    long long started; /* in ticks since boot */
     char program[UNSERVED_PROGRAM_BYTES];
 };
 
@@ -37,31 +35,22 @@ static size_t seen_count;
 
 /* ---- all processes ---- */
 
-/* "4711 (name) S parent ...": the name may hold anything; the start is the 22nd field. */
+/* "4711 (name) S parent ...": the name may hold anything. */
 static bool read_row(int number, struct row *row)
 {
-    char path[64], text[1024];
+    char text[RS_PROCESS_TEXT_BYTES];
     const char *begin, *end;
-    ssize_t length;
-    int fd;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", number);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (!rs_process_read(number, "stat", text))
         return false;
-    length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[length > 0 ? length : 0] = '\0';
     begin = strchr(text, '(');
     end = strrchr(text, ')');
-    if (!begin || !end || end < begin)
+    if (!begin || !end || sscanf(end + 1, " %*c %d", &row->parent) != 1)
         return false;
     row->number = number;
+    row->started = rs_process_start_ticks_in(text);
     snprintf(row->program, sizeof(row->program), "%.*s", (int)(end - begin - 1), begin + 1);
-    return sscanf(end + 1,
-                  " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
-                  "%llu",
-                  &row->parent, &row->started) == 2;
+    return true;
 }
 
 static struct row *read_rows(size_t *count)
@@ -103,48 +92,49 @@ static bool is_below(const struct row *rows, size_t count, const struct row *row
     return false;
 }
 
-/* The variables with which the process was started, each ended by a zero.  Valid until the next
- * call. */
-static const char *read_environment(int number, size_t *length)
+static FILE *open_of(int number, const char *name)
 {
-    static char text[ENVIRONMENT_BYTES + 1];
     char path[64];
-    ssize_t got;
-    int fd;
 
-    *length = 0;
-    snprintf(path, sizeof(path), "/proc/%d/environ", number);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && *length < ENVIRONMENT_BYTES &&
-           (got = read(fd, text + *length, ENVIRONMENT_BYTES - *length)) > 0)
-        *length += (size_t)got;
-    if (fd >= 0)
-        close(fd);
-    text[*length] = '\0';
-    return text;
+    snprintf(path, sizeof(path), "/proc/%d/%s", number, name);
+    return fopen(path, "re");
+}
+
+/* The variable with which the process was started, or NULL; free() is due. */
+static char *variable_of(int number, const char *name)
+{
+    FILE *file = open_of(number, "environ");
+    size_t room = 0, length = strlen(name);
+    char *entry = NULL;
+    bool found = false;
+
+    while (file && !found && getdelim(&entry, &room, '\0', file) > 0)
+        found = strncmp(entry, name, length) == 0 && entry[length] == '=';
+    if (file)
+        fclose(file);
+    if (found)
+        return memmove(entry, entry + length + 1, strlen(entry + length + 1) + 1);
+    free(entry);
+    return NULL;
 }
 
 /* One whose parents are gone still has the job's variable. */
 static bool has_variable(int number, const char *job)
 {
-    size_t length;
-    const char *text = read_environment(number, &length);
+    char *value = variable_of(number, RS_JOB_VARIABLE);
+    bool has = value && strcmp(value, job) == 0;
 
-    return memmem(text, length, job, strlen(job) + 1) != NULL;
+    free(value);
+    return has;
 }
 
 static bool is_of_job(const struct row *rows, size_t count, const struct row *row)
 {
     const struct row *own = find_row(rows, count, getpid());
     const char *job = getenv(RS_JOB_VARIABLE);
-    char entry[128];
 
-    if (is_below(rows, count, row))
-        return true;
-    if (!own || !job || row->started < own->started || row->number == getpid())
-        return false;
-    snprintf(entry, sizeof(entry), RS_JOB_VARIABLE "=%s", job);
-    return has_variable(row->number, entry);
+    return is_below(rows, count, row) || (own && job && row->started >= own->started &&
+                                          row != own && has_variable(row->number, job));
 }
 
 /* ---- what a process uses ---- */
@@ -159,12 +149,10 @@ struct mapped {
 static struct mapped read_maps(int number)
 {
     struct mapped mapped = {.can_read = false};
-    char path[64], *line = NULL;
+    FILE *file = open_of(number, "maps");
+    char *line = NULL;
     size_t room = 0;
-    FILE *file;
 
-    snprintf(path, sizeof(path), "/proc/%d/maps", number);
-    file = fopen(path, "re");
     while (file && getline(&line, &room, file) > 0) {
         mapped.can_read |= strstr(line, "[stack]") != NULL;
         mapped.has_libcuda |= strstr(line, "/libcuda.so") != NULL;
@@ -178,54 +166,33 @@ static struct mapped read_maps(int number)
     return mapped;
 }
 
-/* CUDA opens the device of managed memory; NVML and graphics do not. */
-static bool has_device_open(int number)
+struct opened {
+    bool has_device; /* of managed memory: CUDA opens it; NVML and graphics do not */
+    uint64_t page;   /* the inode of its page, or 0.  One inherited by fork is its parent's: CUDA
+                        does not work in that child */
+};
+
+static struct opened read_opened(int number)
 {
+    struct opened opened = {.page = 0};
     char path[64], link[64];
     const struct dirent *entry;
-    bool found = false;
+    struct stat status;
     DIR *listing;
 
     snprintf(path, sizeof(path), "/proc/%d/fd", number);
     listing = opendir(path);
-    while (listing && !found && (entry = readdir(listing))) {
+    while (listing && (entry = readdir(listing))) {
         ssize_t length = readlinkat(dirfd(listing), entry->d_name, link, sizeof(link) - 1);
         link[length > 0 ? length : 0] = '\0';
-        found = strcmp(link, "/dev/nvidia-uvm") == 0;
+        opened.has_device |= strcmp(link, "/dev/nvidia-uvm") == 0;
+        if (strcmp(link, "/memfd:rmmshim (deleted)") == 0 && opened.page == 0 &&
+            fstatat(dirfd(listing), entry->d_name, &status, 0) == 0)
+            opened.page = status.st_ino;
     }
     if (listing)
         closedir(listing);
-    return found;
-}
-
-static bool accept_any(int fd, void *data)
-{
-    (void)fd;
-    (void)data;
-    return true;
-}
-
-/* The inode of its page, or 0.  One inherited by fork is its parent's: CUDA does not work in that
- * child. */
-static uint64_t page_of(int number)
-{
-    struct process process = {.number = number};
-    struct stat status = {.st_ino = 0};
-    enum process_answer answer;
-    char path[64];
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%d", number);
-    process.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (process.directory < 0)
-        return 0;
-    fd = process_open_file(&process, "rmmshim", O_RDONLY, accept_any, NULL, &answer);
-    if (fd >= 0) {
-        (void)fstat(fd, &status);
-        close(fd);
-    }
-    close(process.directory);
-    return status.st_ino;
+    return opened;
 }
 
 /* True where RMM_ONLY has the library serve a process of that name; this process gave it to all. */
@@ -245,19 +212,13 @@ static bool is_chosen(int number)
 /* True where the process was started with the driver named before the library. */
 static bool is_behind_driver(int number)
 {
-    static const char name[] = "LD_PRELOAD=";
-    const char *driver, *library, *text;
-    size_t length;
+    char *preload = variable_of(number, "LD_PRELOAD");
+    const char *driver = preload ? strstr(preload, "libcuda.so") : NULL;
+    const char *library = preload ? strstr(preload, "librmmshim") : NULL;
+    bool is_behind = driver && library && driver < library;
 
-    text = read_environment(number, &length);
-    for (const char *end = text + length; text < end; text += strlen(text) + 1) {
-        if (strncmp(text, name, strlen(name)) != 0)
-            continue;
-        driver = strstr(text, "libcuda.so");
-        library = strstr(text, "librmmshim");
-        return driver && library && driver < library;
-    }
-    return false;
+    free(preload);
+    return is_behind;
 }
 
 /* A program that is linked with libcuda need not call it: with the library in it the device must be
@@ -266,59 +227,44 @@ static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_in
                         enum unserved_reason *reason)
 {
     struct mapped mapped = read_maps(number);
-    bool has_device;
-    uint64_t page;
+    struct opened opened;
 
     if (!mapped.can_read || (mapped.has_library && !mapped.has_libcuda))
         return false;
-    has_device = has_device_open(number);
-    if (!has_device && (mapped.has_library || !mapped.has_libcuda))
+    opened = read_opened(number);
+    if (!opened.has_device && (mapped.has_library || !mapped.has_libcuda))
         return false;
-    *reason = mapped.has_library  ? (is_behind_driver(number) ? UNSERVED_BEHIND : UNSERVED_NO_CALL)
+    *reason = opened.page         ? UNSERVED_NOT_HELD
               : mapped.has_linker ? UNSERVED_NO_PRELOAD
                                   : UNSERVED_STATIC;
-    if (!is_chosen(number))
-        return false;
-    page = page_of(number);
-    if (page)
-        *reason = UNSERVED_NOT_HELD;
-    return !page || !is_held(number, page);
+    if (!opened.page && mapped.has_library)
+        *reason = is_behind_driver(number) ? UNSERVED_BEHIND : UNSERVED_NO_CALL;
+    return is_chosen(number) && !(opened.page && is_held(number, opened.page));
 }
 
 /* ---- the list ---- */
 
-/* What is known stays where the process is gone meanwhile. */
-static void name_script(struct unserved *of)
-{
-    char script[IDENTITY_SCRIPT_BYTES];
-
-    identity_script_of(of->number, script);
-    if (*script)
-        memcpy(of->script, script, sizeof(script));
-}
-
+/* Its name was read before its maps, and the process may have become another program between.  What
+ * is known of its script stays where the process is gone meanwhile. */
 static void note(const struct row *row, enum unserved_reason reason)
 {
-    for (size_t i = 0; i < seen_count; i++)
-        if (seen[i].number == row->number) {
-            seen[i].times++;
-            memcpy(seen[i].program, row->program, sizeof(row->program));
-            name_script(&seen[i]);
-            return;
-        }
-    if (seen_count == LIST_MAX)
-        return;
-    seen[seen_count] = (struct unserved){.number = row->number, .reason = reason, .times = 1};
-    memcpy(seen[seen_count].program, row->program, sizeof(row->program));
-    name_script(&seen[seen_count++]);
-}
-
-/* The name was read before the maps, and the process may have become another program between. */
-static void note_by_name(const struct row *row, enum unserved_reason reason)
-{
+    char script[IDENTITY_SCRIPT_BYTES];
+    struct unserved *of = seen;
     struct row now;
 
-    note(read_row(row->number, &now) && now.started == row->started ? &now : row, reason);
+    while (of < seen + seen_count && of->number != row->number)
+        of++;
+    if (of == seen + LIST_MAX)
+        return;
+    if (of == seen + seen_count)
+        seen[seen_count++] = (struct unserved){.number = row->number, .reason = reason};
+    of->times++;
+    if (read_row(row->number, &now) && now.started == row->started)
+        row = &now;
+    memcpy(of->program, row->program, sizeof(row->program));
+    identity_script_of(row->number, script);
+    if (*script)
+        memcpy(of->script, script, sizeof(script));
 }
 
 static void look(bool (*is_held)(int number, uint64_t page_inode))
@@ -330,7 +276,7 @@ static void look(bool (*is_held)(int number, uint64_t page_inode))
     for (size_t i = 0; rows && i < count; i++)
         if (!is_held(rows[i].number, 0) && is_of_job(rows, count, &rows[i]) &&
             is_unserved(rows[i].number, is_held, &reason))
-            note_by_name(&rows[i], reason);
+            note(&rows[i], reason);
     free(rows);
 }
 
