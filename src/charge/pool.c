@@ -563,7 +563,8 @@ static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes)
     if (grown_bytes <= flying)
         return false;
     limit = rs_account_limit(account);
-    return limit && atomic_load(&account->charged_bytes) > limit + flying - charge->charged;
+    return limit != SIZE_MAX &&
+           atomic_load(&account->charged_bytes) > limit + flying - charge->charged;
 }
 
 static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr address)

@@ -222,13 +222,14 @@ static bool can_be_served(int device, const struct rs_refusal *refusal)
     size_t limit = rs_account_limit(account), total = limit;
     size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes) +
                     atomic_load(&account->returning_bytes) + rs_charge_spare_bytes(device);
-    size_t held = limit ? atomic_load(&account->charged_bytes)
-                        : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
+    bool has_limit = limit != SIZE_MAX;
+    size_t held = has_limit ? atomic_load(&account->charged_bytes)
+                            : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
 
-    if (!limit && refusal->memory != RS_MEMORY_DEVICE)
+    if (!has_limit && refusal->memory != RS_MEMORY_DEVICE)
         return true; /* the memory may also lie outside of the device */
-    if (!limit && (!rs_driver.cuDeviceTotalMem_v2 ||
-                   rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
+    if (!has_limit && (!rs_driver.cuDeviceTotalMem_v2 ||
+                       rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return true;
     return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
@@ -271,8 +272,9 @@ static unsigned initial_for(int device, const struct rs_refusal *refusal)
     bool is_device = refusal->memory == RS_MEMORY_DEVICE;
 
     return 1u << RS_MEMORY_DEVICE | HOST_MEMORIES |
-           (is_device && !rs_account_has_limit(rs_limit_account(device)) ? 0
-                                                                         : 1u << RS_MEMORY_MANAGED);
+           (is_device && rs_account_most(rs_limit_account(device)) == SIZE_MAX
+                ? 0
+                : 1u << RS_MEMORY_MANAGED);
 }
 
 /* Has all unused memory given back; initial sizes only of the memories in initial_of.  True when

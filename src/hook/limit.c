@@ -143,7 +143,7 @@ static bool has_limit(int device)
     if (!account || rs_mode_now() != RS_MODE_SERVE || !rs_driver_ready(true))
         return false;
     rs_limit_resolve(device);
-    return rs_account_has_limit(account);
+    return rs_account_most(account) != SIZE_MAX;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size_bytes,

@@ -109,12 +109,10 @@ static void settle(struct rs_account *account, struct rs_amount from, struct rs_
 }
 
 /* Host memory is never charged. */
-static struct rs_amount amount_of(size_t bytes, size_t charge_bytes, size_t asked_bytes,
-                                  enum rs_memory memory)
+static struct rs_amount amount_of(struct rs_amount amount, enum rs_memory memory)
 {
     RS_ASSERT(memory < RS_MEMORIES);
-    return memory == RS_MEMORY_HOST ? (struct rs_amount){bytes, 0, 0}
-                                    : (struct rs_amount){bytes, charge_bytes, asked_bytes};
+    return memory == RS_MEMORY_HOST ? (struct rs_amount){amount.held_bytes, 0, 0} : amount;
 }
 
 bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_bytes,
@@ -125,7 +123,8 @@ bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_byt
     if (!account)
         return true;
     rs_mutex_lock(&DEVICE_OF(account)->mutex);
-    taken = take(account, amount_of(bytes, charge_bytes, charge_bytes, memory), memory);
+    taken = take(account, amount_of((struct rs_amount){bytes, charge_bytes, charge_bytes}, memory),
+                 memory);
     rs_mutex_unlock(&DEVICE_OF(account)->mutex);
     return taken;
 }
@@ -136,8 +135,7 @@ void rs_account_settle(struct rs_account *account, struct rs_amount from, struct
     if (!account)
         return;
     rs_mutex_lock(&DEVICE_OF(account)->mutex);
-    settle(account, amount_of(from.held_bytes, from.charged_bytes, from.asked_bytes, memory),
-           amount_of(to.held_bytes, to.charged_bytes, to.asked_bytes, memory), memory);
+    settle(account, amount_of(from, memory), amount_of(to, memory), memory);
     rs_mutex_unlock(&DEVICE_OF(account)->mutex);
 }
 
@@ -415,19 +413,6 @@ void rs_account_freed(const struct rs_account *account, size_t bytes)
         rs_job_share_freed(job, bytes);
 }
 
-size_t rs_account_limit(const struct rs_account *account)
-{
-    const struct rs_account *device = DEVICE_OF(account);
-    size_t limit = atomic_load_explicit(&device->limit_bytes, memory_order_relaxed), others;
-    const struct rs_job_share *job = job_of(device);
-
-    if (RS_LIKELY(!job))
-        return limit;
-    others = rs_job_share_others(job);
-    others = rs_max(job->limit_bytes - rs_min(others, job->limit_bytes), 1);
-    return limit ? rs_min(limit, others) : others;
-}
-
 size_t rs_account_most(const struct rs_account *account)
 {
     const struct rs_account *device = DEVICE_IF(account);
@@ -437,33 +422,31 @@ size_t rs_account_most(const struct rs_account *account)
     return rs_min(limit ? limit : SIZE_MAX, job ? job->limit_bytes : SIZE_MAX);
 }
 
-bool rs_account_has_limit(const struct rs_account *account)
-{
-    return rs_account_most(account) != SIZE_MAX;
-}
-
-/* Returns the device's limit and its charged bytes; SIZE_MAX and 0 without a limit. */
-static size_t limit_of(const struct rs_account *account, size_t *charged)
+size_t rs_account_limit(const struct rs_account *account)
 {
     const struct rs_account *device = DEVICE_IF(account);
-    size_t limit = device ? rs_account_limit(device) : 0;
+    const struct rs_job_share *job = device ? job_of(device) : NULL;
+    size_t others = RS_UNLIKELY(job) ? rs_job_share_others(job) : 0, most = rs_account_most(device);
 
-    *charged = limit ? rs_counter_get(&device->charged_bytes) : 0;
-    return limit ? limit : SIZE_MAX;
+    return others ? rs_min(most, rs_max(job->limit_bytes - rs_min(others, job->limit_bytes), 1))
+                  : most;
 }
 
 size_t rs_account_room(const struct rs_account *account)
 {
-    size_t charged, limit = limit_of(account, &charged);
+    size_t limit = rs_account_limit(account);
 
-    return limit == SIZE_MAX ? SIZE_MAX : limit - rs_min(charged, limit);
+    return limit == SIZE_MAX
+               ? SIZE_MAX
+               : limit - rs_min(rs_counter_get(&DEVICE_OF(account)->charged_bytes), limit);
 }
 
 bool rs_account_has_room(const struct rs_account *account, size_t bytes)
 {
-    size_t charged, limit = limit_of(account, &charged);
+    size_t limit = rs_account_limit(account);
+    size_t charged = rs_counter_get(&DEVICE_OF(account)->charged_bytes);
 
-    return charged <= limit && bytes <= limit - charged;
+    return limit == SIZE_MAX || (charged <= limit && bytes <= limit - charged);
 }
 
 size_t rs_account_restart_peak(struct rs_account *device)
@@ -486,9 +469,4 @@ size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memor
         if (memories & 1u << memory)
             held += rs_counter_get(&account->held_bytes[memory]);
     return held;
-}
-
-size_t rs_account_held_bytes(const struct rs_account *account)
-{
-    return rs_account_held_bytes_of(account, ~0u);
 }

@@ -160,28 +160,28 @@ uint64_t rs_account_releases(const struct rs_account *account);
 /* The program has freed `bytes`: other processes of the job may ask for them.  NULL is allowed. */
 void rs_account_freed(const struct rs_account *account, size_t bytes);
 
-/* Returns the bytes that the device's limit leaves room for now; SIZE_MAX without a limit. */
+/* Returns the bytes that the device's limit leaves room for now; SIZE_MAX without a limit, and for
+ * NULL. */
 size_t rs_account_room(const struct rs_account *account);
 
 /* True when the device's limit leaves room for `bytes` now. */
 bool rs_account_has_room(const struct rs_account *account, size_t bytes);
 
-/* The most that this process may have charged of the device now: by its own limit, and by what the
- * other processes of its job have left it (shared/job_limit.h).  0 without either. */
-size_t rs_account_limit(const struct rs_account *account);
-
 /* The most that this process may have charged of the device at any time: the smaller of its own
  * limit and its job's.  SIZE_MAX without either, and for NULL. */
 size_t rs_account_most(const struct rs_account *account);
 
-/* True when the device has a limit.  NULL is allowed. */
-bool rs_account_has_limit(const struct rs_account *account);
+/* As rs_account_most, now: less what the other processes of its job have taken. */
+size_t rs_account_limit(const struct rs_account *account);
 
 /* Returns the largest charged_bytes that the driver has granted of the device since the last call,
  * now included, and restarts that peak at what is charged now; peak_charged_bytes stays. */
 size_t rs_account_restart_peak(struct rs_account *device);
 
-/* Return the held bytes of all kinds of memory, and of those whose bits (1 << memory) are set in
- * `memories`. */
-size_t rs_account_held_bytes(const struct rs_account *account);
+/* Returns the held bytes of the kinds of memory whose bits (1 << memory) are set in `memories`. */
 size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories);
+
+static inline size_t rs_account_held_bytes(const struct rs_account *account)
+{
+    return rs_account_held_bytes_of(account, ~0u);
+}

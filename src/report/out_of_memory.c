@@ -132,7 +132,9 @@ static void look_at_memory(void)
         rs_host_memory(&refused.total_bytes, &refused.free_bytes);
         return;
     }
-    refused.limit_bytes = account ? rs_account_limit(account) : 0;
+    refused.limit_bytes = rs_account_limit(account);
+    if (refused.limit_bytes == SIZE_MAX)
+        refused.limit_bytes = 0;
     refused.own_limit_bytes = rs_limit_get(refused.device);
     (void)rs_limit_job(refused.device, &refused.job_limit_bytes, &refused.job_others_bytes);
     if (!rs_limit_ask_free(refused.device, &refused.free_bytes) || !rs_driver.cuDeviceTotalMem_v2 ||

@@ -65,7 +65,7 @@ static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream st
      * the program's stream later. */
     *settled = !in_order;
     if (stream && !in_order && has_order(leaf) &&
-        !rs_account_has_limit(leaf->base.environment->account))
+        rs_account_most(leaf->base.environment->account) == SIZE_MAX)
         return give_in_order(leaf, address, stream);
     if (in_request && !(ready && in_order) &&
         !rs_request_sees_idle(leaf->base.environment->context))
