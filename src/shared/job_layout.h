@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RS_JOB_LIMIT_LAYOUT "rmmshim job limit 3"
+#define RS_JOB_LIMIT_LAYOUT "rmmshim job limit 4"
 #define RS_JOB_LIMIT_NAME   "rmmshim-limit" /* of the memory file */
 
 enum {
@@ -26,9 +26,7 @@ enum {
 
 struct rs_job_device {
     unsigned char uuid[RS_JOB_UUID_BYTES];
-    _Atomic uint64_t total_bytes;
     _Atomic uint32_t is_used;
-    _Atomic uint32_t is_late;  /* `late_bytes` have changed since the total was made */
     _Atomic uint32_t asked;    /* how often members have asked for idle bytes */
     _Atomic uint32_t releases; /* grows when a member gives bytes back; a futex */
 };
@@ -43,8 +41,7 @@ struct rs_job_member {
 struct rs_job_entry {
     _Atomic uint32_t member; /* its number + 1; 0: free */
     _Atomic uint32_t device;
-    _Atomic uint64_t taken_bytes; /* under the mutex, and */
-    _Atomic uint64_t late_bytes;  /* without it: the sum is what the member has */
+    _Atomic uint64_t taken_bytes; /* raised for a request under the mutex alone */
     _Atomic uint64_t kept_bytes;  /* that others gave back for it */
     _Atomic uint64_t idle_bytes;  /* part of what it has that others may have, as far as known: it
                                      says so now and then */
@@ -85,11 +82,6 @@ static inline void add(_Atomic uint64_t *number, uint64_t more)
     set(number, get(number) + more);
 }
 
-static inline uint64_t bytes_of(const struct rs_job_entry *entry)
-{
-    return get(&entry->taken_bytes) + get(&entry->late_bytes);
-}
-
 #define FOR_EACH_MEMBER(member, job)                                                               \
     for (struct rs_job_member *member = (job)->members,                                            \
                               *member##_end = member + rs_min(atomic_load(&(job)->members_used),   \
@@ -112,9 +104,6 @@ static inline uint64_t bytes_of(const struct rs_job_entry *entry)
 
 /* The job's clock, in which processes tell each other times. */
 uint64_t job_now_ms(void);
-
-/* Adds a device's entries up.  Under the mutex. */
-void job_make_total(struct rs_job_limit *job, uint32_t number);
 
 /* Of one that waits for the mutex: its owner's turn, and since when that does not end. */
 struct job_patience {

@@ -36,28 +36,14 @@ uint64_t job_now_ms(void)
     return rs_clock_ns() / NS_PER_MS;
 }
 
-/* Late bytes that come meanwhile say so anew. */
-void job_make_total(struct rs_job_limit *job, uint32_t number)
-{
-    uint64_t bytes = 0;
-
-    atomic_store(&job->devices[number].is_late, 0);
-    FOR_EACH_SHARER(entry, job, number)
-    bytes += bytes_of(entry) + get(&entry->kept_bytes);
-    set(&job->devices[number].total_bytes, bytes);
-}
-
 /* Whatever an owner did before it died, its entries are right, or those of a process that is gone.
  */
 bool job_try_lock(struct rs_job_limit *job)
 {
     int failed = pthread_mutex_trylock(&job->mutex);
 
-    if (failed == EOWNERDEAD) {
-        for (uint32_t i = 0; i < RS_JOB_DEVICES; i++)
-            job_make_total(job, i);
+    if (failed == EOWNERDEAD)
         failed = pthread_mutex_consistent(&job->mutex);
-    }
     if (failed)
         return false;
     atomic_fetch_add(&job->turns, 1);
@@ -281,8 +267,7 @@ static bool is_gone(uint64_t owner)
 }
 
 /* The dead want nothing and get nothing, at once.  What they had is had by the device until it is
- * closed: true where that is something.  The totals are made anew: who died may not have said that
- * it has late bytes. */
+ * closed: true where that is something. */
 static bool clear_entries(struct rs_job_limit *job, uint32_t number, bool is_closed)
 {
     bool has_bytes = false;
@@ -294,10 +279,9 @@ static bool clear_entries(struct rs_job_limit *job, uint32_t number, bool is_clo
         set(&entry->kept_bytes, 0);
         set(&entry->wanted_bytes, 0);
         set(&entry->idle_bytes, 0);
-        has_bytes = has_bytes || bytes_of(entry) != 0;
+        has_bytes = has_bytes || get(&entry->taken_bytes) != 0;
         if (is_closed)
             atomic_store(&entry->member, 0);
-        job_make_total(job, atomic_load(&entry->device));
     }
     return has_bytes;
 }

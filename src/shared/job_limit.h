@@ -4,12 +4,12 @@
  * or RMM_JOB names a file of the user's.
  *
  * The file has one robust mutex, and plain numbers under it; they are atomic only for those who
- * read them without it.  An entry is what one member has of one device, and a device's total is the
- * sum of its entries.  When the owner of the mutex died, the next one makes the totals anew from
- * the entries.  An owner that is stopped does not get on: then requests are refused after 2 s,
- * while what is given back, or taken already, goes into `late_bytes`, which needs no mutex.  No
- * system call that can wait is made under the mutex, so a busy machine's owner is one that could
- * run. tests/model goes through every order of these steps.
+ * read them without it.  An entry is what one member has of one device, and what a device has is
+ * the sum of its entries, added up anew for each request: so whoever dies leaves nothing wrong, and
+ * what is given back, or taken already, changes the member's own entry without the mutex.  An owner
+ * of the mutex that is stopped does not get on: then requests are refused after 2 s.  No system
+ * call that can wait is made under the mutex, so a busy machine's owner is one that could run.
+ * tests/model goes through every order of these steps.
  *
  * What a dead process had taken stays counted for RS_JOB_LIMIT_SETTLE_MS after its death was first
  * seen: the kernel closes the GPU after it has ended the process's threads.

@@ -40,7 +40,6 @@ static bool find_device(struct rs_job_limit *job, const unsigned char *uuid, uin
         return false;
     *number = free;
     memcpy(job->devices[free].uuid, uuid, sizeof(job->devices[free].uuid));
-    set(&job->devices[free].total_bytes, 0);
     atomic_store(&job->devices[free].is_used, 1);
     return true;
 }
@@ -136,22 +135,22 @@ static bool lock_all(const struct rs_job_share *share)
     }
 }
 
-/* Late bytes are part of it, if the mutex is free. */
+/* What all members have of the device, and what is kept for them.  Bytes only become less without
+ * the mutex, but for those that the driver has given already. */
 static uint64_t total_of(const struct rs_job_share *share)
 {
-    struct rs_job_device *device = device_of(share);
+    uint64_t bytes = 0;
 
-    if (RS_UNLIKELY(atomic_load(&device->is_late)) && job_try_lock(share->job)) {
-        job_make_total(share->job, number_of(share));
-        job_unlock(share->job);
-    }
-    return get(&device->total_bytes);
+    FOR_EACH_SHARER(entry, share->job, number_of(share))
+    bytes += get(&entry->taken_bytes) + get(&entry->kept_bytes);
+    return bytes;
 }
 
 /* By how much all that is counted, but what is kept for this one, and `bytes` more, exceed the
  * limit. */
-static size_t missing_in(const struct rs_job_share *share, uint64_t total, size_t bytes)
+static size_t missing_in(const struct rs_job_share *share, size_t bytes)
 {
+    uint64_t total = total_of(share);
     uint64_t all = total - rs_min(get(&entry_of(share)->kept_bytes), total) + bytes;
 
     return all > share->limit_bytes ? (size_t)(all - share->limit_bytes) : 0;
@@ -168,10 +167,8 @@ static void forget_kept(struct rs_job_limit *job, uint32_t number)
     uint64_t now = job_now_ms();
 
     FOR_EACH_SHARER(entry, job, number)
-    if (get(&entry->kept_bytes) && is_old(entry, now)) {
-        add(&job->devices[number].total_bytes, 0 - get(&entry->kept_bytes));
+    if (is_old(entry, now))
         set(&entry->kept_bytes, 0);
-    }
 }
 
 /* The member that has waited longest, of those for which not all is kept that they want. */
@@ -195,35 +192,26 @@ static void keep(struct rs_job_limit *job, uint32_t number, uint64_t bytes)
     while (bytes && (entry = oldest(job, number))) {
         uint64_t some = rs_min(bytes, get(&entry->wanted_bytes) - get(&entry->kept_bytes));
         add(&entry->kept_bytes, some);
-        add(&job->devices[number].total_bytes, some);
         bytes -= some;
     }
 }
 
 static bool fits(const struct rs_job_share *share, size_t bytes)
 {
-    struct rs_job_device *device;
-
     if (!entry_of(share) || bytes > share->limit_bytes)
         return false;
-    device = device_of(share);
-    if (RS_UNLIKELY(atomic_load(&device->is_late)))
-        job_make_total(share->job, number_of(share));
-    if (missing_in(share, get(&device->total_bytes), bytes) == 0)
-        return true;
-    forget_kept(share->job, number_of(share));
-    return missing_in(share, get(&device->total_bytes), bytes) == 0;
+    if (missing_in(share, bytes) > 0)
+        forget_kept(share->job, number_of(share));
+    return missing_in(share, bytes) == 0;
 }
 
 static void count(const struct rs_job_share *share, size_t bytes)
 {
     struct rs_job_entry *entry = entry_of(share);
-    uint64_t kept = rs_min(get(&entry->kept_bytes), bytes);
 
     RS_ASSERT(bytes <= share->limit_bytes);
-    add(&entry->taken_bytes, bytes);
-    add(&entry->kept_bytes, 0 - kept);
-    add(&device_of(share)->total_bytes, bytes - kept);
+    atomic_fetch_add(&entry->taken_bytes, bytes);
+    add(&entry->kept_bytes, 0 - rs_min(get(&entry->kept_bytes), bytes));
 }
 
 bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
@@ -252,19 +240,14 @@ uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes)
     RS_ASSERT(share->member && (!share->next || share->limit_bytes <= share->next->limit_bytes));
     FOR_EACH_JOB(at, share)
     {
-        struct rs_job_device *device = device_of(at);
-        if (job_lock(at->job, false)) {
-            add(&entry_of(at)->taken_bytes, bytes);
-            add(&device->total_bytes, bytes);
-            if (is_given && rs_job_giving)
-                keep(at->job, number_of(at), 0 - bytes);
+        bool keeps = is_given && rs_job_giving && job_lock(at->job, false);
+        atomic_fetch_add(&entry_of(at)->taken_bytes, bytes);
+        if (keeps) {
+            keep(at->job, number_of(at), 0 - bytes);
             job_unlock(at->job);
-        } else {
-            atomic_fetch_add(&entry_of(at)->late_bytes, bytes);
-            atomic_store(&device->is_late, 1);
         }
         if (is_given) {
-            atomic_fetch_add(&device->releases, 1);
+            atomic_fetch_add(&device_of(at)->releases, 1);
             releases++;
         }
     }
@@ -287,7 +270,7 @@ bool rs_job_share_reap(const struct rs_job_share *share)
         if (!rs_job_limit_reap(at->job))
             continue;
         FOR_EACH_SHARER(entry, at->job, number_of(at))
-        if (bytes_of(entry) && has_ended(at->job, entry))
+        if (get(&entry->taken_bytes) && has_ended(at->job, entry))
             waits = true;
     }
     return waits;
@@ -295,10 +278,12 @@ bool rs_job_share_reap(const struct rs_job_share *share)
 
 static uint64_t others_in(const struct rs_job_share *share)
 {
-    const struct rs_job_entry *entry = entry_of(share);
-    uint64_t total = total_of(share), own = bytes_of(entry) + get(&entry->kept_bytes);
+    uint64_t bytes = 0;
 
-    return total - rs_min(own, total);
+    FOR_EACH_SHARER(entry, share->job, number_of(share))
+    if (entry != entry_of(share))
+        bytes += get(&entry->taken_bytes) + get(&entry->kept_bytes);
+    return bytes;
 }
 
 const struct rs_job_share *rs_job_share_tightest(const struct rs_job_share *share)
@@ -344,7 +329,7 @@ void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
 
 static uint64_t idle_of(const struct rs_job_entry *entry)
 {
-    return rs_min(get(&entry->idle_bytes), bytes_of(entry));
+    return rs_min(get(&entry->idle_bytes), get(&entry->taken_bytes));
 }
 
 static size_t others_idle_in(const struct rs_job_share *share)
@@ -372,7 +357,7 @@ size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes)
     size_t most = 0;
 
     FOR_EACH_JOB(at, share)
-    most = rs_max(most, missing_in(at, total_of(at), bytes));
+    most = rs_max(most, missing_in(at, bytes));
     return most;
 }
 
@@ -418,7 +403,6 @@ static void pass_on_kept(const struct rs_job_share *share)
     if (get(&entry->kept_bytes) == 0 || !job_lock(share->job, false))
         return; /* or it is old soon */
     kept = get(&entry->kept_bytes);
-    add(&device_of(share)->total_bytes, 0 - kept);
     set(&entry->kept_bytes, 0);
     keep(share->job, number_of(share), kept);
     job_unlock(share->job);

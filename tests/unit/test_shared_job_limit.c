@@ -88,6 +88,16 @@ static struct rs_job_share share_of(struct rs_job_limit *job, const unsigned cha
     return share;
 }
 
+/* What is counted of the first device. */
+static uint64_t total_in(struct rs_job_limit *job)
+{
+    uint64_t bytes = 0;
+
+    FOR_EACH_SHARER(entry, job, 0)
+    bytes += entry->taken_bytes + entry->kept_bytes;
+    return bytes;
+}
+
 TEST(members_share_the_limit_of_a_device)
 {
     struct rs_job_limit *job = new_job();
@@ -163,8 +173,8 @@ TEST(bytes_are_taken_of_both_jobs_or_of_none)
     assert_int_equal(rs_job_share_missing(&below, 101), 1);
     assert_ptr_equal(rs_job_share_tightest(&below), &below);
     rs_job_share_add(&below, (size_t)-500);
-    assert_int_equal(inner->devices[0].total_bytes, 0);
-    assert_int_equal(outer->devices[0].total_bytes, 0);
+    assert_int_equal(total_in(inner), 0);
+    assert_int_equal(total_in(outer), 0);
 }
 
 /* ---- many processes ---- */
@@ -229,7 +239,7 @@ TEST(never_more_than_the_limit)
     assert_true(reality->most <= LIMIT);
     assert_true(reality->most > LIMIT / 2); /* the limit was reached at all */
     assert_true(reality->served > PROCESSES * ROUNDS / 8);
-    assert_int_equal(job->devices[0].total_bytes, 0);
+    assert_int_equal(total_in(job), 0);
     (void)rs_job_limit_reap(job);
     assert_int_equal(job->members[0].owner, 0); /* they have ended with nothing */
 }
@@ -476,8 +486,7 @@ static pid_t have_the_mutex(struct rs_job_limit *job, struct signs *signs,
 static void die(struct rs_job_limit *job, struct signs *signs)
 {
     (void)signs;
-    job->entries[0].taken_bytes += 300; /* and the total does not follow */
-    job->devices[0].total_bytes = 12345;
+    job->entries[0].taken_bytes += 300; /* and it does not come to have them */
     raise(SIGKILL);
 }
 
@@ -495,7 +504,7 @@ TEST(who_dies_with_the_mutex_leaves_right_sums)
     assert_false(rs_job_share_take(&two, 401));
     assert_int_equal(rs_job_share_others(&two), 400);
     assert_true(rs_job_share_take(&two, 400));
-    assert_int_equal(job->devices[0].total_bytes, LIMIT);
+    assert_int_equal(total_in(job), LIMIT);
 }
 
 static void stop(struct rs_job_limit *job, struct signs *signs)
@@ -591,7 +600,6 @@ TEST(a_fork_within_the_mutex_leaves_it_to_the_parent)
     job_unlock(job);
     assert_int_equal(open_at("forks", &again, &other), 0);
     assert_true(rs_job_share_take(&own, 400));
-    assert_int_equal(own.entry->late_bytes, 0);
 }
 
 /* As in a signal handler. */
@@ -641,7 +649,7 @@ TEST_WITH(stop_clock, start_clock, what_is_given_back_for_others_is_kept_for_the
     assert_false(rs_job_share_take(&rich, 1));
     assert_true(rs_job_share_take(&two, 300));
     rs_job_share_want_no_more(&two, 300, true);
-    assert_int_equal(job->devices[0].total_bytes, LIMIT);
+    assert_int_equal(total_in(job), LIMIT);
     assert_int_equal(rs_job_share_others(&rich), 600);
     rs_job_share_add(&one, (size_t)-300); /* of its own accord: for everybody */
     assert_true(rs_job_share_take(&rich, 300));
@@ -792,14 +800,14 @@ TEST(a_file_of_another_namespace_is_refused_while_it_has_members)
     job->home = home + 1;
     assert_int_equal(open_at("homes", &again, &other), -EXDEV);
     assert_int_equal(job->home, home + 1);
-    job->devices[0].total_bytes = 300;
+    job->devices[0].releases = 300;
     member->owner = (uint64_t)INT32_MAX << 32 | 1; /* who is not here, and may be there */
     assert_false(rs_job_limit_reap(job));
-    assert_int_equal(job->devices[0].total_bytes, 300);
+    assert_int_equal(job->devices[0].releases, 300);
     member->owner = 0;
     assert_int_equal(open_at("homes", &again, &other), 0);
     assert_int_equal(again->home, home);
-    assert_int_equal(again->devices[0].total_bytes, 0);
+    assert_int_equal(again->devices[0].releases, 0);
 }
 
 /* Containers of one kernel may each have a name of the boot (systemd-nspawn, LXC). */
@@ -810,12 +818,12 @@ TEST(another_name_of_the_boot_takes_nothing_from_members_of_another_namespace)
     uint64_t home = rs_process_namespace();
 
     assert_int_equal(open_at("kernels", &job, &member), 0);
-    job->devices[0].total_bytes = 300;
+    job->devices[0].releases = 300;
     job->home = home + 1;
     job->boot[0] ^= 1;
     assert_int_equal(open_at("kernels", &again, &other), -EXDEV);
     assert_int_equal(job->home, home + 1);
-    assert_int_equal(job->devices[0].total_bytes, 300);
+    assert_int_equal(job->devices[0].releases, 300);
     member->owner = 0;
     assert_int_equal(open_at("kernels", &again, &other), 0);
     assert_int_equal(again->home, home);
@@ -827,11 +835,11 @@ TEST(members_of_an_earlier_boot_are_forgotten)
     struct rs_job_member *member, *other;
 
     assert_int_equal(open_at("boots", &job, &member), 0);
-    job->devices[0].total_bytes = 300;
+    job->devices[0].releases = 300;
     job->boot[0] ^= 1;
     member->owner = (uint64_t)INT32_MAX << 32 | 1; /* no process has this number */
     assert_int_equal(open_at("boots", &again, &other), 0);
-    assert_int_equal(again->devices[0].total_bytes, 0);
+    assert_int_equal(again->devices[0].releases, 0);
     assert_int_equal(again->members_used, 1);
 }
 
@@ -841,10 +849,10 @@ TEST(members_that_live_are_of_this_boot)
     struct rs_job_member *member, *other;
 
     assert_int_equal(open_at("living", &job, &member), 0);
-    job->devices[0].total_bytes = 300;
+    job->devices[0].releases = 300;
     job->boot[0] ^= 1;
     assert_int_equal(open_at("living", &again, &other), 0);
-    assert_int_equal(again->devices[0].total_bytes, 300);
+    assert_int_equal(again->devices[0].releases, 300);
     assert_ptr_equal(other, &again->members[1]);
 }
 
@@ -982,8 +990,8 @@ TEST(files_that_are_no_jobs_are_refused)
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
     assert_int_equal(open_at(path, &again, NULL), 0);
-    job->devices[1].total_bytes = 7;
-    assert_int_equal(again->devices[1].total_bytes, 7);
+    job->devices[1].releases = 7;
+    assert_int_equal(again->devices[1].releases, 7);
 
     job->layout[0] = 'R';
     assert_int_equal(open_at(path, &again, NULL), -EPROTO);
