@@ -16,8 +16,102 @@
 #pragma once
 
 #include "heap/allocation.h"
-#include "heap/block_index.h"
 #include "heap/record_slab.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- alignment: an allocator that cuts larger upstream blocks must keep it, so that its blocks
+ * cannot be told from the driver's own ---- */
+
+enum {
+    RS_LARGE_BYTES = 1 << 20,      /* a request is large from 1 MiB on */
+    RS_LARGE_ALIGNMENT = 64 << 10, /* of a large block: the page size of GPUDirect and dma-buf */
+};
+
+/* Returns the alignment in bytes, a power of two, of a block for a request of size_bytes. */
+static inline size_t rs_block_alignment(size_t size_bytes)
+{
+    return size_bytes >= RS_LARGE_BYTES ? RS_LARGE_ALIGNMENT : RS_BLOCK_ALIGNMENT;
+}
+
+/* Returns the bytes from `address` to the next multiple of `alignment` (a power of two); 0 when
+ * `address` is one. */
+static inline size_t rs_lead_bytes(CUdeviceptr address, size_t alignment)
+{
+    return (size_t)(-address & (alignment - 1));
+}
+
+/* ---- the index ---- */
+
+/* An index of free blocks by size.  It finds the smallest block that fits, at the lowest address
+ * among equals.
+ *
+ * Blocks are divided into classes of sizes; each class has a small tree, and a bitmap tells
+ * which classes have blocks.  A class is 512 bytes wide up to 128 KiB, and 1/128 to 1/256 of the
+ * size above, so a tree stays a few nodes deep with thousands of free blocks.  The owner's lock
+ * protects the index; it needs no memory beyond the blocks' records. */
+
+/* A part of an upstream chunk, free or handed out.  The record lies in host memory, since the
+ * host cannot access device memory. */
+struct rs_block {
+    CUdeviceptr address;
+    size_t size_bytes;               /* a multiple of 512 unless the block ends its chunk */
+    struct rs_block *before, *after; /* neighbours in the chunk; NULL at the chunk's ends */
+    struct rs_block *left, *right;   /* of a free block: its children in the index's tree */
+    uint32_t rank; /* of a free block: its heap priority in the tree, a hash of the address */
+    uint8_t group; /* of the chunk: an enum rs_block_group (blocks.h) */
+    bool is_free;
+    bool is_void; /* `virtual` only: addresses without memory, in a separate index */
+    bool is_busy; /* `virtual` only: driver calls on the block are under way */
+};
+
+enum {
+    RS_BLOCK_UNIT_BITS = 9,  /* sizes are counted in units of 512 bytes, rounded up */
+    RS_BLOCK_CLASS_BITS = 7, /* classes per doubling: 2^7 */
+    RS_BLOCK_UNITS_BITS = 64 - RS_BLOCK_UNIT_BITS + 1, /* bits of SIZE_MAX in units */
+    RS_BLOCK_CLASSES = (RS_BLOCK_UNITS_BITS - RS_BLOCK_CLASS_BITS + 1) << RS_BLOCK_CLASS_BITS,
+    RS_BLOCK_CLASS_WORDS = (RS_BLOCK_CLASSES + 63) / 64,
+    RS_BLOCK_CLASS_GROUPS = (RS_BLOCK_CLASS_WORDS + 63) / 64,
+};
+
+/* All zero is an empty index. */
+struct rs_block_index {
+    uint64_t groups[RS_BLOCK_CLASS_GROUPS]; /* which words have a bit set */
+    uint64_t words[RS_BLOCK_CLASS_WORDS];   /* which classes have a block */
+    struct rs_block *roots[RS_BLOCK_CLASSES];
+};
+
+/* Insert and remove a block whose size and address do not change meanwhile.  Both take O(log n)
+ * steps for n blocks of the size's class. */
+void rs_block_index_insert(struct rs_block_index *index, struct rs_block *block);
+void rs_block_index_remove(struct rs_block_index *index, struct rs_block *block);
+
+/* Returns the smallest block of at least size_bytes (> 0), at the lowest address among equals,
+ * or NULL when there is none.  O(log n).  Ignores alignment. */
+struct rs_block *rs_block_index_best_fit(const struct rs_block_index *index, size_t size_bytes);
+
+/* Returns the next block after `block`, which is in the index, by size and then by address, or
+ * NULL when it is the last. */
+struct rs_block *rs_block_index_after(const struct rs_block_index *index,
+                                      const struct rs_block *block);
+
+static inline bool rs_block_index_is_empty(const struct rs_block_index *index)
+{
+    uint64_t any = 0;
+
+    for (size_t group = 0; group < RS_BLOCK_CLASS_GROUPS; group++)
+        any |= index->groups[group];
+    return !any;
+}
+
+/* Returns the largest block, or NULL when the index is empty. */
+struct rs_block *rs_block_index_largest(const struct rs_block_index *index);
+
+/* Checks the structure.  Returns true when it is sound; *count is the number of blocks. */
+bool rs_block_index_check(const struct rs_block_index *index, size_t *count);
+
+/* ---- ranges ---- */
 
 /* The group of a range, which its first record and all blocks cut from it have.  A request takes
  * blocks of its own group and of the common group; rs_blocks_take_any ignores groups.  A range
@@ -113,7 +207,5 @@ void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block);
 /* Returns the size in bytes of the largest free block; 0 when there is none. */
 size_t rs_blocks_largest_free_bytes(const struct rs_blocks *blocks);
 
-/* For tests: the greatest height of the groups' indexes; and whether all are sound, with the
- * number of their blocks in *count. */
-unsigned rs_blocks_index_height(const struct rs_blocks *blocks);
+/* For checks: whether all indexes are sound, with the number of their blocks in *count. */
 bool rs_blocks_index_check(const struct rs_blocks *blocks, size_t *count);

@@ -2,7 +2,7 @@
 /* Shared by the tests of the pool: a pool over a fake leaf. */
 #pragma once
 
-#include "resource/allocator/pool.h"
+#include "resource/allocator/pool_inside.h"
 #include "stack.h"
 
 #define KIB    ((size_t)1 << 10)
@@ -25,11 +25,27 @@ static inline void refuse(struct stack *stack, size_t size_bytes)
     assert_true(rs_mr_check(stack->mr));
 }
 
-static inline struct rs_pool_state state_of(struct stack *stack)
-{
-    struct rs_pool_state state;
+struct pool_state {
+    size_t held_bytes, peak_held_bytes; /* in upstream chunks */
+    size_t live_bytes, peak_live_bytes; /* in blocks handed out, as rounded */
+    size_t largest_free_bytes, chunk_count;
+};
 
-    rs_pool_state(stack->mr, &state);
+static inline struct pool_state state_of(struct stack *stack)
+{
+    struct rs_pool *pool = RS_MR_AS(rs_pool, stack->mr);
+    struct pool_state state;
+
+    rs_mutex_lock(&stack->mr->lock);
+    state = (struct pool_state){
+        .held_bytes = pool->held_bytes,
+        .peak_held_bytes = pool->peak_held_bytes,
+        .live_bytes = pool->blocks.live_bytes,
+        .peak_live_bytes = pool->blocks.peak_live_bytes,
+        .largest_free_bytes = rs_blocks_largest_free_bytes(&pool->blocks),
+        .chunk_count = pool->chunk_count,
+    };
+    rs_mutex_unlock(&stack->mr->lock);
     return state;
 }
 

@@ -16,7 +16,6 @@
 
 #include "base/log.h"
 #include "base/request.h"
-#include "resource/allocator/pool.h"
 #include "resource/report.h"
 
 #include <errno.h>
@@ -317,23 +316,6 @@ static void pool_report(struct rs_mr *mr, struct rs_report *report)
     ADD("failures", TOTAL, COUNT, pool->failures);
     rs_mutex_unlock(&pool->base.lock);
 #undef ADD
-}
-
-void rs_pool_state(struct rs_mr *mr, struct rs_pool_state *state)
-{
-    struct rs_pool *pool = RS_MR_AS(rs_pool, mr);
-
-    rs_mutex_lock(&pool->base.lock);
-    *state = (struct rs_pool_state){
-        .held_bytes = pool->held_bytes,
-        .peak_held_bytes = pool->peak_held_bytes,
-        .live_bytes = pool->blocks.live_bytes,
-        .peak_live_bytes = pool->blocks.peak_live_bytes,
-        .largest_free_bytes = rs_blocks_largest_free_bytes(&pool->blocks),
-        .chunk_count = pool->chunk_count,
-        .index_height = rs_blocks_index_height(&pool->blocks),
-    };
-    rs_mutex_unlock(&pool->base.lock);
 }
 
 struct pool_sums {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "base/lock.h"
-#include "heap/alignment.h"
 #include "heap/blocks.h"
 #include "resource/resource.h"
 

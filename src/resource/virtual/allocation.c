@@ -9,7 +9,6 @@
 #include "base/lock.h"
 #include "base/request.h"
 #include "driver/driver.h"
-#include "heap/alignment.h"
 #include "resource/segment.h"
 #include "resource/virtual/virtual.h"
 
