@@ -13,6 +13,9 @@ struct parser {
     unsigned depth;
 };
 
+#define DIAGNOSE(parser, at, ...)                                                                  \
+    rs_diagnose((parser)->diagnostics, (parser)->source, at, __VA_ARGS__)
+
 struct rs_expression *rs_expression_node(const struct rs_mr_descriptor *descriptor,
                                          struct rs_expression *upstream,
                                          const struct rs_source *source)
@@ -93,9 +96,9 @@ static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
     const char *nearest;
 
     if (begin == end) {
-        rs_diagnose(parser->diagnostics, parser->source, begin,
-                    *begin ? "a memory resource is expected here, as in pool(cuda)"
-                           : "ends where a memory resource is expected");
+        DIAGNOSE(parser, begin,
+                 *begin ? "a memory resource is expected here, as in pool(cuda)"
+                        : "ends where a memory resource is expected");
         return NULL;
     }
     if (descriptor) {
@@ -109,11 +112,9 @@ static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
     names[count] = NULL;
     nearest = rs_nearest_word(begin, rs_mr_word_end(begin, end), names);
     if (nearest)
-        rs_diagnose(parser->diagnostics, parser->source, begin,
-                    "no memory resource of this name; did you mean '%s'?", nearest);
+        DIAGNOSE(parser, begin, "no memory resource of this name; did you mean '%s'?", nearest);
     else
-        rs_diagnose(parser->diagnostics, parser->source, begin,
-                    "no memory resource of this name; `rmmshim resources` lists them");
+        DIAGNOSE(parser, begin, "no memory resource of this name; `rmmshim resources` lists them");
     return NULL;
 }
 
@@ -137,21 +138,18 @@ static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor
     if (!nearest)
         nearest = row_beginning_so;
     if (nearest)
-        rs_diagnose(parser->diagnostics, parser->source, begin,
-                    "'%s' has no option of this name; did you mean '%s'?", descriptor->name,
-                    nearest);
+        DIAGNOSE(parser, begin, "'%s' has no option of this name; did you mean '%s'?",
+                 descriptor->name, nearest);
     /* As in RMM's reinitialize(managed_memory=True). */
     else if (resource && descriptor->upstream_count)
-        rs_diagnose(parser->diagnostics, parser->source, begin,
-                    "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
-                    descriptor->name, resource->name);
+        DIAGNOSE(parser, begin, "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
+                 descriptor->name, resource->name);
     else if (count == 0)
-        rs_diagnose(parser->diagnostics, parser->source, begin, "'%s' has no options",
-                    descriptor->name);
+        DIAGNOSE(parser, begin, "'%s' has no options", descriptor->name);
     else
-        rs_diagnose(parser->diagnostics, parser->source, begin,
-                    "'%s' has no option of this name; `rmmshim resources %s` lists them",
-                    descriptor->name, descriptor->name);
+        DIAGNOSE(parser, begin,
+                 "'%s' has no option of this name; `rmmshim resources %s` lists them",
+                 descriptor->name, descriptor->name);
 }
 
 /* Returns the end of the value at `begin`: the next ',' or ')'.  Within quotes of either kind both
@@ -179,20 +177,16 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
         return false;
     }
     value = &node->values[row - node->descriptor->options];
-    if (value->given) {
-        rs_diagnose(parser->diagnostics, parser->source, begin, "'%s' is given twice", row->name);
-        return false;
-    }
+    if (value->given)
+        return DIAGNOSE(parser, begin, "'%s' is given twice", row->name);
     parser->cursor = end;
     skip_blanks(parser);
     parser->cursor++; /* skips the '=' that the caller saw */
     skip_blanks(parser);
     begin = parser->cursor;
     end = value_end(begin, &quoted);
-    if (!end) {
-        rs_diagnose(parser->diagnostics, parser->source, begin, "the closing quote is missing");
-        return false;
-    }
+    if (!end)
+        return DIAGNOSE(parser, begin, "the closing quote is missing");
     parser->cursor = end;
     for (last = end; !quoted && last > begin && (last[-1] == ' ' || last[-1] == '\t');)
         last--;
@@ -244,8 +238,8 @@ static bool diagnose_bare_value(struct parser *parser, const struct rs_option *r
     if (row->aliases[0].type == RS_OPTION_EXPONENT && row->aliases[0].name &&
         begin + strspn(begin, "0123456789") == end)
         name = row->aliases[0].name;
-    rs_diagnose(parser->diagnostics, parser->source, begin,
-                "options are named; did you mean %s=%.*s?", name, (int)(end - begin), begin);
+    DIAGNOSE(parser, begin, "options are named; did you mean %s=%.*s?", name, (int)(end - begin),
+             begin);
     return true;
 }
 
@@ -255,27 +249,24 @@ static void diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
     char type[64];
 
     if (!*parser->cursor)
-        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                    "'%s(' ends where option=value or ')' is expected", descriptor->name);
+        DIAGNOSE(parser, parser->cursor, "'%s(' ends where option=value or ')' is expected",
+                 descriptor->name);
     else if (diagnose_bare_value(parser, row))
         return;
     else if (!descriptor->upstream_count)
-        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                    "'%s' is a leaf: it takes no upstream", descriptor->name);
+        DIAGNOSE(parser, parser->cursor, "'%s' is a leaf: it takes no upstream", descriptor->name);
     else if (descriptor->branch)
-        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                    "'%s' has its upstream already; only %ss and options may follow, as in "
-                    "%s(pool(cuda), size=1MiB)",
-                    descriptor->name, descriptor->branch->name, descriptor->branch->name);
+        DIAGNOSE(parser, parser->cursor,
+                 "'%s' has its upstream already; only %ss and options may follow, as in "
+                 "%s(pool(cuda), size=1MiB)",
+                 descriptor->name, descriptor->branch->name, descriptor->branch->name);
     else if (!row->name)
-        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                    "'%s' has its upstream already", descriptor->name);
+        DIAGNOSE(parser, parser->cursor, "'%s' has its upstream already", descriptor->name);
     else
-        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                    "'%s' has its upstream already; options are named, as in %s=%s",
-                    descriptor->name, row->name,
-                    row->type == RS_OPTION_SIZE ? "1GiB"
-                                                : rs_option_type_text(row, type, sizeof(type)));
+        DIAGNOSE(
+            parser, parser->cursor, "'%s' has its upstream already; options are named, as in %s=%s",
+            descriptor->name, row->name,
+            row->type == RS_OPTION_SIZE ? "1GiB" : rs_option_type_text(row, type, sizeof(type)));
 }
 
 static struct rs_expression *parse_node(struct parser *parser);
@@ -301,10 +292,8 @@ static bool parse_upstream(struct parser *parser, struct rs_expression *node)
         diagnose_surplus(parser, descriptor);
         return false;
     } else if (upstreams == RS_MR_UPSTREAMS_MAX) {
-        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                    "more than %d %ss with resources of their own", RS_MR_UPSTREAMS_MAX - 1,
-                    descriptor->branch->name);
-        return false;
+        return DIAGNOSE(parser, parser->cursor, "more than %d %ss with resources of their own",
+                        RS_MR_UPSTREAMS_MAX - 1, descriptor->branch->name);
     }
     node->upstream[upstreams] = parse_node(parser);
     return node->upstream[upstreams] != NULL;
@@ -320,10 +309,9 @@ static bool parse_argument(struct parser *parser, struct rs_expression *node, bo
     }
     if (!*options_begun)
         return parse_upstream(parser, node);
-    rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                *parser->cursor ? "expected option=value here"
-                                : "ends where option=value or ')' is expected");
-    return false;
+    return DIAGNOSE(parser, parser->cursor,
+                    *parser->cursor ? "expected option=value here"
+                                    : "ends where option=value or ')' is expected");
 }
 
 static bool parse_arguments(struct parser *parser, struct rs_expression *node)
@@ -340,10 +328,9 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
             parser->cursor++;
             skip_blanks(parser);
         } else if (*parser->cursor != ')') {
-            rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
-                        *parser->cursor ? "expected ',' or ')' here"
-                                        : "ends where ',' or ')' is expected");
-            return false;
+            return DIAGNOSE(parser, parser->cursor,
+                            *parser->cursor ? "expected ',' or ')' here"
+                                            : "ends where ',' or ')' is expected");
         }
     }
     parser->cursor++;
@@ -359,8 +346,7 @@ static struct rs_expression *parse_node(struct parser *parser)
     skip_namespace(parser);
     begin = parser->cursor;
     if (parser->depth == RS_EXPRESSION_DEPTH_MAX) {
-        rs_diagnose(parser->diagnostics, parser->source, begin, "more than %d levels deep",
-                    RS_EXPRESSION_DEPTH_MAX);
+        DIAGNOSE(parser, begin, "more than %d levels deep", RS_EXPRESSION_DEPTH_MAX);
         return NULL;
     }
     descriptor = parse_resource_name(parser);
@@ -368,7 +354,7 @@ static struct rs_expression *parse_node(struct parser *parser)
         return NULL;
     node = rs_expression_node(descriptor, NULL, parser->source);
     if (!node) {
-        rs_diagnose(parser->diagnostics, parser->source, begin, "out of host memory");
+        DIAGNOSE(parser, begin, "out of host memory");
         return NULL;
     }
     node->at = begin;
@@ -380,11 +366,11 @@ static struct rs_expression *parse_node(struct parser *parser)
     }
     parser->depth--;
     if (descriptor->upstream_count && !node->upstream[descriptor->upstream_count - 1]) {
-        rs_diagnose(parser->diagnostics, parser->source, begin,
-                    descriptor->upstream_count == 1 ? "'%s' needs an upstream, as in %s(cuda)"
-                                                    : "'%s' needs two upstreams, as in %s(cuda, "
-                                                      "managed)",
-                    descriptor->name, descriptor->name);
+        DIAGNOSE(parser, begin,
+                 descriptor->upstream_count == 1 ? "'%s' needs an upstream, as in %s(cuda)"
+                                                 : "'%s' needs two upstreams, as in %s(cuda, "
+                                                   "managed)",
+                 descriptor->name, descriptor->name);
         rs_expression_free(node);
         return NULL;
     }

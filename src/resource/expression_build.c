@@ -96,11 +96,10 @@ static bool check_lists(const struct rs_expression *expression, size_t unit_byte
         for (size_t j = 0; j < sizes.count; j++) {
             if (sizes.bytes[j] % unit_bytes == 0)
                 continue;
-            rs_diagnose(diagnostics, expression->source, expression->at,
-                        "%s of %s must be multiples of %s here, so that no two blocks share a page",
-                        rows[i].name, expression->descriptor->name,
-                        rs_size_format(unit_bytes, text));
-            return false;
+            return rs_diagnose(
+                diagnostics, expression->source, expression->at,
+                "%s of %s must be multiples of %s here, so that no two blocks share a page",
+                rows[i].name, expression->descriptor->name, rs_size_format(unit_bytes, text));
         }
     }
     return true;
@@ -243,9 +242,8 @@ static bool check_shares(const struct rs_expression *expression, struct rs_diagn
         if (size.kind == RS_SIZE_BYTES || size.number <= RS_SIZE_WHOLE ||
             rs_expression_overcommits(expression))
             continue;
-        rs_diagnose(diagnostics, expression->source, expression->at, "%s of %s: more than 100%%",
-                    rows[i].name, expression->descriptor->name);
-        return false;
+        return rs_diagnose(diagnostics, expression->source, expression->at,
+                           "%s of %s: more than 100%%", rows[i].name, expression->descriptor->name);
     }
     return true;
 }
