@@ -17,16 +17,11 @@
  * A caller that can do with less (RS_EFFORT_AHEAD: a step of a pool) is refused what the first does
  * not have, and asks for less, before the second serves: otherwise a whole step would be of the
  * second while there is room for the request in the first. */
-#include "base/lock.h"
+#include "base/counter.h"
 #include "base/request.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
-#include "shared/published.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 enum { FIRST, SECOND, SIDES };
 
@@ -52,18 +47,13 @@ struct fallback {
     _Atomic size_t freed_bytes; /* bytes ever freed to the first upstream */
     _Atomic uint64_t fallbacks, refusals, skips;
 
-    struct rs_mutex lock; /* protects the fields below; no upstream call is made under it */
+    /* Under the lock. */
     struct rs_record_slab records;
     size_t refused_bytes; /* the first upstream refused this size ... */
     uint64_t refused_ns;  /* ... at this time ... */
     size_t refused_freed; /* ... when freed_bytes was this ... */
     bool refused_ahead;   /* ... to a caller that can do without the memory */
 };
-
-static struct fallback *fallback_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct fallback, base);
-}
 
 static void count(_Atomic uint64_t *counter)
 {
@@ -72,37 +62,16 @@ static void count(_Atomic uint64_t *counter)
 
 /* ---- blocks ---- */
 
-static struct spillable *take_record(struct fallback *fallback)
-{
-    struct spillable *record;
-
-    rs_mutex_lock(&fallback->lock);
-    record = rs_record_slab_take(&fallback->records);
-    rs_mutex_unlock(&fallback->lock);
-    return record;
-}
-
-static void give_record(struct fallback *fallback, struct spillable *record)
-{
-    rs_mutex_lock(&fallback->lock);
-    rs_record_slab_give(&fallback->records, record);
-    rs_mutex_unlock(&fallback->lock);
-}
-
 static void enter(struct fallback *fallback, struct spillable *record, unsigned side)
 {
     struct side *counters = &fallback->sides[side];
-    size_t size_bytes = record->upstream.size_bytes, peak;
-    size_t live = size_bytes + atomic_fetch_add_explicit(&counters->live_bytes, size_bytes,
-                                                         memory_order_relaxed);
+    size_t size_bytes = record->upstream.size_bytes;
+    size_t live_bytes = size_bytes + atomic_fetch_add_explicit(&counters->live_bytes, size_bytes,
+                                                               memory_order_relaxed);
 
     record->side = side;
     atomic_fetch_add_explicit(&counters->live_count, 1, memory_order_relaxed);
-    peak = atomic_load_explicit(&counters->peak_live_bytes, memory_order_relaxed);
-    while (live > peak &&
-           !atomic_compare_exchange_weak_explicit(&counters->peak_live_bytes, &peak, live,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
+    rs_counter_raise(&counters->peak_live_bytes, live_bytes);
 }
 
 static void leave(struct fallback *fallback, const struct spillable *record)
@@ -126,11 +95,11 @@ static bool is_known_full(struct fallback *fallback, size_t size_bytes, enum rs_
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
     bool full;
 
-    rs_mutex_lock(&fallback->lock);
+    rs_mutex_lock(&fallback->base.lock);
     full = size_bytes >= fallback->refused_bytes && freed - fallback->refused_freed < size_bytes &&
            (!fallback->refused_ahead || rs_effort_is_ahead(effort)) &&
            rs_clock_ns() - fallback->refused_ns < ASK_AGAIN_NS;
-    rs_mutex_unlock(&fallback->lock);
+    rs_mutex_unlock(&fallback->base.lock);
     return full;
 }
 
@@ -146,7 +115,7 @@ static bool is_step(size_t size_bytes, enum rs_effort effort)
 static void learn(struct fallback *fallback, size_t size_bytes, enum rs_effort effort, size_t freed,
                   CUresult result)
 {
-    rs_mutex_lock(&fallback->lock);
+    rs_mutex_lock(&fallback->base.lock);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         fallback->refused_bytes = size_bytes;
         fallback->refused_freed = freed;
@@ -155,7 +124,7 @@ static void learn(struct fallback *fallback, size_t size_bytes, enum rs_effort e
     } else if (size_bytes >= fallback->refused_bytes) {
         fallback->refused_bytes = SIZE_MAX;
     }
-    rs_mutex_unlock(&fallback->lock);
+    rs_mutex_unlock(&fallback->base.lock);
 }
 
 static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream stream,
@@ -190,14 +159,6 @@ static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CU
 
 /* ---- the resource ---- */
 
-/* Takes from the first upstream's held memory only.  With held memory of the second one, a program
- * would never return to the first while there is room. */
-static CUresult take_held(struct fallback *fallback, size_t size_bytes, CUstream stream,
-                          enum rs_effort effort, struct rs_allocation *out)
-{
-    return rs_mr_allocate_with(fallback->base.upstream[FIRST], size_bytes, stream, effort, out);
-}
-
 static CUresult take_best(struct fallback *fallback, size_t size_bytes, CUstream stream,
                           enum rs_effort effort, struct rs_allocation *out)
 {
@@ -231,21 +192,24 @@ static CUresult take_any(struct fallback *fallback, size_t size_bytes, CUstream 
 static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
-    struct fallback *fallback = fallback_of(mr);
-    struct spillable *record = take_record(fallback);
+    struct fallback *fallback = RS_MR_AS(fallback, mr);
+    struct spillable *record = rs_record_slab_take_alone(&fallback->records, &fallback->base.lock);
     unsigned side = FIRST;
     CUresult result;
 
     if (!record)
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     if (rs_effort_is_held(effort))
-        result = take_held(fallback, size_bytes, stream, effort, &record->upstream);
+        /* With held memory of the second one, a program would never return to the first while there
+         * is room. */
+        result =
+            rs_mr_allocate_with(mr->upstream[FIRST], size_bytes, stream, effort, &record->upstream);
     else if (effort & RS_EFFORT_BEST)
         result = take_best(fallback, size_bytes, stream, effort, &record->upstream);
     else
         result = take_any(fallback, size_bytes, stream, effort, &record->upstream, &side);
     if (result != CUDA_SUCCESS) {
-        give_record(fallback, record);
+        rs_record_slab_give_alone(&fallback->records, &fallback->base.lock, record);
         return result;
     }
     enter(fallback, record, side);
@@ -257,81 +221,59 @@ static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 static CUresult fallback_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
-    struct fallback *fallback = fallback_of(mr);
+    struct fallback *fallback = RS_MR_AS(fallback, mr);
     struct spillable *record = allocation->token;
     CUresult result = rs_mr_deallocate(mr->upstream[record->side], &record->upstream, stream);
 
     if (result != CUDA_SUCCESS)
         return result;
     leave(fallback, record);
-    give_record(fallback, record);
+    rs_record_slab_give_alone(&fallback->records, &fallback->base.lock, record);
     return CUDA_SUCCESS;
 }
 
-static void fallback_report(struct rs_mr *mr, struct rs_report *report)
-{
-    static const char *const live[] = {"live_first", "live_second"};
-    static const char *const peaks[] = {"live_first_peak", "live_second_peak"};
-    static const char *const blocks[] = {"live_first_blocks", "live_second_blocks"};
-    struct fallback *fallback = fallback_of(mr);
+#define ROW(counter, kind, unit, field) RS_COUNTER_ROW(counter, kind, unit, struct fallback, field)
+static const struct rs_counter_row fallback_counters[] = {
+    ROW("live_first", LIVE, BYTES, sides[FIRST].live_bytes),
+    ROW("live_first_peak", PEAK, BYTES, sides[FIRST].peak_live_bytes),
+    ROW("live_first_blocks", LIVE, COUNT, sides[FIRST].live_count),
+    ROW("live_second", LIVE, BYTES, sides[SECOND].live_bytes),
+    ROW("live_second_peak", PEAK, BYTES, sides[SECOND].peak_live_bytes),
+    ROW("live_second_blocks", LIVE, COUNT, sides[SECOND].live_count),
+    ROW("fallbacks", TOTAL, COUNT, fallbacks),
+    ROW("internal_refusals", TOTAL, COUNT, refusals),
+    ROW("refusals_expected", TOTAL, COUNT, skips),
+    RS_COUNTER_END,
+};
 
-#define ADD(counter, kind, unit, value)                                                            \
-    rs_report_add_field(report, mr->descriptor->name, counter, RS_COUNTER_##kind, RS_UNIT_##unit,  \
-                        value)
-    for (unsigned side = 0; side < SIDES; side++) {
-        ADD(live[side], LIVE, BYTES, fallback->sides[side].live_bytes);
-        ADD(peaks[side], PEAK, BYTES, fallback->sides[side].peak_live_bytes);
-        ADD(blocks[side], LIVE, COUNT, fallback->sides[side].live_count);
-    }
-    ADD("fallbacks", TOTAL, COUNT, fallback->fallbacks);
-    ADD("internal_refusals", TOTAL, COUNT, fallback->refusals);
-    ADD("refusals_expected", TOTAL, COUNT, fallback->skips);
-#undef ADD
+static bool fallback_is_sound(struct rs_mr *mr)
+{
+    struct fallback *fallback = RS_MR_AS(fallback, mr);
+
+    return atomic_load(&fallback->sides[FIRST].live_bytes) <= SIZE_MAX / 2 &&
+           atomic_load(&fallback->sides[SECOND].live_bytes) <= SIZE_MAX / 2;
 }
 
-static bool fallback_check(struct rs_mr *mr)
+static void fallback_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct fallback *fallback = fallback_of(mr);
-    bool good = true;
-
-    for (unsigned side = 0; side < SIDES; side++)
-        good = good && atomic_load(&fallback->sides[side].live_bytes) <= SIZE_MAX / 2;
-    return good;
-}
-
-static void fallback_destroy(struct rs_mr *mr, bool memory_is_gone)
-{
-    struct fallback *fallback = fallback_of(mr);
-
     (void)memory_is_gone; /* this adaptor holds no memory */
-    rs_record_slab_destroy(&fallback->records);
-    rs_mutex_destroy(&fallback->lock);
-    rs_published_free(fallback);
+    rs_record_slab_destroy(&RS_MR_AS(fallback, mr)->records);
+}
+
+static int fallback_init(struct rs_mr *mr, const void *config)
+{
+    (void)config;
+    RS_MR_AS(fallback, mr)->refused_bytes = SIZE_MAX;
+    return 0;
 }
 
 static const struct rs_mr_ops fallback_ops = {
     .allocate = fallback_allocate,
     .deallocate = fallback_deallocate,
-    .destroy = fallback_destroy,
-    .report = fallback_report,
-    .check = fallback_check,
+    .end = fallback_end,
+    .counters = fallback_counters,
+    .is_sound = fallback_is_sound,
 };
-
-static int fallback_create(const struct rs_environment *environment, const void *config,
-                           struct rs_mr *const *upstream, struct rs_mr **out)
-{
-    struct fallback *fallback = RS_PUBLISHED_NEW(struct fallback);
-
-    (void)environment;
-    (void)config;
-    if (!fallback)
-        return -ENOMEM;
-    rs_mr_init(&fallback->base, &fallback_ops, &rs_mr_descriptor_fallback, upstream);
-    rs_mutex_init(&fallback->lock, RS_RANK_RESOURCE);
-    fallback->refused_bytes = SIZE_MAX;
-    *out = &fallback->base;
-    return 0;
-}
 
 static const struct rs_option fallback_options[] = {RS_OPTION_END};
 
@@ -342,5 +284,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_fallback = {
     .upstream_count = 2,
     .frees = RS_FREE_AS_UPSTREAM,
     .options = fallback_options,
-    .create = fallback_create,
+    .bytes = sizeof(struct fallback),
+    .ops = &fallback_ops,
+    .init = fallback_init,
 };

@@ -6,15 +6,9 @@
  * meet the record of the address's next owner. */
 #include "resource/adaptor/tracking.h"
 
-#include "base/lock.h"
 #include "base/thread.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
-#include "shared/published.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 enum { SHARDS = 16 };
 
@@ -45,25 +39,12 @@ struct tracking {
     struct shard shards[SHARDS];
 };
 
-static struct tracking *tracking_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct tracking, base);
-}
-
-static unsigned shard_of_thread(void)
-{
-    return rs_thread_index() % SHARDS;
-}
-
 static struct record *take_record(struct tracking *tracking)
 {
-    unsigned home = shard_of_thread();
+    unsigned home = rs_thread_index() % SHARDS;
     struct shard *shard = &tracking->shards[home];
-    struct record *record;
+    struct record *record = rs_record_slab_take_alone(&shard->records, &shard->lock);
 
-    rs_mutex_lock(&shard->lock);
-    record = rs_record_slab_take(&shard->records);
-    rs_mutex_unlock(&shard->lock);
     if (record)
         record->home = home;
     return record;
@@ -73,9 +54,7 @@ static void give_record(struct tracking *tracking, struct record *record)
 {
     struct shard *shard = &tracking->shards[record->home];
 
-    rs_mutex_lock(&shard->lock);
-    rs_record_slab_give(&shard->records, record);
-    rs_mutex_unlock(&shard->lock);
+    rs_record_slab_give_alone(&shard->records, &shard->lock, record);
 }
 
 static void enter(struct tracking *tracking, struct record *record)
@@ -108,7 +87,7 @@ static void leave(struct tracking *tracking, struct record *record)
 static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
-    struct tracking *tracking = tracking_of(mr);
+    struct tracking *tracking = RS_MR_AS(tracking, mr);
     struct record *record = take_record(tracking);
     CUresult result;
 
@@ -131,7 +110,7 @@ static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 static CUresult tracking_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
-    struct tracking *tracking = tracking_of(mr);
+    struct tracking *tracking = RS_MR_AS(tracking, mr);
     struct record *record = allocation->token;
     CUresult result;
 
@@ -147,7 +126,7 @@ static CUresult tracking_deallocate(struct rs_mr *mr, const struct rs_allocation
 void rs_tracking_each(struct rs_mr *mr, void (*visit)(void *data, const struct rs_tracked *tracked),
                       void *data)
 {
-    struct tracking *tracking = tracking_of(mr);
+    struct tracking *tracking = RS_MR_AS(tracking, mr);
 
     for (unsigned i = 0; i < SHARDS; i++) {
         struct shard *shard = &tracking->shards[i];
@@ -163,7 +142,7 @@ void rs_tracking_each(struct rs_mr *mr, void (*visit)(void *data, const struct r
 
 static void tracking_report(struct rs_mr *mr, struct rs_report *report)
 {
-    struct tracking *tracking = tracking_of(mr);
+    struct tracking *tracking = RS_MR_AS(tracking, mr);
     const char *name = mr->descriptor->name;
     const struct shard *first = &tracking->shards[0];
     struct rs_term bytes = {RS_REPORT_PLACE(first->live_bytes), SHARDS, sizeof(*first), 1};
@@ -189,7 +168,7 @@ static bool check_shard(struct shard *shard)
 
 static bool tracking_check(struct rs_mr *mr)
 {
-    struct tracking *tracking = tracking_of(mr);
+    struct tracking *tracking = RS_MR_AS(tracking, mr);
     bool good = true;
 
     for (unsigned i = 0; i < SHARDS; i++) {
@@ -200,43 +179,36 @@ static bool tracking_check(struct rs_mr *mr)
     return good;
 }
 
-static void tracking_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void tracking_end(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct tracking *tracking = tracking_of(mr);
+    struct tracking *tracking = RS_MR_AS(tracking, mr);
 
     (void)memory_is_gone; /* live blocks belong to their holders */
     for (unsigned i = 0; i < SHARDS; i++) {
         rs_record_slab_destroy(&tracking->shards[i].records);
         rs_mutex_destroy(&tracking->shards[i].lock);
     }
-    rs_published_free(tracking);
 }
 
 static const struct rs_mr_ops tracking_ops = {
     .allocate = tracking_allocate,
     .deallocate = tracking_deallocate,
-    .destroy = tracking_destroy,
+    .end = tracking_end,
     .report = tracking_report,
     .check = tracking_check,
 };
 
-static int tracking_create(const struct rs_environment *environment, const void *config,
-                           struct rs_mr *const *upstream, struct rs_mr **out)
+static int tracking_init(struct rs_mr *mr, const void *config)
 {
     const struct tracking_config *settings = config;
-    struct tracking *tracking = RS_PUBLISHED_NEW(struct tracking);
+    struct tracking *tracking = RS_MR_AS(tracking, mr);
 
-    (void)environment;
-    if (!tracking)
-        return -ENOMEM;
-    *tracking = (struct tracking){.stacks = settings->stacks};
-    rs_mr_init(&tracking->base, &tracking_ops, &rs_mr_descriptor_tracking, upstream);
+    tracking->stacks = settings->stacks;
     for (unsigned i = 0; i < SHARDS; i++) {
         struct record *ring = &tracking->shards[i].live;
         rs_mutex_init(&tracking->shards[i].lock, RS_RANK_RESOURCE);
         ring->before = ring->after = ring;
     }
-    *out = &tracking->base;
     return 0;
 }
 
@@ -254,5 +226,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_tracking = {
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct tracking_config),
     .options = tracking_options,
-    .create = tracking_create,
+    .bytes = sizeof(struct tracking),
+    .ops = &tracking_ops,
+    .init = tracking_init,
 };
