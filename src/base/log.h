@@ -60,7 +60,7 @@ struct rs_source {
 /* Writes one line about source->text and adds 1 to diagnostics->count.  `at` points to the place
  * inside source->text, shown as '^' in front of it: "RMM_POOL_SIZE=10^Q: unknown unit 'Q'";
  * NULL: the diagnostic is about the whole text.  At most 40 characters are shown on either side
- * of the place.  Returns false, for a caller that refuses the text. */
+ * of the place.  Returns false, which most callers return. */
 bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...) RS_PRINTF(4, 5);
 

@@ -13,6 +13,13 @@
 
 enum { EXPANDED_BYTES = 256 }; /* of a size with %q{VAR} */
 
+/* What a text is parsed for. */
+struct parse {
+    const struct rs_option *row;
+    const struct rs_source *source;
+    struct rs_diagnostics *diagnostics;
+};
+
 static const char *const boolean_words[] = {"0",  "1",     "no",   "yes", "off",
                                             "on", "false", "true", NULL};
 
@@ -23,7 +30,7 @@ static bool is_word(const char *begin, const char *end, const char *word)
     return strlen(word) == length && strncasecmp(begin, word, length) == 0;
 }
 
-static int word_index(const char *const *words, const char *begin, const char *end)
+int rs_option_word(const char *const *words, const char *begin, const char *end)
 {
     for (int i = 0; words[i]; i++)
         if (is_word(begin, end, words[i]))
@@ -47,10 +54,10 @@ static const char *completed_word(const char *begin, const char *end, const char
     return found;
 }
 
-static bool parse_word(const char *const *words, const struct rs_source *source, const char *begin,
-                       const char *end, struct rs_diagnostics *diagnostics, uint64_t *index)
+static bool parse_word(const struct parse *of, const char *const *words, const char *begin,
+                       const char *end, uint64_t *index)
 {
-    int found = word_index(words, begin, end);
+    int found = rs_option_word(words, begin, end);
     char known[160] = "";
     const char *nearest;
 
@@ -61,14 +68,12 @@ static bool parse_word(const char *const *words, const struct rs_source *source,
     nearest = completed_word(begin, end, words);
     if (!nearest)
         nearest = rs_nearest_word(begin, end, words);
-    if (nearest) {
-        rs_diagnose(diagnostics, source, begin, "unknown value; did you mean '%s'?", nearest);
-        return false;
-    }
+    if (nearest)
+        return rs_diagnose(of->diagnostics, of->source, begin, "unknown value; did you mean '%s'?",
+                           nearest);
     for (size_t i = 0, length = 0; words[i] && length < sizeof(known); i++)
         length += (size_t)snprintf(known + length, sizeof(known) - length, " %s", words[i]);
-    rs_diagnose(diagnostics, source, begin, "unknown value; known are%s", known);
-    return false;
+    return rs_diagnose(of->diagnostics, of->source, begin, "unknown value; known are%s", known);
 }
 
 /* Returns 16 for a character that is no digit. */
@@ -80,8 +85,7 @@ static uint64_t digit_value(char digit)
     return digit >= 'a' && digit <= 'f' ? (uint64_t)(digit - 'a') + 10 : 16;
 }
 
-static bool parse_count(const struct rs_source *source, const char *begin, const char *end,
-                        struct rs_diagnostics *diagnostics, uint64_t *count)
+static bool parse_count(const struct parse *of, const char *begin, const char *end, uint64_t *count)
 {
     bool hexadecimal = end - begin > 2 && begin[0] == '0' && (begin[1] | 0x20) == 'x';
     uint64_t base = hexadecimal ? 16 : 10;
@@ -90,27 +94,23 @@ static bool parse_count(const struct rs_source *source, const char *begin, const
     for (const char *at = begin + (hexadecimal ? 2 : 0); at < end; at++) {
         uint64_t digit = digit_value(*at);
         if (digit >= base || __builtin_mul_overflow(*count, base, count) ||
-            __builtin_add_overflow(*count, digit, count)) {
-            rs_diagnose(diagnostics, source, at, "expected a whole number");
-            return false;
-        }
+            __builtin_add_overflow(*count, digit, count))
+            return rs_diagnose(of->diagnostics, of->source, at, "expected a whole number");
     }
-    if (begin == end)
-        rs_diagnose(diagnostics, source, begin, "a number is missing");
-    return begin < end;
+    return begin < end || rs_diagnose(of->diagnostics, of->source, begin, "a number is missing");
 }
 
 /* Suggests a percentage for a fraction of a byte: 12.5% for 0.125.  Digits are copied, since
  * printf of a double would use the locale's decimal point. */
-static void ask_for_percentage(const struct rs_source *source, const char *at, const char *number,
-                               struct rs_diagnostics *diagnostics)
+static bool ask_for_percentage(const struct parse *of, const char *at, const char *number)
 {
     const char *digits = strchr(number, '.') + 1;
     size_t count = strlen(digits);
     int percent = (count > 0 ? digits[0] - '0' : 0) * 10 + (count > 1 ? digits[1] - '0' : 0);
 
-    rs_diagnose(diagnostics, source, at, "bytes are whole numbers; did you mean %d%s%s%%?", percent,
-                count > 2 ? "." : "", count > 2 ? digits + 2 : "");
+    return rs_diagnose(of->diagnostics, of->source, at,
+                       "bytes are whole numbers; did you mean %d%s%s%%?", percent,
+                       count > 2 ? "." : "", count > 2 ? digits + 2 : "");
 }
 
 /* Returns the unit that the user probably left out after this number: GiB below 1024, MiB below
@@ -121,30 +121,28 @@ static const char *missing_unit(uint64_t bytes)
 }
 
 /* Reports a number of bytes with a decimal point, which rounds down to `bytes`. */
-static void ask_about_point(const struct rs_source *source, const char *at, const char *number,
-                            uint64_t bytes, struct rs_diagnostics *diagnostics)
+static bool ask_about_point(const struct parse *of, const char *at, const char *number,
+                            uint64_t bytes)
 {
     const char *part = strchr(number, '.') + 1;
     bool is_whole = part[strspn(part, "0")] == '\0';
 
     if (is_whole && bytes == 0)
-        rs_diagnose(diagnostics, source, at, "bytes are whole numbers");
-    else if (is_whole)
-        rs_diagnose(diagnostics, source, at, "bytes are whole numbers; did you mean %s%llu%s?",
-                    bytes == 1 ? "100% or " : "", (unsigned long long)bytes, missing_unit(bytes));
-    else if (bytes == 0)
-        ask_for_percentage(source, at, number, diagnostics);
-    else
-        rs_diagnose(diagnostics, source, at, "bytes are whole numbers; did you mean %sGiB?",
-                    number);
+        return rs_diagnose(of->diagnostics, of->source, at, "bytes are whole numbers");
+    if (is_whole)
+        return rs_diagnose(
+            of->diagnostics, of->source, at, "bytes are whole numbers; did you mean %s%llu%s?",
+            bytes == 1 ? "100% or " : "", (unsigned long long)bytes, missing_unit(bytes));
+    if (bytes == 0)
+        return ask_for_percentage(of, at, number);
+    return rs_diagnose(of->diagnostics, of->source, at,
+                       "bytes are whole numbers; did you mean %sGiB?", number);
 }
 
 /* Catches sizes whose unit was probably forgotten: 0.5 probably means half of the memory, 1.0
  * all of it, 8 means 8GiB, and 4096 means 4096MiB.  Returns false after a diagnostic that
  * suggests it. */
-static bool check_unit(const struct rs_option *row, const struct rs_source *source,
-                       const char *begin, const char *end, uint64_t bytes,
-                       struct rs_diagnostics *diagnostics)
+static bool check_unit(const struct parse *of, const char *begin, const char *end, uint64_t bytes)
 {
     char number[24]; /* 20 digits (the most of a size), a decimal point, and a zero byte */
     const char *at = begin;
@@ -162,108 +160,89 @@ static bool check_unit(const struct rs_option *row, const struct rs_source *sour
     if (unit_length > 1 || (unit_length == 1 && *begin != 'B' && *begin != 'b'))
         return true;
     if (strchr(number, '.')) {
-        ask_about_point(source, at, number, bytes, diagnostics);
-        return false;
+        return ask_about_point(of, at, number, bytes);
     }
-    if (unit_length || bytes == 0 || bytes >= row->unit_below)
+    if (unit_length || bytes == 0 || bytes >= of->row->unit_below)
         return true;
-    rs_diagnose(diagnostics, source, at,
-                "the unit is missing (%sB is %s bytes); did you mean %s%s?", number, number, number,
-                missing_unit(bytes));
-    return false;
+    return rs_diagnose(of->diagnostics, of->source, at,
+                       "the unit is missing (%sB is %s bytes); did you mean %s%s?", number, number,
+                       number, missing_unit(bytes));
 }
 
-static bool check_share(const struct rs_option *row, const struct rs_source *source,
-                        const char *begin, uint64_t share, struct rs_diagnostics *diagnostics)
+static bool check_share(const struct parse *of, const char *begin, uint64_t share)
 {
-    if (share > RS_SIZE_WHOLE && !row->beyond_whole)
-        rs_diagnose(diagnostics, source, begin, "more than 100%%");
-    else if (share > 0 || row->minimum == 0)
-        return true;
-    else
-        rs_diagnose(diagnostics, source, begin, "must be more than 0");
-    return false;
+    if (share > RS_SIZE_WHOLE && !of->row->beyond_whole)
+        return rs_diagnose(of->diagnostics, of->source, begin, "more than 100%%");
+    return share > 0 || of->row->minimum == 0 ||
+           rs_diagnose(of->diagnostics, of->source, begin, "must be more than 0");
 }
 
-static bool parse_plain_size(const struct rs_option *row, const struct rs_source *source,
-                             const char *begin, const char *end, struct rs_diagnostics *diagnostics,
+static bool parse_plain_size(const struct parse *of, const char *begin, const char *end,
                              struct rs_size *size)
 {
     const char *at, *reason;
-    uint64_t least = row->minimum;
+    uint64_t least = of->row->minimum;
     char bound[RS_SIZE_TEXT_BYTES];
 
-    if (!rs_size_parse(begin, end, size, &at, &reason)) {
-        rs_diagnose(diagnostics, source, at, "%s", reason);
-        return false;
-    }
+    if (!rs_size_parse(begin, end, size, &at, &reason))
+        return rs_diagnose(of->diagnostics, of->source, at, "%s", reason);
     if (size->kind != RS_SIZE_BYTES)
-        return check_share(row, source, begin, size->number, diagnostics);
-    if (!check_unit(row, source, begin, end, size->number, diagnostics))
+        return check_share(of, begin, size->number);
+    if (!check_unit(of, begin, end, size->number))
         return false;
-    if (row->multiple_of && size->number > 0)
-        least = rs_max(least, row->multiple_of);
-    if (size->number < least) {
-        rs_diagnose(diagnostics, source, begin, "less than %s",
-                    rs_size_format((size_t)least, bound));
-        return false;
-    }
-    if (row->maximum && size->number > row->maximum) {
-        rs_diagnose(diagnostics, source, begin, "more than %s",
-                    rs_size_format((size_t)row->maximum, bound));
-        return false;
-    }
-    if (row->multiple_of)
-        size->number -= size->number % row->multiple_of;
+    if (of->row->multiple_of && size->number > 0)
+        least = rs_max(least, of->row->multiple_of);
+    if (size->number < least)
+        return rs_diagnose(of->diagnostics, of->source, begin, "less than %s",
+                           rs_size_format((size_t)least, bound));
+    if (of->row->maximum && size->number > of->row->maximum)
+        return rs_diagnose(of->diagnostics, of->source, begin, "more than %s",
+                           rs_size_format((size_t)of->row->maximum, bound));
+    if (of->row->multiple_of)
+        size->number -= size->number % of->row->multiple_of;
     return true;
 }
 
 /* A size may hold %q{VAR}.  What is wrong with its value is shown in the value. */
-static bool parse_size(const struct rs_option *row, const struct rs_source *source,
-                       const char *begin, const char *end, struct rs_diagnostics *diagnostics,
+static bool parse_size(const struct parse *of, const char *begin, const char *end,
                        struct rs_size *size)
 {
     const char *at, *reason;
     char text[EXPANDED_BYTES];
-    struct rs_source expanded = {source->name, text};
+    struct rs_source expanded = {of->source->name, text};
 
     if (!memmem(begin, (size_t)(end - begin), "%q", 2))
-        return parse_plain_size(row, source, begin, end, diagnostics, size);
-    if (!rs_path_expand_variables(begin, end, text, sizeof(text), &at, &reason)) {
-        rs_diagnose(diagnostics, source, at, "%s", reason);
-        return false;
-    }
-    return parse_plain_size(row, &expanded, text, text + strlen(text), diagnostics, size);
+        return parse_plain_size(of, begin, end, size);
+    if (!rs_path_expand_variables(begin, end, text, sizeof(text), &at, &reason))
+        return rs_diagnose(of->diagnostics, of->source, at, "%s", reason);
+    return parse_plain_size(&(struct parse){of->row, &expanded, of->diagnostics}, text,
+                            text + strlen(text), size);
 }
 
-static bool parse_range(const struct rs_option *row, const struct rs_source *source,
-                        const char *begin, const char *end, struct rs_diagnostics *diagnostics,
+static bool parse_range(const struct parse *of, const char *begin, const char *end,
                         struct rs_option_value *value)
 {
     const char *dash = memchr(begin, '-', (size_t)(end - begin));
 
-    if (!dash || dash == begin) {
-        rs_diagnose(diagnostics, source, begin, "expected two sizes, as in 256KiB-4MiB");
+    if (!dash || dash == begin)
+        return rs_diagnose(of->diagnostics, of->source, begin,
+                           "expected two sizes, as in 256KiB-4MiB");
+    if (!parse_size(of, begin, dash, &value->size) ||
+        !parse_size(of, dash + 1, end, &value->size_to))
         return false;
-    }
-    if (!parse_size(row, source, begin, dash, diagnostics, &value->size) ||
-        !parse_size(row, source, dash + 1, end, diagnostics, &value->size_to))
-        return false;
-    if (value->size.kind != RS_SIZE_BYTES || value->size_to.kind != RS_SIZE_BYTES) {
-        rs_diagnose(diagnostics, source, value->size.kind != RS_SIZE_BYTES ? begin : dash + 1,
-                    "a range takes sizes in bytes, not percentages");
-        return false;
-    }
-    if (value->size.number > value->size_to.number) {
-        rs_diagnose(diagnostics, source, begin, "the first size must be the smaller one");
-        return false;
-    }
+    if (value->size.kind != RS_SIZE_BYTES || value->size_to.kind != RS_SIZE_BYTES)
+        return rs_diagnose(of->diagnostics, of->source,
+                           value->size.kind != RS_SIZE_BYTES ? begin : dash + 1,
+                           "a range takes sizes in bytes, not percentages");
+    if (value->size.number > value->size_to.number)
+        return rs_diagnose(of->diagnostics, of->source, begin,
+                           "the first size must be the smaller one");
     return true;
 }
 
 /* Adds one element of a list: a number of bytes that the list does not have yet. */
-static bool add_size(const struct rs_option *row, const struct rs_source *source, const char *begin,
-                     const char *end, struct rs_diagnostics *diagnostics, struct rs_sizes *sizes)
+static bool add_size(const struct parse *of, const char *begin, const char *end,
+                     struct rs_sizes *sizes)
 {
     struct rs_size size;
 
@@ -271,21 +250,16 @@ static bool add_size(const struct rs_option *row, const struct rs_source *source
         begin++;
     while (end > begin && end[-1] == ' ')
         end--;
-    if (!parse_size(row, source, begin, end, diagnostics, &size))
+    if (!parse_size(of, begin, end, &size))
         return false;
-    if (size.kind != RS_SIZE_BYTES) {
-        rs_diagnose(diagnostics, source, begin, "a list takes sizes in bytes, not percentages");
-        return false;
-    }
-    if (sizes->count == RS_SIZES_MAX) {
-        rs_diagnose(diagnostics, source, begin, "more than %d sizes", RS_SIZES_MAX);
-        return false;
-    }
+    if (size.kind != RS_SIZE_BYTES)
+        return rs_diagnose(of->diagnostics, of->source, begin,
+                           "a list takes sizes in bytes, not percentages");
+    if (sizes->count == RS_SIZES_MAX)
+        return rs_diagnose(of->diagnostics, of->source, begin, "more than %d sizes", RS_SIZES_MAX);
     for (size_t i = 0; i < sizes->count; i++)
-        if (sizes->bytes[i] == size.number) {
-            rs_diagnose(diagnostics, source, begin, "is given twice");
-            return false;
-        }
+        if (sizes->bytes[i] == size.number)
+            return rs_diagnose(of->diagnostics, of->source, begin, "is given twice");
     sizes->bytes[sizes->count++] = (size_t)size.number;
     return true;
 }
@@ -303,24 +277,20 @@ static char *format_sizes(const struct rs_sizes *sizes)
     return text;
 }
 
-static bool parse_sizes(const struct rs_option *row, const struct rs_source *source,
-                        const char *begin, const char *end, struct rs_diagnostics *diagnostics,
-                        char **text)
+static bool parse_sizes(const struct parse *of, const char *begin, const char *end, char **text)
 {
     struct rs_sizes sizes = {.count = 0};
 
     for (;; begin++) {
         const char *plus = memchr(begin, '+', (size_t)(end - begin));
-        if (!add_size(row, source, begin, plus ? plus : end, diagnostics, &sizes))
+        if (!add_size(of, begin, plus ? plus : end, &sizes))
             return false;
         if (!plus)
             break;
         begin = plus;
     }
     *text = format_sizes(&sizes);
-    if (!*text)
-        rs_diagnose(diagnostics, source, NULL, "out of host memory");
-    return *text;
+    return *text || rs_diagnose(of->diagnostics, of->source, NULL, "out of host memory");
 }
 
 struct rs_sizes rs_option_sizes(const char *text)
@@ -340,25 +310,73 @@ struct rs_sizes rs_option_sizes(const char *text)
     return sizes;
 }
 
-static bool parse_exponent(const struct rs_option *row, const struct rs_source *source,
-                           const char *begin, const char *end, struct rs_diagnostics *diagnostics,
+static bool parse_exponent(const struct parse *of, const char *begin, const char *end,
                            struct rs_size *size)
 {
     uint64_t exponent;
 
-    if (!parse_count(source, begin, end, diagnostics, &exponent))
+    if (!parse_count(of, begin, end, &exponent))
         return false;
-    if (exponent >= 64) {
-        rs_diagnose(diagnostics, source, begin, "expected an exponent of two below 64");
-        return false;
-    }
+    if (exponent >= 64)
+        return rs_diagnose(of->diagnostics, of->source, begin,
+                           "expected an exponent of two below 64");
     *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
-    if (size->number < row->minimum || (row->maximum && size->number > row->maximum)) {
-        rs_diagnose(diagnostics, source, begin, "2^%llu is out of bounds for %s",
-                    (unsigned long long)exponent, row->name);
-        return false;
-    }
+    if (size->number < of->row->minimum || (of->row->maximum && size->number > of->row->maximum))
+        return rs_diagnose(of->diagnostics, of->source, begin, "2^%llu is out of bounds for %s",
+                           (unsigned long long)exponent, of->row->name);
     return true;
+}
+
+static bool parse_bounded_count(const struct parse *of, const char *begin, const char *end,
+                                uint64_t *count)
+{
+    if (!parse_count(of, begin, end, count))
+        return false;
+    return (*count >= of->row->minimum && (!of->row->maximum || *count <= of->row->maximum)) ||
+           rs_diagnose(of->diagnostics, of->source, begin, "out of bounds for %s", of->row->name);
+}
+
+static bool parse_boolean(const struct parse *of, const char *begin, const char *end,
+                          uint64_t *value)
+{
+    if (!parse_word(of, boolean_words, begin, end, value))
+        return false;
+    *value &= 1; /* the words alternate: no, yes */
+    return !*value || !of->row->only_no ||
+           rs_diagnose(of->diagnostics, of->source, begin, "%s", of->row->only_no);
+}
+
+static bool parse_text(const struct parse *of, const char *begin, const char *end, char **text)
+{
+    if (begin == end)
+        return rs_diagnose(of->diagnostics, of->source, begin, "%s is empty", of->row->name);
+    *text = strndup(begin, (size_t)(end - begin));
+    return *text || rs_diagnose(of->diagnostics, of->source, begin, "out of host memory");
+}
+
+static bool parse_as(enum rs_option_type type, const struct parse *of, const char *begin,
+                     const char *end, struct rs_option_value *value)
+{
+    switch (type) {
+    case RS_OPTION_SIZE:
+        value->none = of->row->none && is_word(begin, end, "none");
+        return value->none || parse_size(of, begin, end, &value->size);
+    case RS_OPTION_EXPONENT:
+        return parse_exponent(of, begin, end, &value->size);
+    case RS_OPTION_SIZES:
+        return parse_sizes(of, begin, end, &value->text);
+    case RS_OPTION_RANGE:
+        return parse_range(of, begin, end, value);
+    case RS_OPTION_COUNT:
+        return parse_bounded_count(of, begin, end, &value->count);
+    case RS_OPTION_BOOLEAN:
+        return parse_boolean(of, begin, end, &value->count);
+    case RS_OPTION_WORD:
+        return parse_word(of, of->row->words, begin, end, &value->count);
+    case RS_OPTION_TEXT:
+        return parse_text(of, begin, end, &value->text);
+    }
+    return false;
 }
 
 bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
@@ -367,58 +385,8 @@ bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
 {
     struct rs_option_value parsed = {.given = true};
 
-    switch (type) {
-    case RS_OPTION_SIZE:
-        if (row->none && is_word(begin, end, "none"))
-            parsed.none = true;
-        else if (!parse_size(row, source, begin, end, diagnostics, &parsed.size))
-            return false;
-        break;
-    case RS_OPTION_EXPONENT:
-        if (!parse_exponent(row, source, begin, end, diagnostics, &parsed.size))
-            return false;
-        break;
-    case RS_OPTION_SIZES:
-        if (!parse_sizes(row, source, begin, end, diagnostics, &parsed.text))
-            return false;
-        break;
-    case RS_OPTION_RANGE:
-        if (!parse_range(row, source, begin, end, diagnostics, &parsed))
-            return false;
-        break;
-    case RS_OPTION_COUNT:
-        if (!parse_count(source, begin, end, diagnostics, &parsed.count))
-            return false;
-        if (parsed.count < row->minimum || (row->maximum && parsed.count > row->maximum)) {
-            rs_diagnose(diagnostics, source, begin, "out of bounds for %s", row->name);
-            return false;
-        }
-        break;
-    case RS_OPTION_BOOLEAN:
-        if (!parse_word(boolean_words, source, begin, end, diagnostics, &parsed.count))
-            return false;
-        parsed.count &= 1; /* the words alternate: no, yes */
-        if (parsed.count && row->only_no) {
-            rs_diagnose(diagnostics, source, begin, "%s", row->only_no);
-            return false;
-        }
-        break;
-    case RS_OPTION_WORD:
-        if (!parse_word(row->words, source, begin, end, diagnostics, &parsed.count))
-            return false;
-        break;
-    case RS_OPTION_TEXT:
-        if (begin == end) {
-            rs_diagnose(diagnostics, source, begin, "%s is empty", row->name);
-            return false;
-        }
-        parsed.text = strndup(begin, (size_t)(end - begin));
-        if (!parsed.text) {
-            rs_diagnose(diagnostics, source, begin, "out of host memory");
-            return false;
-        }
-        break;
-    }
+    if (!parse_as(type, &(struct parse){row, source, diagnostics}, begin, end, &parsed))
+        return false;
     rs_option_value_clear(value);
     *value = parsed;
     return true;
@@ -511,26 +479,16 @@ const struct rs_option *rs_option_find(const struct rs_option *rows, const char 
 
 const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_t buffer_bytes)
 {
+    static const char *const texts[] = {
+        [RS_OPTION_SIZE] = "SIZE",           [RS_OPTION_EXPONENT] = "EXPONENT",
+        [RS_OPTION_SIZES] = "SIZE+SIZE+...", [RS_OPTION_RANGE] = "SIZE-SIZE",
+        [RS_OPTION_COUNT] = "COUNT",         [RS_OPTION_BOOLEAN] = "0|1",
+        [RS_OPTION_TEXT] = "TEXT",
+    };
     size_t length = 0;
 
-    switch (row->type) {
-    case RS_OPTION_SIZE:
-        return row->none ? "SIZE|none" : "SIZE";
-    case RS_OPTION_EXPONENT:
-        return "EXPONENT";
-    case RS_OPTION_SIZES:
-        return "SIZE+SIZE+...";
-    case RS_OPTION_RANGE:
-        return "SIZE-SIZE";
-    case RS_OPTION_COUNT:
-        return "COUNT";
-    case RS_OPTION_BOOLEAN:
-        return row->only_no ? "0" : "0|1";
-    case RS_OPTION_TEXT:
-        return "TEXT";
-    case RS_OPTION_WORD:
-        break;
-    }
+    if (row->type != RS_OPTION_WORD)
+        return row->none ? "SIZE|none" : row->only_no ? "0" : texts[row->type];
     buffer[0] = '\0';
     for (size_t i = 0; row->words[i] && length < buffer_bytes; i++)
         length += (size_t)snprintf(buffer + length, buffer_bytes - length, "%s%s", i ? "|" : "",

@@ -70,41 +70,24 @@ struct rs_option {
     (offsetof(structure, field) +                                                                  \
      0 * sizeof(char[_Generic(((structure *)0)->field, c_type : 1, default                         \
                               : -1)]))
-#define RS_OPTION_SIZE_ROW(structure, field, default_value, help_text, ...)                        \
+#define RS_OPTION_ROW(option_type, c_type, structure, field, default_value, help_text, ...)        \
     {                                                                                              \
-        .name = #field, .type = RS_OPTION_SIZE,                                                    \
-        .offset = RS_OPTION_FIELD(structure, field, size_t), .default_text = (default_value),      \
+        .name = #field, .type = (option_type),                                                     \
+        .offset = RS_OPTION_FIELD(structure, field, c_type), .default_text = (default_value),      \
         .help = (help_text), __VA_ARGS__                                                           \
     }
-#define RS_OPTION_SIZES_ROW(structure, field, default_value, help_text, ...)                       \
-    {                                                                                              \
-        .name = #field, .type = RS_OPTION_SIZES,                                                   \
-        .offset = RS_OPTION_FIELD(structure, field, struct rs_sizes),                              \
-        .default_text = (default_value), .help = (help_text), __VA_ARGS__                          \
-    }
-#define RS_OPTION_COUNT_ROW(structure, field, default_value, help_text, ...)                       \
-    {                                                                                              \
-        .name = #field, .type = RS_OPTION_COUNT,                                                   \
-        .offset = RS_OPTION_FIELD(structure, field, uint64_t), .default_text = (default_value),    \
-        .help = (help_text), __VA_ARGS__                                                           \
-    }
-#define RS_OPTION_BOOLEAN_ROW(structure, field, default_value, help_text, ...)                     \
-    {                                                                                              \
-        .name = #field, .type = RS_OPTION_BOOLEAN,                                                 \
-        .offset = RS_OPTION_FIELD(structure, field, bool), .default_text = (default_value),        \
-        .help = (help_text), __VA_ARGS__                                                           \
-    }
-#define RS_OPTION_WORD_ROW(structure, field, word_list, default_value, help_text, ...)             \
-    {                                                                                              \
-        .name = #field, .type = RS_OPTION_WORD, .offset = RS_OPTION_FIELD(structure, field, int),  \
-        .words = (word_list), .default_text = (default_value), .help = (help_text), __VA_ARGS__    \
-    }
-#define RS_OPTION_TEXT_ROW(structure, field, default_value, help_text, ...)                        \
-    {                                                                                              \
-        .name = #field, .type = RS_OPTION_TEXT,                                                    \
-        .offset = RS_OPTION_FIELD(structure, field, const char *),                                 \
-        .default_text = (default_value), .help = (help_text), __VA_ARGS__                          \
-    }
+#define RS_OPTION_SIZE_ROW(structure, field, ...)                                                  \
+    RS_OPTION_ROW(RS_OPTION_SIZE, size_t, structure, field, __VA_ARGS__)
+#define RS_OPTION_SIZES_ROW(structure, field, ...)                                                 \
+    RS_OPTION_ROW(RS_OPTION_SIZES, struct rs_sizes, structure, field, __VA_ARGS__)
+#define RS_OPTION_COUNT_ROW(structure, field, ...)                                                 \
+    RS_OPTION_ROW(RS_OPTION_COUNT, uint64_t, structure, field, __VA_ARGS__)
+#define RS_OPTION_BOOLEAN_ROW(structure, field, ...)                                               \
+    RS_OPTION_ROW(RS_OPTION_BOOLEAN, bool, structure, field, __VA_ARGS__)
+#define RS_OPTION_TEXT_ROW(structure, field, ...)                                                  \
+    RS_OPTION_ROW(RS_OPTION_TEXT, const char *, structure, field, __VA_ARGS__)
+#define RS_OPTION_WORD_ROW(structure, field, word_list, ...)                                       \
+    RS_OPTION_ROW(RS_OPTION_WORD, int, structure, field, __VA_ARGS__, .words = (word_list))
 
 /* A parsed value.  Percentages stay unresolved, since resolving them needs a device.  `text` is
  * owned: rs_option_value_clear frees it. */
@@ -136,6 +119,9 @@ void rs_option_value_clear(struct rs_option_value *value);
  * free_bytes. */
 void rs_option_store(const struct rs_option *row, const struct rs_option_value *value, void *config,
                      size_t total_bytes, size_t free_bytes);
+
+/* Returns the index of the word that is [begin, end), ignoring case; -1 without one. */
+int rs_option_word(const char *const *words, const char *begin, const char *end);
 
 /* Returns the row whose name or alias is [begin, end), ignoring case, or NULL. *type is the type
  * of the name that matched. */

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/process.h"
-#include "config/stacks.h"
 #include "config/values.h"
 #include "shared/job.h"
 
@@ -19,12 +18,6 @@
 /* Rows of config/variables.def name these readers (READ_BY).  Where the variable is not set none is
  * called. */
 
-/* Variables with a reader of their own: reports, groups of hooks, control, phases, the limit of
- * a job. */
-
-static const char *const hook_words[] = {"device", "pinned", "managed", "runtime",
-                                         "async",  "all",    NULL};
-
 /* Checks the placeholders of a path now, so that a misspelt one is a bad setting and not a missing
  * report hours later. */
 static bool check_path(const struct rs_source *source, const char *path,
@@ -36,11 +29,8 @@ static bool check_path(const struct rs_source *source, const char *path,
     /* Without memory it is seen later. */
     if (*path && (!expanded || rs_path_expand(path, expanded, PATH_MAX, &at, &reason)))
         return true;
-    if (*path)
-        rs_diagnose(diagnostics, source, at, "%s", reason);
-    else
-        rs_diagnose(diagnostics, source, path, "a path is missing");
-    return false;
+    return *path ? rs_diagnose(diagnostics, source, at, "%s", reason)
+                 : rs_diagnose(diagnostics, source, path, "a path is missing");
 }
 
 static const char *const format_words[] = {"0",    "no",   "off",  "false", "1",        "yes", "on",
@@ -48,12 +38,8 @@ static const char *const format_words[] = {"0",    "no",   "off",  "false", "1",
 
 bool rs_config_is_report(const char *text)
 {
-    size_t length = strcspn(text, ":");
-
-    for (size_t i = 0; format_words[i]; i++)
-        if (strlen(format_words[i]) == length && strncasecmp(format_words[i], text, length) == 0)
-            return true;
-    return strcasecmp(text, "none") == 0;
+    return rs_option_word(format_words, text, text + strcspn(text, ":")) >= 0 ||
+           strcasecmp(text, "none") == 0;
 }
 
 /* False when the text begins with none of the words. */
@@ -66,20 +52,15 @@ static bool read_format(const struct rs_source *source, bool prometheus,
         RS_STATISTICS_NONE, RS_STATISTICS_TEXT,       RS_STATISTICS_TEXT,
         RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,       RS_STATISTICS_TEXT,
         RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS, RS_STATISTICS_PROMETHEUS_ALL};
-    const char *text = source->text;
-    size_t length = strcspn(text, ":");
-    const char *colon = text[length] ? text + length : NULL;
+    const char *colon = source->text + strcspn(source->text, ":");
+    int found = rs_option_word(format_words, source->text, colon);
 
-    for (size_t i = 0; format_words[i]; i++) {
-        if (strlen(format_words[i]) != length || strncasecmp(format_words[i], text, length) != 0 ||
-            (formats[i] >= RS_STATISTICS_PROMETHEUS && !prometheus))
-            continue;
-        if (colon && check_path(source, colon + 1, diagnostics))
-            *path = colon + 1;
-        *format = formats[i];
-        return true;
-    }
-    return false;
+    if (found < 0 || (formats[found] >= RS_STATISTICS_PROMETHEUS && !prometheus))
+        return false;
+    if (*colon && check_path(source, colon + 1, diagnostics))
+        *path = colon + 1;
+    *format = formats[found];
+    return true;
 }
 
 static void say_unknown_format(const struct rs_source *source, const char *const *words,
@@ -107,95 +88,85 @@ enum rs_statistics_format rs_config_report(const struct rs_source *source, bool 
     return format;
 }
 
-static void read_statistics(const struct rs_option_value *value, const struct rs_source *source,
-                            struct rs_diagnostics *diagnostics, struct rs_config *config)
+static void read_statistics(const struct rs_reading *reading)
 {
-    (void)value;
-    config->statistics = rs_config_report(source, true, &config->statistics_path, diagnostics);
+    reading->config->statistics = rs_config_report(
+        reading->source, true, &reading->config->statistics_path, reading->diagnostics);
 }
 
-static void read_tracking(const struct rs_option_value *value, const struct rs_source *source,
-                          struct rs_diagnostics *diagnostics, struct rs_config *config)
+static void read_tracking(const struct rs_reading *reading)
 {
-    (void)value;
-    config->tracking = rs_config_report(source, false, &config->tracking_path, diagnostics);
+    reading->config->tracking = rs_config_report(
+        reading->source, false, &reading->config->tracking_path, reading->diagnostics);
 }
 
-static void read_on_oom(const struct rs_option_value *value, const struct rs_source *source,
-                        struct rs_diagnostics *diagnostics, struct rs_config *config)
+static void read_on_oom(const struct rs_reading *reading)
 {
     static const char *const words[] = {"text", "json", "none", NULL};
+    struct rs_config *config = reading->config;
 
-    (void)value;
     config->on_oom_given = true;
-    if (strcasecmp(source->text, "none") != 0 &&
-        !read_format(source, false, &config->on_oom, &config->on_oom_path, diagnostics))
-        say_unknown_format(source, words, "text, text:PATH, json:PATH or none", diagnostics);
+    if (strcasecmp(reading->source->text, "none") != 0 &&
+        !read_format(reading->source, false, &config->on_oom, &config->on_oom_path,
+                     reading->diagnostics))
+        say_unknown_format(reading->source, words, "text, text:PATH, json:PATH or none",
+                           reading->diagnostics);
 }
 
-static void read_hooks(const struct rs_option_value *value, const struct rs_source *source,
-                       struct rs_diagnostics *diagnostics, struct rs_config *config)
+static void read_hooks(const struct rs_reading *reading)
 {
-    static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE,  RS_HOOK_GROUP_PINNED,
-                                      RS_HOOK_GROUP_MANAGED, RS_HOOK_GROUP_RUNTIME,
-                                      RS_HOOK_GROUP_ASYNC,   RS_HOOK_GROUPS_ALL};
-    const char *at;
+    static const char *const words[] = {"device", "pinned", "managed", "runtime",
+                                        "async",  "all",    NULL};
+    static const unsigned groups[] = {
+        RS_HOOK_GROUP_DEVICE,
+        RS_HOOK_GROUP_PINNED,
+        RS_HOOK_GROUP_MANAGED,
+        RS_HOOK_GROUP_RUNTIME | RS_HOOK_GROUP_DEVICE, /* it serves at once what that layer began */
+        RS_HOOK_GROUP_ASYNC,
+        RS_HOOK_GROUPS_ALL,
+    };
+    const char *at = reading->source->text, *end;
 
-    (void)value;
-    config->hook_groups = 0;
-    for (at = source->text;; at++) {
-        const char *end = at + strcspn(at, ",");
-        const char *nearest;
-        size_t i = 0;
-        while (hook_words[i] && (strlen(hook_words[i]) != (size_t)(end - at) ||
-                                 strncasecmp(hook_words[i], at, (size_t)(end - at)) != 0))
-            i++;
-        if (!hook_words[i]) {
-            nearest = rs_nearest_word(at, end, hook_words);
-            rs_diagnose(diagnostics, source, at,
+    reading->config->hook_groups = 0;
+    for (;; at = end + 1) {
+        int found = rs_option_word(words, at, end = at + strcspn(at, ","));
+        const char *nearest = found < 0 ? rs_nearest_word(at, end, words) : NULL;
+        if (found < 0) {
+            rs_diagnose(reading->diagnostics, reading->source, at,
                         nearest ? "unknown group; did you mean '%s'?"
                                 : "unknown group; known are device, pinned, managed, runtime, "
                                   "async, all%s",
                         nearest ? nearest : "");
             return;
         }
-        config->hook_groups |= groups[i];
-        if (groups[i] == RS_HOOK_GROUP_RUNTIME) /* serves at once what the driver layer began */
-            config->hook_groups |= RS_HOOK_GROUP_DEVICE;
-        at = end;
-        if (!*at)
+        reading->config->hook_groups |= groups[found];
+        if (!*end)
             return;
     }
 }
 
-static void read_control(const struct rs_option_value *value, const struct rs_source *source,
-                         struct rs_diagnostics *diagnostics, struct rs_config *config)
+static void read_control(const struct rs_reading *reading)
 {
-    (void)source;
-    (void)diagnostics;
-    config->control = (enum rs_control)(RS_CONTROL_CALLS + value->count);
+    reading->config->control = (enum rs_control)(RS_CONTROL_CALLS + reading->value->count);
 }
 
-static void read_phases(const struct rs_option_value *value, const struct rs_source *source,
-                        struct rs_diagnostics *diagnostics, struct rs_config *config)
+static void read_phases(const struct rs_reading *reading)
 {
-    (void)value;
-    (void)source;
-    (void)diagnostics;
-    config->nvtx_phases = true; /* the only word there is */
+    reading->config->nvtx_phases = true; /* the only word there is */
 }
 
-static void read_limit_job(const struct rs_option_value *value, const struct rs_source *source,
-                           struct rs_diagnostics *diagnostics, struct rs_config *config)
+static void read_limit_job(const struct rs_reading *reading)
 {
-    if (value->size.kind == RS_SIZE_OF_FREE) {
-        rs_diagnose(diagnostics, source, strchr(source->text, '%') + 1,
+    const struct rs_source *source = reading->source;
+
+    if (reading->value->size.kind == RS_SIZE_OF_FREE) {
+        rs_diagnose(reading->diagnostics, source, strchr(source->text, '%') + 1,
                     "use a percentage of the device's total memory, as in 80%%: the free memory "
                     "differs from process to process");
         return;
     }
-    config->limit_job = source;
-    config->limit_job_size = value->size;
+    reading->config->limit_job = source;
+    reading->config->limit_job_size = reading->value->size;
 }
 
 /* ---- the table ---- */
@@ -285,7 +256,7 @@ static void fill_fields(struct rs_config *config, struct rs_diagnostics *diagnos
         const struct rs_option_value *value = rs_config_value(config->values, -1, i, &source);
 
         if (value && variable->read)
-            variable->read(value, source, diagnostics, config);
+            variable->read(&(struct rs_reading){value, source, diagnostics, config});
         else if (value && variable->fills_a_field)
             rs_option_store(&variable->option, value, config, 0, 0);
     }

@@ -132,50 +132,39 @@ void rs_mode_note_unknown(const char *name)
         (void)rs_mode_bad_settings();
 }
 
-static void read_settings(void)
+static enum rs_mode read_settings(void)
 {
     static bool handlers, resets;
-    enum rs_mode mode = RS_MODE_FORWARD;
 
     if (!resets)
         pthread_atfork(NULL, NULL, reset_in_child);
     resets = true;
-    if (getauxval(AT_SECURE) || is_mps_daemon()) {
-        atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
-        return;
-    }
+    if (getauxval(AT_SECURE) || is_mps_daemon())
+        return RS_MODE_FORWARD;
     rs_environment_keep(); /* a constructor of another library may have called */
     /* First of all: a bad setting is none of a process's that is not served. */
     if (!rs_only_serves_this_process(
-            rs_environment_get(rs_variables[RS_VARIABLE_ONLY].option.name))) {
-        atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
-        return;
-    }
+            rs_environment_get(rs_variables[RS_VARIABLE_ONLY].option.name)))
+        return RS_MODE_FORWARD;
     rs_path_keep_directory();
-    if (rs_config_parse(rs_environment(), &rs_mode_diagnostics, &rs_config) > 0 ||
-        is_limit_void()) {
-        (void)rs_mode_bad_settings();
-        return;
-    }
+    if (rs_config_parse(rs_environment(), &rs_mode_diagnostics, &rs_config) > 0 || is_limit_void())
+        return rs_mode_bad_settings();
     if (rs_config.verbose)
         rs_config_say_ignored(rs_environment());
-    if (rs_config.anything_set) {
-        make_page();
-        /* First: another thread may fork as soon as there is memory that a child has no copy of. */
-        if (!handlers)
-            pthread_atfork(NULL, NULL, after_fork_in_child);
-        handlers = true;
-        if (!rs_wiring.serving(&rs_mode_diagnostics)) {
-            (void)rs_mode_bad_settings();
-            return;
-        }
-        rs_log_serving();
-        if (rs_config.verbose)
-            rs_config_say_compat(rs_config.values, rs_environment());
-        rs_sanitizer_advise(&rs_config);
-        mode = RS_MODE_SERVE;
-    }
-    atomic_store_explicit(&rs_mode_current, mode, memory_order_release);
+    if (!rs_config.anything_set)
+        return RS_MODE_FORWARD;
+    make_page();
+    /* First: another thread may fork as soon as there is memory that a child has no copy of. */
+    if (!handlers)
+        pthread_atfork(NULL, NULL, after_fork_in_child);
+    handlers = true;
+    if (!rs_wiring.serving(&rs_mode_diagnostics))
+        return rs_mode_bad_settings();
+    rs_log_serving();
+    if (rs_config.verbose)
+        rs_config_say_compat(rs_config.values, rs_environment());
+    rs_sanitizer_advise(&rs_config);
+    return RS_MODE_SERVE;
 }
 
 enum rs_mode rs_mode_slow(void)
@@ -193,7 +182,7 @@ enum rs_mode rs_mode_slow(void)
         else if (mode == RS_MODE_UNBORN) {
             atomic_store(&reader, getpid());
             if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))
-                read_settings();
+                atomic_store_explicit(&rs_mode_current, read_settings(), memory_order_release);
         } else {
             rs_pause(turn++); /* another thread is reading the settings */
         }

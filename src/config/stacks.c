@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks a stack: whether its leaves may serve its kind of memory, and whether its initial sizes
  * are within the limit. */
-#include "config/stacks.h"
+#include "config/config.h"
 
 #include "config/values.h"
 
@@ -40,7 +40,7 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
                 return false;
     if (may_serve(stack->descriptor, kind, is_second))
         return true;
-    rs_diagnose(
+    return rs_diagnose(
         diagnostics, stack->source, stack->at,
         stack->descriptor == &rs_mr_descriptor_simulated
             ? "'%s' only replays traces: its addresses have no memory, so no program can use it"
@@ -50,7 +50,6 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
             ? "device memory cannot come from '%s'; for pinned memory use RMM_PINNED_RESOURCE"
             : "device memory cannot come from '%s'",
         stack->descriptor->name);
-    return false;
 }
 
 /* Checks that the stack can serve that kind of memory.  Returns it; or NULL, after a diagnostic
@@ -98,16 +97,30 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
                rs_config_fits_limit(stack->upstream[i], limit_bytes, environment, diagnostics);
     if (!fits || initial_bytes(stack, environment) <= limit_bytes)
         return fits;
-    rs_diagnose(diagnostics, stack->source, stack->at,
-                "%s has an initial size of %s, which is above RMM_LIMIT, %s",
-                stack->descriptor->name, rs_size_format(initial_bytes(stack, environment), initial),
-                rs_size_format(limit_bytes, limit));
-    return false;
+    return rs_diagnose(diagnostics, stack->source, stack->at,
+                       "%s has an initial size of %s, which is above RMM_LIMIT, %s",
+                       stack->descriptor->name,
+                       rs_size_format(initial_bytes(stack, environment), initial),
+                       rs_size_format(limit_bytes, limit));
 }
 
 /* ---- stacks ---- */
 
 /* Builds the expression for each kind of memory on each device from the values of the variables. */
+
+/* The stack that is built.  What is wrong is reported to `diagnostics`. */
+struct build {
+    const struct rs_config *config;
+    enum rs_kind kind;
+    int device;
+    struct rs_diagnostics *diagnostics;
+};
+
+static const struct rs_option_value *value_of(const struct build *of, int index,
+                                              const struct rs_source **source)
+{
+    return rs_config_value(of->config->values, of->device, index, source);
+}
 
 /* Puts one more resource on the stack.  Returns NULL, with everything freed, when out of host
  * memory. */
@@ -134,12 +147,11 @@ static void set_word(struct rs_expression *node, const char *option, uint64_t in
 }
 
 /* Builds a pool over a leaf; `variable` is the one that gives its initial size. */
-static struct rs_expression *build_pool(const struct rs_config *config, int device, int variable,
+static struct rs_expression *build_pool(const struct build *of, int variable,
                                         const struct rs_mr_descriptor *leaf)
 {
     const struct rs_source *source = NULL;
-    const struct rs_option_value *initial =
-        rs_config_value(config->values, device, variable, &source);
+    const struct rs_option_value *initial = value_of(of, variable, &source);
     struct rs_expression *stack = rs_expression_node(leaf, NULL, source);
 
     stack = stack_on(&rs_mr_descriptor_pool, stack, source);
@@ -148,17 +160,15 @@ static struct rs_expression *build_pool(const struct rs_config *config, int devi
 }
 
 /* Builds the leaf that RMM_MANAGED and RMM_ASYNC select together. */
-static struct rs_expression *build_leaf(const struct rs_config *config, int device)
+static struct rs_expression *build_leaf(const struct build *of)
 {
     static const struct rs_mr_descriptor *const leaves[2][2] = {
         {&rs_mr_descriptor_cuda, &rs_mr_descriptor_async},
         {&rs_mr_descriptor_managed, &rs_mr_descriptor_async_managed},
     };
     const struct rs_source *source = NULL;
-    const struct rs_option_value *managed =
-        rs_config_value(config->values, device, RS_VARIABLE_MANAGED, &source);
-    const struct rs_option_value *async =
-        rs_config_value(config->values, device, RS_VARIABLE_ASYNC, &source);
+    const struct rs_option_value *managed = value_of(of, RS_VARIABLE_MANAGED, &source);
+    const struct rs_option_value *async = value_of(of, RS_VARIABLE_ASYNC, &source);
 
     return rs_expression_node(leaves[managed && managed->count][async && async->count], NULL,
                               source);
@@ -168,12 +178,10 @@ static struct rs_expression *build_leaf(const struct rs_config *config, int devi
  * pool if the stack has one: allocating 4 KiB of pinned memory takes 0.5 ms, and freeing managed
  * memory waits (tests/conformance/MEASURED.md).  Memory that spills is beyond the limit, so it
  * is not charged against it. */
-static struct rs_expression *add_fallback(const struct rs_config *config, int device,
-                                          struct rs_expression *stack)
+static struct rs_expression *add_fallback(const struct build *of, struct rs_expression *stack)
 {
     const struct rs_source *source = NULL;
-    const struct rs_option_value *kind =
-        rs_config_value(config->values, device, RS_VARIABLE_FALLBACK, &source);
+    const struct rs_option_value *kind = value_of(of, RS_VARIABLE_FALLBACK, &source);
     bool pooled = stack && stack->upstream[0];
     struct rs_expression *second;
 
@@ -204,19 +212,16 @@ static bool has_managed(const struct rs_expression *stack)
     return stack->descriptor->upstream_count == 0 && stack->descriptor->memory == RS_MEMORY_MANAGED;
 }
 
-static struct rs_expression *add_prefetch(const struct rs_config *config, int device,
-                                          struct rs_expression *stack,
-                                          struct rs_diagnostics *diagnostics)
+static struct rs_expression *add_prefetch(const struct build *of, struct rs_expression *stack)
 {
     const struct rs_source *source = NULL;
-    const struct rs_option_value *wanted =
-        rs_config_value(config->values, device, RS_VARIABLE_PREFETCH, &source);
+    const struct rs_option_value *wanted = value_of(of, RS_VARIABLE_PREFETCH, &source);
 
     if (!stack || !wanted || !wanted->count)
         return stack;
     if (has_managed(stack))
         return stack_on(&rs_mr_descriptor_prefetch, stack, source);
-    rs_diagnose(diagnostics, source, NULL,
+    rs_diagnose(of->diagnostics, source, NULL,
                 "only managed memory can be prefetched: use it with RMM_MANAGED=1 or "
                 "RMM_FALLBACK=managed");
     rs_expression_free(stack);
@@ -231,37 +236,31 @@ struct allocator {
     const struct rs_source *initial_source;
 };
 
-static struct allocator allocator_of(const struct rs_config *config, int device)
+static struct allocator allocator_of(const struct build *of)
 {
     struct allocator found = {.source = NULL};
 
-    found.initial =
-        rs_config_value(config->values, device, RS_VARIABLE_POOL_SIZE, &found.initial_source);
+    found.initial = value_of(of, RS_VARIABLE_POOL_SIZE, &found.initial_source);
     found.source = found.initial_source;
-    found.maximum =
-        rs_config_value(config->values, device, RS_VARIABLE_POOL_MAX_SIZE, &found.source);
-    found.arena =
-        rs_config_value(config->values, device, RS_VARIABLE_ARENA_SIZE, &found.arena_source);
+    found.maximum = value_of(of, RS_VARIABLE_POOL_MAX_SIZE, &found.source);
+    found.arena = value_of(of, RS_VARIABLE_ARENA_SIZE, &found.arena_source);
     return found;
 }
 
 /* Chooses between a pool and an arena when both are set: the one that the device's own variables
  * ask for.  Returns false after a diagnostic when neither or both are the device's own. */
-static bool choose_allocator(const struct rs_config *config, int device, struct allocator *chosen,
-                             struct rs_diagnostics *diagnostics)
+static bool choose_allocator(const struct build *of, struct allocator *chosen)
 {
-    bool own_pool = rs_config_is_own(config->values, device, chosen->initial) ||
-                    rs_config_is_own(config->values, device, chosen->maximum);
-    bool own_arena = rs_config_is_own(config->values, device, chosen->arena);
+    bool own_pool = rs_config_is_own(of->config->values, of->device, chosen->initial) ||
+                    rs_config_is_own(of->config->values, of->device, chosen->maximum);
+    bool own_arena = rs_config_is_own(of->config->values, of->device, chosen->arena);
 
     if (!chosen->source || !chosen->arena_source)
         return true;
-    if (own_pool == own_arena) {
-        rs_diagnose(diagnostics, chosen->arena_source, NULL,
-                    "an arena replaces the pool that %s sets: use only one of them",
-                    chosen->source->name);
-        return false;
-    }
+    if (own_pool == own_arena)
+        return rs_diagnose(of->diagnostics, chosen->arena_source, NULL,
+                           "an arena replaces the pool that %s sets: use only one of them",
+                           chosen->source->name);
     if (own_arena)
         chosen->initial = chosen->maximum = NULL;
     else
@@ -271,31 +270,24 @@ static bool choose_allocator(const struct rs_config *config, int device, struct 
 
 /* Checks that a percentage is at most 100 %, unless the stack's memory can be overcommitted.
  * Returns false after a diagnostic. */
-static bool has_share(const struct rs_expression *stack, const struct rs_option_value *value,
-                      const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool has_share(const struct build *of, const struct rs_expression *stack,
+                      const struct rs_option_value *value, const struct rs_source *source)
 {
     if (!stack || !value || value->size.kind == RS_SIZE_BYTES ||
         value->size.number <= RS_SIZE_WHOLE || rs_expression_overcommits(stack))
         return true;
-    rs_diagnose(diagnostics, source, source->text, "more than 100%%");
-    return false;
-}
-
-static bool has_shares(const struct rs_expression *stack, const struct allocator *of,
-                       struct rs_diagnostics *diagnostics)
-{
-    return has_share(stack, of->initial, of->initial_source, diagnostics) &&
-           has_share(stack, of->maximum, of->source, diagnostics) &&
-           has_share(stack, of->arena, of->arena_source, diagnostics);
+    return rs_diagnose(of->diagnostics, source, source->text, "more than 100%%");
 }
 
 /* Puts the allocator on the stack.  Returns NULL, with the stack freed, after a diagnostic or
  * when out of host memory. */
-static struct rs_expression *stack_allocator(const struct allocator *allocator,
-                                             struct rs_expression *stack,
-                                             struct rs_diagnostics *diagnostics)
+static struct rs_expression *stack_allocator(const struct build *of,
+                                             const struct allocator *allocator,
+                                             struct rs_expression *stack)
 {
-    if (!has_shares(stack, allocator, diagnostics)) {
+    if (!has_share(of, stack, allocator->initial, allocator->initial_source) ||
+        !has_share(of, stack, allocator->maximum, allocator->source) ||
+        !has_share(of, stack, allocator->arena, allocator->arena_source)) {
         rs_expression_free(stack);
         return NULL;
     }
@@ -316,47 +308,44 @@ static struct rs_expression *stack_allocator(const struct allocator *allocator,
 
 /* Builds a stack for device memory from the short variables.  Returns NULL after a diagnostic
  * when they contradict each other, or when out of host memory. */
-static struct rs_expression *build_device(const struct rs_config *config, int device,
-                                          struct rs_diagnostics *diagnostics)
+static struct rs_expression *build_device(const struct build *of)
 {
     const struct rs_source *source = NULL;
-    struct allocator allocator = allocator_of(config, device);
+    struct allocator allocator = allocator_of(of);
     const struct rs_option_value *bins;
     struct rs_expression *stack;
 
-    if (!choose_allocator(config, device, &allocator, diagnostics))
+    if (!choose_allocator(of, &allocator))
         return NULL;
-    stack = stack_allocator(&allocator, build_leaf(config, device), diagnostics);
-    bins = rs_config_value(config->values, device, RS_VARIABLE_BINNING, &source);
+    stack = stack_allocator(of, &allocator, build_leaf(of));
+    bins = value_of(of, RS_VARIABLE_BINNING, &source);
     if (bins) {
         stack = stack_on(&rs_mr_descriptor_binning, stack, source);
         set_value(stack, "minimum_size", bins->size);
         set_value(stack, "maximum_size", bins->size_to);
     }
-    stack = add_fallback(config, device, stack);
-    return add_prefetch(config, device, stack, diagnostics);
+    stack = add_fallback(of, stack);
+    return add_prefetch(of, stack);
 }
 
-static struct rs_expression *build_parts(const struct rs_config *config, enum rs_kind kind,
-                                         int device, struct rs_diagnostics *diagnostics)
+static struct rs_expression *build_parts(const struct build *of)
 {
-    if (kind == RS_KIND_PINNED)
-        return build_pool(config, device, RS_VARIABLE_PINNED_POOL_SIZE, &rs_mr_descriptor_pinned);
-    if (kind == RS_KIND_MANAGED)
-        return build_pool(config, device, RS_VARIABLE_MANAGED_POOL_SIZE, &rs_mr_descriptor_managed);
-    return build_device(config, device, diagnostics);
+    if (of->kind == RS_KIND_PINNED)
+        return build_pool(of, RS_VARIABLE_PINNED_POOL_SIZE, &rs_mr_descriptor_pinned);
+    if (of->kind == RS_KIND_MANAGED)
+        return build_pool(of, RS_VARIABLE_MANAGED_POOL_SIZE, &rs_mr_descriptor_managed);
+    return build_device(of);
 }
 
 /* Adds RMM_TRACKING with call sites, unless the expression's own `tracking` sets its option
  * `stacks`. */
-static struct rs_expression *add_tracking(const struct rs_config *config,
-                                          struct rs_expression *stack)
+static struct rs_expression *add_tracking(const struct build *of, struct rs_expression *stack)
 {
     struct rs_expression *tracking = rs_expression_find(stack, &rs_mr_descriptor_tracking);
 
     if (!tracking)
         tracking = stack = stack_on(&rs_mr_descriptor_tracking, stack,
-                                    &config->values->general.source[RS_VARIABLE_TRACKING]);
+                                    &of->config->values->general.source[RS_VARIABLE_TRACKING]);
     if (tracking && !rs_expression_value(tracking, "stacks")->given)
         set_word(tracking, "stacks", true);
     return stack;
@@ -364,25 +353,22 @@ static struct rs_expression *add_tracking(const struct rs_config *config,
 
 /* Adds tracking, statistics and the log on top of the stack, where they see a free at once,
  * before reuse delays it. */
-static struct rs_expression *add_observers(const struct rs_config *config, int device,
-                                           struct rs_expression *stack,
-                                           struct rs_diagnostics *diagnostics)
+static struct rs_expression *add_observers(const struct build *of, struct rs_expression *stack)
 {
     const struct rs_source *source = NULL;
-    const struct rs_option_value *log =
-        rs_config_value(config->values, device, RS_VARIABLE_LOG, &source);
+    const struct rs_option_value *log = value_of(of, RS_VARIABLE_LOG, &source);
     struct rs_option_value *path;
 
-    if (stack && config->tracking != RS_STATISTICS_NONE)
-        stack = add_tracking(config, stack);
-    if (stack && config->statistics != RS_STATISTICS_NONE &&
+    if (stack && of->config->tracking != RS_STATISTICS_NONE)
+        stack = add_tracking(of, stack);
+    if (stack && of->config->statistics != RS_STATISTICS_NONE &&
         !rs_expression_find(stack, &rs_mr_descriptor_statistics))
         stack = stack_on(&rs_mr_descriptor_statistics, stack,
-                         &config->values->general.source[RS_VARIABLE_STATISTICS]);
+                         &of->config->values->general.source[RS_VARIABLE_STATISTICS]);
     if (!log)
         return stack;
     if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
-        rs_diagnose(diagnostics, source, NULL,
+        rs_diagnose(of->diagnostics, source, NULL,
                     "RMM_RESOURCE already writes a log: use only one of them");
         return stack;
     }
@@ -414,18 +400,19 @@ static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, b
 
 /* Returns the stack that the variables ask for, without what is added to every stack.  NULL:
  * with *bad set, after a diagnostic; else no variable asks for one. */
-static struct rs_expression *asked_stack(const struct rs_config *config, enum rs_kind kind,
-                                         int device, struct rs_diagnostics *diagnostics, bool *bad)
+static struct rs_expression *asked_stack(const struct build *of, bool *bad)
 {
-    const struct rs_config_scope *own = device >= 0 ? config->values->device[device] : NULL;
-    const struct rs_config_scope *scopes[] = {own, &config->values->general};
+    const struct rs_config_scope *own =
+        of->device >= 0 ? of->config->values->device[of->device] : NULL;
+    const struct rs_config_scope *scopes[] = {own, &of->config->values->general};
     struct rs_expression *stack;
 
     *bad = false;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(scopes); i++) {
-        int part = scope_gives(scopes[i], kind, true), whole = scope_gives(scopes[i], kind, false);
+        int part = scope_gives(scopes[i], of->kind, true),
+            whole = scope_gives(scopes[i], of->kind, false);
         if (whole >= 0 && part >= 0) {
-            rs_diagnose(diagnostics, &scopes[i]->source[part], NULL,
+            rs_diagnose(of->diagnostics, &scopes[i]->source[part], NULL,
                         "sets a part of the stack, and %s already describes all of it: use only "
                         "one of them",
                         scopes[i]->source[whole].name);
@@ -435,9 +422,9 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
         if (whole < 0 && part < 0)
             continue;
         if (whole >= 0)
-            stack = rs_expression_parse(&scopes[i]->source[whole], diagnostics);
+            stack = rs_expression_parse(&scopes[i]->source[whole], of->diagnostics);
         else
-            stack = build_parts(config, kind, device, diagnostics);
+            stack = build_parts(of);
         *bad = !stack;
         return stack;
     }
@@ -447,13 +434,10 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
 /* Applies RMM_IPC=dedicated: every block of device memory becomes an allocation of the driver's
  * own, since another process may open any of them by the driver's handle.  Returns NULL, with
  * the stack freed, after a diagnostic. */
-static struct rs_expression *make_dedicated(const struct rs_config *config, int device,
-                                            struct rs_expression *stack,
-                                            struct rs_diagnostics *diagnostics)
+static struct rs_expression *make_dedicated(const struct build *of, struct rs_expression *stack)
 {
     const struct rs_source *source = NULL;
-    const struct rs_option_value *mode =
-        rs_config_value(config->values, device, RS_VARIABLE_IPC, &source);
+    const struct rs_option_value *mode = value_of(of, RS_VARIABLE_IPC, &source);
     const struct rs_expression *leaf;
 
     if (!stack || !mode || mode->count != RS_IPC_DEDICATED)
@@ -463,7 +447,7 @@ static struct rs_expression *make_dedicated(const struct rs_config *config, int 
         leaf = leaf->upstream[0];
     if (leaf->descriptor == &rs_mr_descriptor_cuda)
         return stack;
-    rs_diagnose(diagnostics, source, NULL,
+    rs_diagnose(of->diagnostics, source, NULL,
                 "other processes cannot open memory of '%s', only that of 'cuda'",
                 leaf->descriptor->name);
     rs_expression_free(stack);
@@ -472,13 +456,11 @@ static struct rs_expression *make_dedicated(const struct rs_config *config, int 
 
 /* Adds `reuse`, unless RMM_FREE=immediate.  Pinned and managed memory always get it: the host
  * uses such memory without a stream, so a freed block cannot be reused at once. */
-static struct rs_expression *add_reuse(const struct rs_config *config, enum rs_kind kind,
-                                       int device, struct rs_expression *stack)
+static struct rs_expression *add_reuse(const struct build *of, struct rs_expression *stack)
 {
-    const struct rs_option_value *mode =
-        rs_config_value(config->values, device, RS_VARIABLE_FREE, NULL);
+    const struct rs_option_value *mode = value_of(of, RS_VARIABLE_FREE, NULL);
 
-    if (!mode || mode->count != RS_FREE_MODE_IMMEDIATE || kind != RS_KIND_DEVICE)
+    if (!mode || mode->count != RS_FREE_MODE_IMMEDIATE || of->kind != RS_KIND_DEVICE)
         stack = rs_expression_insert_reuse(stack);
     if (stack && mode && mode->count == RS_FREE_MODE_WAIT)
         set_word(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", RS_FREE_MODE_WAIT);
@@ -491,32 +473,38 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
 {
     static struct rs_config_values nothing;
     struct rs_config set = *config;
+    struct build of = {&set, RS_KIND_DEVICE, -1, diagnostics};
     struct rs_expression *stack = rs_expression_parse(source, diagnostics);
 
     if (!set.values)
         set.values = &nothing;
-    stack = make_dedicated(&set, -1, stack, diagnostics);
-    return stack ? checked(RS_KIND_DEVICE, add_reuse(&set, RS_KIND_DEVICE, -1, stack), diagnostics)
-                 : NULL;
+    stack = make_dedicated(&of, stack);
+    return stack ? checked(RS_KIND_DEVICE, add_reuse(&of, stack), diagnostics) : NULL;
+}
+
+/* True where the settings want a process's memory seen or limited. */
+static bool is_observed(const struct build *of, const struct rs_option_value *limit)
+{
+    const struct rs_config *config = of->config;
+
+    return config->statistics != RS_STATISTICS_NONE || limit ||
+           config->control != RS_CONTROL_UNASKED || config->limit_job || config->nvtx_phases ||
+           config->tracking != RS_STATISTICS_NONE || config->on_oom != RS_STATISTICS_NONE ||
+           value_of(of, RS_VARIABLE_LOG, NULL);
 }
 
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
                            struct rs_diagnostics *diagnostics)
 {
+    struct build of = {config, kind, device, diagnostics};
     const struct rs_source *limit_source = NULL;
-    const struct rs_option_value *limit =
-        rs_config_value(config->values, device, RS_VARIABLE_LIMIT, &limit_source);
-    bool observed = config->statistics != RS_STATISTICS_NONE || limit ||
-                    config->control != RS_CONTROL_UNASKED || config->limit_job ||
-                    config->nvtx_phases || config->tracking != RS_STATISTICS_NONE ||
-                    config->on_oom != RS_STATISTICS_NONE ||
-                    rs_config_value(config->values, device, RS_VARIABLE_LOG, NULL);
+    const struct rs_option_value *limit = value_of(&of, RS_VARIABLE_LIMIT, &limit_source);
     bool bad;
-    struct rs_expression *stack = asked_stack(config, kind, device, diagnostics, &bad);
+    struct rs_expression *stack = asked_stack(&of, &bad);
 
     if (kind == RS_KIND_DEVICE && stack)
-        bad = !(stack = make_dedicated(config, device, stack, diagnostics));
-    if (!stack && !bad && observed && kind == RS_KIND_DEVICE)
+        bad = !(stack = make_dedicated(&of, stack));
+    if (!stack && !bad && kind == RS_KIND_DEVICE && is_observed(&of, limit))
         stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
     if (!stack)
         return;
@@ -524,8 +512,7 @@ void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int devi
         rs_expression_free(stack);
         return;
     }
-    stack = add_observers(config, device, add_reuse(config, kind, device, stack), diagnostics);
-    stack = checked(kind, stack, diagnostics);
+    stack = checked(kind, add_observers(&of, add_reuse(&of, stack)), diagnostics);
     if (stack && limit && limit->size.kind == RS_SIZE_BYTES &&
         !rs_config_fits_limit(stack, limit->size.number, NULL, diagnostics)) {
         rs_expression_free(stack);

@@ -51,14 +51,19 @@ enum rs_group {
 
 struct rs_config;
 
-/* Fills a variable's fields of `config`.  Reports what is wrong with its text. */
-typedef void rs_variable_read(const struct rs_option_value *value, const struct rs_source *source,
-                              struct rs_diagnostics *diagnostics, struct rs_config *config);
+/* What a reader of a variable is given, of which it fills the fields of `config`. */
+struct rs_reading {
+    const struct rs_option_value *value;
+    const struct rs_source *source;
+    struct rs_diagnostics *diagnostics;
+    struct rs_config *config;
+};
 
 struct rs_variable {
     struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
     bool fills_a_field;      /* .option.offset is that of the field of struct rs_config */
-    rs_variable_read *read;  /* fills the fields itself; NULL: no such function */
+    /* Fills the fields, and reports what is wrong with the text; NULL: no such function. */
+    void (*read)(const struct rs_reading *reading);
     struct rs_guide_word guide_words[RS_GUIDE_WORDS_MAX];
     bool is_report;     /* an option of `rmmshim run` may stand without a value, as a switch may */
     bool per_device;    /* _<N> may follow */

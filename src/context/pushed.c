@@ -6,7 +6,6 @@
 #include "base/thread.h"
 #include "config/config.h"
 #include "config/mode.h"
-#include "config/stacks.h"
 
 #include <errno.h>
 #include <stdatomic.h>

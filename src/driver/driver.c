@@ -78,7 +78,8 @@ static void fill(struct rs_driver *driver, void *libcuda)
     rs_dlsym_function *find = rs_real_dlsym();
     void *address;
 
-/* dlsym returns an object pointer; its bits are copied to the function pointer (see loader.c). */
+/* dlsym returns an object pointer; its bits are copied to the function pointer (see rs_real_dlsym).
+ */
 #define FIND(symbol)                                                                               \
     address = find(libcuda, #symbol);                                                              \
     memcpy(&driver->symbol, &address, sizeof(address));

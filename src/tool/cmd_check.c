@@ -2,7 +2,6 @@
 /* rmmshim check: shows the stacks that an expression or variables mean, without running a program.
  */
 #include "config/config.h"
-#include "config/stacks.h"
 #include "config/values.h"
 #include "resource/expression.h"
 #include "tool/describe.h"

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "config/config.h"
-#include "config/stacks.h"
 
 #include <stdio.h>
 #include <string.h>
