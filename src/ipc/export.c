@@ -6,6 +6,7 @@
 #include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/map_zeroed.h"
 #include "base/process.h"
 #include "base/request.h"
 #include "context/context_record.h"
@@ -88,63 +89,39 @@ static bool seal(int fd)
     return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-static void *map(int fd, size_t bytes)
+/* Creates the table at the first handle that needs it; it stays until the process ends. */
+static bool create_table(void)
 {
-    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    struct exported *entries = rs_map_zeroed(RS_IPC_SLOTS * sizeof(*entries));
+    struct rs_ipc_header header;
+    bool is_ready =
+        entries && getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce);
+    int fd = is_ready ? create_file() : -1;
+    char *mapped = fd < 0
+                       ? MAP_FAILED
+                       : mmap(NULL, RS_IPC_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-    return mapped == MAP_FAILED ? NULL : mapped;
-}
-
-static void describe_self(const unsigned char nonce[RS_IPC_NONCE_BYTES])
-{
-    memcpy(self.magic, rs_ipc_magic, sizeof(self.magic));
-    memcpy(self.nonce, nonce, sizeof(self.nonce));
+    RS_ASSERT(!exports && !slots);
+    if (fd >= 0 && (mapped == MAP_FAILED || !seal(fd)))
+        rs_file_close(fd);
+    else if (fd >= 0 && rs_descriptor_keep(&file, fd))
+        exports = entries;
+    if (!exports) {
+        if (mapped != MAP_FAILED)
+            munmap(mapped, RS_IPC_FILE_BYTES);
+        if (entries)
+            munmap(entries, RS_IPC_SLOTS * sizeof(*entries));
+        return false;
+    }
     self.process_namespace = rs_process_namespace();
     self.start_ticks = rs_process_start_ticks(0);
     self.process = getpid();
     self.fd = file.fd;
-}
-
-/* Creates, maps and seals the file and keeps its descriptor; NULL on failure. */
-static char *map_file(struct rs_ipc_header *header)
-{
-    int fd = create_file();
-    char *mapped = fd < 0 ? NULL : map(fd, RS_IPC_FILE_BYTES);
-
-    if (fd < 0)
-        return NULL;
-    if (!mapped || !seal(fd)) {
-        rs_file_close(fd);
-    } else if (rs_descriptor_keep(&file, fd)) {
-        memcpy(mapped, header, sizeof(*header));
-        return mapped;
-    }
-    if (mapped)
-        munmap(mapped, RS_IPC_FILE_BYTES);
-    return NULL;
-}
-
-/* Creates the table at the first handle that needs it; it stays until the process ends. */
-static bool create_table(void)
-{
-    size_t bytes = RS_IPC_SLOTS * sizeof(*exports);
-    struct exported *entries = map(-1, bytes);
-    struct rs_ipc_header header;
-    char *mapped = NULL;
-
-    RS_ASSERT(!exports && !slots);
+    memcpy(self.magic, rs_ipc_magic, sizeof(self.magic));
+    memcpy(self.nonce, header.nonce, sizeof(self.nonce));
     memcpy(header.magic, rs_ipc_magic, sizeof(header.magic));
-    if (entries && getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
-        mapped = map_file(&header);
-    if (!mapped) {
-        if (entries)
-            munmap(entries, bytes);
-        return false;
-    }
-    describe_self(header.nonce);
+    memcpy(mapped, &header, sizeof(header));
     slots = (struct rs_ipc_slot *)(void *)(mapped + RS_IPC_SLOTS_AT);
-    exports = entries;
     return true;
 }
 
@@ -348,6 +325,7 @@ static void hold(uint32_t number, const struct rs_taken_block *taken)
 {
     struct exported *entry = &exports[number - 1];
 
+    RS_ASSERT_HELD(&lock);
     entry->state = EXPORT_HELD;
     entry->held = *taken;
     entry->next = 0;
@@ -365,6 +343,7 @@ static uint32_t take_held(void)
 {
     uint32_t number = first_held;
 
+    RS_ASSERT_HELD(&lock);
     if (!number)
         return 0;
     first_held = exports[number - 1].next;

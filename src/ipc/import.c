@@ -8,7 +8,7 @@
 #include "context/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "ipc/exporter.h"
+#include "ipc/table.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -23,63 +23,44 @@ struct proof {
     bool has_range;
 };
 
-/* A driver allocation of another process, opened once in a context for all blocks inside. */
-struct segment {
-    CUipcMemHandle native;
-    CUcontext context;
-    /* Owns the context's memory; forget_ended runs before this record is recycled. */
-    struct rs_context *owner;
-    struct proof proof;
-    CUdeviceptr base;
+/* Memory of another process that is open here: a segment, a block or a native. */
+struct record {
+    struct record *next;
+    CUdeviceptr address;
     size_t size_bytes;
-    unsigned uses;
-    struct segment *next;
-};
+    unsigned uses; /* opens of a block or a native; blocks of a segment */
 
-struct opened {
-    CUipcMemHandle handle;
+    CUipcMemHandle handle;    /* the driver's for a segment, ours for a block; none for a native */
+    CUcontext context;        /* in which a segment or block was opened */
+    struct rs_context *owner; /* of a segment's memory; forget_ended runs before this record is
+                                 recycled */
+    struct proof proof;       /* of a segment or a native */
+    struct record *segment;   /* of a block, as the next two */
     struct rs_exporter *exporter;
-    struct segment *segment;
     uint32_t slot;
-    CUdeviceptr address;
-    size_t size_bytes;
-    unsigned count;
-    struct opened *next;
 };
 
-/* An address that the program opened by a handle of the driver's own.  A block of ours may begin at
- * the same address: the allocation was one block when that handle was made, and has been cut since.
- */
-struct native {
-    CUdeviceptr address;
-    struct proof proof;
-    unsigned count;
-    struct native *next;
+struct records {
+    struct record *first;
+    _Atomic(struct rs_address_map *) map; /* for rs_import_find, which takes no lock */
 };
 
 static struct rs_mutex lock =
     RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call under it waits */
 RS_RESET_IN_CHILD(ipc_import, lock);
-static struct segment *segments;
-static struct opened *blocks;
-static struct native *natives;
+
+/* Driver allocations of other processes, opened once in a context for all blocks inside. */
+static struct records segments;
+
+static struct records blocks;
+
+/* Addresses that the program opened by handles of the driver's own.  A block of ours may begin at
+ * the same address: the allocation was one block when that handle was made, and has been cut since.
+ * They are in no map. */
+static struct records natives;
 
 /* Calls under way that may end a context: meanwhile what the maps say must be proved. */
 static _Atomic unsigned endings;
-
-/* Copies of the lists for rs_import_find, which takes no lock. */
-static _Atomic(struct rs_address_map *) block_map, segment_map;
-
-static struct rs_address_map *map_or_create(_Atomic(struct rs_address_map *) *map)
-{
-    struct rs_address_map *made = atomic_load_explicit(map, memory_order_acquire);
-
-    if (!made) {
-        made = rs_address_map_create();
-        atomic_store_explicit(map, made, memory_order_release);
-    }
-    return made;
-}
 
 /* One call of cuIpcOpenMemHandle. */
 struct opening {
@@ -90,6 +71,70 @@ struct opening {
     const CUipcMemHandle *given;
     struct rs_ipc_handle handle; /* `given`, decoded */
 };
+
+/* ---- records; the caller holds the lock ---- */
+
+static struct record *find_opened(const struct records *in, const CUipcMemHandle *handle,
+                                  CUcontext context)
+{
+    struct record *record = in->first;
+
+    RS_ASSERT_HELD(&lock);
+    while (record &&
+           (record->context != context || memcmp(&record->handle, handle, sizeof(*handle)) != 0))
+        record = record->next;
+    return record;
+}
+
+/* The record that begins at that address; of several, the one opened in that context. */
+static struct record *find_at(const struct records *in, CUdeviceptr address, CUcontext context)
+{
+    struct record *found = NULL;
+
+    RS_ASSERT_HELD(&lock);
+    for (struct record *record = in->first; record; record = record->next)
+        if (record->address == address && (!found || record->context == context))
+            found = record;
+    return found;
+}
+
+/* Returns a copy that is in the list, and in the map unless it is a native; NULL without memory. */
+static struct record *enter(struct records *in, const struct record *like)
+{
+    struct record *record = malloc(sizeof(*record));
+    struct rs_address_map *map = atomic_load(&in->map);
+
+    RS_ASSERT_HELD(&lock);
+    if (!map && in != &natives) {
+        map = rs_address_map_create();
+        atomic_store_explicit(&in->map, map, memory_order_release);
+    }
+    if (!record || (in != &natives && (!map || !rs_address_map_insert(map, like->address,
+                                                                      like->size_bytes, record)))) {
+        free(record);
+        return NULL;
+    }
+    *record = *like;
+    record->next = in->first;
+    in->first = record;
+    return record;
+}
+
+/* Takes the record off its list.  Where another record begins at the same address (the same memory,
+ * opened in another context), the map gets that one instead. */
+static void leave(struct records *in, struct record *record)
+{
+    struct rs_address_map *map = atomic_load(&in->map);
+    struct record **link = &in->first, *other;
+
+    RS_ASSERT_HELD(&lock);
+    while (*link != record)
+        link = &(*link)->next;
+    *link = record->next;
+    other = find_at(in, record->address, NULL);
+    if (map && (!other || !rs_address_map_insert(map, other->address, other->size_bytes, other)))
+        (void)rs_address_map_remove(map, record->address, record);
+}
 
 /* ---- segments; the caller holds the lock ---- */
 
@@ -107,193 +152,91 @@ static struct proof proof_of(CUdeviceptr address)
     return (struct proof){rs_driver_allocation_id(address), is_base(address)};
 }
 
-/* False when the context in which the address was opened has ended, and the memory with it. */
-static bool is_alive(CUdeviceptr address, struct proof proof)
+/* False when the context in which it was opened has ended, and the memory with it. */
+static bool is_alive(const struct record *record)
 {
-    return proof.id ? rs_driver_allocation_id(address) == proof.id
-                    : !proof.has_range || is_base(address);
-}
-
-static struct segment *find_segment(const CUipcMemHandle *native, CUcontext context)
-{
-    struct segment *segment = segments;
-
-    RS_ASSERT_HELD(&lock);
-    while (segment &&
-           (segment->context != context || memcmp(&segment->native, native, sizeof(*native)) != 0))
-        segment = segment->next;
-    return segment;
-}
-
-/* Removes a range from a map.  Where another record begins at the same address (the same memory,
- * opened in another context), the map gets that one instead. */
-static void forget_range(_Atomic(struct rs_address_map *) *map, CUdeviceptr start, void *owner,
-                         void *other, size_t other_bytes)
-{
-    if (!other || !rs_address_map_insert(atomic_load(map), start, other_bytes, other))
-        (void)rs_address_map_remove(atomic_load(map), start, owner);
-}
-
-static void unlink_segment(struct segment *segment)
-{
-    struct segment **link = &segments, *other;
-
-    RS_ASSERT_HELD(&lock);
-    RS_ASSERT(segment->uses == 0);
-    while (*link != segment)
-        link = &(*link)->next;
-    *link = segment->next;
-    for (other = segments; other && other->base != segment->base;)
-        other = other->next;
-    forget_range(&segment_map, segment->base, segment, other, other ? other->size_bytes : 0);
-}
-
-static struct segment *enter_segment(struct segment *segment)
-{
-    struct rs_address_map *map = map_or_create(&segment_map);
-
-    RS_ASSERT_HELD(&lock);
-    if (!map || !rs_address_map_insert(map, segment->base, segment->size_bytes, segment))
-        return NULL;
-    segment->next = segments;
-    segments = segment;
-    return segment;
+    return record->proof.id ? rs_driver_allocation_id(record->address) == record->proof.id
+                            : !record->proof.has_range || is_base(record->address);
 }
 
 /* Opens the driver's handle of a slot in the current context. */
-static struct segment *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
-                                    CUresult *result)
+static struct record *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
+                                   CUresult *result)
 {
-    struct segment *segment = opening->owner ? calloc(1, sizeof(*segment)) : NULL;
+    struct record segment = {.handle = slot->native,
+                             .context = opening->context,
+                             .owner = opening->owner,
+                             .size_bytes = slot->allocation_bytes};
+    struct record *entered;
 
-    *result = segment ? opening->open(&segment->base, slot->native, opening->flags)
-                      : CUDA_ERROR_OUT_OF_MEMORY;
-    if (*result != CUDA_SUCCESS) {
-        free(segment);
+    *result = segment.owner ? opening->open(&segment.address, slot->native, opening->flags)
+                            : CUDA_ERROR_OUT_OF_MEMORY;
+    if (*result != CUDA_SUCCESS)
         return NULL;
+    segment.proof = proof_of(segment.address);
+    entered = enter(&segments, &segment);
+    if (!entered) {
+        (void)rs_driver.cuIpcCloseMemHandle(segment.address);
+        *result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    segment->native = slot->native;
-    segment->context = opening->context;
-    segment->owner = opening->owner;
-    segment->size_bytes = slot->allocation_bytes;
-    segment->proof = proof_of(segment->base);
-    if (enter_segment(segment))
-        return segment;
-    (void)rs_driver.cuIpcCloseMemHandle(segment->base);
-    free(segment);
-    *result = CUDA_ERROR_OUT_OF_MEMORY;
-    return NULL;
+    return entered;
 }
 
 /* ---- blocks; the caller holds the lock ---- */
 
-static bool is_slot_used(const struct rs_exporter *exporter, uint32_t slot)
+/* Unlocks the slot, unless the block is open in another context too, and gives the exporter's table
+ * back. */
+static void leave_exporter(struct rs_exporter *exporter, uint32_t slot)
 {
-    const struct opened *block = blocks;
+    const struct record *block = blocks.first;
 
     RS_ASSERT_HELD(&lock);
     while (block && (block->exporter != exporter || block->slot != slot))
         block = block->next;
-    return block;
-}
-
-/* Unlocks the slot, unless the block is open in another context too. */
-static void leave_slot(struct rs_exporter *exporter, uint32_t slot)
-{
-    if (!is_slot_used(exporter, slot))
+    if (!block)
         rs_exporter_unlock(exporter, slot);
-}
-
-static void unlink_block(struct opened *block)
-{
-    struct opened **link = &blocks, *other;
-
-    RS_ASSERT_HELD(&lock);
-    while (*link != block)
-        link = &(*link)->next;
-    *link = block->next;
-    for (other = blocks; other && other->address != block->address;)
-        other = other->next;
-    forget_range(&block_map, block->address, block, other, other ? other->size_bytes : 0);
+    rs_exporter_leave(exporter);
 }
 
 /* Forgets a segment that ended with its context, and all blocks in it. */
-static void forget_segment(struct segment *segment)
+static void forget_segment(struct record *segment)
 {
-    struct opened *block = blocks, *next;
+    struct record *block = blocks.first, *next;
 
     for (; block; block = next) {
         next = block->next;
         if (block->segment != segment)
             continue;
-        unlink_block(block);
-        leave_slot(block->exporter, block->slot);
-        rs_exporter_leave(block->exporter);
+        leave(&blocks, block);
+        leave_exporter(block->exporter, block->slot);
         free(block);
         RS_ASSERT(segment->uses > 0);
         segment->uses--;
     }
     if (segment->uses > 0)
         return; /* a thread is closing a block of it */
-    unlink_segment(segment);
+    leave(&segments, segment);
     free(segment);
 }
 
 static void forget_ended(void)
 {
-    struct segment *segment = segments, *next;
+    struct record *record, *next;
 
-    for (; segment; segment = next) {
-        next = segment->next;
-        if (segment->uses > 0 && (atomic_load(&segment->owner->ending) == RS_ENDING_OVER ||
-                                  !is_alive(segment->base, segment->proof)))
-            forget_segment(segment);
+    RS_ASSERT_HELD(&lock);
+    for (record = segments.first; record; record = next) {
+        next = record->next;
+        if (record->uses > 0 &&
+            (atomic_load(&record->owner->ending) == RS_ENDING_OVER || !is_alive(record)))
+            forget_segment(record);
     }
-    for (struct native **link = &natives; *link;) {
-        struct native *native = *link;
-        if (is_alive(native->address, native->proof)) {
-            link = &native->next;
+    for (record = natives.first; record; record = next) {
+        next = record->next;
+        if (is_alive(record))
             continue;
-        }
-        *link = native->next;
-        free(native);
+        leave(&natives, record);
+        free(record);
     }
-}
-
-static struct opened *find_opened(const CUipcMemHandle *handle, CUcontext context)
-{
-    struct opened *block = blocks;
-
-    RS_ASSERT_HELD(&lock);
-    while (block && (block->segment->context != context ||
-                     memcmp(&block->handle, handle, sizeof(*handle)) != 0))
-        block = block->next;
-    return block;
-}
-
-static struct opened *enter_block(const struct opening *opening, struct rs_exporter *exporter,
-                                  struct segment *segment, const struct rs_ipc_slot *slot)
-{
-    struct rs_address_map *map = map_or_create(&block_map);
-    struct opened *block = malloc(sizeof(*block));
-
-    RS_ASSERT_HELD(&lock);
-    if (!map || !block ||
-        !rs_address_map_insert(map, segment->base + slot->offset_bytes, slot->size_bytes, block)) {
-        free(block);
-        return NULL;
-    }
-    *block = (struct opened){
-        .handle = *opening->given,
-        .exporter = exporter,
-        .segment = segment,
-        .slot = opening->handle.slot,
-        .address = segment->base + slot->offset_bytes,
-        .size_bytes = slot->size_bytes,
-        .next = blocks,
-    };
-    blocks = block;
-    return block;
 }
 
 /* ---- opening ---- */
@@ -311,59 +254,64 @@ static bool is_inside(const struct rs_ipc_slot *slot, CUdeviceptr base)
 }
 
 /* Opens the block of a slot: finds or opens its segment and enters the block. */
-static struct opened *open_in_segment(const struct opening *opening, struct rs_exporter *exporter,
+static struct record *open_in_segment(const struct opening *opening, struct rs_exporter *exporter,
                                       const struct rs_ipc_slot *slot, CUresult *result)
 {
-    struct segment *segment = find_segment(&slot->native, opening->context);
-    struct opened *block = NULL;
+    struct record block = {.size_bytes = slot->size_bytes,
+                           .handle = *opening->given,
+                           .context = opening->context,
+                           .exporter = exporter,
+                           .slot = opening->handle.slot};
+    struct record *segment = find_opened(&segments, &slot->native, opening->context);
+    struct record *entered = NULL;
 
     if (!segment)
         segment = open_segment(opening, slot, result);
     if (!segment)
         return NULL;
-    if (!is_inside(slot, segment->base))
+    block.address = segment->address + slot->offset_bytes;
+    block.segment = segment;
+    if (!is_inside(slot, segment->address))
         *result = rs_ipc_refuse(RS_IPC_REFUSED_SIZE);
-    else if (!(block = enter_block(opening, exporter, segment, slot)))
+    else if (!(entered = enter(&blocks, &block)))
         *result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (block) {
+    if (entered) {
         segment->uses++;
     } else if (segment->uses == 0) {
-        unlink_segment(segment);
-        (void)rs_driver.cuIpcCloseMemHandle(segment->base);
+        leave(&segments, segment);
+        (void)rs_driver.cuIpcCloseMemHandle(segment->address);
         free(segment);
     }
-    return block;
+    return entered;
 }
 
-static struct opened *open_block(const struct opening *opening, CUresult *result)
+static struct record *open_block(const struct opening *opening, CUresult *result)
 {
     struct rs_exporter *exporter = rs_exporter_use(&opening->handle, result);
-    struct opened *block = NULL;
+    struct record *block = NULL;
     struct rs_ipc_slot slot;
 
     if (!exporter)
         return NULL;
     if (rs_exporter_lock(exporter, &opening->handle, &slot, result))
         block = open_in_segment(opening, exporter, &slot, result);
-    if (!block) {
-        leave_slot(exporter, opening->handle.slot);
-        rs_exporter_leave(exporter);
-    }
+    if (!block)
+        leave_exporter(exporter, opening->handle.slot);
     return block;
 }
 
 static CUresult open_ours(const struct opening *opening, CUdeviceptr *address)
 {
     CUresult result = CUDA_SUCCESS;
-    struct opened *block;
+    struct record *block;
 
     rs_mutex_lock(&lock);
     forget_ended();
-    block = find_opened(opening->given, opening->context);
+    block = find_opened(&blocks, opening->given, opening->context);
     if (!block)
         block = open_block(opening, &result);
     if (block) {
-        block->count++;
+        block->uses++;
         *address = block->address;
     }
     rs_mutex_unlock(&lock);
@@ -400,30 +348,17 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
 
 /* ---- the driver's own handles ---- */
 
-static struct native *find_native(CUdeviceptr address)
-{
-    struct native *native = natives;
-
-    while (native && native->address != address)
-        native = native->next;
-    return native;
-}
-
 void rs_import_note_native(CUdeviceptr address)
 {
-    struct native *native;
+    struct record *native;
 
     rs_mutex_lock(&lock);
     forget_ended();
-    native = find_native(address);
-    if (!native && (native = calloc(1, sizeof(*native)))) {
-        native->address = address;
-        native->proof = proof_of(address);
-        native->next = natives;
-        natives = native;
-    }
+    native = find_at(&natives, address, NULL);
+    if (!native)
+        native = enter(&natives, &(struct record){.address = address, .proof = proof_of(address)});
     if (native)
-        native->count++;
+        native->uses++;
     rs_mutex_unlock(&lock);
 }
 
@@ -431,37 +366,20 @@ void rs_import_note_native(CUdeviceptr address)
  * one is closed first, as closing ours too late does no harm.  The caller holds the lock. */
 static bool close_native(CUdeviceptr address)
 {
-    struct native **link = &natives, *native = find_native(address);
+    struct record *native = find_at(&natives, address, NULL);
 
-    if (!native)
-        return false;
-    if (--native->count > 0)
-        return true;
-    while (*link != native)
-        link = &(*link)->next;
-    *link = native->next;
-    free(native);
-    return true;
+    if (native && --native->uses == 0) {
+        leave(&natives, native);
+        free(native);
+    }
+    return native;
 }
 
 /* ---- closing ---- */
 
-/* Returns the open block at that address; of several, the one opened in the current context. */
-static struct opened *find_at(CUdeviceptr address)
-{
-    struct opened *block, *found = NULL;
-    CUcontext current = NULL;
-
-    (void)rs_driver.cuCtxGetCurrent(&current);
-    for (block = blocks; block; block = block->next)
-        if (block->address == address && (!found || block->segment->context == current))
-            found = block;
-    return found;
-}
-
 /* Releases the block's use of its segment; the last use closes the driver's handle.  The caller
  * does not hold the lock, as that driver call waits. */
-static CUresult leave_segment(struct segment *segment)
+static CUresult leave_segment(struct record *segment)
 {
     CUresult result = CUDA_SUCCESS;
     bool is_last;
@@ -469,10 +387,10 @@ static CUresult leave_segment(struct segment *segment)
     rs_mutex_lock(&lock);
     is_last = --segment->uses == 0;
     if (is_last)
-        unlink_segment(segment);
+        leave(&segments, segment);
     rs_mutex_unlock(&lock);
     if (is_last) {
-        result = rs_driver.cuIpcCloseMemHandle(segment->base);
+        result = rs_driver.cuIpcCloseMemHandle(segment->address);
         free(segment);
     }
     return result;
@@ -481,50 +399,42 @@ static CUresult leave_segment(struct segment *segment)
 /* Closes a block.  The exporter may reuse the memory as soon as the slot is unlocked, so this
  * process waits for its own work first; the driver's close waits too, but only the last one is
  * called. */
-static CUresult close_block(struct opened *block)
+static CUresult close_block(struct record *block)
 {
-    struct segment *segment = block->segment;
-    struct rs_context *owner = segment->owner;
+    struct rs_context *owner = block->segment->owner;
     CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle);
-    CUresult result = leave_segment(segment);
+    CUresult result = leave_segment(block->segment);
 
     rs_mutex_lock(&lock);
     /* Waiting takes 512 bytes of the device.  Where it has none, the slot stays locked until the
      * process ends. */
-    if (waited != CUDA_ERROR_OUT_OF_MEMORY) {
-        leave_slot(block->exporter, block->slot);
-        rs_exporter_leave(block->exporter);
-    }
+    if (waited != CUDA_ERROR_OUT_OF_MEMORY)
+        leave_exporter(block->exporter, block->slot);
     rs_mutex_unlock(&lock);
     free(block);
     return result;
 }
 
-/* True when the address lies in an opened segment.  The driver must not see it: it would close the
- * whole segment. */
-static bool is_in_segment(CUdeviceptr address)
-{
-    struct rs_range range;
-
-    return rs_address_map_find_inside(atomic_load(&segment_map), address, &range);
-}
-
 bool rs_import_close(CUdeviceptr address, CUresult *result)
 {
-    struct opened *block = NULL;
-    bool is_last = false, is_ours;
+    struct record *block = NULL;
+    struct rs_range range;
+    CUcontext current = NULL;
+    bool is_last, is_ours;
 
     rs_mutex_lock(&lock);
     forget_ended();
-    if (close_native(address) || !atomic_load(&segment_map)) {
+    if (close_native(address) || !atomic_load(&segments.map)) {
         rs_mutex_unlock(&lock);
         return false;
     }
-    block = find_at(address);
-    is_last = block && --block->count == 0;
+    (void)rs_driver.cuCtxGetCurrent(&current);
+    block = find_at(&blocks, address, current);
+    is_last = block && --block->uses == 0;
     if (is_last)
-        unlink_block(block);
-    is_ours = block || is_in_segment(address);
+        leave(&blocks, block);
+    /* In a segment the driver must not see the address: it would close the whole segment. */
+    is_ours = block || rs_address_map_find_inside(atomic_load(&segments.map), address, &range);
     rs_mutex_unlock(&lock);
     *result = is_last ? close_block(block) : block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     return is_ours;
@@ -534,7 +444,7 @@ bool rs_import_close(CUdeviceptr address, CUresult *result)
 
 static enum rs_imported find_in_maps(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
 {
-    struct rs_address_map *map = atomic_load_explicit(&block_map, memory_order_acquire);
+    struct rs_address_map *map = atomic_load_explicit(&blocks.map, memory_order_acquire);
     struct rs_range range;
 
     if (RS_LIKELY(!map))
@@ -544,7 +454,7 @@ static enum rs_imported find_in_maps(CUdeviceptr address, CUdeviceptr *start, si
         *size_bytes = (size_t)range.size_bytes;
         return RS_IMPORTED_BLOCK;
     }
-    map = atomic_load_explicit(&segment_map, memory_order_acquire);
+    map = atomic_load_explicit(&segments.map, memory_order_acquire);
     return map && rs_address_map_find_inside(map, address, &range) ? RS_IMPORTED_OUTSIDE
                                                                    : RS_IMPORTED_NOT;
 }
@@ -564,11 +474,11 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
 
 bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle)
 {
-    struct opened *block;
+    struct record *block;
     bool found;
 
     rs_mutex_lock(&lock);
-    for (block = blocks; block; block = block->next)
+    for (block = blocks.first; block; block = block->next)
         if (address - block->address < block->size_bytes)
             break;
     found = block;
@@ -580,11 +490,9 @@ bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle)
 
 void rs_import_forked(void)
 {
-    atomic_store(&block_map, NULL);
-    atomic_store(&segment_map, NULL);
-    segments = NULL;
-    blocks = NULL;
-    natives = NULL;
+    atomic_store(&blocks.map, NULL);
+    atomic_store(&segments.map, NULL);
+    segments.first = blocks.first = natives.first = NULL;
     atomic_store(&endings, 0);
 }
 

@@ -2,8 +2,22 @@
 #include "ipc/table.h"
 
 #include "base/check.h"
+#include "base/descriptor.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- handles ---- */
 
 /* The last byte is the version of the format. */
 const char rs_ipc_magic[8] = {'r', 'm', 'm', 's', 'h', 'i', 'm', '1'};
@@ -37,4 +51,247 @@ bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to)
     memcpy(to, from, sizeof(*to));
     return memcmp(to->magic, rs_ipc_magic, sizeof(rs_ipc_magic)) == 0 && to->sum == sum_of(to) &&
            to->slot < RS_IPC_SLOTS && to->process > 0 && to->fd >= 0 && to->generation != 0;
+}
+
+/* ---- tables of other processes ---- */
+
+struct rs_exporter {
+    unsigned char nonce[RS_IPC_NONCE_BYTES];
+    struct rs_kept_descriptor file;
+    unsigned uses;
+    struct rs_exporter *next;
+};
+
+static struct rs_exporter *exporters;
+
+/* ---- what is said ---- */
+
+static const struct {
+    CUresult result;
+    const char *reason;
+} refusals[] = {
+    [RS_IPC_REFUSED_HANDLE] = {CUDA_ERROR_INVALID_HANDLE,
+                               "the handle is damaged, or made by another version of rmmshim"},
+    [RS_IPC_REFUSED_NAMESPACE] = {CUDA_ERROR_NOT_PERMITTED,
+                                  "the memory belongs to a process in another PID namespace"},
+    [RS_IPC_REFUSED_ENDED] = {CUDA_ERROR_MAP_FAILED,
+                              "the process that shared the memory has ended"},
+    [RS_IPC_REFUSED_HIDDEN] = {CUDA_ERROR_NOT_PERMITTED,
+                               "the process that shared the memory runs, but /proc hides it from "
+                               "this one (is it mounted with hidepid?)"},
+    [RS_IPC_REFUSED_ACCESS] = {CUDA_ERROR_NOT_PERMITTED,
+                               "this process may not look into the one that shared the memory (it "
+                               "is another user's, or protected)"},
+    [RS_IPC_REFUSED_TABLE] =
+        {CUDA_ERROR_MAP_FAILED,
+         "the process that shared the memory no longer has a table of what it shares"},
+    [RS_IPC_REFUSED_LOCK] = {CUDA_ERROR_MAP_FAILED, "the table of shared memory cannot be locked"},
+    [RS_IPC_REFUSED_FREED] = {CUDA_ERROR_INVALID_VALUE, "the memory has been freed by its process"},
+    [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED, "the memory is smaller than its process says"},
+};
+
+CUresult rs_ipc_refuse(enum rs_ipc_refusal why)
+{
+    static bool said[RS_ARRAY_LENGTH(refusals)];
+
+    if (rs_log_once(&said[why]))
+        rs_log("cuIpcOpenMemHandle: refused: %s", refusals[why].reason);
+    return refusals[why].result;
+}
+
+/* ---- tables ---- */
+
+/* True when the link leads to a memory file named RS_IPC_FILE_NAME. */
+static bool is_table_link(const char *path)
+{
+    static const char name[] = "/memfd:" RS_IPC_FILE_NAME;
+    char target[64];
+    ssize_t length = readlink(path, target, sizeof(target));
+
+    return length >= (ssize_t)sizeof(name) - 1 && memcmp(target, name, sizeof(name) - 1) == 0;
+}
+
+static bool is_table_of(int fd, const struct stat *status, const struct rs_ipc_handle *handle)
+{
+    struct rs_ipc_header header;
+
+    return S_ISREG(status->st_mode) && status->st_size == RS_IPC_FILE_BYTES &&
+           rs_file_read(fd, &header, sizeof(header), 0) == sizeof(header) &&
+           memcmp(header.magic, rs_ipc_magic, sizeof(header.magic)) == 0 &&
+           memcmp(header.nonce, handle->nonce, sizeof(header.nonce)) == 0;
+}
+
+/* Returns why the exporter's start time cannot be read or is not that of the handle.  A process
+ * number that kill() does not know has ended; one that kill() knows but /proc does not show is
+ * hidden. */
+static enum rs_ipc_refusal why_not_running(const struct rs_ipc_handle *handle,
+                                           long long start_ticks)
+{
+    return start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM)
+               ? RS_IPC_REFUSED_HIDDEN
+               : RS_IPC_REFUSED_ENDED;
+}
+
+/* True when the exporter runs; else false with the CUDA error in *result. */
+static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
+{
+    long long start_ticks = -1;
+
+    if (handle->process_namespace != rs_process_namespace())
+        *result = rs_ipc_refuse(RS_IPC_REFUSED_NAMESPACE);
+    else if ((start_ticks = rs_process_start_ticks(handle->process)) != handle->start_ticks)
+        *result = rs_ipc_refuse(why_not_running(handle, start_ticks));
+    else
+        return true;
+    return false;
+}
+
+/* Opens the file only if it is a table; -1 with errno otherwise.  The descriptor number may name
+ * anything by now, and opening a device or a FIFO has effects.  So the file is first held without
+ * being opened (O_PATH), checked, and then that very file is opened. */
+static int open_if_table(const char *path)
+{
+    int fd = -1, held = rs_file_hold(path);
+    struct stat status;
+    char self[64];
+
+    if (held < 0)
+        return -1;
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", held);
+    errno = 0;
+    if (fstat(held, &status) == 0 && S_ISREG(status.st_mode) && is_table_link(self))
+        fd = rs_file_open(self);
+    rs_file_close(held);
+    return fd;
+}
+
+/* Opens the exporter's table; -1 with the CUDA error in *result. */
+static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
+{
+    struct stat status;
+    char path[64];
+    bool is_own_users;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)handle->process, (int)handle->fd);
+    fd = open_if_table(path);
+    if (fd < 0) {
+        *result = rs_ipc_refuse(errno == EACCES || errno == EPERM ? RS_IPC_REFUSED_ACCESS
+                                                                  : RS_IPC_REFUSED_TABLE);
+        return -1;
+    }
+    /* A privileged process may open any file. */
+    is_own_users = fstat(fd, &status) == 0 && status.st_uid == geteuid();
+    if (is_own_users && is_table_of(fd, &status, handle))
+        return fd;
+    *result = rs_ipc_refuse(is_own_users ? RS_IPC_REFUSED_TABLE : RS_IPC_REFUSED_ACCESS);
+    rs_file_close(fd);
+    return -1;
+}
+
+/* Adds a record that has no file and no use yet. */
+static struct rs_exporter *add_exporter(const struct rs_ipc_handle *handle)
+{
+    struct rs_exporter *exporter = malloc(sizeof(*exporter));
+
+    if (!exporter)
+        return NULL;
+    *exporter = (struct rs_exporter){.file = {.fd = -1}, .next = exporters};
+    memcpy(exporter->nonce, handle->nonce, sizeof(exporter->nonce));
+    exporters = exporter;
+    return exporter;
+}
+
+static struct rs_exporter *find_exporter(const struct rs_ipc_handle *handle)
+{
+    struct rs_exporter *exporter = exporters;
+
+    while (exporter && memcmp(exporter->nonce, handle->nonce, sizeof(exporter->nonce)) != 0)
+        exporter = exporter->next;
+    return exporter;
+}
+
+/* Opens the table if it is not open, also when the program closed its descriptor. */
+static bool open_file(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
+                      CUresult *result)
+{
+    int fd;
+
+    if (rs_descriptor_is_kept(&exporter->file))
+        return true;
+    fd = open_table(handle, result);
+    if (fd < 0)
+        return false;
+    if (rs_descriptor_keep(&exporter->file, fd))
+        return true;
+    *result = CUDA_ERROR_OUT_OF_MEMORY; /* no descriptor is left */
+    return false;
+}
+
+struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult *result)
+{
+    struct rs_exporter *exporter = find_exporter(handle);
+
+    if (!is_running(handle, result))
+        return NULL; /* the table may still be open here, but its exporter has ended */
+    if (!exporter)
+        exporter = add_exporter(handle);
+    if (!exporter) {
+        *result = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    exporter->uses++;
+    if (open_file(exporter, handle, result))
+        return exporter;
+    rs_exporter_leave(exporter);
+    return NULL;
+}
+
+/* Closing any descriptor of the file drops all locks of the process on it (fcntl), so each table is
+ * open only once. */
+void rs_exporter_leave(struct rs_exporter *exporter)
+{
+    struct rs_exporter **link = &exporters;
+
+    if (--exporter->uses > 0)
+        return;
+    while (*link != exporter)
+        link = &(*link)->next;
+    *link = exporter->next;
+    rs_descriptor_close(&exporter->file);
+    free(exporter);
+}
+
+/* ---- slots ---- */
+
+static bool set_lock(const struct rs_exporter *exporter, uint32_t slot, short type)
+{
+    struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+
+    return rs_descriptor_is_kept(&exporter->file) &&
+           fcntl(exporter->file.fd, F_SETLK, &wanted) == 0;
+}
+
+bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
+                      struct rs_ipc_slot *slot, CUresult *result)
+{
+    ssize_t length;
+
+    if (!set_lock(exporter, handle->slot, F_RDLCK)) {
+        *result = rs_ipc_refuse(RS_IPC_REFUSED_LOCK);
+        return false;
+    }
+    /* The slot is locked before the generation is read. */
+    atomic_thread_fence(memory_order_seq_cst);
+    length =
+        rs_file_read(exporter->file.fd, slot, sizeof(*slot), (off_t)rs_ipc_slot_at(handle->slot));
+    if (length == sizeof(*slot) && slot->generation == handle->generation)
+        return true;
+    *result = rs_ipc_refuse(RS_IPC_REFUSED_FREED);
+    return false;
+}
+
+void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot)
+{
+    (void)set_lock(exporter, slot, F_UNLCK);
 }

@@ -84,3 +84,40 @@ void rs_ipc_seal(const struct rs_ipc_handle *from, CUipcMemHandle *to);
 
 /* Decodes a handle; false when it is of another version or damaged. */
 bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to);
+
+/* ---- tables of other processes that are open here ----
+ *
+ * They are found, this process registers in them, and why that fails is said.  The caller of all
+ * but rs_ipc_refuse holds a lock of its own around the calls. */
+
+struct rs_exporter;
+
+/* Returns the table that the handle names, opened if need be; NULL with the CUDA error in *result.
+ */
+struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult *result);
+
+/* Must follow each successful rs_exporter_use.  The last one closes the table, which drops all
+ * locks on it. */
+void rs_exporter_leave(struct rs_exporter *exporter);
+
+/* Locks the slot of the handle's block, then copies it into *slot: the exporter does not reuse a
+ * slot while it is locked.  False with the CUDA error in *result; the lock may then be held, so the
+ * caller must call rs_exporter_unlock. */
+bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
+                      struct rs_ipc_slot *slot, CUresult *result);
+void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);
+
+enum rs_ipc_refusal {
+    RS_IPC_REFUSED_HANDLE,
+    RS_IPC_REFUSED_NAMESPACE,
+    RS_IPC_REFUSED_ENDED,
+    RS_IPC_REFUSED_HIDDEN,
+    RS_IPC_REFUSED_ACCESS,
+    RS_IPC_REFUSED_TABLE,
+    RS_IPC_REFUSED_LOCK,
+    RS_IPC_REFUSED_FREED,
+    RS_IPC_REFUSED_SIZE,
+};
+
+/* Writes why an open is refused, once for each reason, and returns its CUDA error. */
+CUresult rs_ipc_refuse(enum rs_ipc_refusal why);

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/process.h"
-#include "ipc/exporter.h"
+#include "ipc/table.h"
 
 #include <errno.h>
 #include <fcntl.h>
