@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "heap/blocks.h"
 
-#include "base/counter.h"
+#include "base/lock.h"
 
 _Static_assert(sizeof(struct rs_block) <= RS_RECORD_BYTES, "a block's record is one cache line");
 

@@ -6,7 +6,7 @@
 #include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/map_zeroed.h"
+#include "base/memory.h"
 #include "base/process.h"
 #include "base/request.h"
 #include "context/context_record.h"

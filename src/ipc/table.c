@@ -2,7 +2,6 @@
 #include "ipc/table.h"
 
 #include "base/check.h"
-#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"

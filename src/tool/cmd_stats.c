@@ -86,7 +86,6 @@ bool subjects_write(const struct subjects *subjects, enum rs_statistics_format f
                                .rank = page->rank,
                                .stacks = page->stacks,
                                .stack_count = page->count,
-                               .expression = expression_of,
                            },
                            format);
     }

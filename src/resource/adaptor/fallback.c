@@ -17,7 +17,7 @@
  * A caller that can do with less (RS_EFFORT_AHEAD: a step of a pool) is refused what the first does
  * not have, and asks for less, before the second serves: otherwise a whole step would be of the
  * second while there is room for the request in the first. */
-#include "base/counter.h"
+#include "base/lock.h"
 #include "base/request.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
