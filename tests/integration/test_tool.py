@@ -111,7 +111,7 @@ class Help(Test):
             self.expect(result, 0)
             self.assertIn(name, result.stdout.replace("\\", ""))
             self.expect(rmmshim("help", topic, PATH="/nowhere"), 1, "the page is ")
-        self.assertIn("commands, variables, stacks, reports, api, limits", rmmshim("--help").stdout)
+        self.assertIn("commands, variables, stacks, reports, recipes, api, limits", rmmshim("--help").stdout)
 
     def test_the_manual_describes_every_command(self):
         viewer = self.file("man", "#!/bin/sh\nexec cat \"$1\"\n")

@@ -11,14 +11,15 @@
 #include <unistd.h>
 
 const char *const manual_topics[] = {"commands", "variables", "stacks", "reports",
-                                     "api",      "limits",    NULL};
+                                     "recipes",  "api",       "limits", NULL};
 
 /* The page of each topic, in the same order. */
 static const struct {
     const char *page, *folder;
 } pages[] = {
     {"rmmshim.1", "man1"},         {"rmmshim-variables.7", "man7"}, {"rmmshim-resources.7", "man7"},
-    {"rmmshim-reports.7", "man7"}, {"rmmshim.3", "man3"},           {"rmmshim.7", "man7"},
+    {"rmmshim-reports.7", "man7"}, {"rmmshim-recipes.7", "man7"},   {"rmmshim.3", "man3"},
+    {"rmmshim.7", "man7"},
 };
 
 _Static_assert(RS_ARRAY_LENGTH(pages) + 1 == RS_ARRAY_LENGTH(manual_topics), "a page each");
