@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/hash_table.h"
 #include "charge/record.h"
-#include "context/exclusion.h"
+#include "context/table.h"
 #include "shim/wiring.h"
 
 #include <stdatomic.h>

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "base/lock.h"
 #include "base/thread.h"
 #include "config/config.h"
 #include "resource/report.h"
@@ -154,3 +155,58 @@ RS_HOT_INLINE void rs_block_count_left(struct rs_block_counter *counter, size_t 
                           memory_order_release);
     atomic_store_explicit(&share->left, rs_block_count_get(&share->left) + 1, memory_order_release);
 }
+
+/* ---- peaks since a moment ---- */
+
+/* Embedded in who watches; the links are private. */
+struct rs_peak_watch {
+    /* Called under rs_peak_lock with the peaks since the last restart. */
+    void (*raise)(struct rs_peak_watch *watch, enum rs_kind kind, int device,
+                  struct rs_block_peaks peaks);
+    struct rs_peak_watch *next, *previous;
+};
+
+/* Protects all watches, and what they note.  Its holder makes no counter (rs_block_counter). */
+extern struct rs_mutex rs_peak_lock;
+
+/* The caller of the functions below holds the lock. */
+void rs_peak_watch_begin(struct rs_peak_watch *watch);
+void rs_peak_watch_end(struct rs_peak_watch *watch);
+
+/* Restarts the peaks (rs_block_counts_restart), and tells all watches. */
+void rs_peaks_restart(enum rs_kind kind, int device);
+
+/* The same with rs_block_counts_forget_peaks. */
+void rs_peaks_forget(enum rs_kind kind, int device);
+
+/* In a child after fork(), whose parent's thread may have held the lock: frees it, and forgets all
+ * watches. */
+void rs_peak_watches_forget(void);
+
+/* ---- nested levels ---- */
+
+/* Counts since the level began.  They are signed, because a block that was allocated before the
+ * level may be freed in it. */
+struct rs_count_level {
+    int64_t live_bytes, peak_live_bytes, entered_bytes; /* as requested */
+    int64_t live_blocks, peak_live_blocks, entered_blocks;
+};
+
+/* All functions are thread safe; kind and device must be in range. */
+
+/* Fills in the counts of the innermost level; without a level, the counts since the process began.
+ */
+void rs_count_levels_get(enum rs_kind kind, int device, struct rs_count_level *level);
+
+/* Begins a level inside the current one.  Returns 0 or -ENOMEM. */
+int rs_count_levels_push(enum rs_kind kind, int device);
+
+/* Ends the innermost level and fills in its counts.  Returns 0, or -ERANGE when there is no level.
+ */
+int rs_count_levels_pop(enum rs_kind kind, int device, struct rs_count_level *level);
+
+/* Restarts the peaks of rs_block_counts at the live bytes and blocks; levels keep their peaks. */
+void rs_count_levels_reset_peaks(enum rs_kind kind, int device);
+
+/* Must be called in a child after fork(), whose counters begin anew. */
+void rs_count_levels_forget(void);

@@ -4,14 +4,151 @@
 #pragma once
 
 #include "base/check.h"
+#include "base/diagnostic.h"
 #include "base/thread.h"
 #include "config/config.h"
-#include "context/context_record.h"
+#include "driver/cuda.h"
 #include "driver/driver.h"
+#include "driver/fence.h"
+#include "driver/own_stream.h"
+#include "ledger/account.h"
+#include "resource/expression.h"
+#include "resource/resource.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+/* ---- pushed resources ---- */
+
+enum {
+    RS_PUSHED_MAX = 64, /* different texts in one process: each has one stack in each context */
+    RS_PUSHED_DEPTH_MAX = 15
+};
+
+/* A resource, one for each text, kept as long as the process lives. */
+struct rs_pushed {
+    const struct rs_expression *expression;
+    struct rs_source source;
+    struct rs_pushed *next;
+};
+
+/* Finds or makes the resource of a text.  Returns 0; -EINVAL after reporting what is wrong with the
+ * text; -ENOMEM; -ENOSPC when RS_PUSHED_MAX texts are known already.  Thread safe. */
+int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
+                   const struct rs_pushed **out);
+
+/* Pushes the resource of a text for the calling thread, and sets rs_thread.pushed, which is then
+ * right in every context.  Errors as rs_pushed_find, and -ENOSPC when RS_PUSHED_DEPTH_MAX resources
+ * are pushed. */
+int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics);
+
+/* Pops the resource that the calling thread pushed last.  -ERANGE when there is none.  The caller
+ * must then make the thread look its context up again (rs_context_forget_found), as the device's
+ * resource may count from now on. */
+int rs_pushed_pop(void);
+
+/* Sets the resource of a device for all threads; NULL: none.  Threads that have cached a context
+ * keep its resource until rs_context_set_resource makes them look up anew. */
+void rs_pushed_set(int device, const struct rs_pushed *resource);
+
+/* Returns the resource that serves the calling thread's device memory in contexts of the device;
+ * NULL: the settings' stack does. */
+const struct rs_pushed *rs_pushed_of(int device);
+
+/* ---- contexts and stacks ---- */
+
+enum {
+    RS_HOST_FLAG_SETS = 8, /* combinations of portable, device-mapped and write-combined: each has
+                              its own stack, as each block must answer with its own flags */
+    RS_STACK_DEVICE = 0,   /* index of the stack of device memory in rs_context.stack; the next are
+                              those of the other kinds */
+    RS_STACK_MANAGED,
+    RS_STACK_PINNED, /* first of RS_HOST_FLAG_SETS, one for each combination of flags */
+    RS_STACKS = RS_STACK_PINNED + RS_HOST_FLAG_SETS,
+};
+
+/* Whether a context is in service. */
+enum {
+    RS_CONTEXT_ENDS = 0,
+    RS_CONTEXT_SERVES = 1,
+    /* In service, but the driver has said that its work has failed: the driver answers allocations
+     * and frees (context/fault.h).  No bit of the mask that a free compares with RS_CONTEXT_SERVES.
+     */
+    RS_CONTEXT_FAULTY = 0x80,
+};
+
+struct rs_stack {
+    struct rs_context *context;
+    _Atomic(struct rs_mr *) mr; /* NULL: not made yet, or no stack is wanted */
+    struct rs_block_counter *counter;
+    enum rs_kind kind;
+    bool frees_wait;  /* a free waits for the GPU, or may, as without fences */
+    bool settled;     /* making was tried: mr is final; under the contexts' lock */
+    bool has_initial; /* this stack has taken the initial sizes of its kind and device; under the
+                         contexts' lock */
+    struct rs_environment environment;
+};
+
+/* The stack of a pushed resource in one context, made at the first allocation under the resource.
+ */
+struct rs_pushed_stack {
+    struct rs_stack stack;
+    const struct rs_pushed *resource;
+    bool denies; /* the stack cannot be made here: allocations are answered with out of memory */
+    struct rs_pushed_stack *next;
+};
+
+/* A small driver allocation that stands for its context, where the driver has no cuCtxGetId: the
+ * context lives as long as the driver reports this allocation id for the address.  All zero: none.
+ */
+struct rs_witness {
+    CUdeviceptr address;
+    unsigned long long id;
+};
+
+/* How near its end a context is. */
+enum rs_context_ending {
+    RS_ENDING_NOT,
+    RS_ENDING_MAYBE,  /* a reference is given up, which may be the last one */
+    RS_ENDING_SURELY, /* it is destroyed, unless the driver refuses */
+    RS_ENDING_OVER,
+};
+
+struct rs_context {
+    CUcontext handle;
+    unsigned long long id; /* of cuCtxGetId, which tells a reused handle; 0 on drivers without it */
+    CUdevice device;
+    bool primary;
+    struct rs_witness witness;
+    struct rs_sentinel sentinel;
+    struct rs_own_stream own_stream;
+    struct rs_own_stream joining; /* waits for other contexts' work, so own_stream need not */
+    struct rs_account account;    /* bytes of this context; part of its device's */
+    _Atomic uint64_t peers;       /* bit i: device i may access this context's memory */
+    _Atomic(struct rs_pushed_stack *) pushed; /* list of stacks; entries are only added */
+    bool owns_memory; /* this context is known to own its memory: it is no green context */
+    /* Calls under way that end the context, or may (its last reference); under the contexts' lock.
+     */
+    unsigned ends, releases;
+    _Atomic unsigned char ending; /* enum rs_context_ending */
+    unsigned char alive_before;   /* what `alive` is again when no call ended the context */
+    /* RS_CONTEXT_..., RS_CONTEXT_ENDS while a call may end the context and ever after: `ending`
+     * says more.  Every free reads this flag and the first fields of stack[RS_STACK_DEVICE], which
+     * share its cache line. */
+    _Alignas(RS_CACHE_LINE) _Atomic unsigned char alive;
+    struct rs_stack stack[RS_STACKS]; /* indexed by RS_STACK_... */
+    unsigned endings, holds; /* calls that may end it, and deallocations that keep it from ending
+                                (context/table.h), under way; under the contexts' lock */
+    struct rs_context *next_dropped;
+};
+
+/* Rises with every change that makes a cached context (rs_thread.found) wrong; each thread then
+ * looks up anew. */
+extern RS_HOT_DATA _Atomic unsigned rs_context_generation;
+
+/* ---- the current context ---- */
 
 /* Returns the stack that serves this kind of memory for the calling thread, made if need be: the
  * stack of its pushed resource (device memory only) or the settings', for these CU_MEMHOSTALLOC

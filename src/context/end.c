@@ -3,17 +3,206 @@
  * recycles a record once no thread can still be inside its stacks. */
 #include "context/end.h"
 
+#include "base/check.h"
 #include "base/lock.h"
-#include "context/exclusion.h"
-#include "context/fault.h"
-#include "context/identity.h"
-#include "context/pushed_stack.h"
 #include "context/stack.h"
 #include "context/table.h"
+#include "driver/capture.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "driver/fence.h"
 #include "ledger/account.h"
 #include "shim/wiring.h"
 
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
+
+/* ---- which context a handle stands for ---- */
+
+/* *is_faulty: the driver answered with the error of work that has failed (rs_is_fault), so the
+ * context has not ended. */
+static unsigned long long ask_id(CUcontext handle, bool *is_faulty)
+{
+    unsigned long long id = 0;
+    CUresult result =
+        rs_driver.cuCtxGetId ? rs_driver.cuCtxGetId(handle, &id) : CUDA_ERROR_NOT_SUPPORTED;
+
+    *is_faulty = rs_is_fault(result);
+    return result == CUDA_SUCCESS ? id : 0;
+}
+
+unsigned long long rs_context_id_of(CUcontext handle)
+{
+    bool is_faulty;
+
+    return ask_id(handle, &is_faulty);
+}
+
+/* True when the witness shows that its context has ended.  False without a witness, and when the
+ * driver gives another error than INVALID_VALUE. */
+static bool is_gone(struct rs_witness witness)
+{
+    unsigned long long id = 0;
+    CUresult result = CUDA_SUCCESS;
+
+    if (witness.address)
+        result =
+            rs_driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, witness.address);
+    return result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != witness.id);
+}
+
+/* As is_gone, for a thread that may have no context current: makes `handle` current for the
+ * question. */
+static bool is_gone_there(struct rs_witness witness, CUcontext handle)
+{
+    CUresult result;
+    bool entered, gone;
+
+    if (!witness.address)
+        return false;
+    entered = rs_driver_context_enter(handle, &result);
+    gone = result == CUDA_SUCCESS && is_gone(witness);
+    rs_driver_context_leave(entered);
+    return gone;
+}
+
+/* While a call may be ending the context: whether it is still there, by its handle, which stays
+ * valid. */
+static bool is_there(const struct rs_context *context)
+{
+    unsigned long long id;
+    unsigned flags;
+    int active = 1;
+    bool is_faulty;
+
+    if (context->primary && rs_driver.cuDevicePrimaryCtxGetState &&
+        rs_driver.cuDevicePrimaryCtxGetState(context->device, &flags, &active) == CUDA_SUCCESS &&
+        !active)
+        return false;
+    if (!context->id)
+        return !is_gone(context->witness);
+    id = ask_id(context->handle, &is_faulty);
+    return is_faulty || id == context->id || (id == 0 && context->primary);
+}
+
+/* The same by memory at an address that was the context's: the driver may be freeing the handle.
+ */
+static bool is_at(const struct rs_context *context, CUdeviceptr address)
+{
+    CUcontext owner = NULL;
+
+    return rs_driver.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, address) ==
+               CUDA_SUCCESS &&
+           owner == context->handle && rs_context_id_of(owner) == context->id;
+}
+
+CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block)
+{
+    CUcontext owner = handle;
+
+    *block = 0;
+    if (rs_driver.cuMemAlloc_v2(block, RS_SENTINEL_BYTES) != CUDA_SUCCESS) {
+        *block = 0;
+        return handle;
+    }
+    if (rs_driver.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, *block) !=
+            CUDA_SUCCESS ||
+        !owner)
+        owner = handle;
+    return owner;
+}
+
+void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block)
+{
+    CUstream stream;
+    CUresult result;
+    bool entered;
+
+    if (block && !rs_driver.cuCtxGetId && !context->witness.address) {
+        context->witness.id = rs_driver_allocation_id(block);
+        context->witness.address = context->witness.id ? block : 0;
+    }
+    RS_ASSERT(!context->witness.address || context->witness.id);
+    if (!block || block == context->witness.address || rs_sentinel_add(&context->sentinel, block))
+        return;
+    stream = rs_own_stream(&context->own_stream, context->handle);
+    if (!stream || !rs_driver.cuMemFreeAsync)
+        return; /* the 512 bytes stay until the context ends */
+    entered = rs_driver_context_enter(context->handle, &result);
+    if (result == CUDA_SUCCESS && rs_driver.cuMemFreeAsync(block, stream) == CUDA_SUCCESS)
+        (void)rs_own_stream_settle(stream, 0);
+    rs_driver_context_leave(entered);
+}
+
+bool rs_context_owns_memory(struct rs_context *context)
+{
+    CUdeviceptr block = 0;
+
+    if (context->owns_memory)
+        return true;
+    context->owns_memory = rs_context_memory_owner(context->handle, &block) == context->handle;
+    rs_context_keep_probe(context, block);
+    return context->owns_memory;
+}
+
+/* ---- contexts of which work has failed ---- */
+
+/* Changes how the context serves, unless it is another thread's change, or its end, that came
+ * first. Each thread then looks up anew. */
+static void change(struct rs_context *context, unsigned char from, unsigned char to)
+{
+    if (atomic_compare_exchange_strong(&context->alive, &from, to))
+        atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
+}
+
+static _Atomic bool any_fault;
+
+bool rs_context_any_fault(void)
+{
+    return atomic_load(&any_fault);
+}
+
+RS_COLD void rs_context_note_fault(struct rs_context *context)
+{
+    atomic_store(&any_fault, true);
+    change(context, RS_CONTEXT_SERVES, RS_CONTEXT_FAULTY);
+}
+
+RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment)
+{
+    const char *stack = (const char *)environment - offsetof(struct rs_stack, environment);
+
+    rs_context_note_fault(((const struct rs_stack *)(const void *)stack)->context);
+}
+
+static CUresult ask_without_wait(CUcontext handle)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    size_t free_bytes, total_bytes;
+    CUresult result;
+    bool entered = rs_driver_context_enter(handle, &result);
+
+    if (result == CUDA_SUCCESS && rs_driver.cuMemGetInfo_v2)
+        result = rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
+    rs_driver_context_leave(entered);
+    rs_capture_restore(mode);
+    return result;
+}
+
+RS_COLD CUresult rs_context_ask_fault(struct rs_context *context)
+{
+    CUresult result = rs_sentinel_wait(&context->sentinel, context->handle);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) /* other threads have all sentinels in hand */
+        result = ask_without_wait(context->handle);
+    if (rs_is_fault(result))
+        return result;
+    change(context, RS_CONTEXT_FAULTY, RS_CONTEXT_SERVES);
+    return CUDA_SUCCESS;
+}
+
+/* ---- ends ---- */
 
 enum { LIMBO_MAX = 64 /* dropped records kept, since a thread may still be inside their stacks */ };
 
@@ -143,7 +332,10 @@ static void update_ending(struct rs_context *context)
                                                 : RS_ENDING_NOT);
 }
 
-void rs_context_drop(struct rs_context *context)
+/* Takes the context, which has ended with its memory, from the table, forgets its blocks and folds
+ * its counters into those of the device.  The caller calls rs_context_give_back_ended without the
+ * lock. */
+static void drop(struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
     set_ending(context, RS_ENDING_OVER);
@@ -170,13 +362,13 @@ struct rs_context *rs_context_find(CUcontext handle)
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (!entry)
         return NULL;
-    id = rs_context_ask_id(handle, &is_faulty);
+    id = ask_id(handle, &is_faulty);
     if (is_faulty)
         rs_context_note_fault(context);
-    if ((is_faulty || id == entry->id) && !rs_context_is_gone(context->witness))
+    if ((is_faulty || id == entry->id) && !is_gone(context->witness))
         return atomic_load(&context->ending) <= RS_ENDING_MAYBE ? context : NULL;
     if (context->handle == handle)
-        rs_context_drop(context);
+        drop(context);
     else /* a green context: only its handle is stale */
         rs_contexts_remove_entry(entry);
     return NULL;
@@ -226,84 +418,48 @@ bool rs_context_has_ended(void)
     return ended;
 }
 
-/* Its table entries stay, so that no look-up enters the context anew meanwhile. */
-struct rs_context *rs_context_take_out(struct rs_context *context)
+/* The context's table entries stay, so that no look-up enters it anew meanwhile. */
+void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure)
 {
-    RS_ASSERT_HELD(&rs_contexts_lock);
-    if (context) {
-        context->ends++;
-        update_ending(context);
-    }
-    return context;
-}
-
-struct rs_context *rs_context_doubt(struct rs_context *context)
-{
-    RS_ASSERT_HELD(&rs_contexts_lock);
-    if (context) {
-        context->releases++;
-        update_ending(context);
-    }
-    return context;
-}
-
-/* The context with that handle itself, not one whose memory a green context of that handle uses. */
-static struct rs_context *with_handle(CUcontext handle)
-{
-    const struct rs_context_entry *entry = rs_contexts_entry(handle);
-
-    return entry && entry->context->handle == handle ? entry->context : NULL;
-}
-
-struct rs_context *rs_context_end_begin(CUcontext handle)
-{
+    const struct rs_context_entry *entry;
     struct rs_context *context;
 
+    ending->excluded = rs_context_ending_enter(handle, device);
+    ending->is_sure = is_sure;
     rs_mutex_lock(&rs_contexts_lock);
-    context = rs_context_take_out(with_handle(handle));
+    entry = rs_contexts_entry(handle);
+    context = entry ? entry->context : rs_contexts_primary(device);
+    if (entry && context->handle != handle)
+        context = NULL; /* the context whose memory a green one of that handle uses */
+    if (context) {
+        ++*(is_sure ? &context->ends : &context->releases);
+        update_ending(context);
+    }
+    ending->context = context;
     rs_mutex_unlock(&rs_contexts_lock);
-    return context;
 }
 
-struct rs_context *rs_context_detach_begin(CUcontext handle)
+static void finish(struct rs_context *context, bool was_sure, bool has_ended)
 {
-    struct rs_context *context;
+    unsigned *calls = was_sure ? &context->ends : &context->releases;
 
     rs_mutex_lock(&rs_contexts_lock);
-    context = rs_context_doubt(with_handle(handle));
-    rs_mutex_unlock(&rs_contexts_lock);
-    return context;
-}
-
-void rs_context_end_finish(struct rs_context *context, bool destroyed)
-{
-    if (!context)
-        return;
-    rs_mutex_lock(&rs_contexts_lock);
-    RS_ASSERT(context->ends > 0);
-    context->ends--;
+    RS_ASSERT(*calls > 0);
+    --*calls;
     /* It is dropped already where a look-up has found that the handle is another context. */
-    if (destroyed && rs_contexts_have(context))
-        rs_context_drop(context);
-    update_ending(context);
-    rs_mutex_unlock(&rs_contexts_lock);
-    if (destroyed)
-        rs_context_give_back_ended();
-}
-
-void rs_context_doubt_end(struct rs_context *context, bool has_ended)
-{
-    if (!context)
-        return;
-    rs_mutex_lock(&rs_contexts_lock);
-    RS_ASSERT(context->releases > 0);
-    context->releases--;
     if (has_ended && rs_contexts_have(context))
-        rs_context_drop(context);
+        drop(context);
     update_ending(context);
     rs_mutex_unlock(&rs_contexts_lock);
     if (has_ended)
         rs_context_give_back_ended();
+}
+
+void rs_ending_finish(const struct rs_ending *ending, bool has_ended)
+{
+    if (ending->context)
+        finish(ending->context, ending->is_sure, has_ended);
+    rs_context_ending_leave(ending->excluded);
 }
 
 /* ---- look-ups meanwhile ---- */
@@ -316,7 +472,7 @@ bool rs_context_serves(const struct rs_context *context)
     case RS_ENDING_NOT:
         return true;
     case RS_ENDING_MAYBE:
-        return rs_context_is_there(context);
+        return is_there(context);
     case RS_ENDING_SURELY:
     case RS_ENDING_OVER:
         break;
@@ -330,7 +486,7 @@ bool rs_context_has_memory(const struct rs_context *context, CUdeviceptr address
         return true;
     if (!address)
         return false;
-    return atomic_load(&context->ending) == RS_ENDING_SURELY ? rs_context_is_at(context, address)
+    return atomic_load(&context->ending) == RS_ENDING_SURELY ? is_at(context, address)
                                                              : rs_context_serves(context);
 }
 
@@ -343,4 +499,111 @@ const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device)
 {
     RS_ASSERT(kind < RS_KINDS && device >= 0 && device < RS_DEVICES_MAX);
     return &folded[kind][device];
+}
+
+/* ---- primary contexts ---- */
+
+/* Bit i: the primary context of device i has not ended since its handle was asked for. */
+static _Atomic uint64_t primaries_learnt;
+
+static void forget_learnt(CUdevice device)
+{
+    atomic_fetch_and(&primaries_learnt, ~(1ull << (unsigned)device % RS_DEVICES_MAX));
+}
+
+void rs_ending_begin_primary(struct rs_ending *ending, CUdevice device, bool is_sure)
+{
+    if (is_sure)
+        forget_learnt(device);
+    rs_ending_begin(ending, NULL, device, is_sure);
+}
+
+/* False once the context has ended, even where a new one has its handle. */
+static bool is_primary_alive(const struct rs_context *context, struct rs_witness witness)
+{
+    unsigned long long id;
+    unsigned flags;
+    int active = 1;
+
+    if (!rs_driver.cuDevicePrimaryCtxGetState ||
+        rs_driver.cuDevicePrimaryCtxGetState(context->device, &flags, &active) != CUDA_SUCCESS)
+        return true;
+    if (!active || is_gone_there(witness, context->handle))
+        return false;
+    id = rs_context_id_of(context->handle);
+    return id == 0 || id == context->id;
+}
+
+/* The driver is asked without the lock.  Its answer is about the context found before: ids are
+ * never used twice, and no record is recycled while a context ends. */
+static void drop_if_ended(CUdevice device)
+{
+    struct rs_witness witness = {0, 0};
+    struct rs_context *context;
+
+    rs_mutex_lock(&rs_contexts_lock);
+    context = rs_contexts_primary(device);
+    if (context)
+        witness = context->witness;
+    rs_mutex_unlock(&rs_contexts_lock);
+    if (!context || is_primary_alive(context, witness))
+        return;
+    rs_mutex_lock(&rs_contexts_lock);
+    if (rs_contexts_have(context))
+        drop(context);
+    rs_mutex_unlock(&rs_contexts_lock);
+    rs_context_give_back_ended();
+}
+
+void rs_ending_finish_release(const struct rs_ending *ending, CUdevice device, bool is_released)
+{
+    if (is_released) {
+        forget_learnt(device);
+        drop_if_ended(device);
+    }
+    rs_ending_finish(ending, false);
+}
+
+void rs_context_release_primary(CUdevice device)
+{
+    struct rs_ending ending;
+
+    rs_ending_begin_primary(&ending, device, false);
+    (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+    rs_ending_finish_release(&ending, device, true);
+}
+
+/* Retains and releases the primary context; the program may release its last reference in between,
+ * so the end is checked for. */
+static void learn_primary(CUdevice device)
+{
+    struct rs_ending ending;
+
+    if (!rs_driver_is_primary_active(device))
+        return;
+    rs_ending_begin_primary(&ending, device, false);
+    (void)rs_driver_learn_primary(device);
+    forget_learnt(device);
+    drop_if_ended(device);
+    atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
+    rs_ending_finish(&ending, false);
+}
+
+CUcontext rs_context_primary(CUdevice device)
+{
+    if (!rs_driver_known_primary(device))
+        learn_primary(device);
+    return rs_driver_active_primary(device);
+}
+
+void rs_context_learn_current(CUcontext handle)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUdevice device;
+
+    if (rs_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+        rs_driver_known_primary(device) != handle &&
+        !(atomic_load(&primaries_learnt) >> device % RS_DEVICES_MAX & 1))
+        learn_primary(device);
+    rs_capture_restore(mode);
 }

@@ -1,33 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a context.  Every call of the program that may end one lies between
- * rs_context_ending_enter and rs_context_ending_leave (context/exclusion.h). */
+ * rs_ending_begin and rs_ending_finish. */
 #pragma once
 
-#include "context/context_record.h"
+#include "base/check.h"
+#include "context/context.h"
 #include "resource/report.h"
 
 #include <stdbool.h>
 
-/* While the driver's call is under way, the driver may give the context's addresses to others, so
- * look-ups by address step over what belongs to a context that ends (rs_context_serves).  Entries
- * go when it has ended, or earlier, when another entry takes their place; if it lives on, they are
- * as before.
+/* ---- which context a handle stands for ---- */
+
+/* Returns the id of cuCtxGetId, or 0 on drivers without it.  Any context may be current. */
+unsigned long long rs_context_id_of(CUcontext handle);
+
+/* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
+ * primary context of a green one.  *block is the 512-byte allocation that was asked about (0:
+ * none), for rs_context_keep_probe; freeing it here would wait for the device. */
+CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block);
+
+/* Keeps the block of rs_context_memory_owner as witness or sentinel, or else frees it in the order
+ * of an own stream, since cuMemFree would wait and a kernel may wait for this very thread.  The
+ * driver counts the freed block as used until a thread synchronises with that stream. */
+void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block);
+
+/* True when the context owns the memory that is allocated in it.  A green context that was found
+ * while its device had no stacks does not: its memory and its fences belong to the primary.  Asks
+ * the driver once.  The caller holds the contexts' lock. */
+bool rs_context_owns_memory(struct rs_context *context);
+
+/* ---- contexts of which work has failed ---- */
+
+static inline bool rs_context_is_faulty(const struct rs_context *context)
+{
+    return atomic_load_explicit(&context->alive, memory_order_relaxed) == RS_CONTEXT_FAULTY;
+}
+
+/* True once a context of the process was faulty. */
+bool rs_context_any_fault(void);
+
+/* The driver answered with an error for which rs_is_fault is true.  Takes no lock, makes no driver
+ * call. */
+RS_COLD void rs_context_note_fault(struct rs_context *context);
+
+/* rs_environment.note_fault. */
+RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment);
+
+/* What the driver's own free in a faulty context answers now.  Not inside a request, as it may
+ * wait. CUDA_SUCCESS, and the context is served again, when the driver knows no error of it. */
+RS_COLD CUresult rs_context_ask_fault(struct rs_context *context);
+
+/* ---- ends ---- */
+
+/* A driver call that may end a context. */
+struct rs_ending {
+    struct rs_context *excluded; /* no deallocation of the library's is under way in it */
+    struct rs_context *context; /* out of service, or in doubt where it may live on; NULL: it is not
+                                   known */
+    bool is_sure;
+};
+
+/* Begin and end of such a call: for the context of the handle, or, with NULL, the primary one of
+ * the device (-1: none).  The first waits for the deallocations under way in that context, none of
+ * which waits for the program's work.  Then it takes the context out of service, where the call's
+ * success is its end (is_sure).  Where the call gives up one reference, which may be the last, the
+ * context stays in service, and look-ups ask the driver whether it is still there.
  *
- * rs_context_end_begin takes the context of the handle out of service before the driver destroys
- * it; NULL when none is known. rs_context_end_finish, after the driver's call, drops the context
- * (destroyed) or puts it back into service. */
-struct rs_context *rs_context_end_begin(CUcontext handle);
-void rs_context_end_finish(struct rs_context *context, bool destroyed);
-
-/* The same around a call that gives up one reference of the context, which may be the last: the
- * context stays in service, and look-ups ask the driver whether it is still there. */
-struct rs_context *rs_context_detach_begin(CUcontext handle);
-void rs_context_doubt_end(struct rs_context *context, bool has_ended);
-
-/* The parts of the above that take a context out of service, and that doubt it, and return it; NULL
- * for NULL. The caller holds the contexts' lock. */
-struct rs_context *rs_context_take_out(struct rs_context *context);
-struct rs_context *rs_context_doubt(struct rs_context *context);
+ * Between the two no thread caches its context, as a handle may become another context's at any
+ * moment.  The driver may give the context's addresses to others, so look-ups by address step over
+ * what belongs to it (rs_context_serves).  Entries go when it has ended, or earlier, when another
+ * entry takes their place; if it lives on, they are as before. */
+void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure);
+void rs_ending_finish(const struct rs_ending *ending, bool has_ended);
 
 /* A new context enters service.  The caller holds the contexts' lock. */
 void rs_context_begins(struct rs_context *context);
@@ -38,11 +82,6 @@ bool rs_context_serves(const struct rs_context *context);
 /* False once the memory at `address`, which the context had, is the driver's again.  For address 0:
  * false where that may be so. */
 bool rs_context_has_memory(const struct rs_context *context, CUdeviceptr address);
-
-/* Drops a context that has ended with its memory: takes it from the table, forgets its blocks and
- * folds its counters into those of the device.  The caller holds the contexts' lock and then calls
- * rs_context_give_back_ended without it. */
-void rs_context_drop(struct rs_context *context);
 
 /* Gives back the memory that outlived dropped contexts (leaves of `async`, mapped memory).  It
  * makes driver calls, so the caller must not hold the contexts' lock. */
@@ -67,3 +106,22 @@ const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device);
 
 /* True when a context with a stack of this kind on the device has ended.  Takes no lock. */
 bool rs_context_has_folded(enum rs_kind kind, int device);
+
+/* ---- primary contexts ---- */
+
+/* rs_ending_begin for the device's primary context. */
+void rs_ending_begin_primary(struct rs_ending *ending, CUdevice device, bool is_sure);
+
+/* rs_ending_finish for a call that released a reference to the device's primary context.  Drops the
+ * context when that was the last one, even where a new primary context exists already. */
+void rs_ending_finish_release(const struct rs_ending *ending, CUdevice device, bool is_released);
+
+/* Releases a reference to the device's primary context that the library took for a moment. */
+void rs_context_release_primary(CUdevice device);
+
+/* Returns the device's primary context; NULL while it is not active. */
+CUcontext rs_context_primary(CUdevice device);
+
+/* Learns whether the current context `handle` is its device's primary one.  Must be called before
+ * the context is described. */
+void rs_context_learn_current(CUcontext handle);

@@ -8,7 +8,7 @@
 #include "base/process.h"
 #include "config/mode.h"
 #include "context/block_counts.h"
-#include "context/exclusion.h"
+#include "context/table.h"
 #include "driver/driver.h"
 #include "shared/job.h"
 #include "shared/job_limit.h"

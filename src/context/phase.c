@@ -7,7 +7,6 @@
 #include "base/thread.h"
 #include "context/block_counts.h"
 #include "context/context.h"
-#include "context/peak_watch.h"
 #include "ledger/account.h"
 
 #include <errno.h>

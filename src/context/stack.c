@@ -6,15 +6,20 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread_state.h"
 #include "config/config.h"
 #include "config/mode.h"
-#include "context/exclusion.h"
+#include "config/stacks.h"
+#include "context/context.h"
 #include "context/limit.h"
 #include "context/table.h"
 #include "driver/driver.h"
 #include "resource/expression.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 
 static bool initial_taken[RS_KINDS][RS_DEVICES_MAX]; /* under the lock */
 
@@ -178,4 +183,148 @@ void rs_stack_settle(struct rs_stack *stack, bool *denied)
     }
     rs_mutex_unlock(&rs_contexts_lock);
     rs_context_creating_end();
+}
+
+/* ---- pushed resources ---- */
+
+static __thread struct {
+    const struct rs_pushed *resources[RS_PUSHED_DEPTH_MAX];
+    unsigned count;
+} own;
+
+static _Atomic(const struct rs_pushed *) of_device[RS_DEVICES_MAX];
+
+static struct rs_mutex lock = RS_MUTEX_INIT(
+    RS_RANK_ALONE); /* Protects `all` and its length; no driver call is made under it. */
+RS_RESET_IN_CHILD(context_pushed, lock);
+static struct rs_pushed *all;
+static unsigned all_count;
+
+static const struct rs_pushed *find(const char *text)
+{
+    const struct rs_pushed *pushed = all;
+
+    RS_ASSERT_HELD(&lock);
+    while (pushed && strcmp(pushed->source.text, text) != 0)
+        pushed = pushed->next;
+    return pushed;
+}
+
+static int make(const char *text, struct rs_diagnostics *diagnostics, const struct rs_pushed **out)
+{
+    struct rs_pushed *pushed = calloc(1, sizeof(*pushed));
+    char *copy = strdup(text);
+    unsigned before = diagnostics->count;
+
+    RS_ASSERT_HELD(&lock);
+    RS_ASSERT(all_count < RS_PUSHED_MAX);
+    if (pushed && copy) {
+        pushed->source = (struct rs_source){"expression", copy};
+        pushed->expression = rs_config_expression(&rs_config, &pushed->source, diagnostics);
+    }
+    if (!pushed || !pushed->expression) {
+        free(copy);
+        free(pushed);
+        return diagnostics->count > before ? -EINVAL : -ENOMEM;
+    }
+    pushed->next = all;
+    all = pushed;
+    all_count++;
+    *out = pushed;
+    return 0;
+}
+
+int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
+                   const struct rs_pushed **out)
+{
+    int result = 0;
+
+    rs_mutex_lock(&lock);
+    *out = find(text);
+    if (!*out)
+        result = all_count < RS_PUSHED_MAX ? make(text, diagnostics, out) : -ENOSPC;
+    rs_mutex_unlock(&lock);
+    return result;
+}
+
+int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics)
+{
+    const struct rs_pushed *pushed = NULL;
+    int result;
+
+    if (own.count == RS_PUSHED_DEPTH_MAX)
+        return -ENOSPC;
+    result = rs_pushed_find(text, diagnostics, &pushed);
+    if (result != 0)
+        return result;
+    RS_ASSERT(pushed && pushed->expression);
+    own.resources[own.count++] = pushed;
+    rs_thread.pushed = pushed;
+    return 0;
+}
+
+int rs_pushed_pop(void)
+{
+    if (own.count == 0)
+        return -ERANGE;
+    RS_ASSERT(own.count <= RS_PUSHED_DEPTH_MAX && own.resources[own.count - 1]);
+    own.count--;
+    rs_thread.pushed = own.count ? own.resources[own.count - 1] : NULL;
+    return 0;
+}
+
+void rs_pushed_set(int device, const struct rs_pushed *resource)
+{
+    RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
+    atomic_store_explicit(&of_device[device], resource, memory_order_release);
+}
+
+const struct rs_pushed *rs_pushed_of(int device)
+{
+    if (own.count)
+        return own.resources[own.count - 1];
+    if (device < 0 || device >= RS_DEVICES_MAX)
+        return NULL;
+    return atomic_load_explicit(&of_device[device], memory_order_acquire);
+}
+
+/* ---- their stacks in a context ---- */
+
+/* Records for reuse.  They are never freed, as a late thread may still read one.  Under the
+ * contexts' lock. */
+static struct rs_pushed_stack *spare;
+
+void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    while (pushed) {
+        struct rs_pushed_stack *next = pushed->next;
+        rs_mr_destroy(atomic_load(&pushed->stack.mr), true);
+        pushed->next = spare;
+        spare = pushed;
+        pushed = next;
+    }
+}
+
+struct rs_pushed_stack *rs_pushed_stack_take(struct rs_context *context,
+                                             const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = spare;
+
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    if (pushed)
+        spare = pushed->next;
+    else
+        pushed = malloc(sizeof(*pushed));
+    if (!pushed)
+        return NULL;
+    *pushed = (struct rs_pushed_stack){
+        .stack = {.context = context,
+                  .kind = RS_KIND_DEVICE,
+                  .counter = context->stack[RS_STACK_DEVICE].counter,
+                  .environment = context->stack[RS_STACK_DEVICE].environment,
+                  .settled = true},
+        .resource = resource,
+    };
+    return pushed;
 }

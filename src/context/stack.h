@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/log.h"
-#include "context/context_record.h"
+#include "context/context.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,3 +28,11 @@ void rs_stack_settle(struct rs_stack *stack, bool *denied);
 /* Lets the next stack of this kind and device take the initial sizes, as this one ends.  The caller
  * holds the contexts' lock. */
 void rs_stack_release_initial(const struct rs_stack *stack);
+
+/* Returns an empty record for the stack of a pushed resource in a context; NULL when out of host
+ * memory.  The caller holds the contexts' lock, here and below. */
+struct rs_pushed_stack *rs_pushed_stack_take(struct rs_context *context,
+                                             const struct rs_pushed *resource);
+
+/* Destroys the stacks of a list, and keeps their records for reuse. */
+void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed);

@@ -2,8 +2,11 @@
 /* The table of the contexts in service, by the handle that the program may have current. */
 #include "context/table.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
-#include "context/identity.h"
+#include "base/lock.h"
+#include "base/undisturbed.h"
+#include "shim/wiring.h"
 
 #include <stdlib.h>
 
@@ -44,7 +47,7 @@ struct rs_context *rs_contexts_primary(CUdevice device)
     return NULL;
 }
 
-bool rs_contexts_add(CUcontext handle, struct rs_context *context)
+bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context)
 {
     size_t room = entry_room ? 2 * entry_room : ENTRIES_FIRST;
     struct rs_context_entry *grown;
@@ -59,7 +62,7 @@ bool rs_contexts_add(CUcontext handle, struct rs_context *context)
         entries = grown;
         entry_room = room;
     }
-    entries[entry_count++] = (struct rs_context_entry){handle, rs_context_id_of(handle), context};
+    entries[entry_count++] = (struct rs_context_entry){handle, id, context};
     return true;
 }
 
@@ -111,4 +114,197 @@ void rs_contexts_visit_stacks(void (*visit)(void *data, struct rs_stack *stack, 
         if (entries[i].context->handle == entries[i].handle)
             rs_context_visit_stacks(entries[i].context, visit, data);
     }
+}
+
+/* ---- what keeps a context from ending ---- */
+
+enum { NAP_NS = 500 * 1000 }; /* between two looks whether an end is over */
+
+/* Under the contexts' lock: calls under way that may end a context, and the number of those that
+ * are over. */
+static unsigned endings;
+static uint64_t ends_over;
+static pthread_cond_t holds_done = PTHREAD_COND_INITIALIZER;
+RS_RESET_IN_CHILD(holds_done, holds_done);
+
+static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
+static __thread unsigned own_endings; /* this thread is inside a context's end */
+
+/* Cancellation is off while this thread holds what other threads wait for, during its driver calls
+ * too. */
+static __thread struct {
+    unsigned depth;
+    struct rs_uncancelled uncancelled;
+} busy;
+
+static void busy_begin(void)
+{
+    if (busy.depth++ == 0)
+        rs_uncancelled_begin(&busy.uncancelled);
+}
+
+static void busy_end(void)
+{
+    RS_ASSERT(busy.depth > 0);
+    if (--busy.depth == 0)
+        rs_uncancelled_end(&busy.uncancelled);
+}
+
+void rs_context_creating_begin(void)
+{
+    RS_ASSERT(!creating); /* the inner end would let others in again */
+    busy_begin();
+    creating = true;
+}
+
+static _Atomic bool unpublished; /* stacks were made or dropped since the last publishing */
+
+void rs_context_stacks_changed(void)
+{
+    atomic_store(&unpublished, true);
+}
+
+void rs_context_publish_stacks(void)
+{
+    if (atomic_load_explicit(&unpublished, memory_order_relaxed) &&
+        atomic_exchange(&unpublished, false))
+        rs_wiring.stacks_changed();
+}
+
+void rs_context_creating_end(void)
+{
+    RS_ASSERT(creating);
+    creating = false;
+    rs_context_publish_stacks();
+    busy_end();
+}
+
+bool rs_context_is_creating(void)
+{
+    return creating;
+}
+
+bool rs_context_ends_under_way(void)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    return endings > 0;
+}
+
+void rs_context_exclusion_forked(void)
+{
+    endings = 0;
+}
+
+bool rs_contexts_lock_bounded(void)
+{
+    return !(creating && !rs_lock_is_bound()) &&
+           rs_mutex_lock_bounded(&rs_contexts_lock, "contexts");
+}
+
+/* ---- deallocations ---- */
+
+bool rs_context_hold_locked(struct rs_context *context)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    if (context->endings > 0 || !atomic_load(&context->alive))
+        return false;
+    context->holds++;
+    busy_begin();
+    return true;
+}
+
+bool rs_context_hold(struct rs_context *context)
+{
+    bool held;
+
+    rs_mutex_lock(&rs_contexts_lock);
+    held = rs_context_hold_locked(context);
+    rs_mutex_unlock(&rs_contexts_lock);
+    return held;
+}
+
+void rs_context_release(struct rs_context *context)
+{
+    rs_mutex_lock(&rs_contexts_lock);
+    RS_ASSERT(context->holds > 0);
+    if (--context->holds == 0)
+        pthread_cond_broadcast(&holds_done);
+    rs_mutex_unlock(&rs_contexts_lock);
+    busy_end();
+}
+
+/* ---- ends ---- */
+
+uint64_t rs_context_ends_over(void)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    return ends_over;
+}
+
+bool rs_context_may_wait_for_ends(void)
+{
+    return !creating && own_endings == 0; /* it may hold the lock, or would wait for itself */
+}
+
+/* The wait is bounded, as a context's end may wait for work that waits for this thread.  It is
+ * counted in naps, so that a clock that stands still does not make it longer. */
+bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns)
+{
+    uint64_t napped_ns = 0, nap_ns;
+    bool is_over, may_wait = rs_context_may_wait_for_ends();
+
+    if (!may_wait)
+        return false;
+    for (;; napped_ns += nap_ns) {
+        rs_mutex_lock(&rs_contexts_lock);
+        is_over = ends_over != over;
+        may_wait = endings > 0 && napped_ns < bound_ns;
+        rs_mutex_unlock(&rs_contexts_lock);
+        if (is_over || !may_wait)
+            return is_over;
+        nap_ns = rs_min(NAP_NS, bound_ns - napped_ns);
+        rs_nap(nap_ns);
+    }
+}
+
+/* The caller holds the lock.  Nothing new begins in the context from now on, and its record stays,
+ * even when it is dropped, as none is recycled meanwhile. */
+static struct rs_context *enter(struct rs_context *context)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    endings++;
+    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
+    if (context) {
+        context->endings++;
+        while (context->holds > 0)
+            rs_condition_wait(&holds_done, &rs_contexts_lock);
+    }
+    return context;
+}
+
+struct rs_context *rs_context_ending_enter(CUcontext handle, CUdevice device)
+{
+    const struct rs_context_entry *entry;
+    struct rs_context *context;
+
+    busy_begin();
+    own_endings++;
+    rs_mutex_lock(&rs_contexts_lock);
+    entry = rs_contexts_entry(handle);
+    context = enter(entry ? entry->context : rs_contexts_primary(device));
+    rs_mutex_unlock(&rs_contexts_lock);
+    return context;
+}
+
+void rs_context_ending_leave(struct rs_context *context)
+{
+    rs_mutex_lock(&rs_contexts_lock);
+    RS_ASSERT(endings > 0 && own_endings > 0 && (!context || context->endings > 0));
+    endings--;
+    ends_over++;
+    if (context)
+        context->endings--;
+    rs_mutex_unlock(&rs_contexts_lock);
+    own_endings--;
+    busy_end();
 }

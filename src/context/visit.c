@@ -8,7 +8,6 @@
 #include "base/request.h"
 #include "config/mode.h"
 #include "context/end.h"
-#include "context/exclusion.h"
 #include "context/table.h"
 #include "driver/driver.h"
 #include "driver/fence.h"

@@ -2,12 +2,12 @@
 /* Operations over the stacks of all contexts.
  *
  * A function that says so skips pinned memory's stacks.  Those of a context that may be ending
- * (context/exclusion.h) are left out, and nobody waits for them unless the comment says so: the end
+ * (context/table.h) are left out, and nobody waits for them unless the comment says so: the end
  * may take as long as the context's kernels. */
 #pragma once
 
 #include "base/check.h"
-#include "context/context_record.h"
+#include "context/context.h"
 #include "context/stack.h"
 #include "resource/report.h"
 

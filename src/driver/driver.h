@@ -81,7 +81,7 @@ void rs_driver_context_leave(bool entered);
 /* Returns the device's primary context, or NULL while nobody retains it: it is not started for
  * this.  If its handle is not known yet, the function retains and releases it.  The program may
  * release its own reference in between, so this release may be the last one: rs_context_primary
- * (context/primary.h) handles that. */
+ * (context/end.h) handles that. */
 CUcontext rs_driver_active_primary(CUdevice device);
 
 /* True while somebody retains the device's primary context. */

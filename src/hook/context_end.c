@@ -3,49 +3,43 @@
  * the driver's call, and forgets the context's memory and captures when the context has ended. */
 #include "config/mode.h"
 #include "context/end.h"
-#include "context/exclusion.h"
-#include "context/primary.h"
+#include "context/table.h"
 #include "driver/capture.h"
 #include "hook/hook.h"
 #include "ipc/import.h"
 
 /* A driver call that may end a context. */
 struct ending {
-    bool serving;                   /* stacks serve in this process */
-    CUdevice device;                /* of a primary context */
-    struct rs_context *excluded;    /* no deallocation of the library's is under way in it */
-    struct rs_context *context;     /* out of service, or in doubt where it may live on; NULL: it
-                                       is not known */
+    bool serving;    /* stacks serve in this process */
+    CUdevice device; /* of a primary context */
+    struct rs_ending of;
     struct rs_capture_end captures; /* of the context's streams */
 };
 
-static struct ending begin(CUcontext handle)
+static struct ending begin(CUcontext handle, bool is_sure)
 {
     struct ending ending = {.serving = rs_mode_serving()};
 
     rs_import_context_ending();
     if (ending.serving)
-        ending.excluded = rs_context_ending_enter(handle);
+        rs_ending_begin(&ending.of, handle, -1, is_sure);
     return ending;
 }
 
-/* `take`: one of the functions of context/end.h that begin an end. */
-static struct ending begin_primary(CUdevice device, struct rs_context *(*take)(CUdevice device))
+static struct ending begin_primary(CUdevice device, bool is_sure)
 {
     struct ending ending = {.serving = rs_mode_serving(), .device = device};
 
     rs_import_context_ending();
-    if (ending.serving) {
-        ending.excluded = rs_context_ending_enter_primary(device);
-        ending.context = take(device);
-    }
+    if (ending.serving)
+        rs_ending_begin_primary(&ending.of, device, is_sure);
     return ending;
 }
 
-static CUresult finish(struct ending ending, CUresult result)
+static CUresult finish(struct ending ending, CUresult result, bool has_ended)
 {
     if (ending.serving)
-        rs_context_ending_leave(ending.excluded);
+        rs_ending_finish(&ending.of, has_ended);
     rs_import_context_ended();
     return result;
 }
@@ -64,10 +58,8 @@ static struct rs_capture_end captures_of_primary(CUdevice device)
 
 static struct ending begin_destroy(CUcontext handle)
 {
-    struct ending ending = begin(handle);
+    struct ending ending = begin(handle, true);
 
-    if (ending.serving)
-        ending.context = rs_context_end_begin(handle);
     ending.captures = captures_of(handle);
     return ending;
 }
@@ -75,13 +67,12 @@ static struct ending begin_destroy(CUcontext handle)
 static CUresult finish_destroy(struct ending ending, CUresult result)
 {
     rs_capture_end_finish(ending.captures, result == CUDA_SUCCESS);
-    rs_context_end_finish(ending.context, result == CUDA_SUCCESS);
-    return finish(ending, result);
+    return finish(ending, result, result == CUDA_SUCCESS);
 }
 
 static struct ending begin_reset(CUdevice device)
 {
-    struct ending ending = begin_primary(device, rs_context_end_begin_primary);
+    struct ending ending = begin_primary(device, true);
 
     ending.captures = captures_of_primary(device);
     return ending;
@@ -99,10 +90,18 @@ RS_HOOK_BETWEEN(cuDevicePrimaryCtxReset, (CUdevice device), (device), begin_rese
 
 static struct ending begin_release(CUdevice device)
 {
-    struct ending ending = begin_primary(device, rs_context_release_begin);
+    struct ending ending = begin_primary(device, false);
 
     ending.captures = captures_of_primary(device);
     return ending;
+}
+
+static CUresult finish_reference(struct ending ending, CUresult result)
+{
+    if (ending.serving)
+        rs_ending_finish_release(&ending.of, ending.device, result == CUDA_SUCCESS);
+    rs_import_context_ended();
+    return result;
 }
 
 /* The captures end with the primary context.  The driver is asked for its state only where some
@@ -115,9 +114,7 @@ static CUresult finish_release(struct ending ending, CUresult result)
     if (ending.captures.last_begin && result == CUDA_SUCCESS)
         (void)rs_driver.cuDevicePrimaryCtxGetState(ending.device, &flags, &active);
     rs_capture_end_finish(ending.captures, !active);
-    if (ending.serving)
-        rs_context_release_finish(ending.device, ending.context, result == CUDA_SUCCESS);
-    return finish(ending, result);
+    return finish_reference(ending, result);
 }
 
 RS_HOOK_BETWEEN(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device), begin_release(device),
@@ -129,20 +126,17 @@ RS_HOOK_BETWEEN(cuDevicePrimaryCtxRelease, (CUdevice device), (device), begin_re
  * the context: then it is no longer current. */
 CUresult cuCtxDetach(CUcontext handle)
 {
-    struct ending ending = begin(handle);
+    struct ending ending = begin(handle, false);
     CUcontext current = handle;
     CUresult result;
     bool ended;
 
-    if (ending.serving)
-        ending.context = rs_context_detach_begin(handle);
     ending.captures = captures_of(handle);
     result = RS_FORWARD(cuCtxDetach, (handle));
     ended = result == CUDA_SUCCESS && rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
             current != handle;
     rs_capture_end_finish(ending.captures, ended);
-    rs_context_doubt_end(ending.context, ended);
-    return finish(ending, result);
+    return finish(ending, result, ended);
 }
 
 bool rs_hook_green_device(CUgreenCtx green, CUdevice *device)
@@ -169,13 +163,11 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     CUdevice device;
     bool found = rs_mode_serving() && rs_hook_green_device(green, &device);
-    struct ending ending = found ? begin_primary(device, rs_context_release_begin) : begin(NULL);
+    struct ending ending = found ? begin_primary(device, false) : begin(NULL, false);
     CUresult result;
 
     ending.captures = rs_capture_end_begin((struct rs_capture_stream){.green = green});
     result = RS_FORWARD(cuGreenCtxDestroy, (green));
     rs_capture_end_finish(ending.captures, result == CUDA_SUCCESS);
-    if (found)
-        rs_context_release_finish(device, ending.context, result == CUDA_SUCCESS);
-    return finish(ending, result);
+    return found ? finish_reference(ending, result) : finish(ending, result, false);
 }

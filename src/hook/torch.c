@@ -6,7 +6,7 @@
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/context.h"
-#include "context/primary.h"
+#include "context/end.h"
 #include "driver/stream.h"
 #include "hook/allocation.h"
 #include "hook/caller.h"

@@ -13,7 +13,6 @@
 #include "context/count_levels.h"
 #include "context/limit.h"
 #include "context/phase.h"
-#include "context/pushed.h"
 #include "context/visit.h"
 #include "driver/driver.h"
 #include "report/report.h"
@@ -141,7 +140,8 @@ static void add_leaves(struct taken *taken, struct rs_mr *mr)
         add_leaves(taken, mr->upstream[i]);
     if (mr->descriptor->upstream_count > 0)
         return;
-    mr->ops.report(mr, &report);
+    if (mr->ops.report)
+        mr->ops.report(mr, &report);
     add_taken(taken, &report, mr->descriptor->name);
     rs_report_release(&report);
 }

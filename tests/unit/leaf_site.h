@@ -78,7 +78,7 @@ static inline void give(struct site *site, const struct rs_allocation *allocatio
 {
     assert_int_equal(rs_mr_deallocate(site->mr, allocation, NULL), CUDA_SUCCESS);
     assert_true(rs_mr_check(site->mr));
-    if (site->mr->ops.deallocates_in_order(site->mr))
+    if (rs_mr_deallocates_in_order(site->mr))
         (void)rs_mr_trim(site->mr, SIZE_MAX); /* settles */
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "context/block_counts.h"
-#include "context/count_levels.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -7,12 +7,7 @@
 #include "config/mode.h"
 #include "context/block_counts.h"
 #include "context/end.h"
-#include "context/exclusion.h"
-#include "context/fault.h"
-#include "context/identity.h"
 #include "context/limit.h"
-#include "context/primary.h"
-#include "context/pushed_stack.h"
 #include "context/stack.h"
 #include "context/table.h"
 #include "driver/driver.h"
@@ -98,7 +93,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
                                               : i - RS_STACK_PINNED,
         };
     }
-    if (!rs_contexts_add(handle, context)) {
+    if (!rs_contexts_add(handle, context->id, context)) {
         free(context);
         return NULL;
     }
@@ -128,10 +123,101 @@ static struct rs_context *create(CUcontext handle)
     if (context)
         context->owns_memory = true;
     if (context && owner != handle)
-        (void)rs_contexts_add(handle, context);
+        (void)rs_contexts_add(handle, rs_context_id_of(handle), context);
     if (context)
         rs_context_keep_probe(context, block);
     return context;
+}
+
+/* ---- stacks of pushed resources ---- */
+
+/* May be called with or without the contexts' lock. */
+static struct rs_pushed_stack *find_pushed(struct rs_context *context,
+                                           const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
+
+    while (pushed && pushed->resource != resource)
+        pushed = pushed->next;
+    return pushed;
+}
+
+/* Makes a stack and enters it into the context's list; its mr stays NULL where the driver is to
+ * serve the allocations.  False, after reporting it and without an entry, when the resource does
+ * not fit this device. */
+static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
+                       struct rs_diagnostics *diagnostics)
+{
+    struct rs_pushed_stack *pushed = rs_pushed_stack_take(context, resource);
+    CUresult result = CUDA_SUCCESS;
+    bool entered, good = true;
+
+    RS_ASSERT_SLOW(!find_pushed(context, resource)); /* the first would be found for ever */
+    if (!pushed)
+        return true; /* out of host memory: the driver serves this allocation */
+    entered = rs_driver_context_enter(context->handle, &result);
+    if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
+        good = rs_stack_make(&pushed->stack, resource->expression, true, diagnostics);
+    rs_driver_context_leave(entered);
+    if (!good) {
+        rs_pushed_stack_recycle(pushed);
+        return false;
+    }
+    pushed->next = atomic_load(&context->pushed);
+    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
+    return true;
+}
+
+static void deny_pushed(struct rs_context *context, const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = rs_pushed_stack_take(context, resource);
+
+    RS_ASSERT_SLOW(!find_pushed(context, resource));
+    if (!pushed)
+        return;
+    pushed->denies = true;
+    pushed->next = atomic_load(&context->pushed);
+    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
+}
+
+static struct rs_stack *pushed_made(struct rs_context *context, bool *denied)
+{
+    struct rs_pushed_stack *pushed = find_pushed(context, rs_thread.pushed);
+
+    *denied = pushed && pushed->denies;
+    return pushed && atomic_load_explicit(&pushed->stack.mr, memory_order_acquire) ? &pushed->stack
+                                                                                   : NULL;
+}
+
+static bool make_pushed(struct rs_context *context, const struct rs_pushed *resource,
+                        struct rs_diagnostics *diagnostics, bool deny)
+{
+    bool good = true;
+
+    if (rs_context_is_creating())
+        return true;
+    rs_context_creating_begin();
+    rs_mutex_lock(&rs_contexts_lock);
+    if (!find_pushed(context, resource)) {
+        CUstreamCaptureMode mode = rs_capture_relax();
+        good = add_pushed(context, resource, diagnostics);
+        rs_capture_restore(mode);
+        if (!good && deny)
+            deny_pushed(context, resource);
+    }
+    rs_mutex_unlock(&rs_contexts_lock);
+    rs_context_creating_end();
+    return good;
+}
+
+static struct rs_stack *get_pushed(struct rs_context *context, bool *denied)
+{
+    struct rs_stack *stack = pushed_made(context, denied);
+
+    if (RS_LIKELY(stack) || find_pushed(context, rs_thread.pushed))
+        return stack;
+    *denied = !make_pushed(context, rs_thread.pushed, &rs_mode_diagnostics, true);
+    return *denied ? NULL : pushed_made(context, denied);
 }
 
 /* ---- look-up ---- */
@@ -191,7 +277,7 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
     struct rs_context *context = find_current(true);
 
     if (!context || (device >= 0 && context->device != device) ||
-        rs_pushed_stack_make(context, resource, diagnostics, false))
+        make_pushed(context, resource, diagnostics, false))
         return 0;
     return -EINVAL;
 }
@@ -216,7 +302,7 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
     if (!context || rs_context_is_faulty(context))
         return NULL;
     if (RS_UNLIKELY(rs_thread.pushed) && kind == RS_KIND_DEVICE)
-        return rs_pushed_stack_get(context, denied);
+        return get_pushed(context, denied);
     stack = &context->stack[index_of(kind, host_flags)];
     if (RS_LIKELY(atomic_load_explicit(&stack->mr, memory_order_acquire)))
         return stack;
@@ -234,7 +320,7 @@ struct rs_stack *rs_context_made_stack(unsigned which)
     if (RS_UNLIKELY(context && rs_context_is_faulty(context)))
         return NULL;
     if (RS_UNLIKELY(rs_thread.pushed) && which == RS_STACK_DEVICE)
-        return context ? rs_pushed_stack_made(context, &denied) : NULL;
+        return context ? pushed_made(context, &denied) : NULL;
     return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
 
