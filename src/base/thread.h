@@ -33,9 +33,9 @@ enum { RS_RUNTIME_FUNCTIONS = 3, RS_RECENT_CALLERS = 8 };
 /* Each member is written only by the file that is named beside it. */
 struct rs_thread {
     _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread.c.  0: none yet */
-    struct rs_context_found found;                   /* context/context.c */
-    const struct rs_pushed *pushed; /* context/pushed.c: the thread's latest pushed resource; else
-                                       that of the found context's device (context/context.c);
+    struct rs_context_found found;                   /* context/current.c */
+    const struct rs_pushed *pushed; /* context/stack.c: the thread's latest pushed resource; else
+                                       that of the found context's device (context/current.c);
                                        NULL: neither has one */
     void *forwarding_to; /* hook/runtime.c: the runtime's function that is being called */
     const struct rs_stack *refused; /* hook/allocation.c: the stack that refused the runtime layer's

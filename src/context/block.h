@@ -205,7 +205,7 @@ RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdevice
 
 /* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
  * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
- * when there is no such block, or its context is faulty (context/fault.h).  If the deallocation
+ * when there is no such block, or its context is faulty (context/end.h).  If the deallocation
  * then fails, rs_block_enter_again makes the block live again.  A record that a resource made stays
  * in the map and goes with the allocation (taken->allocation.block). */
 RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,

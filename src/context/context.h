@@ -74,7 +74,7 @@ enum {
     RS_CONTEXT_ENDS = 0,
     RS_CONTEXT_SERVES = 1,
     /* In service, but the driver has said that its work has failed: the driver answers allocations
-     * and frees (context/fault.h).  No bit of the mask that a free compares with RS_CONTEXT_SERVES.
+     * and frees (context/end.h).  No bit of the mask that a free compares with RS_CONTEXT_SERVES.
      */
     RS_CONTEXT_FAULTY = 0x80,
 };

@@ -311,7 +311,7 @@ TEST(held_memory_is_the_firsts)
 }
 
 /* A caller that may yet make room in the first, by waiting for freed blocks
- * (resource/reuse/slow_path.c), is told so through whatever stands between, and the second is not
+ * (resource/reuse/allocation.c), is told so through whatever stands between, and the second is not
  * asked.
  */
 TEST(the_best_is_asked_for_through_what_cuts_blocks)

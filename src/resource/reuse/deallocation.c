@@ -20,7 +20,7 @@ enum {
                                   spare bytes before it, where these are more */
 };
 
-/* True while upstream counts as short: it had no fitting block lately (slow_path.c). */
+/* True while upstream counts as short: it had no fitting block lately (allocation.c). */
 static bool is_short(const struct rs_reuse *reuse)
 {
     size_t eager_bytes = rs_reuse_eager_bytes(reuse);

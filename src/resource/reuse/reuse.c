@@ -7,7 +7,7 @@
  * (epochs.c).  When the fence is done, the epoch's blocks are ready: they stay with their threads
  * for the next request of their size (ready.c), or go upstream.  No free waits where fences can be
  * had, and an allocation waits only when it would otherwise grow past the most that the program
- * ever used at once (slow_path.c).
+ * ever used at once (allocation.c).
  *
  * A driver before 12.5 has no fences.  There a free waits for the context, as cudaFree does, and
  * its block goes upstream at once.  Host memory and blocks freed in the order of a stream gather in

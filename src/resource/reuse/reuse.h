@@ -2,13 +2,12 @@
 /* The inside of `reuse`, for its own files alone.  reuse.c is the resource: how it is made, trimmed
  * and reported.  The other files:
  *
- *   allocation.c    the path of an allocation
+ *   allocation.c    the path of an allocation, also where upstream holds no fitting block
  *   deallocation.c  the path of a free
- *   shards.c        groups of threads
- *   quarantine.c    freed blocks that work may still use: open lists, batches, counts
+ *   quarantine.c    freed blocks that work may still use: open lists, batches, counts, and blocks
+ *                   freed in the order of a stream
  *   epochs.c        freed blocks sealed behind one fence, until it is done or was waited for
  *   ready.c         blocks that no work uses any more: kept by a shard, or given upstream
- *   slow_path.c     an allocation for which upstream holds no fitting block
  *
  * Words: a freed block is *open* until a fence covers it, then *sealed* in an epoch, then *ready*
  * once the fence is done.  A ready block is *kept* in a shard, or goes upstream.  A block is in
@@ -21,11 +20,162 @@
 #include "base/thread.h"
 #include "driver/fence.h"
 #include "ledger/account.h"
+#include "resource/block.h"
 #include "resource/resource.h"
-#include "resource/reuse/kept_blocks.h"
-#include "resource/reuse/ordered_blocks.h"
 
 #include <stdatomic.h>
+
+/* ---- kept blocks ---- */
+
+enum {
+    RS_KEPT_BIN_BITS = 6,
+    RS_KEPT_BINS = 1 << RS_KEPT_BIN_BITS, /* bins are chosen by a hash of the size */
+    RS_KEPT_LOOK = 4,
+    RS_KEPT_SMALL_BYTES = 1 << 20,
+};
+
+/* The classes of kept blocks by size.  Each has its own limit, and is given up by itself: when a
+ * few blocks of some MiB filled the one limit there was, all small ones had to go with them. */
+enum rs_kept_class { RS_KEPT_SMALL, RS_KEPT_LARGE, RS_KEPT_CLASSES };
+
+RS_HOT_INLINE enum rs_kept_class rs_kept_class(size_t size_bytes)
+{
+    return RS_UNLIKELY(size_bytes > RS_KEPT_SMALL_BYTES) ? RS_KEPT_LARGE : RS_KEPT_SMALL;
+}
+
+/* Each class has bins of its own, and each bin has its latest block first.  All zero is empty. */
+struct rs_kept_blocks {
+    size_t bytes[RS_KEPT_CLASSES], count[RS_KEPT_CLASSES];
+    /* one bit per bin that got a block since rs_kept_empty */
+    uint64_t filled[RS_KEPT_CLASSES];
+    struct rs_block_record *bins[RS_KEPT_CLASSES * RS_KEPT_BINS];
+};
+
+RS_HOT_INLINE unsigned rs_kept_bin(size_t size_bytes, enum rs_kept_class class)
+{
+    return (unsigned)(size_bytes * 0x9e3779b97f4a7c15u >> (64 - RS_KEPT_BIN_BITS)) +
+           class * RS_KEPT_BINS;
+}
+
+/* Takes a block of exactly size_bytes, or returns NULL.  It looks at the latest RS_KEPT_LOOK blocks
+ * of the bin only. */
+RS_HOT_INLINE struct rs_block_record *rs_kept_take_of(struct rs_kept_blocks *kept,
+                                                      size_t size_bytes, enum rs_kept_class class)
+{
+    struct rs_block_record **at = &kept->bins[rs_kept_bin(size_bytes, class)], *found;
+
+    for (unsigned i = 0; (found = *at) && i < RS_KEPT_LOOK; i++, at = &found->next) {
+        if (RS_UNLIKELY(found->upstream_bytes != size_bytes))
+            continue;
+        RS_ASSERT_SLOW(kept->count[class] > 0 && kept->bytes[class] >= size_bytes);
+        *at = found->next;
+        kept->bytes[class] -= size_bytes;
+        kept->count[class]--;
+        return found;
+    }
+    return NULL;
+}
+
+RS_HOT_INLINE struct rs_block_record *rs_kept_take(struct rs_kept_blocks *kept, size_t size_bytes)
+{
+    if (RS_UNLIKELY(size_bytes > RS_KEPT_SMALL_BYTES))
+        return rs_kept_take_of(kept, size_bytes, RS_KEPT_LARGE);
+    return rs_kept_take_of(kept, size_bytes, RS_KEPT_SMALL);
+}
+
+/* Prefetches the lines that the next two requests of this size write, after `taken` was handed out:
+ * the program's own code and data in between may have pushed them out of the caches. */
+RS_HOT_INLINE void rs_kept_prefetch(const struct rs_block_record *taken)
+{
+    if (RS_LIKELY(taken->next)) {
+        rs_block_record_prefetch(taken->next);
+        __builtin_prefetch(taken->next->next, 1);
+    }
+}
+
+/* Adds a block; it will be the first of its bin. */
+RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_block_record *freed)
+{
+    size_t size_bytes = freed->upstream_bytes;
+    enum rs_kept_class class = rs_kept_class(size_bytes);
+    unsigned bin = rs_kept_bin(size_bytes, class);
+
+    RS_ASSERT_SLOW(!freed->slot); /* a block in a slot of ordered blocks must not be kept too */
+    freed->next = kept->bins[bin];
+    kept->bins[bin] = freed;
+    kept->filled[class] |= (uint64_t)1 << bin % RS_KEPT_BINS;
+    kept->bytes[class] += size_bytes;
+    kept->count[class]++;
+}
+
+/* Moves all kept blocks of a class to a list. */
+void rs_kept_empty(struct rs_kept_blocks *kept, enum rs_kept_class class,
+                   struct rs_block_list *list);
+
+/* True when all invariants hold. */
+bool rs_kept_check(const struct rs_kept_blocks *kept);
+
+/* ---- blocks freed in the order of a stream ---- */
+
+enum {
+    RS_ORDERED_SET_BITS = 6,
+    /* Sets are chosen by a hash of stream and size class. */
+    RS_ORDERED_SETS = 1 << RS_ORDERED_SET_BITS,
+    /* Slots per set; a block without a slot waits for its fence like any other. */
+    RS_ORDERED_WAYS = 16,
+};
+
+/* A place where an allocation finds an ordered block. */
+struct rs_ordered_slot {
+    unsigned long long stream;     /* as from rs_stream_key */
+    struct rs_block_record *block; /* NULL: empty */
+};
+
+struct rs_ordered_blocks {
+    _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
+    struct rs_block_list open;
+    ptrdiff_t live_bytes; /* taken back minus freed, as in a shard; may be negative */
+    uint64_t reuses;      /* blocks taken back */
+    _Atomic bool is_used; /* any block was ever freed in order; read without the lock */
+    unsigned char turn[RS_ORDERED_SETS]; /* the slot of a full set that the next block replaces */
+    struct rs_ordered_slot slots[RS_ORDERED_SETS][RS_ORDERED_WAYS];
+};
+
+/* Takes a block that was freed in the order of `stream` (as from rs_stream_key) and is at most an
+ * eighth larger than size_bytes, and counts it as live again.  NULL when there is none. */
+struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
+                                        unsigned long long stream);
+
+/* Enters a block that was freed in the order of `stream`.  Returns the number of open ordered
+ * blocks; *open_bytes: their bytes. */
+size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_block_record *freed,
+                       unsigned long long stream, size_t *open_bytes);
+
+/* Moves a list of ordered blocks to another; allocations may still take them.  False when the list
+ * was empty. */
+bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
+                     struct rs_block_list *to);
+
+/* Moves a list of ordered blocks to a list of other freed blocks: no allocation can take them any
+ * more. */
+void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
+                      struct rs_block_list *to);
+
+/* The number of open ordered blocks. */
+size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered);
+
+/* Bytes taken back minus bytes freed; may be negative. */
+ptrdiff_t rs_ordered_live_bytes(struct rs_ordered_blocks *ordered);
+
+/* The number of blocks taken back so far. */
+uint64_t rs_ordered_reuses(struct rs_ordered_blocks *ordered);
+
+/* Adds the bytes and blocks of a list of ordered blocks.  False when an invariant is broken.  The
+ * caller holds the lock. */
+bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_block_list *list,
+                      size_t *bytes, size_t *blocks);
+
+/* ---- the resource ---- */
 
 enum rs_reuse_mode { RS_REUSE_DEFERRED, RS_REUSE_WAIT };
 
