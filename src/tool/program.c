@@ -62,67 +62,48 @@ bool program_meant(const char *name, char meant[PATH_MAX])
 /* As Linux: bytes read of a script, and scripts that run one another. */
 enum { LINE_BYTES = 256, SCRIPTS_MAX = 5 };
 
-/* Reads the first line of a script behind its "#!".  False when the file is no script. */
-static bool read_script_line(const char *path, char line[LINE_BYTES])
+/* What runs a script. */
+struct script {
+    char line[LINE_BYTES]; /* behind its "#!" */
+    const char *interpreter;
+    char *rest;            /* of the line, behind the interpreter, or behind `started` */
+    const char *started;   /* by `env`: its first word that is no option and no variable, or NULL */
+    char of_env[PATH_MAX]; /* where that is; empty: nowhere */
+};
+
+/* False when the file names no interpreter. */
+static bool read_script(const char *path, struct script *script)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t got;
+    ssize_t got = fd < 0 ? -1 : pread(fd, script->line, LINE_BYTES - 1, 0);
 
-    if (fd < 0)
+    if (fd >= 0)
+        close(fd);
+    script->line[got > 0 ? got : 0] = '\0';
+    script->line[strcspn(script->line, "\n")] = '\0';
+    script->started = NULL;
+    *script->of_env = '\0';
+    if (strncmp(script->line, "#!", 2) != 0 ||
+        !(script->interpreter = strtok_r(script->line + 2, " \t", &script->rest)))
         return false;
-    got = pread(fd, line, LINE_BYTES - 1, 0);
-    close(fd);
-    if (got < 2 || line[0] != '#' || line[1] != '!')
-        return false;
-    line[got] = '\0';
-    line[strcspn(line, "\n")] = '\0';
-    memmove(line, line + 2, strlen(line + 2) + 1);
-    return true;
-}
-
-/* Returns the program that `env` starts: its first word that is no option and no variable; NULL:
- * none. */
-static const char *program_of_env(char **rest)
-{
-    for (char *word; (word = strtok_r(NULL, " \t", rest));)
-        if (word[0] != '-' && !strchr(word, '='))
-            return word;
-    return NULL;
-}
-
-/* The interpreter that a script names, and where that is `env` the program that `env` starts.
- * False when the file names no interpreter; empty paths: none, or not found. */
-static bool read_runners(const char *path, char interpreter[PATH_MAX], char of_env[PATH_MAX])
-{
-    char line[LINE_BYTES], *rest;
-    const char *word, *program;
-
-    *interpreter = *of_env = '\0';
-    if (!read_script_line(path, line))
-        return false;
-    word = strtok_r(line, " \t", &rest);
-    if (!word)
-        return false;
-    snprintf(interpreter, PATH_MAX, "%s", word);
-    if (strcmp(basename(interpreter), "env") != 0)
+    if (strcmp(basename(script->interpreter), "env") != 0)
         return true;
-    program = program_of_env(&rest);
-    if (!program || program_find(program, of_env) != 0)
-        *of_env = '\0';
+    do
+        script->started = strtok_r(NULL, " \t", &script->rest);
+    while (script->started && (script->started[0] == '-' || strchr(script->started, '=')));
+    if (script->started && program_find(script->started, script->of_env) != 0)
+        *script->of_env = '\0';
     return true;
 }
 
 bool program_find_runner(const char *path, char runner[PATH_MAX])
 {
-    char script[PATH_MAX], interpreter[PATH_MAX], of_env[PATH_MAX];
+    struct script script;
     int scripts = 0;
 
-    snprintf(script, sizeof(script), "%s", path);
-    while (scripts < SCRIPTS_MAX && read_runners(script, interpreter, of_env)) {
-        snprintf(script, sizeof(script), "%s", *of_env ? of_env : interpreter);
-        scripts++;
-    }
-    snprintf(runner, PATH_MAX, "%s", script);
+    snprintf(runner, PATH_MAX, "%s", path);
+    for (; scripts < SCRIPTS_MAX && read_script(runner, &script); scripts++)
+        snprintf(runner, PATH_MAX, "%s", *script.of_env ? script.of_env : script.interpreter);
     return scripts > 0 && access(runner, X_OK) == 0;
 }
 
@@ -153,53 +134,33 @@ static void append_word(char *words, size_t *bytes, const char *word)
     *bytes += length;
 }
 
-/* Appends what `env` starts for a script, all words of the line behind its own options.  False
- * where it starts nothing, or something that is not found. */
-static bool append_words_of_env(char *rest, char path[PATH_MAX], char *words, size_t *bytes)
-{
-    const char *word = program_of_env(&rest);
-
-    if (!word || program_find(word, path) != 0)
-        return false;
-    for (; word; word = strtok_r(NULL, " \t", &rest))
-        append_word(words, bytes, word);
-    return true;
-}
-
-/* Linux hands over what stands behind the interpreter as one word. */
-static void append_words_of_line(const char *interpreter, char *rest, char *words, size_t *bytes)
-{
-    size_t length;
-
-    append_word(words, bytes, interpreter);
-    rest += strspn(rest, " \t");
-    for (length = strlen(rest); length > 0 && strchr(" \t", rest[length - 1]); length--)
-        rest[length - 1] = '\0';
-    if (length > 0)
-        append_word(words, bytes, rest);
-}
-
 /* Makes the process that of what runs the script at `path`, and writes the path of that: of its
- * words the script stands in place of the first.  False where that is no script. */
+ * words the script stands in place of the first.  What stands behind an interpreter is one word to
+ * Linux, which `env` takes apart.  False where that is no script, or `env` starts nothing. */
 static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
 {
-    char line[LINE_BYTES], script[PATH_MAX], before[RS_ONLY_WORDS_BYTES] = "", *rest;
-    const char *interpreter, *end = before + process->bytes;
-    size_t bytes = 0;
+    char before[RS_ONLY_WORDS_BYTES] = "";
+    const char *word, *end = before + process->bytes;
+    struct script script;
+    size_t bytes = 0, length;
 
     memcpy(before, process->words, process->bytes);
-    if (!read_script_line(path, line) || !(interpreter = strtok_r(line, " \t", &rest)))
+    if (!read_script(path, &script) ||
+        (strcmp(basename(script.interpreter), "env") == 0 && !*script.of_env))
         return false;
-    snprintf(script, sizeof(script), "%s", path);
-    snprintf(path, PATH_MAX, "%s", interpreter);
-    if (strcmp(basename(interpreter), "env") != 0)
-        append_words_of_line(interpreter, rest, process->words, &bytes);
-    else if (!append_words_of_env(rest, path, process->words, &bytes))
-        return false;
-    append_word(process->words, &bytes, script);
-    for (const char *word = before + strlen(before) + 1; word < end; word += strlen(word) + 1)
+    append_word(process->words, &bytes, script.started ? script.started : script.interpreter);
+    for (length = strlen(script.rest); length > 0 && strchr(" \t", script.rest[length - 1]);)
+        script.rest[--length] = '\0';
+    word = script.rest + strspn(script.rest, " \t");
+    if (script.started)
+        word = strtok_r(NULL, " \t", &script.rest);
+    for (; word && *word; word = script.started ? strtok_r(NULL, " \t", &script.rest) : NULL)
+        append_word(process->words, &bytes, word);
+    append_word(process->words, &bytes, path);
+    for (word = before + strlen(before) + 1; word < end; word += strlen(word) + 1)
         append_word(process->words, &bytes, word);
     process->bytes = bytes;
+    snprintf(path, PATH_MAX, "%s", script.started ? script.of_env : script.interpreter);
     return true;
 }
 
@@ -253,22 +214,20 @@ static bool refuse(const struct question *of, const char *path, const char *step
 /* Programs that the kernel starts with more rights than who starts them (AT_SECURE). */
 static bool check_rights(const struct question *of, const char *path)
 {
-    static const char rights_step[] = "start a copy that has no setuid or setgid bit and no "
-                                      "capabilities";
+    const char *why = NULL;
     struct stat status;
 
     if (stat(path, &status) != 0)
         return true;
     if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
-        return refuse(of, path, rights_step,
-                      "runs as another user: the dynamic linker ignores LD_PRELOAD");
-    if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
-        return refuse(of, path, rights_step,
-                      "runs as another group: the dynamic linker ignores LD_PRELOAD");
-    if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
-        return refuse(of, path, rights_step,
-                      "has file capabilities: the dynamic linker ignores LD_PRELOAD");
-    return true;
+        why = "runs as another user";
+    else if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
+        why = "runs as another group";
+    else if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
+        why = "has file capabilities";
+    return !why ||
+           refuse(of, path, "start a copy that has no setuid or setgid bit and no capabilities",
+                  "%s: the dynamic linker ignores LD_PRELOAD", why);
 }
 
 /* Dynamic linkers of other libcs.  They read LD_PRELOAD and end the program because the library
@@ -313,8 +272,8 @@ static bool check_elf(const struct question *of, const char *path, const struct 
 
 static bool check(const struct question *of, const char *path, int scripts)
 {
-    char interpreter[PATH_MAX], of_env[PATH_MAX];
     struct elf_file program;
+    struct script script;
     bool loads = true;
 
     if (!check_rights(of, path))
@@ -324,9 +283,10 @@ static bool check(const struct question *of, const char *path, int scripts)
     if (program.is_elf)
         loads = check_elf(of, path, &program);
     elf_close(&program);
-    if (program.is_elf || scripts == SCRIPTS_MAX || !read_runners(path, interpreter, of_env))
+    if (program.is_elf || scripts == SCRIPTS_MAX || !read_script(path, &script))
         return loads;
-    return check(of, interpreter, scripts + 1) && (!*of_env || check(of, of_env, scripts + 1));
+    return check(of, script.interpreter, scripts + 1) &&
+           (!*script.of_env || check(of, script.of_env, scripts + 1));
 }
 
 static bool refuse_library(const char *library, const char *reason, struct program_refusal *refusal)
@@ -362,29 +322,16 @@ static const char *const library_places[] = {
     "../hook/librmmshim.so",
 };
 
-static bool own_directory(char path[PATH_MAX])
-{
-    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    char *slash;
-
-    if (length <= 0)
-        return false;
-    path[length] = '\0';
-    slash = strrchr(path, '/');
-    if (!slash)
-        return false;
-    *slash = '\0';
-    return true;
-}
-
 bool library_find_beside(const char *const *places, size_t count, char path[PATH_MAX])
 {
-    char directory[PATH_MAX], candidate[2 * PATH_MAX];
+    char own[PATH_MAX], candidate[2 * PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
+    const char *slash;
 
-    if (!own_directory(directory))
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        snprintf(candidate, sizeof(candidate), "%s/%s", directory, places[i]);
+    own[length > 0 ? length : 0] = '\0';
+    slash = strrchr(own, '/');
+    for (size_t i = 0; slash && i < count; i++) {
+        snprintf(candidate, sizeof(candidate), "%.*s/%s", (int)(slash - own), own, places[i]);
         if (realpath(candidate, path))
             return true;
     }
@@ -418,55 +365,49 @@ bool library_find(char path[PATH_MAX])
     return false;
 }
 
-/* Names the one library that NVTX hands its calls to, in a process of 64 bits. */
-#define NVTX_VARIABLE "NVTX_INJECTION64_PATH"
+static bool set_variable(const char *name, const char *format, ...) RS_PRINTF(2, 3);
 
-static bool set_preload(const char *value)
+static bool set_variable(const char *name, const char *format, ...)
 {
-    if (setenv("LD_PRELOAD", value, 1) == 0)
-        return true;
-    tool_say("LD_PRELOAD: %s", strerror(errno));
-    return false;
+    char *value = NULL;
+    va_list arguments;
+    bool is_set;
+
+    va_start(arguments, format);
+    is_set = vasprintf(&value, format, arguments) >= 0 && setenv(name, value, 1) == 0;
+    va_end(arguments);
+    if (!is_set)
+        tool_say("%s: %s", name, strerror(errno));
+    free(value);
+    return is_set;
 }
 
 bool library_preload(const char *path)
 {
     const char *before = getenv("LD_PRELOAD");
     size_t length = strlen(path);
-    char *joined;
-    bool done;
 
     if (strpbrk(path, ": ")) {
         tool_say("%s: LD_PRELOAD cannot hold a path with a blank or a colon", path);
         return false;
     }
     if (!before || !*before)
-        return set_preload(path);
+        return set_variable("LD_PRELOAD", "%s", path);
     if (strncmp(before, path, length) == 0 && strchr(": ", before[length]))
         return true; /* it is there already, as in `rmmshim run rmmshim run` */
-    if (asprintf(&joined, "%s:%s", path, before) < 0) {
-        tool_say("out of memory");
-        return false;
-    }
-    done = set_preload(joined);
-    free(joined);
-    return done;
+    return set_variable("LD_PRELOAD", "%s:%s", path, before);
 }
 
 bool library_inject_nvtx(const char *path)
 {
-    const char *before = getenv(NVTX_VARIABLE);
+    /* Names the one library that NVTX hands its calls to, in a process of 64 bits. */
+    static const char name[] = "NVTX_INJECTION64_PATH";
+    const char *before = getenv(name);
 
-    if (before && *before && strcmp(before, path) != 0) {
-        tool_say(NVTX_VARIABLE
-                 "=%s: NVTX ranges go to that tool, so that RMM_PHASES=nvtx sees none",
-                 before);
-        return true;
-    }
-    if (setenv(NVTX_VARIABLE, path, 1) == 0)
-        return true;
-    tool_say(NVTX_VARIABLE ": %s", strerror(errno));
-    return false;
+    if (!before || !*before || strcmp(before, path) == 0)
+        return set_variable(name, "%s", path);
+    tool_say("%s=%s: NVTX ranges go to that tool, so that RMM_PHASES=nvtx sees none", name, before);
+    return true;
 }
 
 /* ---- preparing a program for it ---- */
@@ -477,21 +418,10 @@ static bool let_asan_start(void)
 {
     static const char any_order[] = "verify_asan_link_order";
     const char *before = getenv("ASAN_OPTIONS");
-    char *joined;
-    bool done;
 
-    if (before && strstr(before, any_order))
-        return true;
-    if (asprintf(&joined, "%s%s%s=0", before ? before : "", before && *before ? ":" : "",
-                 any_order) < 0) {
-        tool_say("out of memory");
-        return false;
-    }
-    done = setenv("ASAN_OPTIONS", joined, 1) == 0;
-    if (!done)
-        tool_say("ASAN_OPTIONS: %s", strerror(errno));
-    free(joined);
-    return done;
+    return (before && strstr(before, any_order)) ||
+           set_variable("ASAN_OPTIONS", "%s%s%s=0", before ? before : "",
+                        before && *before ? ":" : "", any_order);
 }
 
 int library_check_program(const char *library, const char *program)
@@ -530,7 +460,7 @@ static bool preload_first(const char *path)
         load_order_free(&order);
     }
     if (!done && before)
-        (void)set_preload(before);
+        (void)set_variable("LD_PRELOAD", "%s", before);
     free(before);
     return done;
 }
