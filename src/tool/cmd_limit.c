@@ -244,12 +244,17 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
 static int say(const struct process *process, enum steer_answer answer,
                const struct rs_commands *command)
 {
+    static const char *const texts[] = {
+        [STEER_STUCK] = "has taken the command, but is not done with it yet",
+        [STEER_BUSY] = "is busy with another command: try again",
+        [STEER_GONE] = "has ended",
+        [STEER_REFUSED] = "takes no commands: its file for them is closed, or another user's",
+    };
     int number = process->number, device = (int)command->device;
 
-    switch (answer) {
-    case STEER_DONE:
-        return TOOL_OK;
-    case STEER_LATE:
+    if (answer == STEER_INTERRUPTED)
+        tool_say("interrupted; nothing was changed on device %d of process %d", device, number);
+    else if (answer == STEER_LATE)
         tool_say("process %d made no CUDA call in time, and %s device %d%s", number,
                  command->kind == RS_COMMAND_LIST ? "has not listed what it holds of"
                                                   : "nothing was changed on",
@@ -257,25 +262,9 @@ static int say(const struct process *process, enum steer_answer answer,
                  command->has_thread
                      ? ""
                      : "; with RMM_CONTROL=thread it takes commands between its calls");
-        return TOOL_LATE;
-    case STEER_STUCK:
-        tool_say("process %d has taken the command, but is not done with it yet", number);
-        return TOOL_LATE;
-    case STEER_BUSY:
-        tool_say("process %d is busy with another command: try again", number);
-        return TOOL_LATE;
-    case STEER_GONE:
-        tool_say("process %d has ended", number);
-        return TOOL_FINDING;
-    case STEER_REFUSED:
-        tool_say("process %d takes no commands: its file for them is closed, or another user's",
-                 number);
-        return TOOL_FINDING;
-    case STEER_INTERRUPTED:
-        tool_say("interrupted; nothing was changed on device %d of process %d", device, number);
-        return TOOL_LATE;
-    }
-    return TOOL_FINDING;
+    else
+        tool_say("process %d %s", number, texts[answer]);
+    return answer == STEER_GONE || answer == STEER_REFUSED ? TOOL_FINDING : TOOL_LATE;
 }
 
 int steer(const struct steer_target *target, struct rs_commands *command, char **list)

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 enum {
-    LINE_BYTES = 1024,
     PROGRAM_WIDTH = 24, /* at most, */
     PROGRAM_LEAST = 12, /* and before others have their room */
     CHART_WIDTH = 8,    /* at least */
@@ -116,18 +115,6 @@ static enum frame_style style_of(enum column column, const struct rs_usage *usag
                                                             : FRAME_PLAIN;
 }
 
-/* The titles are in reverse video to the end of the line. */
-static void fill_titles(struct frame *frame)
-{
-    char blanks[LINE_BYTES];
-    int left;
-
-    while (frame->is_screen && (left = frame_columns_left(frame)) > 0) {
-        snprintf(blanks, sizeof(blanks), "%*s", (int)rs_min((size_t)left, LINE_BYTES - 1), "");
-        frame_put(frame, FRAME_TITLE, blanks);
-    }
-}
-
 /* The cells of a row, or without one the titles. */
 static void put_cells(struct frame *frame, const struct view *view, const struct row *row)
 {
@@ -143,24 +130,22 @@ static void put_cells(struct frame *frame, const struct view *view, const struct
         else
             snprintf(text, sizeof(text), "%s", column_forms[i].title);
         screen_align(aligned, sizeof(aligned), text, view->widths[i], column_forms[i].is_left);
-        frame_put(frame, plain, between);
-        frame_put(frame, row ? style_of(i, &row->usage) : plain, aligned);
+        frame_put(frame, plain, "%s", between);
+        frame_put(frame, row ? style_of(i, &row->usage) : plain, "%s", aligned);
         between = " ";
     }
     if (view->chart)
-        frame_put(frame, plain, between);
+        frame_put(frame, plain, "%s", between);
 }
 
+/* In reverse video to the end of the line. */
 static void put_titles(struct frame *frame, const struct view *view)
 {
-    char title[ROW_SAMPLES + 1];
-
     put_cells(frame, view, NULL);
-    if (view->chart) {
-        screen_align(title, sizeof(title), "HISTORY", view->chart, true);
-        frame_put(frame, FRAME_TITLE, title);
-    }
-    fill_titles(frame);
+    if (view->chart)
+        frame_put(frame, FRAME_TITLE, "%-*.*s", view->chart, view->chart, "HISTORY");
+    while (frame->is_screen && frame_columns_left(frame) > 0)
+        frame_put(frame, FRAME_TITLE, "%*s", frame_columns_left(frame), "");
     frame_end_line(frame);
 }
 
@@ -187,60 +172,44 @@ static void put_row(struct frame *frame, const struct view *view, const struct r
     frame_end_line(frame);
 }
 
-static void put_time(struct frame *frame, const struct view *view)
-{
-    char line[LINE_BYTES], clock[16] = "";
-    time_t now = time(NULL);
-    struct tm local;
-
-    if (localtime_r(&now, &local))
-        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &local);
-    snprintf(line, sizeof(line), "rmmshim top %s", clock);
-    frame_put(frame, FRAME_PLAIN, line);
-    if (view->is_paused)
-        frame_put(frame, FRAME_WARN, "  paused");
-    snprintf(line, sizeof(line), "  by %s%s", row_sort_names[view->sort],
-             view->is_reversed ? ", reversed" : "");
-    frame_put(frame, FRAME_PLAIN, line);
-}
-
 /* First what a narrow screen must not cut off: the order, and who is left out. */
 static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
 {
-    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], line[LINE_BYTES];
-    size_t processes = watch->with_rows;
+    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], clock[16] = "";
     struct rs_usage sum = {0};
+    time_t now = time(NULL);
+    struct tm local;
 
     for (size_t i = 0; i < watch->device_count; i++)
         rs_usage_add(&sum, &watch->devices[i].usage);
-    put_time(frame, view);
-    snprintf(line, sizeof(line), "  %zu process%s", processes, processes == 1 ? "" : "es");
-    frame_put(frame, FRAME_PLAIN, line);
-    if (watch->unreadable) {
-        snprintf(line, sizeof(line), " + %zu unreadable", watch->unreadable);
-        frame_put(frame, FRAME_WARN, line);
-    }
-    snprintf(line, sizeof(line), "  used %s  held %s", rs_size_format_short(sum.used, used),
-             rs_size_format_short(sum.held, held));
-    frame_put(frame, FRAME_PLAIN, line);
+    if (localtime_r(&now, &local))
+        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+    frame_put(frame, FRAME_PLAIN, "rmmshim top %s", clock);
+    if (view->is_paused)
+        frame_put(frame, FRAME_WARN, "  paused");
+    frame_put(frame, FRAME_PLAIN, "  by %s%s  %zu process%s", row_sort_names[view->sort],
+              view->is_reversed ? ", reversed" : "", watch->with_rows,
+              watch->with_rows == 1 ? "" : "es");
+    if (watch->unreadable)
+        frame_put(frame, FRAME_WARN, " + %zu unreadable", watch->unreadable);
+    frame_put(frame, FRAME_PLAIN, "  used %s  held %s", rs_size_format_short(sum.used, used),
+              rs_size_format_short(sum.held, held));
     frame_end_line(frame);
 }
 
 /* How full a device is, by what processes hold through rmmshim. */
 static void put_meter(struct frame *frame, const struct row *row)
 {
-    char held[RS_SIZE_TEXT_BYTES], total[RS_SIZE_TEXT_BYTES], line[LINE_BYTES];
-    char numbers[2 * RS_SIZE_TEXT_BYTES];
+    char held[RS_SIZE_TEXT_BYTES], total[RS_SIZE_TEXT_BYTES], numbers[2 * RS_SIZE_TEXT_BYTES];
     int width;
 
-    snprintf(line, sizeof(line), "device %d %.8s [", row->device, row->uuid);
     snprintf(numbers, sizeof(numbers), "] %s of %s", rs_size_format_short(row->usage.held, held),
              rs_size_format_short(row->device_bytes, total));
-    frame_put(frame, FRAME_PLAIN, line);
+    frame_put(frame, FRAME_PLAIN, "device %d %.8s [", row->device, row->uuid);
     width = frame_columns_left(frame) - (int)strlen(numbers);
     width = width < 0 ? 0 : width > METER_WIDTH ? METER_WIDTH : width;
     frame_put_bar(frame, row->usage.held, row->device_bytes, width);
-    frame_put(frame, FRAME_PLAIN, numbers);
+    frame_put(frame, FRAME_PLAIN, "%s", numbers);
     frame_end_line(frame);
 }
 
@@ -255,13 +224,6 @@ static void put_meters(struct frame *frame, const struct watch *watch)
         put_meter(frame, row);
         count++;
     }
-}
-
-static void put_keys(struct frame *frame)
-{
-    frame_put(frame, FRAME_FAINT,
-              "q quit  p pause  s sort  r reverse  d devices, processes  h help  arrows scroll");
-    frame_end_line(frame);
 }
 
 static void put_help(struct frame *frame)
@@ -283,7 +245,7 @@ static void put_help(struct frame *frame)
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(lines) && frame_lines_left(frame) > 1; i++) {
-        frame_put(frame, FRAME_PLAIN, lines[i]);
+        frame_put(frame, FRAME_PLAIN, "%s", lines[i]);
         frame_end_line(frame);
     }
 }
@@ -331,8 +293,12 @@ static void draw_all(struct view *view, const struct watch *watch, struct frame 
     }
     while (has_keys && frame_lines_left(frame) > 1)
         frame_end_line(frame);
-    if (has_keys)
-        put_keys(frame);
+    if (has_keys) {
+        frame_put(frame, FRAME_FAINT,
+                  "q quit  p pause  s sort  r reverse  d devices, processes  h help  arrows "
+                  "scroll");
+        frame_end_line(frame);
+    }
     free(rows);
 }
 
@@ -341,16 +307,6 @@ enum { SAMPLE_SHARE = 20 }; /* pages are read for no more than 1/20 of the time 
 static const double interval_least = 0.1, interval_most = 3600;
 
 /* ---- once ---- */
-
-static bool put_json(const struct view *view, const struct watch *watch)
-{
-    size_t count;
-    const struct row **rows = rows_of(view, watch, &count);
-    bool is_printed = rows_print_json(rows, count);
-
-    free(rows);
-    return is_printed;
-}
 
 static void sleep_for(double seconds)
 {
@@ -366,8 +322,9 @@ static int show_once(struct view *view, bool is_json, bool has_interval)
 {
     struct watch watch = {.count = 0};
     struct frame frame = {.lines = 0};
-    bool is_printed = true;
+    const struct row **rows = NULL;
     int lines, failed = 0;
+    size_t count;
 
     watch_sample(&watch);
     if (has_interval || view->sort == ROW_BY_RATE) {
@@ -376,84 +333,61 @@ static int show_once(struct view *view, bool is_json, bool has_interval)
     }
     terminal_size(&frame.columns, &lines);
     if (is_json) {
-        is_printed = put_json(view, &watch);
+        rows = rows_of(view, &watch, &count);
+        failed = !rows_print_json(rows, count);
+        if (count == 0)
+            rows_say_none();
     } else {
         draw_all(view, &watch, &frame);
         failed = frame_write(&frame);
+        if (failed)
+            tool_say("standard output: %s", strerror(-failed));
     }
-    if (watch.with_rows == 0 && is_json)
-        rows_say_none();
     rows_say_unreadable(watch.unreadable);
+    free(rows);
     watch_release(&watch);
-    if (failed)
-        tool_say("standard output: %s", strerror(-failed));
-    return failed || !is_printed ? TOOL_FINDING : TOOL_OK;
+    return failed ? TOOL_FINDING : TOOL_OK;
 }
 
 /* ---- live ---- */
 
-static void scroll(struct view *view, long rows)
+/* Drawing keeps the first row in the table. */
+static void scroll(struct view *view, int event)
 {
-    if (rows < 0)
-        view->first -= rs_min(view->first, (size_t)-rows);
-    else
-        view->first += (size_t)rows; /* drawing keeps it in the table */
+    size_t page = rs_max(view->visible, 1), end = SIZE_MAX / 2;
+    const struct {
+        size_t up, down;
+    } moves[] = {
+        [TERMINAL_KEY_UP] = {1, 0},         [TERMINAL_KEY_DOWN] = {0, 1},
+        [TERMINAL_KEY_PAGE_UP] = {page, 0}, [TERMINAL_KEY_PAGE_DOWN] = {0, page},
+        [TERMINAL_KEY_HOME] = {end, 0},     [TERMINAL_KEY_END] = {0, end},
+    };
+
+    view->first -= rs_min(view->first, moves[event].up);
+    view->first += moves[event].down;
 }
 
 /* False when that ends it. */
 static bool take_event(struct view *view, int event)
 {
-    long page = (long)rs_max(view->visible, 1);
+    int key = event > TERMINAL_KEY ? event - TERMINAL_KEY : 0;
 
-    if (view->shows_help && event >= TERMINAL_KEY_UP && event != TERMINAL_KEY + 'q' &&
-        event != TERMINAL_KEY + 'Q') {
+    if (event == TERMINAL_END || key == 'q' || key == 'Q')
+        return false;
+    if (view->shows_help && event >= TERMINAL_KEY_UP) {
         view->shows_help = false;
         return true;
     }
-    switch (event) {
-    case TERMINAL_END:
-    case TERMINAL_KEY + 'q':
-    case TERMINAL_KEY + 'Q':
-        return false;
-    case TERMINAL_KEY + 'p':
-    case TERMINAL_KEY + ' ':
-        view->is_paused = !view->is_paused;
-        break;
-    case TERMINAL_KEY + 's':
+    view->is_paused ^= key == 'p' || key == ' ';
+    view->is_reversed ^= key == 'r';
+    view->is_by_device ^= key == 'd';
+    view->shows_help |= key == 'h' || key == '?';
+    if (key == 's')
         view->sort = (enum row_sort)((view->sort + 1) % ROW_SORTS);
-        break;
-    case TERMINAL_KEY + 'r':
-        view->is_reversed = !view->is_reversed;
-        break;
-    case TERMINAL_KEY + 'd':
-        view->is_by_device = !view->is_by_device;
+    if (key == 'd')
         view->first = 0;
-        break;
-    case TERMINAL_KEY + 'h':
-    case TERMINAL_KEY + '?':
-        view->shows_help = true;
-        break;
-    case TERMINAL_KEY_UP:
-        scroll(view, -1);
-        break;
-    case TERMINAL_KEY_DOWN:
-        scroll(view, 1);
-        break;
-    case TERMINAL_KEY_PAGE_UP:
-        scroll(view, -page);
-        break;
-    case TERMINAL_KEY_PAGE_DOWN:
-        scroll(view, page);
-        break;
-    case TERMINAL_KEY_HOME:
-        view->first = 0;
-        break;
-    case TERMINAL_KEY_END:
-        view->first = SIZE_MAX / 2;
-        break;
-    default:
-        break;
-    }
+    if (event >= TERMINAL_KEY_UP && event <= TERMINAL_KEY_END)
+        scroll(view, event);
     return true;
 }
 

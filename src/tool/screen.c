@@ -6,10 +6,12 @@
 #include "tool/tool.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <langinfo.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,12 +115,16 @@ static bool is_styled(const struct frame *frame, enum frame_style style)
     return frame->is_screen && (style == FRAME_TITLE || (frame->has_colors && style));
 }
 
-void frame_put(struct frame *frame, enum frame_style style, const char *text)
+void frame_put(struct frame *frame, enum frame_style style, const char *format, ...)
 {
-    char fitted[PIECE_BYTES];
+    char text[PIECE_BYTES], fitted[PIECE_BYTES];
+    va_list arguments;
 
     if (frame_columns_left(frame) <= 0)
         return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
     frame->used_columns += screen_fit(fitted, sizeof(fitted), text, frame_columns_left(frame));
     if (is_styled(frame, style))
         append(frame, styles[style]);
@@ -202,7 +208,7 @@ void frame_put_chart(struct frame *frame, const uint64_t *values, size_t count, 
         length +=
             snprintf(text + length, (size_t)(PIECE_BYTES - length), "%s",
                      (has_blocks ? blocks : letters)[level_of(values[i], whole ? whole : largest)]);
-    frame_put(frame, FRAME_CHART, text);
+    frame_put(frame, FRAME_CHART, "%s", text);
 }
 
 void frame_put_bar(struct frame *frame, uint64_t part, uint64_t whole, int columns)
@@ -214,7 +220,7 @@ void frame_put_bar(struct frame *frame, uint64_t part, uint64_t whole, int colum
     memset(text, ' ', room);
     memset(text, '|', (size_t)full);
     text[room] = '\0';
-    frame_put(frame, FRAME_CHART, text);
+    frame_put(frame, FRAME_CHART, "%s", text);
 }
 
 /* ---- the terminal ---- */
@@ -244,16 +250,13 @@ bool terminal_is_usable(void)
 
 bool terminal_has_colors(void)
 {
-    static const char *const without[] = {"dumb", "vt1", "vt2", "vt3", "vt4", "vt5"};
+    static const char *const without[] = {"", "dumb*", "vt[1-5]*", "*-mono*", "*-m"};
     const char *no_color = getenv("NO_COLOR"), *name = getenv("TERM");
-    size_t length = name ? strlen(name) : 0;
+    bool has = name && !(no_color && *no_color);
 
-    if ((no_color && *no_color) || length == 0)
-        return false;
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(without); i++)
-        if (strncmp(name, without[i], strlen(without[i])) == 0)
-            return false;
-    return !strstr(name, "-mono") && (length < 2 || strcmp(name + length - 2, "-m") != 0);
+    for (size_t i = 0; has && i < RS_ARRAY_LENGTH(without); i++)
+        has = fnmatch(without[i], name, 0) != 0;
+    return has;
 }
 
 bool terminal_has_blocks(void)

@@ -3,6 +3,8 @@
  * sequences and termios, which every terminal of today understands, over ssh too. */
 #pragma once
 
+#include "base/check.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,7 +37,8 @@ struct frame {
 int frame_columns_left(const struct frame *frame);
 int frame_lines_left(const struct frame *frame);
 
-void frame_put(struct frame *frame, enum frame_style style, const char *text);
+void frame_put(struct frame *frame, enum frame_style style, const char *format, ...)
+    RS_PRINTF(3, 4);
 
 /* Ends a line.  Nothing more may follow in a frame without lines left. */
 void frame_end_line(struct frame *frame);
