@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The counters of all stacks of a process, with those of ended contexts folded in: gathered, summed
  * up in a few numbers, and written as text, JSON or Prometheus text.  For this process
- * (report/report.c), or for one whose page was read (tool/publication.h). */
+ * (report/report.c), or for one whose page was read (tool/process.h). */
 #pragma once
 
 #include "config/config.h"

@@ -123,7 +123,6 @@ static void describe(const struct code *code, struct place *place)
     struct rs_symbol *symbol = &place->symbol;
     uintptr_t call = place->return_address - 1;
     const struct range *range = NULL;
-    struct elf_file elf;
 
     *symbol = (struct rs_symbol){.object = "?", .object_offset = call};
     for (size_t i = 0; i < code->range_count; i++)
@@ -132,11 +131,7 @@ static void describe(const struct code *code, struct place *place)
     if (!range)
         return;
     place->path = range->path;
-    symbol->object_offset = call - range->begin + range->offset;
-    if (elf_open(place->path, &elf)) {
-        symbol->object_offset = elf_address_of(&elf, symbol->object_offset);
-        elf_close(&elf);
-    }
+    symbol->object_offset = elf_address_of(place->path, call - range->begin + range->offset);
     snprintf(symbol->object, sizeof(symbol->object), "%s", basename(place->path));
     rs_plain_make(symbol->object);
     rs_symbol_in_file(place->path, symbol->object_offset, symbol);
@@ -177,18 +172,6 @@ static void take_line(struct place *place, char *line)
     place->line = strdup(line);
 }
 
-static bool has_lines(const char *path)
-{
-    struct elf_file elf;
-    bool has;
-
-    if (!elf_open(path, &elf))
-        return false;
-    has = elf_has_lines(&elf);
-    elf_close(&elf);
-    return has;
-}
-
 /* Asks addr2line, where that is installed, about the first place and others of its file. */
 static void ask_of(struct place *first)
 {
@@ -209,7 +192,7 @@ static void ask_of(struct place *first)
         words[3 + count] = addresses[count];
         places[count++] = place;
     }
-    if (has_lines(first->path))
+    if (elf_has_lines(first->path))
         answers = tool_start(words, environ, 0, &child);
     if (!answers)
         return;

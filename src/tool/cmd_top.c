@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim top: who holds memory through rmmshim, as it changes. */
+/* rmmshim ls: who holds memory through rmmshim.  rmmshim top: the same as it changes. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/size.h"
@@ -7,6 +7,7 @@
 #include "tool/screen.h"
 #include "tool/tool.h"
 
+#include <limits.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +16,11 @@
 #include <unistd.h>
 
 enum {
-    PROGRAM_WIDTH = 24, /* at most, */
-    PROGRAM_LEAST = 12, /* and before others have their room */
-    CHART_WIDTH = 8,    /* at least */
-    CHART_NEED = 10,    /* as columns have it (tool/row.h) */
+    LS_PROGRAM_WIDTH = 32, /* at most */
+    PROGRAM_WIDTH = 24,    /* in `top`, */
+    PROGRAM_LEAST = 12,    /* and before others have their room */
+    CHART_WIDTH = 8,       /* at least */
+    CHART_NEED = 10,       /* as columns have it (tool/row.h) */
     METERS_MAX = 4,
     METER_WIDTH = 60, /* at most */
     METER_LINES = 12, /* the screen has at least as many where meters are shown, */
@@ -116,34 +118,104 @@ static enum frame_style style_of(enum column column, const struct rs_usage *usag
 }
 
 /* The cells of a row, or without one the titles. */
-static void put_cells(struct frame *frame, const struct view *view, const struct row *row)
+static void put_cells(struct frame *frame, const int widths[COLUMNS], const char *gap,
+                      const struct row *row)
 {
     char text[COLUMN_BYTES], aligned[COLUMN_BYTES];
     enum frame_style plain = row ? FRAME_PLAIN : FRAME_TITLE;
     const char *between = "";
 
     for (enum column i = 0; i < COLUMNS; i++) {
-        if (view->widths[i] == 0)
+        if (widths[i] == 0)
             continue;
         if (row)
             column_put(i, row, text);
         else
             snprintf(text, sizeof(text), "%s", column_forms[i].title);
-        screen_align(aligned, sizeof(aligned), text, view->widths[i], column_forms[i].is_left);
+        screen_align(aligned, sizeof(aligned), text, widths[i], column_forms[i].is_left);
         frame_put(frame, plain, "%s", between);
         frame_put(frame, row ? style_of(i, &row->usage) : plain, "%s", aligned);
-        between = " ";
+        between = gap;
     }
-    if (view->chart)
-        frame_put(frame, plain, "%s", between);
 }
+
+/* ---- rmmshim ls ---- */
+
+static void print_table(const struct row *const *rows, size_t count)
+{
+    struct frame frame = {.columns = INT_MAX};
+    int widths[COLUMNS] = {0};
+
+    columns_begin(rows, count, false);
+    for (enum column i = 0; i < COLUMNS; i++)
+        if (i < COLUMN_TOTAL || i == COLUMN_EXPRESSION)
+            widths[i] = column_width(i, rows, count);
+    widths[COLUMN_PROGRAM] = rs_min(widths[COLUMN_PROGRAM], LS_PROGRAM_WIDTH);
+    put_cells(&frame, widths, "  ", NULL);
+    frame_end_line(&frame);
+    for (size_t i = 0; i < count; i++) {
+        put_cells(&frame, widths, "  ", rows[i]);
+        frame_end_line(&frame);
+    }
+    (void)fwrite(frame.text, 1, frame.length, stdout);
+    free(frame.text);
+}
+
+static int ls(char **arguments)
+{
+    bool is_json = false, is_printed = true;
+    const struct tool_option options[] = {{.name = "--json", .flag = &is_json}, {.name = NULL}};
+    struct watch watch = {.count = 0};
+    const struct row **rows;
+    size_t count;
+
+    setlocale(LC_CTYPE, "");
+    if (!tool_take_options(arguments, false, options))
+        return TOOL_USAGE;
+    watch_sample(&watch);
+    rows = watch_rows(&watch, false, ROW_BY_HELD, false, &count);
+    if (is_json)
+        is_printed = rows_print_json(rows, count);
+    else if (count > 0)
+        print_table(rows, count);
+    if (count == 0)
+        rows_say_none();
+    rows_say_unreadable(watch.unreadable);
+    free(rows);
+    watch_release(&watch);
+    return is_printed ? TOOL_OK : TOOL_FINDING;
+}
+
+const struct tool_command tool_ls = {
+    .name = "ls",
+    .arguments = "[--json]",
+    .summary = "Lists the processes that have GPU memory served by rmmshim",
+    .run = ls,
+    .help =
+        "A line for each process and device, and for each kind of memory but the device's own; "
+        "most\n"
+        "held bytes first.\n\n"
+        "PROGRAM    the script where the program is an interpreter: python3 train.py is train.py\n"
+        "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
+        "           the number alone is ambiguous\n"
+        "USED       what the program has\n"
+        "HELD       what was taken from the driver for it\n"
+        "PEAK       the most that was used\n"
+        "LIMIT      of the process; JOB LIMIT: of all processes of its job together\n"
+        "REFUSED    out-of-memory errors that the program received\n"
+        "SPILLED    what did not fit into the device\n\n"
+        "--json    an array of objects, bytes as integers, `limit` 0 where there is none\n\n"
+        "Shows your own processes; root sees everyone's.",
+};
+
+/* ---- lines of top ---- */
 
 /* In reverse video to the end of the line. */
 static void put_titles(struct frame *frame, const struct view *view)
 {
-    put_cells(frame, view, NULL);
+    put_cells(frame, view->widths, " ", NULL);
     if (view->chart)
-        frame_put(frame, FRAME_TITLE, "%-*.*s", view->chart, view->chart, "HISTORY");
+        frame_put(frame, FRAME_TITLE, " %-*.*s", view->chart, view->chart, "HISTORY");
     while (frame->is_screen && frame_columns_left(frame) > 0)
         frame_put(frame, FRAME_TITLE, "%*s", frame_columns_left(frame), "");
     frame_end_line(frame);
@@ -164,11 +236,13 @@ static void put_row(struct frame *frame, const struct view *view, const struct r
     size_t count = rs_min(row->samples, ROW_SAMPLES);
     uint64_t values[ROW_SAMPLES];
 
-    put_cells(frame, view, row);
+    put_cells(frame, view->widths, " ", row);
     for (size_t i = 0; i < count; i++)
         values[i] = row->held[(row->samples - count + i) % ROW_SAMPLES];
-    if (view->chart)
+    if (view->chart) {
+        frame_put(frame, FRAME_PLAIN, " ");
         frame_put_chart(frame, values, count, whole_of(row), view->chart, view->has_blocks);
+    }
     frame_end_line(frame);
 }
 

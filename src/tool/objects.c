@@ -130,14 +130,19 @@ static bool find_offset(const struct elf_file *elf, uint64_t address, uint64_t *
     return false;
 }
 
-uintptr_t elf_address_of(const struct elf_file *elf, uint64_t offset)
+uintptr_t elf_address_of(const char *path, uint64_t offset)
 {
+    uintptr_t address = offset;
     Elf64_Phdr segment;
+    struct elf_file elf;
 
-    for (unsigned i = 0; read_segment(elf, i, &segment); i++)
+    if (!elf_open(path, &elf))
+        return address;
+    for (unsigned i = 0; read_segment(&elf, i, &segment); i++)
         if (segment.p_type == PT_LOAD && offset - segment.p_offset < segment.p_filesz)
-            return offset - segment.p_offset + segment.p_vaddr;
-    return offset;
+            address = offset - segment.p_offset + segment.p_vaddr;
+    elf_close(&elf);
+    return address;
 }
 
 /* The dynamic linker itself, which can be started too, has no DF_1_PIE. */
@@ -236,14 +241,20 @@ static const char *symbol_name(const struct symbols *symbols, size_t index)
     return at < symbols->name_bytes ? symbols->names + at : "";
 }
 
-bool elf_has_lines(const struct elf_file *elf)
+bool elf_has_lines(const char *path)
 {
     Elf64_Shdr section;
-    char *names =
-        read_section(elf, elf->section_names, &section) ? read_content(elf, &section) : NULL;
-    bool has = names && memmem(names, section.sh_size, "debug_line", strlen("debug_line"));
+    struct elf_file elf;
+    char *names = NULL;
+    bool has;
 
+    if (!elf_open(path, &elf))
+        return false;
+    if (read_section(&elf, elf.section_names, &section))
+        names = read_content(&elf, &section);
+    has = names && memmem(names, section.sh_size, "debug_line", strlen("debug_line"));
     free(names);
+    elf_close(&elf);
     return has;
 }
 

@@ -42,12 +42,13 @@ bool elf_is_static(const struct elf_file *elf);
  * last. */
 bool elf_next_needed(const struct elf_file *elf, size_t *at, char name[ELF_NAME_BYTES]);
 
-/* The address that the file gives to the byte at that offset. */
-uintptr_t elf_address_of(const struct elf_file *elf, uint64_t offset);
+/* The address that the file gives to the byte at that offset; the offset where it cannot be read.
+ */
+uintptr_t elf_address_of(const char *path, uint64_t offset);
 
 /* True when the file tells source lines: without these addr2line reads a large library for nothing.
  */
-bool elf_has_lines(const struct elf_file *elf);
+bool elf_has_lines(const char *path);
 
 /* True when the file has the text somewhere.  At most 64 bytes of text. */
 bool elf_contains(const struct elf_file *elf, const char *text);

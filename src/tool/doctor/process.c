@@ -103,27 +103,31 @@ static bool is_bundled(const char *path)
 
 static void note_library(struct patient *patient, const char *path)
 {
-    struct doctor *doctor = patient->doctor;
-    const char *name = basename(path);
+    static const char host_memory[] = ": it serves host memory, and not the GPU's";
+    const struct {
+        const char *begin, *topic, *more;
+        bool *has;
+    } rows[] = {
+        {"librmmshim", "library", "", &patient->has_library},
+        {"libcuda.so", "driver", "", &patient->has_driver},
+        {"libcudart", "runtime", is_bundled(path) ? ", the one of a Python package" : "", NULL},
+        {"libtorch_cuda", "framework", "", &patient->has_torch},
+        {"libc10_cuda", "framework", "", &patient->has_torch},
+        {"libjemalloc", "preload", host_memory, NULL},
+        {"libtcmalloc", "preload", host_memory, NULL},
+        {"libmimalloc", "preload", host_memory, NULL},
+    };
+    const char *name = basename(path), *step = NULL;
 
-    if (begins(name, "librmmshim")) {
-        patient->has_library = true;
-        doctor_note(doctor, "library",
-                    strstr(name, "(deleted)") ? "start it again to use the new file" : NULL,
-                    "%s is loaded", path);
-    } else if (begins(name, "libcuda.so")) {
-        patient->has_driver = true;
-        doctor_note(doctor, "driver", NULL, "%s is loaded", path);
-    } else if (begins(name, "libcudart")) {
-        doctor_note(doctor, "runtime", NULL, "%s is loaded%s", path,
-                    is_bundled(path) ? ", the one of a Python package" : "");
-    } else if (begins(name, "libtorch_cuda") || begins(name, "libc10_cuda")) {
-        patient->has_torch = true;
-        doctor_note(doctor, "framework", NULL, "%s is loaded", path);
-    } else if (begins(name, "libjemalloc") || begins(name, "libtcmalloc") ||
-               begins(name, "libmimalloc")) {
-        doctor_note(doctor, "preload", NULL,
-                    "%s is loaded: it serves host memory, and not the GPU's", path);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++) {
+        if (!begins(name, rows[i].begin))
+            continue;
+        if (rows[i].has)
+            *rows[i].has = true;
+        if (rows[i].has == &patient->has_library && strstr(name, "(deleted)"))
+            step = "start it again to use the new file";
+        doctor_note(patient->doctor, rows[i].topic, step, "%s is loaded%s", path, rows[i].more);
+        return;
     }
 }
 
