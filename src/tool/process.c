@@ -367,27 +367,21 @@ void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES])
 
 /* ---- its user ---- */
 
-static void put_user(long user, char name[IDENTITY_USER_BYTES])
-{
-    char text[ENTRY_BYTES];
-    struct passwd entry, *found = NULL;
-
-    if (getpwuid_r((uid_t)user, &entry, text, sizeof(text), &found) == 0 && found &&
-        *found->pw_name)
-        snprintf(name, IDENTITY_USER_BYTES, "%s", found->pw_name);
-    else
-        snprintf(name, IDENTITY_USER_BYTES, "%ld", user);
-    rs_plain_make(name);
-}
-
 /* The same user owns most processes, and a name may come over the network. */
-static void put_known_user(long user, char name[IDENTITY_USER_BYTES])
+static void put_user(long user, char name[IDENTITY_USER_BYTES])
 {
     static char known[IDENTITY_USER_BYTES];
     static long known_user = -1;
+    char text[ENTRY_BYTES];
+    struct passwd entry, *found = NULL;
 
-    if (user != known_user)
-        put_user(user, known);
+    if (user != known_user) {
+        snprintf(known, sizeof(known), "%ld", user);
+        if (getpwuid_r((uid_t)user, &entry, text, sizeof(text), &found) == 0 && found &&
+            *found->pw_name)
+            snprintf(known, sizeof(known), "%s", found->pw_name);
+        rs_plain_make(known);
+    }
     known_user = user;
     memcpy(name, known, sizeof(known));
 }
@@ -404,7 +398,7 @@ void identity_read(const struct process *process, struct identity *identity)
                ? strstr(text, "\nUid:")
                : NULL;
     if (line && sscanf(line, "\nUid:%*d%ld", &user) == 1)
-        put_known_user(user, identity->user);
+        put_user(user, identity->user);
 }
 
 /* ---- its page ---- */
@@ -540,21 +534,16 @@ static void copy_used(struct rs_report *to, const struct rs_report *from)
     }
 }
 
-static bool is_there(const struct publication *page, const struct rs_published_stack *stack)
-{
-    for (size_t i = 0; i < page->count; i++)
-        if (page->stacks[i].device == stack->device && (int32_t)page->stacks[i].kind == stack->kind)
-            return true;
-    return false;
-}
-
 static void gather_stack(struct publication *page, uint32_t index)
 {
     struct rs_reported_stack *stack = &page->stacks[page->count];
     struct rs_report all = {.count = 0};
     size_t most = PAGE_COUNTERS_MAX;
 
-    if (!rs_published_check_stack(&page->from[index]) || is_there(page, &page->from[index]))
+    *stack = (struct rs_reported_stack){.device = page->from[index].device,
+                                        .kind = (enum rs_kind)page->from[index].kind};
+    if (!rs_published_check_stack(&page->from[index]) ||
+        publication_stack(page, stack) != &page->from[index])
         return;
     for (size_t i = 0; i < page->count; i++)
         most -= rs_min(most, page->stacks[i].report.count);
@@ -573,22 +562,17 @@ static void gather_stack(struct publication *page, uint32_t index)
     page->count += stack->report.count > 0;
 }
 
-static void copy_head(struct publication *page, const struct rs_publication *head)
+bool publication_read(struct publication *page, const void *file)
 {
+    const struct rs_publication *head = file;
+
+    *page = (struct publication){.file = file};
     memcpy(page->program, head->program, sizeof(page->program) - 1);
     memcpy(page->rank, head->rank, sizeof(page->rank) - 1);
     rs_plain_make(page->program);
     rs_plain_make(page->rank);
     page->began_seconds = head->began_seconds;
     page->process = (int)head->process;
-}
-
-bool publication_read(struct publication *page, const void *file)
-{
-    const struct rs_publication *head = file;
-
-    *page = (struct publication){.file = file};
-    copy_head(page, head);
     if (!take_directory(page, head))
         return false;
     for (uint32_t i = 0; i < page->directory->stack_count; i++)
