@@ -214,7 +214,6 @@ static void find_lines(const struct code *code)
 
 /* Live blocks of one call site or library. */
 struct holder {
-    struct holder *next;
     struct rs_library of; /* a call site has no name */
     struct rs_holder sizes[SIZES_MAX];
     const struct place *frames[FRAMES_MAX];
@@ -224,7 +223,7 @@ struct holder {
 };
 
 struct list {
-    struct holder *holders, **end;
+    struct holder **holders;
     size_t count;
     struct rs_block_sum live;
     bool is_whole;
@@ -238,10 +237,9 @@ static struct holder *add(struct list *list, unsigned kind, size_t bytes, size_t
     holder->of.kind = kind < RS_KINDS ? (enum rs_kind)kind : RS_KIND_DEVICE;
     holder->of.amount = (struct rs_block_sum){bytes, blocks};
     holder->of.sizes = holder->sizes;
-    *list->end = holder;
-    list->end = &holder->next;
-    list->count++;
-    return holder;
+    rs_block_sum_add(&list->live, holder->of.amount);
+    list->holders = tool_grow(list->holders, (list->count + 1) * sizeof(struct holder *));
+    return list->holders[list->count++] = holder;
 }
 
 static void read_frames(struct holder *holder, const char *text, struct code *code)
@@ -297,13 +295,11 @@ static void read_list(struct list *list, char *text, struct code *code)
 {
     struct holder *last = NULL;
 
-    *list = (struct list){.end = &list->holders};
+    *list = (struct list){.count = 0};
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
         last = read_line(list, last, line, code);
     }
-    for (const struct holder *holder = list->holders; holder; holder = holder->next)
-        rs_block_sum_add(&list->live, holder->of.amount);
 }
 
 /* ---- what is said of a holder ---- */
@@ -339,8 +335,8 @@ static void choose_frames(struct holder *holder)
         first++;
     if (first < holder->frame_count) {
         holder->frame_count -= first;
-        for (unsigned i = 0; i < holder->frame_count; i++)
-            holder->frames[i] = holder->frames[first + i];
+        memmove(holder->frames, holder->frames + first,
+                holder->frame_count * sizeof(struct place *));
     }
     for (unsigned i = 0; i < holder->frame_count; i++)
         holder->is_said[i] = !is_hidden(holder, i, &is_below);
@@ -379,15 +375,14 @@ static bool says_the_same(const struct holder *a, const struct holder *b)
 }
 
 /* Holders of which the same is said are one: a runtime reaches the library by two ways. */
-static void merge(struct holder *holder)
+static void merge(struct list *list)
 {
-    if (!holder->of.amount.blocks)
-        return;
-    for (struct holder *other = holder->next; other; other = other->next)
-        if (says_the_same(holder, other)) {
-            rs_block_sum_add(&holder->of.amount, other->of.amount);
-            other->of.amount = (struct rs_block_sum){0, 0};
-        }
+    for (size_t i = 0; i < list->count; i++)
+        for (size_t j = i + 1; j < list->count && list->holders[i]->of.amount.blocks; j++)
+            if (says_the_same(list->holders[i], list->holders[j])) {
+                rs_block_sum_add(&list->holders[i]->of.amount, list->holders[j]->of.amount);
+                list->holders[j]->of.amount = (struct rs_block_sum){0, 0};
+            }
 }
 
 static int by_bytes(const void *one, const void *other)
@@ -425,34 +420,33 @@ static void add_site(struct rs_node *list, const struct holder *holder)
 
 static void add_holders(struct rs_node *device, struct list *list, size_t said_max)
 {
-    struct holder **order = tool_grow(NULL, list->count * sizeof(struct holder *));
     struct rs_node *holders = rs_node_list(device, "holders"), *more;
     struct rs_block_sum rest = {0, 0};
     size_t count = 0;
 
-    for (struct holder *holder = list->holders; holder; holder = holder->next)
-        choose_frames(holder);
-    for (struct holder *holder = list->holders; holder; holder = holder->next) {
-        merge(holder);
-        if (holder->of.amount.blocks)
-            order[count++] = holder;
-    }
-    qsort(order, count, sizeof(struct holder *), by_bytes);
-    for (size_t i = 0; i < count; i++)
-        if (i >= said_max) {
-            rs_block_sum_add(&rest, order[i]->of.amount);
-        } else if (order[i]->of.name) {
-            if (strcmp(order[i]->of.name, "?") == 0)
-                order[i]->of.name = NULL;
-            rs_library_fill(holders, &order[i]->of, RS_KIND_DEVICE, true);
+    for (size_t i = 0; i < list->count; i++)
+        choose_frames(list->holders[i]);
+    merge(list);
+    if (list->count > 0)
+        qsort(list->holders, list->count, sizeof(struct holder *), by_bytes);
+    for (size_t i = 0; i < list->count; i++) {
+        struct rs_library *of = &list->holders[i]->of;
+        if (!of->amount.blocks)
+            continue;
+        if (++count > said_max) {
+            rs_block_sum_add(&rest, of->amount);
+        } else if (of->name) {
+            if (strcmp(of->name, "?") == 0)
+                of->name = NULL;
+            rs_library_fill(holders, of, RS_KIND_DEVICE, true);
         } else {
-            add_site(holders, order[i]);
+            add_site(holders, list->holders[i]);
         }
+    }
     more = rs_node_object(device, "more");
     more->line = "[  " AMOUNT " of {holders} more\n]";
     rs_node_count(more, "holders", count > said_max ? count - said_max : 0);
     rs_node_block_sum(more, rest);
-    free(order);
 }
 
 /* Memory that no stack serves, from the account's counters in the page. */
@@ -475,14 +469,6 @@ static void add_outside(struct rs_node *in, const struct steer_target *target, i
     publication_release(&page);
 }
 
-static void free_list(struct list *list)
-{
-    for (struct holder *holder = list->holders, *next; holder; holder = next) {
-        next = holder->next;
-        free(holder);
-    }
-}
-
 static void add_device(struct rs_node *devices, const struct steer_target *target, int number,
                        char *text, bool is_json)
 {
@@ -501,7 +487,9 @@ static void add_device(struct rs_node *devices, const struct steer_target *targe
     rs_node_flag(device, "complete", list.is_whole)->line =
         "[{complete!}  the list is not whole\n]";
     add_outside(device, target, number);
-    free_list(&list);
+    for (size_t i = 0; i < list.count; i++)
+        free(list.holders[i]);
+    free(list.holders);
     free_code(&code);
 }
 

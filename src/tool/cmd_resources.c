@@ -104,16 +104,10 @@ static void list_all(void)
     table_print(&table);
 }
 
-static void ignore_line(void *data, const char *line)
-{
-    (void)data;
-    (void)line;
-}
-
 static bool is_valid(const char *text)
 {
     struct rs_source source = {"EXAMPLE", text};
-    struct rs_diagnostics nobody = {.write = ignore_line};
+    struct rs_diagnostics nobody = {.write = tool_ignore_line};
     struct rs_expression *expression = rs_expression_parse(&source, &nobody);
     bool valid = expression && rs_expression_validate(expression, NULL, &nobody);
 

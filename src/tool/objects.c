@@ -288,25 +288,22 @@ enum { VARIABLES = 2 };
 
 static void choose_variables(char *const *environment, char *chosen[VARIABLES + 1])
 {
-    static const char *const names[VARIABLES] = {"LD_PRELOAD=", "LD_LIBRARY_PATH="};
+    static const char *const names[VARIABLES] = {"LD_PRELOAD", "LD_LIBRARY_PATH"};
     size_t count = 0;
 
-    for (; *environment && count < VARIABLES; environment++)
-        for (size_t i = 0; i < VARIABLES && count < VARIABLES; i++)
-            if (strncmp(*environment, names[i], strlen(names[i])) == 0)
-                chosen[count++] = *environment;
+    for (size_t i = 0; i < VARIABLES; i++) {
+        const char *value = tool_variable(environment, names[i]);
+        if (value)
+            chosen[count++] = (char *)(uintptr_t)(value - strlen(names[i]) - strlen("="));
+    }
     chosen[count] = NULL;
 }
 
 void load_order_add(struct load_order *order, const char *path)
 {
-    char **grown = order->count < OBJECTS_MAX
-                       ? realloc(order->paths, (order->count + 1) * sizeof(*grown))
-                       : NULL;
-
-    if (!grown)
+    if (order->count == OBJECTS_MAX)
         return;
-    order->paths = grown;
+    order->paths = tool_grow(order->paths, (order->count + 1) * sizeof(char *));
     order->paths[order->count] = strdup(path);
     order->count += order->paths[order->count] != NULL;
 }

@@ -172,18 +172,7 @@ int frame_write(struct frame *frame)
 
 enum { LEVELS = 9 };
 
-static const char *const blocks[LEVELS] = {
-    " ",
-    "\xe2\x96\x81",
-    "\xe2\x96\x82",
-    "\xe2\x96\x83",
-    "\xe2\x96\x84",
-    "\xe2\x96\x85",
-    "\xe2\x96\x86",
-    "\xe2\x96\x87",
-    "\xe2\x96\x88",
-};
-static const char *const letters[LEVELS] = {" ", ".", ":", "-", "=", "+", "*", "#", "@"};
+static const char letters[] = " .:-=+*#@";
 
 /* What is not zero can be seen. */
 static int level_of(uint64_t value, uint64_t whole)
@@ -204,10 +193,12 @@ void frame_put_chart(struct frame *frame, const uint64_t *values, size_t count, 
     for (size_t i = count - shown; i < count; i++)
         largest = rs_max(largest, values[i]);
     length = snprintf(text, sizeof(text), "%*s", columns - (int)shown, "");
-    for (size_t i = count - shown; i < count && length < PIECE_BYTES; i++)
-        length +=
-            snprintf(text + length, (size_t)(PIECE_BYTES - length), "%s",
-                     (has_blocks ? blocks : letters)[level_of(values[i], whole ? whole : largest)]);
+    for (size_t i = count - shown; i < count && length < PIECE_BYTES - 4; i++) {
+        int level = level_of(values[i], whole ? whole : largest);
+        bool is_block = has_blocks && level > 0; /* U+2580 and more */
+        length += sprintf(text + length, is_block ? "\xe2\x96%c" : "%c",
+                          is_block ? 0x80 + level : letters[level]);
+    }
     frame_put(frame, FRAME_CHART, "%s", text);
 }
 

@@ -24,6 +24,11 @@ static void print_line(void *data, const char *line)
     tool_say("%s", line);
 }
 
+void tool_ignore_line(void *data, const char *line)
+{
+    (void)data, (void)line;
+}
+
 struct rs_diagnostics tool_diagnostics(void)
 {
     return (struct rs_diagnostics){.write = print_line};

@@ -47,8 +47,9 @@ void tool_close_added_streams(void);
 /* One line on stderr, after "rmmshim: ", by one write; its text is made plain (report/plain.h). */
 void tool_say(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Diagnostics go to stderr the same way. */
+/* Diagnostics go to stderr the same way, or nowhere. */
 struct rs_diagnostics tool_diagnostics(void);
+void tool_ignore_line(void *data, const char *line);
 
 /* Says "unknown <kind> '<word>'", with the nearest of `words` (NULL-terminated). */
 void tool_say_unknown(const char *kind, const char *word, const char *const *words);

@@ -451,16 +451,10 @@ static void add_page(struct patient *patient)
     publication_release(&page);
 }
 
-static void say_nothing(void *data, const char *line)
-{
-    (void)data;
-    (void)line;
-}
-
 /* The library reads the driver's pools only when something depends on them (rs_limit_follows). */
 static void add_uncounted(struct patient *patient)
 {
-    struct rs_diagnostics nobody = {.write = say_nothing};
+    struct rs_diagnostics nobody = {.write = tool_ignore_line};
     struct rs_config config;
 
     if (!patient->environment)

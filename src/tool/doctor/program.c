@@ -48,48 +48,31 @@ static bool find_python(const char *path, char found[PATH_MAX])
 
 /* ---- the file ---- */
 
-/* How the program comes to CUDA, as far as its file tells. */
-struct way {
-    char driver[ELF_NAME_BYTES], runtime[ELF_NAME_BYTES]; /* libraries that it needs; "": none */
-    bool has_runtime;                                     /* a static one */
-    bool names_driver;                                    /* for dlopen */
-};
-
-static void read_way(const char *path, struct way *way)
+/* Notes how the program comes to CUDA, as far as its file tells.  Names of the runtime's errors
+ * stay in a stripped program. */
+static void add_way(struct doctor *doctor, const char *path)
 {
-    struct elf_file elf;
     char name[ELF_NAME_BYTES];
+    bool needs_driver = false, needs_runtime = false, names_driver, has_runtime;
+    struct elf_file elf;
 
-    *way = (struct way){.has_runtime = false};
     if (!elf_open(path, &elf))
         return;
     for (size_t at = 0; elf.is_elf && elf_next_needed(&elf, &at, name);) {
-        if (begins(name, "libcuda.so"))
-            memcpy(way->driver, name, sizeof(name));
-        if (begins(name, "libcudart"))
-            memcpy(way->runtime, name, sizeof(name));
+        bool is_driver = begins(name, "libcuda.so"), is_runtime = begins(name, "libcudart");
+        if (is_driver || is_runtime)
+            doctor_note(doctor, is_driver ? "driver" : "runtime", NULL, "%s needs %s", path, name);
+        needs_driver |= is_driver;
+        needs_runtime |= is_runtime;
     }
-    /* Names of the runtime's errors stay in a stripped program. */
-    way->has_runtime = elf.is_elf && elf_contains(&elf, "cudaErrorMemoryAllocation") &&
-                       elf_contains(&elf, "libcuda.so");
-    way->names_driver = elf.is_elf && elf_contains(&elf, "libcuda.so");
+    names_driver = elf.is_elf && elf_contains(&elf, "libcuda.so");
+    has_runtime = names_driver && elf_contains(&elf, "cudaErrorMemoryAllocation");
     elf_close(&elf);
-}
-
-static void add_way(struct doctor *doctor, const char *path)
-{
-    struct way way;
-
-    read_way(path, &way);
-    if (*way.driver)
-        doctor_note(doctor, "driver", NULL, "%s needs %s", path, way.driver);
-    if (*way.runtime)
-        doctor_note(doctor, "runtime", NULL, "%s needs %s", path, way.runtime);
-    else if (way.has_runtime)
+    if (has_runtime && !needs_runtime)
         doctor_note(doctor, "runtime", NULL, "%s contains a CUDA runtime (libcudart_static)", path);
-    else if (!*way.driver && way.names_driver)
+    else if (!needs_driver && !needs_runtime && names_driver)
         doctor_note(doctor, "driver", NULL, "%s names libcuda.so and may load it by dlopen", path);
-    else if (!*way.driver)
+    else if (!needs_driver && !needs_runtime)
         doctor_note(doctor, "driver", "`rmmshim doctor PID` while it runs shows what it has loaded",
                     "%s names neither libcuda nor a CUDA runtime; a library that it loads may, as "
                     "in Python",
