@@ -109,3 +109,31 @@ const struct tool_command tool_run = {
     .run = run,
     .print_help = run_options_print_help,
 };
+
+/* ---- rmmshim path: where the library is, for whoever sets LD_PRELOAD without `run` ---- */
+
+static int path(char **arguments)
+{
+    char library[PATH_MAX];
+
+    if (*arguments) {
+        tool_say("%s: path takes no argument", *arguments);
+        return TOOL_USAGE;
+    }
+    if (!library_find(library))
+        return TOOL_FINDING;
+    puts(library);
+    return TOOL_OK;
+}
+
+const struct tool_command tool_path = {
+    .name = "path",
+    .arguments = "",
+    .summary = "Prints the path of the library, for LD_PRELOAD",
+    .run = path,
+    .help = "Prints the path of the library that `rmmshim run` preloads: RMMSHIM_LIBRARY where "
+            "that is\n"
+            "set, else librmmshim.so beside this command.\n\n"
+            "exit codes: 0 printed; 1 there is no library; 2 wrong usage\n\n"
+            "example: LD_PRELOAD=$(rmmshim path) RMM_POOL_SIZE=4GiB ./app",
+};

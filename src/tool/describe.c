@@ -59,60 +59,6 @@ const char *describe_default(const struct rs_option *row)
     return row->default_text ? row->default_text : "";
 }
 
-static void add_size(char text[DESCRIBE_BYTES], struct rs_size size)
-{
-    char bytes[RS_SIZE_TEXT_BYTES];
-
-    if (size.kind == RS_SIZE_BYTES)
-        add(text, "%s", rs_size_format((size_t)size.number, bytes));
-    else
-        add(text, "%g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
-            size.kind == RS_SIZE_OF_FREE ? "free" : "");
-}
-
-const char *describe_size(struct rs_size size, char text[DESCRIBE_BYTES])
-{
-    text[0] = '\0';
-    add_size(text, size);
-    return text;
-}
-
-const char *describe_value(const struct rs_option *row, const struct rs_option_value *value,
-                           char text[DESCRIBE_BYTES])
-{
-    text[0] = '\0';
-    switch (row->type) {
-    case RS_OPTION_SIZE:
-    case RS_OPTION_EXPONENT:
-        if (value->none)
-            add(text, "none");
-        else
-            add_size(text, value->size);
-        break;
-    case RS_OPTION_RANGE:
-        add_size(text, value->size);
-        add(text, "-");
-        add_size(text, value->size_to);
-        break;
-    case RS_OPTION_COUNT:
-        add(text, "%llu", (unsigned long long)value->count);
-        break;
-    case RS_OPTION_BOOLEAN:
-        add(text, "%s", value->count ? "yes" : "no");
-        break;
-    case RS_OPTION_WORD:
-        add(text, "%s", row->words[value->count]);
-        break;
-    case RS_OPTION_SIZES:
-        add(text, "%s", value->text ? value->text : "none");
-        break;
-    case RS_OPTION_TEXT:
-        add(text, "\"%s\"", value->text ? value->text : "");
-        break;
-    }
-    return text;
-}
-
 const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES])
 {
     text[0] = '\0';

@@ -21,11 +21,6 @@ const char *describe_option_aliases(const struct rs_option *row, char text[DESCR
 /* Returns the default as a user would write it; "" where there is none. */
 const char *describe_default(const struct rs_option *row);
 
-/* A size or an option's value as a user would write it; percentages stay percentages. */
-const char *describe_size(struct rs_size size, char text[DESCRIBE_BYTES]);
-const char *describe_value(const struct rs_option *row, const struct rs_option_value *value,
-                           char text[DESCRIBE_BYTES]);
-
 /* The option of `rmmshim run` for a variable: "--pool-size" for RMM_POOL_SIZE. */
 const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES]);
 const char *describe_run_option(const struct rs_variable *variable, char text[DESCRIBE_BYTES]);

@@ -50,9 +50,7 @@ bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_on
 /* Tells that the driver comes before the library. */
 void doctor_driver_first(struct doctor *doctor, const char *path);
 
-/* Look at the machine, at a program (a path, or a name in PATH) with its arguments, at a process.
- */
-void doctor_machine(struct doctor *doctor);
+/* Look at a program (a path, or a name in PATH) with its arguments, and at a process. */
 void doctor_program(struct doctor *doctor, const char *name, char *const *arguments);
 void doctor_process(struct doctor *doctor, int number);
 
