@@ -250,52 +250,34 @@ static bool take_port(const char *text, const char *at, in_port_t *port)
     return true;
 }
 
-/* Copies the address between begin and end, which is an address of the family or refused. */
-static bool take_host(int family, const char *begin, const char *end, void *host)
-{
-    char copy[INET6_ADDRSTRLEN];
-    size_t length = (size_t)(end - begin);
-
-    if (length >= sizeof(copy))
-        return false;
-    memcpy(copy, begin, length);
-    copy[length] = '\0';
-    return inet_pton(family, copy, host) == 1;
-}
-
-static bool parse_ipv6(const char *text, union address *address)
-{
-    const char *end = strchr(text, ']');
-
-    address->ipv6 = (struct sockaddr_in6){.sin6_family = AF_INET6};
-    if (!end)
-        return refuse(text, text + strlen(text), "']' is missing after the IPv6 address");
-    if (!take_host(AF_INET6, text + 1, end, &address->ipv6.sin6_addr))
-        return refuse(text, text + 1, "this is not an IPv6 address");
-    if (end[1] != ':')
-        return refuse(text, end + 1, "':' and a port are missing after the address");
-    return take_port(text, end + 2, &address->ipv6.sin6_port);
-}
-
 /* Parses "127.0.0.1:9835", "[::1]:9835", or a port alone, which is of 127.0.0.1.  False after a
  * line that shows the place of the mistake. */
 static bool parse_address(const char *text, union address *address)
 {
-    const char *colon = strchr(text, ':');
+    bool is_ipv6 = *text == '[', is_port = !text[strspn(text, "0123456789")];
+    const char *begin = text + is_ipv6;
+    const char *end = is_ipv6 ? strchr(text, ']') : text + strcspn(text, ":");
+    char host[INET6_ADDRSTRLEN] = "127.0.0.1";
+    in_port_t *port = is_ipv6 ? &address->ipv6.sin6_port : &address->ipv4.sin_port;
+    void *bytes = is_ipv6 ? (void *)&address->ipv6.sin6_addr : (void *)&address->ipv4.sin_addr;
 
-    if (*text == '[')
-        return parse_ipv6(text, address);
-    address->ipv4 = (struct sockaddr_in){.sin_family = AF_INET};
-    address->ipv4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (!colon && !text[strspn(text, "0123456789")])
-        return take_port(text, text, &address->ipv4.sin_port);
-    if (colon && strchr(colon + 1, ':'))
+    memset(address, 0, sizeof(*address));
+    address->any.sa_family = is_ipv6 ? AF_INET6 : AF_INET;
+    if (!end)
+        return refuse(text, text + strlen(text), "']' is missing after the IPv6 address");
+    if (!is_ipv6 && *end && strchr(end + 1, ':'))
         return refuse(text, text, "an IPv6 address needs brackets");
-    if (!take_host(AF_INET, text, colon ? colon : text + strlen(text), &address->ipv4.sin_addr))
-        return refuse(text, text, "this is not an IPv4 address, and names are not looked up");
-    if (!colon)
-        return refuse(text, text + strlen(text), "':' and a port are missing after the address");
-    return take_port(text, colon + 1, &address->ipv4.sin_port);
+    if (!is_port)
+        snprintf(host, sizeof(host), "%.*s", (int)(end - begin), begin);
+    if ((!is_port && (size_t)(end - begin) >= sizeof(host)) ||
+        inet_pton(is_ipv6 ? AF_INET6 : AF_INET, host, bytes) != 1)
+        return refuse(text, begin,
+                      is_ipv6 ? "this is not an IPv6 address"
+                              : "this is not an IPv4 address, and names are not looked up");
+    end += is_ipv6;
+    if (!is_port && *end != ':')
+        return refuse(text, end, "':' and a port are missing after the address");
+    return take_port(text, is_port ? text : end + 1, port);
 }
 
 #ifndef RS_HTTP

@@ -93,17 +93,15 @@ static void list(const char *names[NAMES_MAX + 1], char folder[PATH_MAX])
 /* A name with a slash is a path; else a profile of that name comes before a file of that name. */
 static bool find(const char *name)
 {
-    char places[RS_ARRAY_LENGTH(folders)][PATH_MAX];
-    const char *pointers[RS_ARRAY_LENGTH(folders)], *names[NAMES_MAX + 1];
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], path[2 * PATH_MAX];
+    const char *names[NAMES_MAX + 1];
 
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(folders); i++) {
-        snprintf(places[i], PATH_MAX, "%s/%s" SUFFIX, folders[i], name);
-        pointers[i] = places[i];
-    }
     if (*name && !strchr(name, '/') &&
-        library_find_beside(pointers, RS_ARRAY_LENGTH(folders), profile.path))
-        return true;
+        library_find_beside(folders, RS_ARRAY_LENGTH(folders), folder)) {
+        snprintf(path, sizeof(path), "%s/%s" SUFFIX, folder, name);
+        if (realpath(path, profile.path))
+            return true;
+    }
     if (strchr(name, '/') || access(name, F_OK) == 0) {
         snprintf(profile.path, sizeof(profile.path), "%s", name);
         return true;
