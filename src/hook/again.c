@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { CURRENT = RS_AGAIN_CURRENT }; /* the device of the current context */
-
 /* ---- modules and libraries with options ---- */
 
 enum { JIT_VALUES = 40 }; /* cuda.h has some 35 options */
@@ -38,7 +36,7 @@ static struct jit jit_keep(void **values, unsigned count)
 static bool jit_again(struct jit *jit, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY || --jit->tries_left <= 0 || jit->count > JIT_VALUES ||
-        !rs_again(result, CURRENT, 0, &jit->deadline_ns))
+        !rs_again(result, RS_AGAIN_CURRENT, 0, &jit->deadline_ns))
         return false;
     for (unsigned i = 0; i < jit->count; i++)
         if (jit->values[i] != jit->kept[i])
@@ -48,7 +46,8 @@ static bool jit_again(struct jit *jit, CUresult result)
 
 static CUresult told(CUresult result)
 {
-    return RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) ? rs_again_refused(CURRENT, 0) : result;
+    return RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) ? rs_again_refused(RS_AGAIN_CURRENT, 0)
+                                                           : result;
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
@@ -92,27 +91,19 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
     return told(result);
 }
 
-/* ---- pages of the host ---- */
+/* ---- the rows: whose memory each call takes ---- */
 
-CUresult cuMemHostRegister(void *address, size_t size_bytes, unsigned flags)
-{
-    return RS_AGAIN_HOST(size_bytes, RS_FORWARD(cuMemHostRegister, (address, size_bytes, flags)));
-}
-
-CUresult cuMemHostRegister_v2(void *address, size_t size_bytes, unsigned flags)
-{
-    return RS_AGAIN_HOST(size_bytes,
-                         RS_FORWARD(cuMemHostRegister_v2, (address, size_bytes, flags)));
-}
-
-/* ---- the rows ---- */
+#define CURRENT          RS_AGAIN_CURRENT, 0 /* of the current context's device */
+#define DEVICE(device)   device, 0
+#define HOST(size_bytes) RS_AGAIN_CURRENT, size_bytes
+#define AGAIN(...)       RS_AGAIN_TOLD(__VA_ARGS__)
 
 /* A stream is created in a green context without a current context. */
 static int device_of_green(CUgreenCtx green)
 {
     CUdevice device;
 
-    return rs_hook_green_device(green, &device) ? device : CURRENT;
+    return rs_hook_green_device(green, &device) ? device : RS_AGAIN_CURRENT;
 }
 
 /* Access that was set before the call failed is set again, to the same. */
@@ -120,12 +111,12 @@ static int device_with(const CUmemAccessDesc *access, size_t count)
 {
     bool is_device = access && count > 0 && access->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 
-    return is_device ? access->location.id : CURRENT;
+    return is_device ? access->location.id : RS_AGAIN_CURRENT;
 }
 
-#define RETRY(symbol, name, since, until, stream, summary, device, parameters, arguments)          \
+#define RETRY(symbol, name, since, until, stream, summary, memory, parameters, arguments)          \
     CUresult symbol parameters                                                                     \
     {                                                                                              \
-        return RS_AGAIN(device, RS_FORWARD(symbol, arguments));                                    \
+        return AGAIN(memory, RS_FORWARD(symbol, arguments));                                       \
     }
 #include "driver/entry_points.def"

@@ -74,14 +74,14 @@ static void set_limit(struct rs_commands *command)
                                           : "none");
 }
 
-static void trim(struct rs_commands *command)
+static void trim(struct rs_commands *command, const struct rs_account *account)
 {
-    const struct rs_account *account = rs_context_device_account(command->device);
     bool is_left;
 
-    command->before_bytes = account ? rs_account_held_bytes(account) : 0;
+    command->result = 0;
+    command->before_bytes = rs_account_held_bytes(account);
     (void)rs_control_trim(command->device, command->bytes, &is_left);
-    command->after_bytes = account ? rs_account_held_bytes(account) : 0;
+    command->after_bytes = rs_account_held_bytes(account);
     note_left(command, command->bytes, is_left);
 }
 
@@ -106,14 +106,12 @@ static void carry_out(struct rs_commands *command)
         (void)rs_control_error(-EINVAL, "there is no device of that number");
     else if (command->kind == RS_COMMAND_LIMIT)
         set_limit(command);
-    else if (command->kind == RS_COMMAND_TRIM) {
-        command->result = 0;
-        trim(command);
-    } else if (command->kind == RS_COMMAND_LIST) {
+    else if (command->kind == RS_COMMAND_TRIM)
+        trim(command, account);
+    else if (command->kind == RS_COMMAND_LIST)
         list(command);
-    } else {
+    else
         (void)rs_control_error(-EINVAL, "no such command");
-    }
     if (account)
         command->held_bytes = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
     snprintf(command->text, sizeof(command->text), "%s", rmmshim_last_error());
