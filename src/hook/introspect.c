@@ -12,6 +12,7 @@
 #include "shim/commands.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 /* ---- sizes of memory ---- */
 
@@ -134,9 +135,6 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
                                CUpointer_attribute attribute, void *data)
 {
     switch ((int)attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = NULL; /* correct() fills it in */
-        break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         *(CUdeviceptr *)data = address;
         break;
@@ -153,11 +151,10 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(unsigned *)data = 0;
         break;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)data = 0;
-        break;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:              /* correct() fills it in */
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* 8 bytes each */
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *(CUmemoryPool *)data = NULL;
+        memset(data, 0, sizeof(uint64_t));
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* for correct() */
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:

@@ -67,29 +67,21 @@ static int check_device(int device, bool *started)
     return 0;
 }
 
-static int check_started(int device)
+static int check(int device, int kind, bool needs_cuda)
 {
     bool started;
     int result = check_device(device, &started);
 
-    if (result == 0 && !started)
+    if (result == 0 && needs_cuda && !started)
         result = rs_control_error(-EAGAIN, "CUDA is not initialised yet");
+    if (result == 0 && (kind < 0 || kind >= RS_KINDS))
+        result = rs_control_error(0, "there is no kind of memory of that number");
     return result;
 }
 
-static int check_kind_alone(int kind)
+static int check_started(int device)
 {
-    if (kind >= 0 && kind < RS_KINDS)
-        return 0;
-    return rs_control_error(0, "there is no kind of memory of that number");
-}
-
-/* The same for calls about one kind of memory, which need CUDA started. */
-static int check_kind(int device, int kind)
-{
-    int result = check_started(device);
-
-    return result == 0 ? check_kind_alone(kind) : result;
+    return check(device, RS_KIND_DEVICE, true);
 }
 
 /* ---- structs of the program's, which begin with their size ---- */
@@ -187,7 +179,7 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
     int result = check_size(statistics, "statistics->size is not set");
 
     if (result == 0)
-        result = check_kind(device, kind);
+        result = check(device, kind, true);
     if (result != 0)
         return result;
     follow_pools(device);
@@ -239,7 +231,7 @@ int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters
     int result = check_size(counters, no_counters_size);
 
     if (result == 0)
-        result = check_kind(device, kind);
+        result = check(device, kind, true);
     if (result != 0)
         return result;
     rs_count_levels_get((enum rs_kind)kind, device, &level);
@@ -249,7 +241,7 @@ int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters
 
 int rmmshim_push_counters(int device, int kind)
 {
-    int result = check_kind(device, kind);
+    int result = check(device, kind, true);
 
     if (result == 0 && rs_count_levels_push((enum rs_kind)kind, device) != 0)
         result = rs_control_error(-ENOMEM, "out of host memory");
@@ -262,7 +254,7 @@ int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters
     int result = counters ? check_size(counters, no_counters_size) : 0;
 
     if (result == 0)
-        result = check_kind(device, kind);
+        result = check(device, kind, true);
     if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, &level) != 0)
         result = rs_control_error(-ERANGE, "no counters are pushed");
     if (result == 0 && counters)
@@ -272,7 +264,7 @@ int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters
 
 int rmmshim_reset_peaks(int device, int kind)
 {
-    int result = check_kind(device, kind);
+    int result = check(device, kind, true);
 
     if (result == 0)
         rs_count_levels_reset_peaks((enum rs_kind)kind, device);
@@ -338,14 +330,6 @@ void rs_control_pop_range(const void *owner)
 }
 
 /* Phases can be asked for before CUDA has been started. */
-static int check_phases(int device, int kind)
-{
-    bool started;
-    int result = check_device(device, &started);
-
-    return result == 0 ? check_kind_alone(kind) : result;
-}
-
 int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase *phase)
 {
     struct rs_phase_memory memory;
@@ -354,7 +338,7 @@ int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase
     int result = check_size(phase, "phase->size is not set");
 
     if (result == 0)
-        result = check_phases(device, kind);
+        result = check(device, kind, false);
     if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, &found, &memory))
         result = rs_control_error(-ERANGE, "there is no phase of that number");
     if (result != 0)
@@ -379,7 +363,7 @@ int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase
 
 int rmmshim_reset_phase_peaks(int device, int kind)
 {
-    int result = check_phases(device, kind);
+    int result = check(device, kind, false);
 
     if (result == 0)
         rs_phase_reset_peaks((enum rs_kind)kind, device);
