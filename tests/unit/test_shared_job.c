@@ -4,6 +4,7 @@
 
 #include "base/process.h"
 #include "shared/job.h"
+#include "shared/job_mutex.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -202,4 +203,19 @@ TEST(without_a_run_nothing_is_asked)
     assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, 0, file_fd, NULL), -ENOENT);
     setenv(RS_JOB_VARIABLE, "999999:3:17", 1); /* of a release before */
     assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, 0, file_fd, NULL), -ENOENT);
+}
+
+TEST(a_process_that_is_gone_leaves_an_empty_text)
+{
+    struct {
+        char before[8], text[RS_PROCESS_TEXT_BYTES], after[8];
+    } read;
+
+    memset(&read, 'x', sizeof(read));
+    assert_false(rs_process_read(999999999, "stat", read.text)); /* above every process's number */
+    assert_int_equal(read.text[0], '\0');
+    for (size_t i = 0; i < sizeof(read.before); i++) {
+        assert_int_equal(read.before[i], 'x');
+        assert_int_equal(read.after[i], 'x');
+    }
 }

@@ -1002,18 +1002,3 @@ TEST(files_that_are_no_jobs_are_refused)
     assert_int_equal(truncate(path, 5), 0);
     assert_int_equal(open_at(path, &again, NULL), -EPROTO);
 }
-
-TEST(a_process_that_is_gone_leaves_an_empty_text)
-{
-    struct {
-        char before[8], text[RS_PROCESS_TEXT_BYTES], after[8];
-    } read;
-
-    memset(&read, 'x', sizeof(read));
-    assert_false(rs_process_read(999999999, "stat", read.text)); /* above every process's number */
-    assert_int_equal(read.text[0], '\0');
-    for (size_t i = 0; i < sizeof(read.before); i++) {
-        assert_int_equal(read.before[i], 'x');
-        assert_int_equal(read.after[i], 'x');
-    }
-}
