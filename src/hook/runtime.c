@@ -120,30 +120,24 @@ static struct site *find_site(const void *caller)
  * CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. */
 static bool layer_is_open(void)
 {
-    static _Atomic int open; /* 0 unknown, 1 no, 2 yes */
-    int known = atomic_load_explicit(&open, memory_order_relaxed);
+    const char *path = rs_environment_get("CUDA_INJECTION64_PATH");
 
-    if (RS_UNLIKELY(!known)) {
-        const char *path = rs_environment_get("CUDA_INJECTION64_PATH");
-        known = (path && *path) || !(rs_config.hook_groups & RS_HOOK_GROUP_RUNTIME) ? 1 : 2;
-        atomic_store_explicit(&open, known, memory_order_relaxed);
-    }
-    return known == 2;
+    return !(path && *path) && (rs_config.hook_groups & RS_HOOK_GROUP_RUNTIME);
 }
 
-static bool decide(struct site *site)
+/* The runtime is asked at the first call: a look-up calls no code of other libraries.
+ * `get_version`: NULL to look for it from the caller. */
+static bool decide(_Atomic int *served, void *get_version, const void *caller)
 {
-    int served = atomic_load_explicit(&site->served, memory_order_relaxed);
+    int known = atomic_load_explicit(served, memory_order_acquire);
 
-    if (served == SERVED_UNKNOWN) {
-        served =
-            layer_is_open() &&
-                    is_version_eager(rs_caller_find_runtime(site->caller, "cudaRuntimeGetVersion"))
-                ? SERVED_AT_ONCE
-                : SERVED_NOT;
-        atomic_store_explicit(&site->served, served, memory_order_relaxed);
+    if (RS_UNLIKELY(known == SERVED_UNKNOWN)) {
+        if (!get_version)
+            get_version = rs_caller_find_runtime(caller, "cudaRuntimeGetVersion");
+        known = layer_is_open() && is_version_eager(get_version) ? SERVED_AT_ONCE : SERVED_NOT;
+        atomic_store(served, known);
     }
-    return served == SERVED_AT_ONCE;
+    return known == SERVED_AT_ONCE;
 }
 
 RS_HOT_INLINE struct rs_recent_caller *served_caller(const void *caller, enum function which)
@@ -156,7 +150,12 @@ __attribute__((noinline)) static int serves_at_once_slowly(const void *caller, e
 {
     struct rs_recent_caller *recent = served_caller(caller, which);
 
-    if (rs_mode_now() != RS_MODE_SERVE || rs_thread.forwarding_to || !decide(find_site(caller)))
+    struct site *site;
+
+    if (rs_mode_now() != RS_MODE_SERVE || rs_thread.forwarding_to)
+        return NOT_AT_ONCE;
+    site = find_site(caller);
+    if (!decide(&site->served, NULL, caller))
         return NOT_AT_ONCE;
     *recent = (struct rs_recent_caller){caller,
                                         which == FREE ? 0 : (uint16_t)rs_object_of_caller(caller)};
@@ -291,31 +290,18 @@ rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flag
 
 enum { RUNTIMES = 4 }; /* in one process; a look-up in a fifth runtime finds its own functions */
 
-enum eager { UNKNOWN, NOT_EAGER, EAGER };
-
 struct runtime {
     _Atomic(void *) base; /* where its object is loaded; NULL: none yet */
     _Atomic(void *) get_version, functions[FUNCTIONS];
-    _Atomic int eager;
+    _Atomic int served; /* SERVED_... */
 };
 
 static struct runtime runtimes[RUNTIMES];
 
-/* The runtime is asked at the first call: a look-up calls no code of other libraries. */
-static bool is_runtime_eager(struct runtime *runtime)
-{
-    int eager = atomic_load_explicit(&runtime->eager, memory_order_acquire);
-
-    if (RS_UNLIKELY(eager == UNKNOWN)) {
-        eager = is_version_eager(atomic_load(&runtime->get_version)) ? EAGER : NOT_EAGER;
-        atomic_store(&runtime->eager, eager);
-    }
-    return eager == EAGER;
-}
-
 static inline bool runtime_serves(struct runtime *runtime)
 {
-    return rs_mode_now() == RS_MODE_SERVE && layer_is_open() && is_runtime_eager(runtime);
+    return rs_mode_now() == RS_MODE_SERVE &&
+           decide(&runtime->served, atomic_load(&runtime->get_version), NULL);
 }
 
 /* After a call of the runtime's own function. */
@@ -432,7 +418,7 @@ void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
     if (!runtime || which == FUNCTIONS)
         return real;
     if (atomic_exchange(&runtime->get_version, get_version) != get_version)
-        atomic_store(&runtime->eager, UNKNOWN);
+        atomic_store(&runtime->served, SERVED_UNKNOWN);
     atomic_store_explicit(&runtime->functions[which], real, memory_order_release);
     return given[runtime - runtimes][which];
 }

@@ -26,9 +26,9 @@
  * inside any call of the program, which may be the one that lets the GPU go on.  What stays is
  * given back once the program itself has waited for all work of a context. */
 static _Atomic size_t keep_of[RS_DEVICES_MAX];
-_Atomic uint64_t rs_shim_left;
+static _Atomic uint64_t left_devices; /* a bit each */
 
-_Static_assert(RS_DEVICES_MAX <= 64, "a device has a bit of rs_shim_left");
+_Static_assert(RS_DEVICES_MAX <= 64, "a device has a bit of left_devices");
 
 static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_left)
 {
@@ -41,16 +41,19 @@ static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_le
         return;
     }
     atomic_store(&keep_of[command->device], keep_bytes);
-    atomic_fetch_or(&rs_shim_left, 1ull << command->device);
+    atomic_fetch_or(&left_devices, 1ull << command->device);
     (void)rs_control_error(0, "some unused memory cannot be given back while the GPU works; it "
                               "goes back when the program next waits for all its work");
 }
 
-void rs_shim_give_back_left(void)
+void rs_shim_waited_for_all(void)
 {
-    uint64_t left = atomic_exchange(&rs_shim_left, 0);
+    uint64_t left;
     bool is_left;
 
+    if (RS_LIKELY(atomic_load_explicit(&left_devices, memory_order_relaxed) == 0))
+        return;
+    left = atomic_exchange(&left_devices, 0);
     rs_request_begin();
     for (; left && rs_mode_serving(); left &= left - 1) {
         int device = __builtin_ctzll(left);

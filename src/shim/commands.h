@@ -33,17 +33,9 @@ RS_HOT_INLINE void rs_shim_attend_in_request(void)
         rs_shim_attend_in_request_now();
 }
 
-/* A bit for each device on which a command has left memory to the next wait for all work. */
-extern _Atomic uint64_t rs_shim_left;
-
-RS_COLD void rs_shim_give_back_left(void);
-
-/* Called when the program has waited for all work of a context. */
-static inline void rs_shim_waited_for_all(void)
-{
-    if (RS_UNLIKELY(atomic_load_explicit(&rs_shim_left, memory_order_relaxed) != 0))
-        rs_shim_give_back_left();
-}
+/* Called when the program has waited for all work of a context: gives back what commands have left
+ * to such a wait. */
+void rs_shim_waited_for_all(void);
 
 /* Starts the thread that takes commands while the program makes no call (RMM_CONTROL=thread). */
 void rs_shim_commands_thread(void);
