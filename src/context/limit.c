@@ -54,7 +54,7 @@ enum joining { JOINING_NOT, JOINING_NOW, JOINING_DONE };
 /* The jobs of the process, from the innermost one, and its places there. */
 static struct {
     struct rs_job_limit *job;
-    struct rs_job_member *member;
+    struct rs_job_entry *member;
     struct rs_size limit;
 } jobs[RS_JOBS_MAX];
 
@@ -229,12 +229,6 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     else
         rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", reason);
     return false;
-}
-
-void rs_limit_can_be_asked(void)
-{
-    for (unsigned i = 0; i < job_count; i++)
-        rs_job_limit_can_be_asked(jobs[i].member);
 }
 
 /* True when the driver tells of the device.  A driver without UUIDs has its devices by number. */

@@ -26,9 +26,6 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics);
 /* True where the process is in a job. */
 extern bool rs_limit_has_job;
 
-/* From now on other processes of the job can ask this one for idle memory (charge/reclaim.h). */
-void rs_limit_can_be_asked(void);
-
 /* The limit of the job on a device, and what its other processes have taken; false without one. */
 bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes);
 

@@ -16,9 +16,8 @@
 #define RS_JOB_LIMIT_NAME   "rmmshim-limit" /* of the memory file */
 
 enum {
-    RS_JOB_MEMBERS = 4096, /* processes at a time */
     RS_JOB_DEVICES = 256,
-    RS_JOB_ENTRIES = 8192,
+    RS_JOB_ENTRIES = 12288, /* processes, and pairs of a process and a device, at a time */
     RS_JOB_LIMIT_SETTLE_MS = 2000,
     RS_JOB_LIMIT_STUCK_MS = 2000, /* for an owner of the mutex that does not run */
     RS_JOB_LIMIT_KEPT_MS = 1000,  /* after a member has last asked */
@@ -31,36 +30,31 @@ struct rs_job_device {
     _Atomic uint32_t releases; /* grows when a member gives bytes back; a futex */
 };
 
-struct rs_job_member {
-    _Atomic uint64_t owner;          /* process number << 32 | its start in ticks; 0: free */
-    _Atomic uint64_t ended_ms;       /* when the owner was first seen to be gone; 0: it was not */
-    _Atomic uint64_t commands_inode; /* its file of commands (shared/commands.h), and there the */
-    _Atomic uint64_t commands_fd;    /* descriptor + 1; 0: it has none */
-};
-
+/* What a member has of one device; each has an entry for itself, too. */
 struct rs_job_entry {
-    _Atomic uint32_t member; /* its number + 1; 0: free */
-    _Atomic uint32_t device;
+    _Atomic uint64_t owner;       /* process number << 32 | its start in ticks; 0: free */
+    _Atomic uint64_t device;      /* its number + 1; 0: the member's for itself */
     _Atomic uint64_t taken_bytes; /* raised for a request under the mutex alone */
     _Atomic uint64_t kept_bytes;  /* that others gave back for it */
     _Atomic uint64_t idle_bytes;  /* part of what it has that others may have, as far as known: it
                                      says so now and then */
     _Atomic uint64_t wanted_bytes, ticket, asked_ms; /* of requests that wait, and their latest
                                                         question */
+    _Atomic uint64_t ended_ms;       /* when the owner was first seen to be gone; 0: it was not */
+    _Atomic uint64_t commands_inode; /* its file of commands (shared/commands.h), and there the */
+    _Atomic uint64_t commands_fd;    /* descriptor + 1; 0: it has none */
 };
 
 struct rs_job_limit {
     char layout[32];
-    char boot[RS_BOOT_BYTES];                    /* in which its members run */
-    _Atomic uint64_t home;                       /* the PID namespace of all members */
-    struct rs_size limit;                        /* of each device */
-    _Atomic uint32_t members_used, entries_used; /* none beyond was ever taken */
-    _Atomic uint32_t turns;                      /* of the mutex */
-    _Atomic uint32_t joins;                      /* turns of the file lock */
+    char boot[RS_BOOT_BYTES];      /* in which its members run */
+    _Atomic uint64_t home;         /* the PID namespace of all members */
+    struct rs_size limit;          /* of each device */
+    _Atomic uint32_t entries_used; /* none beyond was ever taken */
+    _Atomic uint32_t turns;        /* of the mutex */
+    _Atomic uint32_t joins;        /* turns of the file lock */
     _Atomic uint64_t tickets;
-    uint64_t unused;
     struct rs_job_device devices[RS_JOB_DEVICES];
-    struct rs_job_member members[RS_JOB_MEMBERS];
     struct rs_job_entry entries[RS_JOB_ENTRIES];
     pthread_mutex_t mutex;
 };
@@ -82,23 +76,20 @@ static inline void add(_Atomic uint64_t *number, uint64_t more)
     set(number, get(number) + more);
 }
 
-#define FOR_EACH_MEMBER(member, job)                                                               \
-    for (struct rs_job_member *member = (job)->members,                                            \
-                              *member##_end = member + rs_min(atomic_load(&(job)->members_used),   \
-                                                              RS_JOB_MEMBERS);                     \
-         member < member##_end; member++)
-
 #define FOR_EACH_ENTRY(entry, job)                                                                 \
     for (struct rs_job_entry *entry = (job)->entries,                                              \
                              *entry##_end = entry + rs_min(atomic_load(&(job)->entries_used),      \
                                                            RS_JOB_ENTRIES);                        \
          entry < entry##_end; entry++)                                                             \
-        if (atomic_load_explicit(&entry->member, memory_order_relaxed) != 0)
+        if (get(&entry->owner) != 0)
 
 /* Those of one device. */
 #define FOR_EACH_SHARER(entry, job, number)                                                        \
     FOR_EACH_ENTRY(entry, job)                                                                     \
-    if (atomic_load_explicit(&entry->device, memory_order_relaxed) == (number))
+    if (get(&entry->device) == (number) + 1ul)
+
+/* A free entry, which is the owner's now; NULL when all are taken.  Under the mutex. */
+struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner, uint64_t device);
 
 /* ---- the mutex ---- */
 

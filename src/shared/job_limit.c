@@ -26,7 +26,7 @@ enum {
     LOCK_NAP_MOST_NS = 50 * 1000 * 1000,
     TRIES_AT_ONCE = 64, /* for the mutex, of one that does not wait */
     NS_PER_MS = 1000 * 1000,
-    REAP_AT_JOIN = 64, /* places that a process looks at when it has joined */
+    REAP_AT_JOIN = 64, /* entries that a process looks at when it has joined */
 };
 
 /* ---- the mutex ---- */
@@ -215,43 +215,40 @@ static uint64_t own_word(void)
     return owner_of(getpid(), rs_process_start_ticks(0));
 }
 
-void rs_job_limit_can_be_asked(struct rs_job_member *member)
+/* The owner last: whoever dies before leaves it free. */
+struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner, uint64_t device)
 {
     uint64_t inode;
     int fd;
 
-    if (!rs_commands_where(&fd, &inode))
-        return;
-    atomic_store(&member->commands_inode, inode);
-    atomic_store(&member->commands_fd, (uint64_t)fd + 1);
-}
-
-static struct rs_job_member *take_place(struct rs_job_limit *job, uint64_t own)
-{
-    for (uint32_t i = 0; i < RS_JOB_MEMBERS; i++) {
-        struct rs_job_member *member = &job->members[i];
-        if (get(&member->owner) != 0)
+    for (uint32_t i = 0; i < RS_JOB_ENTRIES; i++) {
+        struct rs_job_entry *entry = &job->entries[i];
+        if (get(&entry->owner) != 0)
             continue;
-        set(&member->ended_ms, 0);
-        set(&member->commands_fd, 0);
-        atomic_store(&job->members_used, rs_max(atomic_load(&job->members_used), i + 1));
-        set(&member->owner, own);
-        return member;
+        memset(entry, 0, sizeof(*entry));
+        set(&entry->device, device);
+        if (rs_commands_where(&fd, &inode)) {
+            set(&entry->commands_inode, inode);
+            set(&entry->commands_fd, (uint64_t)fd + 1);
+        }
+        atomic_store(&job->entries_used, rs_max(atomic_load(&job->entries_used), i + 1));
+        atomic_store(&entry->owner, owner);
+        return entry;
     }
     return NULL;
 }
 
-struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
+struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
 {
     uint64_t own = own_word();
-    struct rs_job_member *member;
+    struct rs_job_entry *entry;
 
     RS_ASSERT(own >> 32);
     if (!job_lock(job, true))
         return NULL;
-    member = take_place(job, own);
+    entry = job_take_entry(job, own, 0);
     job_unlock(job);
-    return member;
+    return entry;
 }
 
 /* That /proc does not tell of a process has other causes too: no descriptor is left to read it. */
@@ -267,47 +264,32 @@ static bool is_gone(uint64_t owner)
 }
 
 /* The dead want nothing and get nothing, at once.  What they had is had by the device until it is
- * closed: true where that is something. */
-static bool clear_entries(struct rs_job_limit *job, uint32_t number, bool is_closed)
+ * closed: true while it is.  Times are read under the mutex, so that none seems to be long before
+ * another.  *living: an owner that was seen to live. */
+static bool reap_entry(struct rs_job_limit *job, struct rs_job_entry *entry, uint64_t *living)
 {
-    bool has_bytes = false;
+    uint64_t owner = get(&entry->owner), now;
+    bool waits = false;
 
-    FOR_EACH_ENTRY(entry, job)
-    {
-        if (atomic_load(&entry->member) != number + 1)
-            continue;
+    if (owner == 0 || owner == *living)
+        return false;
+    if (!is_gone(owner)) {
+        *living = owner;
+        return false;
+    }
+    if (!job_lock(job, false))
+        return true;
+    if (get(&entry->owner) == owner) {
+        now = job_now_ms();
+        if (get(&entry->ended_ms) == 0)
+            set(&entry->ended_ms, now);
         set(&entry->kept_bytes, 0);
         set(&entry->wanted_bytes, 0);
         set(&entry->idle_bytes, 0);
-        has_bytes = has_bytes || get(&entry->taken_bytes) != 0;
-        if (is_closed)
-            atomic_store(&entry->member, 0);
-    }
-    return has_bytes;
-}
-
-/* True while bytes of an owner that is gone are still counted.  Times are read under the mutex, so
- * that none seems to be long before another. */
-static bool reap_place(struct rs_job_limit *job, struct rs_job_member *member)
-{
-    uint64_t owner = atomic_load(&member->owner), now;
-    uint32_t number = (uint32_t)(member - job->members);
-    bool waits = false;
-
-    if (owner == 0 || !is_gone(owner))
-        return false;
-    if (!job_lock(job, false))
-        return true;
-    if (get(&member->owner) == owner) {
-        now = job_now_ms();
-        if (get(&member->ended_ms) == 0)
-            set(&member->ended_ms, now);
-        waits = clear_entries(job, number, false) &&
-                now - get(&member->ended_ms) < RS_JOB_LIMIT_SETTLE_MS;
-        if (!waits) {
-            (void)clear_entries(job, number, true);
-            set(&member->owner, 0);
-        }
+        waits =
+            get(&entry->taken_bytes) != 0 && now - get(&entry->ended_ms) < RS_JOB_LIMIT_SETTLE_MS;
+        if (!waits)
+            set(&entry->owner, 0);
     }
     job_unlock(job);
     return waits;
@@ -315,12 +297,13 @@ static bool reap_place(struct rs_job_limit *job, struct rs_job_member *member)
 
 bool rs_job_limit_reap(struct rs_job_limit *job)
 {
+    uint64_t living = 0;
     bool waits = false;
 
     if (atomic_load(&job->home) != rs_process_namespace())
         return false;
-    FOR_EACH_MEMBER(member, job)
-    waits = reap_place(job, member) || waits;
+    FOR_EACH_ENTRY(entry, job)
+    waits = reap_entry(job, entry, &living) || waits;
     return waits;
 }
 
@@ -328,12 +311,9 @@ bool rs_job_limit_reap(struct rs_job_limit *job)
 
 static bool has_members(struct rs_job_limit *job, bool that_live)
 {
-    FOR_EACH_MEMBER(member, job)
-    {
-        uint64_t owner = atomic_load(&member->owner);
-        if (owner != 0 && !(that_live && is_gone(owner)))
-            return true;
-    }
+    FOR_EACH_ENTRY(entry, job)
+    if (!that_live || !is_gone(get(&entry->owner)))
+        return true;
     return false;
 }
 
@@ -380,18 +360,14 @@ static bool leave_earlier_places(struct rs_job_limit *job)
 
     if (!job_lock(job, true))
         return false;
-    FOR_EACH_MEMBER(member, job)
-    {
-        if (get(&member->owner) != own)
-            continue;
-        set(&member->ended_ms, 0);
-        set(&member->owner, own ^ 0x80000000);
-    }
+    FOR_EACH_ENTRY(entry, job)
+    if (get(&entry->owner) == own)
+        set(&entry->owner, own ^ 0x80000000);
     job_unlock(job);
     return true;
 }
 
-static int enter(struct rs_job_limit *job, struct rs_job_member **member)
+static int enter(struct rs_job_limit *job, struct rs_job_entry **member)
 {
     if (!leave_earlier_places(job))
         return -EBUSY;
@@ -403,15 +379,16 @@ static int enter(struct rs_job_limit *job, struct rs_job_member **member)
     return *member ? 0 : -EUSERS;
 }
 
-/* To look whether a process lives takes 10 us.  Places that are looked at by none of many that join
- * are looked at when a request is refused. */
+/* To look whether a process lives takes 10 us.  Entries that are looked at by none of many that
+ * join are looked at when a request is refused. */
 static void reap_some(struct rs_job_limit *job)
 {
-    uint32_t count = rs_min(atomic_load(&job->members_used), RS_JOB_MEMBERS);
+    uint32_t count = rs_min(atomic_load(&job->entries_used), RS_JOB_ENTRIES);
     uint32_t first = (uint32_t)getpid() % rs_max(count, 1);
+    uint64_t living = 0;
 
     for (uint32_t i = 0; i < count && i < REAP_AT_JOIN; i++)
-        (void)reap_place(job, &job->members[(first + i) % count]);
+        (void)reap_entry(job, &job->entries[(first + i) % count], &living);
 }
 
 /* The file and its home are `run`'s. */
@@ -429,7 +406,7 @@ static int check_of_run(const struct rs_job_limit *job, int fd, bool joins)
 /* The file lock ends by name too: a process that another thread forks meanwhile has the descriptor.
  */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
-                      struct rs_job_limit **job, struct rs_job_member **member)
+                      struct rs_job_limit **job, struct rs_job_entry **member)
 {
     int fd = of_run >= 0 ? of_run : open_path(path), result;
     struct rs_job_limit *mapped = NULL;

@@ -42,7 +42,6 @@ enum {
 };
 
 struct rs_job_limit;
-struct rs_job_member;
 struct rs_job_entry;
 
 /* Makes the memory of a new file, which is all zero, a job's, of the calling process's PID
@@ -58,14 +57,11 @@ int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit);
  * is, -EBUSY when one process has a lock of the file for 2 s, -EUSERS when all places are taken,
  * -ENOTSUP as above. */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
-                      struct rs_job_limit **job, struct rs_job_member **member);
+                      struct rs_job_limit **job, struct rs_job_entry **member);
 
 /* Takes a member's place for the calling process, in a job of its own PID namespace.  NULL when all
  * are taken, or with the mutex stuck. */
-struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job);
-
-/* From now on other members can raise RS_ATTENTION_JOB in this process. */
-void rs_job_limit_can_be_asked(struct rs_job_member *member);
+struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job);
 
 /* Looks which members are gone, and frees the places of those that have been for long enough.  True
  * while bytes of members that are gone are still counted.  Thread safe, across processes.  Does
@@ -76,9 +72,9 @@ bool rs_job_limit_reap(struct rs_job_limit *job);
  * rs_job_share_enter. */
 struct rs_job_share {
     struct rs_job_limit *job;
-    struct rs_job_member *member;
-    struct rs_job_share *next; /* of the job in which this one is */
-    size_t limit_bytes;        /* not above that of `next` */
+    struct rs_job_entry *member; /* the process's own */
+    struct rs_job_share *next;   /* of the job in which this one is */
+    size_t limit_bytes;          /* not above that of `next` */
     unsigned char uuid[RS_JOB_UUID_BYTES];
     _Atomic(struct rs_job_entry *) entry; /* NULL: there is none yet, or no room */
     _Atomic uint32_t seen_asked;          /* the device's `asked` that this process has answered */

@@ -44,23 +44,6 @@ static bool find_device(struct rs_job_limit *job, const unsigned char *uuid, uin
     return true;
 }
 
-/* The member last: whoever dies before leaves it free. */
-static struct rs_job_entry *take_entry(struct rs_job_limit *job, uint32_t member, uint32_t device)
-{
-    RS_ASSERT(member < RS_JOB_MEMBERS && device < RS_JOB_DEVICES);
-    for (uint32_t i = 0; i < RS_JOB_ENTRIES; i++) {
-        struct rs_job_entry *entry = &job->entries[i];
-        if (atomic_load(&entry->member) != 0)
-            continue;
-        memset(entry, 0, sizeof(*entry));
-        atomic_store(&entry->device, device);
-        atomic_store(&job->entries_used, rs_max(atomic_load(&job->entries_used), i + 1));
-        atomic_store(&entry->member, member + 1);
-        return entry;
-    }
-    return NULL;
-}
-
 /* True when there is no room, or that cannot be known yet. */
 static bool lacks_room(struct rs_job_share *share)
 {
@@ -70,7 +53,7 @@ static bool lacks_room(struct rs_job_share *share)
     if (atomic_load(&share->entry) || !job_lock(share->job, true))
         return false;
     if (find_device(share->job, share->uuid, &number))
-        entry = take_entry(share->job, (uint32_t)(share->member - share->job->members), number);
+        entry = job_take_entry(share->job, get(&share->member->owner), number + 1ul);
     atomic_store(&share->entry, entry);
     job_unlock(share->job);
     return !entry;
@@ -82,8 +65,9 @@ void rs_job_share_enter(struct rs_job_share *share)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
             if (lacks_room(share))
-                rs_log("too many devices for the job's limit (at most %d, and at most %d pairs of "
-                       "a process and a device): all memory of one more device is refused",
+                rs_log("too many devices for the job's limit (at most %d, and at most %d processes "
+                       "and pairs of a process and a device): all memory of one more device is "
+                       "refused",
                        RS_JOB_DEVICES, RS_JOB_ENTRIES);
         }
 }
@@ -96,7 +80,7 @@ static struct rs_job_entry *entry_of(const struct rs_job_share *share)
 /* Of a share that has an entry. */
 static uint32_t number_of(const struct rs_job_share *share)
 {
-    return atomic_load_explicit(&entry_of(share)->device, memory_order_relaxed);
+    return (uint32_t)get(&entry_of(share)->device) - 1;
 }
 
 static struct rs_job_device *device_of(const struct rs_job_share *share)
@@ -254,13 +238,6 @@ uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes)
     return releases;
 }
 
-static bool has_ended(const struct rs_job_limit *job, const struct rs_job_entry *entry)
-{
-    uint32_t member = atomic_load(&entry->member);
-
-    return member > 0 && get(&job->members[(member - 1) % RS_JOB_MEMBERS].ended_ms) != 0;
-}
-
 bool rs_job_share_reap(const struct rs_job_share *share)
 {
     bool waits = false;
@@ -270,7 +247,7 @@ bool rs_job_share_reap(const struct rs_job_share *share)
         if (!rs_job_limit_reap(at->job))
             continue;
         FOR_EACH_SHARER(entry, at->job, number_of(at))
-        if (get(&entry->taken_bytes) && has_ended(at->job, entry))
+        if (get(&entry->taken_bytes) && get(&entry->ended_ms))
             waits = true;
     }
     return waits;
@@ -418,12 +395,12 @@ void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool ar
 }
 
 /* A member whose file of commands cannot be opened sees `asked` when it frees next. */
-static void raise_in(const struct rs_job_member *member)
+static void raise_in(const struct rs_job_entry *entry)
 {
-    uint64_t fd = atomic_load(&member->commands_fd), owner = atomic_load(&member->owner);
+    uint64_t fd = get(&entry->commands_fd), owner = get(&entry->owner);
 
     if (fd != 0 && owner != 0)
-        rs_commands_raise((int)(owner >> 32), (int)(fd - 1), atomic_load(&member->commands_inode));
+        rs_commands_raise((int)(owner >> 32), (int)(fd - 1), get(&entry->commands_inode));
 }
 
 void rs_job_share_ask(struct rs_job_share *share)
@@ -433,11 +410,8 @@ void rs_job_share_ask(struct rs_job_share *share)
         set(&entry_of(at)->asked_ms, job_now_ms());
         atomic_fetch_add(&device_of(at)->asked, 1);
         FOR_EACH_SHARER(entry, at->job, number_of(at))
-        {
-            uint32_t member = atomic_load(&entry->member);
-            if (entry != entry_of(at) && idle_of(entry) > 0 && member != 0)
-                raise_in(&at->job->members[(member - 1) % RS_JOB_MEMBERS]);
-        }
+        if (entry != entry_of(at) && idle_of(entry) > 0)
+            raise_in(entry);
     }
 }
 

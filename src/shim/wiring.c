@@ -31,10 +31,11 @@ static bool serving(struct rs_diagnostics *diagnostics)
 {
     rs_publish_begin(); /* first: counters lie in what is published */
     begin_counters();
-    if (!rs_limit_join_job(diagnostics))
+    rs_commands_begin(rs_config.control == RS_CONTROL_THREAD); /* whom the job's others can ask */
+    if (!rs_limit_join_job(diagnostics)) {
+        rs_commands_forget();
         return false;
-    rs_commands_begin(rs_config.control == RS_CONTROL_THREAD);
-    rs_limit_can_be_asked();
+    }
     if (rs_config.control == RS_CONTROL_THREAD)
         rs_shim_commands_thread();
     rs_report_arm();

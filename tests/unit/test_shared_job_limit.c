@@ -69,7 +69,7 @@ static struct rs_job_limit *new_job(void)
     return job;
 }
 
-static int open_at(const char *path, struct rs_job_limit **job, struct rs_job_member **member)
+static int open_at(const char *path, struct rs_job_limit **job, struct rs_job_entry **member)
 {
     struct rs_size limit = limit_size;
 
@@ -123,9 +123,9 @@ TEST(a_device_is_one_for_all_members)
     struct rs_job_share far = share_of(job, other_uuid, LIMIT);
     struct rs_job_share two = share_of(job, first_uuid, LIMIT);
 
-    assert_int_equal(one.entry->device, 0);
-    assert_int_equal(far.entry->device, 1);
-    assert_int_equal(two.entry->device, 0);
+    assert_int_equal(one.entry->device, 1);
+    assert_int_equal(far.entry->device, 2);
+    assert_int_equal(two.entry->device, 1);
 }
 
 /* 8 GPUs in 7 parts each are 56 devices, and there are machines with more GPUs. */
@@ -133,7 +133,7 @@ TEST(one_process_has_more_than_a_hundred_devices)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share shares[RS_JOB_DEVICES + 1];
-    struct rs_job_member *member = rs_job_limit_join(job);
+    struct rs_job_entry *member = rs_job_limit_join(job);
 
     for (uint32_t i = 0; i <= RS_JOB_DEVICES; i++) {
         shares[i] = (struct rs_job_share){.job = job, .member = member, .limit_bytes = LIMIT};
@@ -145,7 +145,7 @@ TEST(one_process_has_more_than_a_hundred_devices)
     assert_int_equal(rs_job_share_others(&shares[RS_JOB_DEVICES]), 0);
     rs_job_share_set_idle(&shares[RS_JOB_DEVICES], 1);
     assert_false(rs_job_share_take(&shares[7], 1));
-    shares[7].entry->member = 0; /* as when all members of the device are gone */
+    shares[7].entry->owner = 0; /* as when all members of the device are gone */
     assert_true(rs_job_share_take(&shares[RS_JOB_DEVICES], LIMIT));
 }
 
@@ -241,7 +241,7 @@ TEST(never_more_than_the_limit)
     assert_true(reality->served > PROCESSES * ROUNDS / 8);
     assert_int_equal(total_in(job), 0);
     (void)rs_job_limit_reap(job);
-    assert_int_equal(job->members[0].owner, 0); /* they have ended with nothing */
+    assert_int_equal(job->entries[0].owner, 0); /* they have ended with nothing */
 }
 
 /* ---- processes that die ---- */
@@ -396,7 +396,7 @@ TEST(a_process_whose_first_thread_has_ended_lives)
         close(fd);
     }
     assert_false(rs_job_limit_reap(job));
-    assert_int_equal(job->entries[0].taken_bytes, 300);
+    assert_int_equal(total_in(job), 300);
     kill_and_wait(process);
     assert_true(rs_job_limit_reap(job));
 }
@@ -408,7 +408,8 @@ TEST(another_process_of_that_number_is_another)
     struct rs_job_share other = share_of(job, first_uuid, LIMIT);
 
     /* As if this process's number had been another's, who began at another time. */
-    job->members[1].owner = (job->members[0].owner & ~(uint64_t)0xffffffff) | 1;
+    other.member->owner = (own.member->owner & ~(uint64_t)0xffffffff) | 1;
+    other.entry->owner = other.member->owner;
     assert_true(rs_job_share_take(&other, 300));
     assert_int_equal(rs_job_share_others(&own), 300);
     assert_true(rs_job_limit_reap(job));
@@ -418,12 +419,10 @@ TEST(another_process_of_that_number_is_another)
 TEST_WITH(stop_clock, start_clock, what_a_program_had_before_it_became_another_is_the_dead_s)
 {
     struct rs_job_limit *job, *again;
-    struct rs_job_member *before;
     struct rs_job_share had = {.limit_bytes = LIMIT}, own = had;
 
-    assert_int_equal(open_at("became", &job, &before), 0);
+    assert_int_equal(open_at("became", &job, &had.member), 0);
     had.job = job;
-    had.member = before;
     assert_true(rs_job_share_take(&had, 700));
     assert_int_equal(open_at("became", &again, &own.member), 0);
     own.job = again;
@@ -432,7 +431,7 @@ TEST_WITH(stop_clock, start_clock, what_a_program_had_before_it_became_another_i
     assert_true(rs_job_limit_reap(job));
     let_settle(job);
     assert_int_equal(rs_job_share_others(&own), 0);
-    assert_int_equal(before->owner, 0);
+    assert_int_equal(had.entry->owner, 0);
     assert_true(own.member->owner != 0);
 }
 
@@ -486,7 +485,7 @@ static pid_t have_the_mutex(struct rs_job_limit *job, struct signs *signs,
 static void die(struct rs_job_limit *job, struct signs *signs)
 {
     (void)signs;
-    job->entries[0].taken_bytes += 300; /* and it does not come to have them */
+    job->entries[1].taken_bytes += 300; /* of the first share, and it does not come to have them */
     raise(SIGKILL);
 }
 
@@ -578,7 +577,7 @@ TEST_WITH(stop_clock, start_clock, who_has_no_processor_is_waited_for)
 TEST(a_fork_within_the_mutex_leaves_it_to_the_parent)
 {
     struct rs_job_limit *job, *again;
-    struct rs_job_member *member, *other;
+    struct rs_job_entry *member, *other;
     struct rs_job_share own = {.limit_bytes = LIMIT};
     int status;
 
@@ -686,7 +685,7 @@ TEST_WITH(stop_clock, start_clock, nothing_is_kept_for_the_dead)
     assert_true(rs_job_share_take(&one, 100));
     rs_job_share_want(&one, 300);
     give(&rich, 100);
-    one.member->owner = (uint64_t)INT32_MAX << 32 | 1;
+    one.entry->owner = (uint64_t)INT32_MAX << 32 | 1;
     assert_true(rs_job_limit_reap(job)); /* what it had is waited for */
     assert_true(rs_job_share_take(&rich, 100));
 }
@@ -758,11 +757,11 @@ TEST(a_question_is_answered_once)
 TEST(a_member_with_idle_bytes_is_called)
 {
     struct rs_job_limit *job = new_job();
-    struct rs_job_share own = share_of(job, first_uuid, LIMIT);
+    struct rs_job_share own;
     int status;
 
     rs_commands_begin(false);
-    rs_job_limit_can_be_asked(own.member);
+    own = share_of(job, first_uuid, LIMIT);
     assert_true(rs_job_share_take(&own, 600));
     atomic_store(rs_attention, 0);
     for (int idle = 0; idle < 2; idle++) {
@@ -775,7 +774,7 @@ TEST(a_member_with_idle_bytes_is_called)
         assert_true(wait(&status) > 0 && status == 0);
         assert_int_equal(atomic_load(rs_attention), idle ? RS_ATTENTION_JOB : 0);
     }
-    own.member->commands_inode++; /* as when the descriptor is another file's by now */
+    own.entry->commands_inode++; /* as when the descriptor is another file's by now */
     atomic_store(rs_attention, 0);
     if (fork() == 0) {
         struct rs_job_share other = share_of(job, first_uuid, LIMIT);
@@ -792,7 +791,7 @@ TEST(a_member_with_idle_bytes_is_called)
 TEST(a_file_of_another_namespace_is_refused_while_it_has_members)
 {
     struct rs_job_limit *job, *again;
-    struct rs_job_member *member, *other;
+    struct rs_job_entry *member, *other;
     uint64_t home = rs_process_namespace();
 
     assert_int_equal(open_at("homes", &job, &member), 0);
@@ -814,7 +813,7 @@ TEST(a_file_of_another_namespace_is_refused_while_it_has_members)
 TEST(another_name_of_the_boot_takes_nothing_from_members_of_another_namespace)
 {
     struct rs_job_limit *job, *again;
-    struct rs_job_member *member, *other;
+    struct rs_job_entry *member, *other;
     uint64_t home = rs_process_namespace();
 
     assert_int_equal(open_at("kernels", &job, &member), 0);
@@ -832,7 +831,7 @@ TEST(another_name_of_the_boot_takes_nothing_from_members_of_another_namespace)
 TEST(members_of_an_earlier_boot_are_forgotten)
 {
     struct rs_job_limit *job, *again;
-    struct rs_job_member *member, *other;
+    struct rs_job_entry *member, *other;
 
     assert_int_equal(open_at("boots", &job, &member), 0);
     job->devices[0].releases = 300;
@@ -840,20 +839,20 @@ TEST(members_of_an_earlier_boot_are_forgotten)
     member->owner = (uint64_t)INT32_MAX << 32 | 1; /* no process has this number */
     assert_int_equal(open_at("boots", &again, &other), 0);
     assert_int_equal(again->devices[0].releases, 0);
-    assert_int_equal(again->members_used, 1);
+    assert_int_equal(again->entries_used, 1);
 }
 
 TEST(members_that_live_are_of_this_boot)
 {
     struct rs_job_limit *job, *again;
-    struct rs_job_member *member, *other;
+    struct rs_job_entry *member, *other;
 
     assert_int_equal(open_at("living", &job, &member), 0);
     job->devices[0].releases = 300;
     job->boot[0] ^= 1;
     assert_int_equal(open_at("living", &again, &other), 0);
     assert_int_equal(again->devices[0].releases, 300);
-    assert_ptr_equal(other, &again->members[1]);
+    assert_ptr_equal(other, &again->entries[1]);
 }
 
 /* A file like a `run`'s; each open takes a descriptor of its own. */
@@ -871,7 +870,7 @@ static int file_of_run(struct rs_job_limit **job)
 TEST(the_job_of_a_run_is_of_the_namespace_of_the_run)
 {
     struct rs_job_limit *job, *again;
-    struct rs_job_member *member;
+    struct rs_job_entry *member;
     struct rs_size limit = {LIMIT + 1, RS_SIZE_BYTES};
     int fd = file_of_run(&job);
 
@@ -891,7 +890,7 @@ TEST(members_with_another_limit_are_refused)
 {
     struct rs_size limit = {LIMIT + 1, RS_SIZE_BYTES};
     struct rs_job_limit *job, *again;
-    struct rs_job_member *member, *other;
+    struct rs_job_entry *member, *other;
 
     assert_int_equal(open_at("limits", &job, &member), 0);
     assert_int_equal(rs_job_limit_open(-1, "limits", &limit, &again, &other), -EEXIST);
@@ -922,7 +921,7 @@ TEST(a_process_that_never_ends_to_join_is_not_waited_for)
 TEST_WITH(stop_clock, start_clock, all_that_join_at_once_have_places)
 {
     struct rs_job_limit *job;
-    struct rs_job_member *member;
+    struct rs_job_entry *member;
     int begin[2], joined[2], places = 0;
     pid_t children[CROWD];
     bool failed = false;
@@ -946,7 +945,7 @@ TEST_WITH(stop_clock, start_clock, all_that_join_at_once_have_places)
     }
     assert_false(failed);
     for (int i = 0; i < CROWD; i++)
-        places += job->members[i].owner != 0;
+        places += job->entries[i].owner != 0;
     for (int i = 0; i < CROWD; i++) {
         assert_int_equal(kill(children[i], SIGKILL), 0);
         assert_int_equal(waitpid(children[i], NULL, 0), children[i]);
