@@ -7,6 +7,7 @@
 #include "shared/published.h"
 
 #include <errno.h>
+#include <limits.h>
 
 #include <string.h>
 #include <strings.h>
@@ -72,19 +73,6 @@ CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *
     return rs_mr_deallocate(mr->upstream[0], allocation, stream);
 }
 
-static void default_context_ended(struct rs_mr *mr)
-{
-    (void)mr;
-}
-
-static CUresult default_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
-{
-    (void)mr;
-    (void)peer;
-    (void)allowed;
-    return CUDA_SUCCESS;
-}
-
 static size_t default_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     size_t given_back = 0;
@@ -120,12 +108,6 @@ static void default_synchronise(struct rs_mr *mr, enum rs_synchronise when)
         rs_mr_synchronise(mr->upstream[i], when);
 }
 
-static size_t default_idle_bytes(struct rs_mr *mr)
-{
-    (void)mr;
-    return 0;
-}
-
 static size_t default_excess_bytes(struct rs_mr *mr)
 {
     size_t bytes = 0;
@@ -136,24 +118,6 @@ static size_t default_excess_bytes(struct rs_mr *mr)
 }
 
 size_t rs_mr_no_excess_bytes(struct rs_mr *mr)
-{
-    (void)mr;
-    return 0;
-}
-
-static size_t default_growable_bytes(struct rs_mr *mr)
-{
-    (void)mr;
-    return SIZE_MAX;
-}
-
-static bool default_deallocates_in_order(struct rs_mr *mr)
-{
-    (void)mr;
-    return false;
-}
-
-static size_t default_free_blocks(struct rs_mr *mr)
 {
     (void)mr;
     return 0;
@@ -192,10 +156,6 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
     mr->ops = *ops;
     if (!mr->ops.destroy)
         mr->ops.destroy = default_destroy;
-    if (!mr->ops.context_ended)
-        mr->ops.context_ended = default_context_ended;
-    if (!mr->ops.access_changed)
-        mr->ops.access_changed = default_access_changed;
     if (!mr->ops.trim)
         mr->ops.trim = default_trim;
     if (!mr->ops.make_ready)
@@ -206,14 +166,6 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.excess_bytes = default_excess_bytes;
     if (!mr->ops.synchronise)
         mr->ops.synchronise = default_synchronise;
-    if (!mr->ops.idle_bytes)
-        mr->ops.idle_bytes = default_idle_bytes;
-    if (!mr->ops.growable_bytes)
-        mr->ops.growable_bytes = default_growable_bytes;
-    if (!mr->ops.deallocates_in_order)
-        mr->ops.deallocates_in_order = default_deallocates_in_order;
-    if (!mr->ops.free_blocks)
-        mr->ops.free_blocks = default_free_blocks;
     if (!mr->ops.report)
         mr->ops.report = default_report;
     if (!mr->ops.check)
@@ -287,27 +239,30 @@ void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 void rs_mr_context_ended(struct rs_mr *mr)
 {
-    mr->ops.context_ended(mr);
+    if (mr->ops.context_ended)
+        mr->ops.context_ended(mr);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         rs_mr_context_ended(mr->upstream[i]);
 }
 
 CUresult rs_mr_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
-    CUresult result = mr->ops.access_changed(mr, peer, allowed);
+    CUresult result =
+        mr->ops.access_changed ? mr->ops.access_changed(mr, peer, allowed) : CUDA_SUCCESS;
 
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i] && result == CUDA_SUCCESS; i++)
         result = rs_mr_access_changed(mr->upstream[i], peer, allowed);
     return result;
 }
 
+static size_t own_idle_bytes(struct rs_mr *mr)
+{
+    return mr->ops.idle_bytes ? mr->ops.idle_bytes(mr) : 0;
+}
+
 size_t rs_mr_idle_bytes(struct rs_mr *mr)
 {
-    size_t bytes = mr->ops.idle_bytes(mr);
-
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        bytes += rs_mr_idle_bytes(mr->upstream[i]);
-    return bytes;
+    return rs_mr_idle_bytes_of(mr, UINT_MAX);
 }
 
 /* The i-th branch, from 1 on, or NULL.  A second upstream that stands in for the first is no
@@ -322,7 +277,7 @@ size_t rs_mr_idle_bytes_best(struct rs_mr *mr)
     size_t bytes = 0;
 
     for (; mr; mr = mr->upstream[0]) {
-        bytes += mr->ops.idle_bytes(mr);
+        bytes += own_idle_bytes(mr);
         for (size_t i = 1; branch_of(mr, i); i++)
             bytes += rs_mr_idle_bytes_best(branch_of(mr, i));
     }
@@ -331,11 +286,16 @@ size_t rs_mr_idle_bytes_best(struct rs_mr *mr)
 
 size_t rs_mr_idle_bytes_of(struct rs_mr *mr, unsigned memories)
 {
-    size_t bytes = mr->memories & memories ? mr->ops.idle_bytes(mr) : 0;
+    size_t bytes = mr->memories & memories ? own_idle_bytes(mr) : 0;
 
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         bytes += rs_mr_idle_bytes_of(mr->upstream[i], memories);
     return bytes;
+}
+
+static size_t own_growable_bytes(struct rs_mr *mr)
+{
+    return mr->ops.growable_bytes ? mr->ops.growable_bytes(mr) : SIZE_MAX;
 }
 
 size_t rs_mr_growable_bytes(struct rs_mr *mr)
@@ -345,7 +305,7 @@ size_t rs_mr_growable_bytes(struct rs_mr *mr)
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         if (__builtin_add_overflow(bytes, rs_mr_growable_bytes(mr->upstream[i]), &bytes))
             bytes = SIZE_MAX;
-    return rs_min(bytes, mr->ops.growable_bytes(mr));
+    return rs_min(bytes, own_growable_bytes(mr));
 }
 
 size_t rs_mr_growable_bytes_best(struct rs_mr *mr)
@@ -353,7 +313,7 @@ size_t rs_mr_growable_bytes_best(struct rs_mr *mr)
     size_t bytes = SIZE_MAX, most = 0;
 
     for (; mr; mr = mr->upstream[0]) {
-        bytes = rs_min(bytes, mr->ops.growable_bytes(mr));
+        bytes = rs_min(bytes, own_growable_bytes(mr));
         for (size_t i = 1; branch_of(mr, i); i++)
             most = rs_max(most, rs_min(bytes, rs_mr_growable_bytes_best(branch_of(mr, i))));
     }
@@ -362,7 +322,7 @@ size_t rs_mr_growable_bytes_best(struct rs_mr *mr)
 
 size_t rs_mr_free_blocks(struct rs_mr *mr)
 {
-    size_t blocks = mr->ops.free_blocks(mr);
+    size_t blocks = mr->ops.free_blocks ? mr->ops.free_blocks(mr) : 0;
 
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         blocks += rs_mr_free_blocks(mr->upstream[i]);

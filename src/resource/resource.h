@@ -129,7 +129,7 @@ struct rs_mr_ops {
     CUresult (*deallocate)(struct rs_mr *mr, const struct rs_allocation *allocation,
                            CUstream stream);
 
-    /* The ops from here on are optional: rs_mr_init replaces a NULL by the default. */
+    /* The ops from here on are optional: where one is NULL, the default is done. */
 
     /* Frees the resource itself, but not its upstream (rs_mr_destroy frees both).  With
      * memory_is_gone the memory died with its context, and the resource makes no driver call;
@@ -402,7 +402,7 @@ static inline CUresult rs_mr_allocate(struct rs_mr *mr, size_t size_bytes, CUstr
 
 static inline bool rs_mr_deallocates_in_order(struct rs_mr *mr)
 {
-    return mr->ops.deallocates_in_order(mr);
+    return mr->ops.deallocates_in_order && mr->ops.deallocates_in_order(mr);
 }
 
 static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
