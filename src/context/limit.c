@@ -206,14 +206,10 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
 
     if (!rs_config.limit_job)
         return true;
-    if (!expanded) {
-        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not(-ENOMEM));
-        return false;
-    }
-    if (path && !rs_path_expand(path, expanded, PATH_MAX, &at, &reason)) {
-        rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
-        return false;
-    }
+    if (!expanded)
+        return rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not(-ENOMEM));
+    if (path && !rs_path_expand(path, expanded, PATH_MAX, &at, &reason))
+        return rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
     result = join_all(path ? expanded : NULL);
     rs_limit_has_job = result == 0;
     if (result == 0)
