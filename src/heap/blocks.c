@@ -297,7 +297,8 @@ bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, 
     *request = (struct rs_block_request){
         .bytes = size_bytes,
         .unit = unit_bytes,
-        .alignment = packed ? unit_bytes : rs_max(rs_block_alignment(size_bytes), unit_bytes),
+        .alignment = packed || size_bytes < RS_LARGE_BYTES ? unit_bytes
+                                                           : rs_max(RS_LARGE_ALIGNMENT, unit_bytes),
         .most_bytes = SIZE_MAX,
         .ample_bytes = SIZE_MAX,
     };

@@ -262,8 +262,8 @@ static bool validate_node(const struct rs_expression *expression,
         return true;
     if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
         bounded.total_bytes = 0;
-    return descriptor->validate(config, environment ? &bounded : NULL, expression->source,
-                                diagnostics);
+    return descriptor->validate(config, &(struct rs_validation){environment ? &bounded : NULL,
+                                                                expression->source, diagnostics});
 }
 
 static bool has_percentage(const struct rs_expression *expression)

@@ -191,16 +191,14 @@ bool rs_environment_reclaims(const struct rs_environment *environment,
            environment->reclaim(environment, refusal, !environment->frees_are_ready);
 }
 
-bool rs_mr_fits_device(const struct rs_environment *environment, const char *what, size_t bytes,
-                       const struct rs_source *source, struct rs_diagnostics *diagnostics)
+bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t bytes)
 {
+    size_t total_bytes = of->environment ? of->environment->total_bytes : 0;
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
-    return !environment || !environment->total_bytes || bytes <= environment->total_bytes ||
-           rs_diagnose(diagnostics, source, NULL,
-                       "the %s %s is larger than the device's memory of %s", what,
-                       rs_size_format(bytes, first),
-                       rs_size_format_short(environment->total_bytes, second));
+    return total_bytes == 0 || bytes <= total_bytes ||
+           RS_REFUSE(of, "the %s %s is larger than the device's memory of %s", what,
+                     rs_size_format(bytes, first), rs_size_format_short(total_bytes, second));
 }
 
 int rs_mr_create(const struct rs_mr_descriptor *descriptor,

@@ -299,6 +299,16 @@ enum rs_free_behaviour {
                         work uses it */
 };
 
+/* What option values are checked for, and where they came from. */
+struct rs_validation {
+    const struct rs_environment *environment; /* NULL at parse time */
+    const struct rs_source *source;
+    struct rs_diagnostics *diagnostics;
+};
+
+/* False after reporting the option values of a `validate`. */
+#define RS_REFUSE(of, ...) rs_diagnose((of)->diagnostics, (of)->source, NULL, __VA_ARGS__)
+
 /* The description of a kind of resource: its names, its options, its behaviour and its factory. */
 struct rs_mr_descriptor {
     const char *name;
@@ -326,8 +336,7 @@ struct rs_mr_descriptor {
      * and returns false.  Sizes are resolved.  Called once at parse time when no percentage is
      * involved, and again when the stack is made.  environment->total_bytes is 0 unless all memory
      * beneath is device memory, the only kind that the device bounds.  May be NULL. */
-    bool (*validate)(const void *config, const struct rs_environment *environment,
-                     const struct rs_source *source, struct rs_diagnostics *diagnostics);
+    bool (*validate)(const void *config, const struct rs_validation *of);
 
     /* The structure of the resource and its ops, for rs_mr_create, which calls `init` with all
      * other fields zero.  `init` returns 0, or -errno, after which the resource is destroyed.  It
@@ -364,10 +373,8 @@ const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end);
 void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
                 const struct rs_mr_descriptor *descriptor, struct rs_mr *const *upstream);
 
-/* For a `validate`: false after reporting that bytes (`what` they are) exceed the device's memory.
- */
-bool rs_mr_fits_device(const struct rs_environment *environment, const char *what, size_t bytes,
-                       const struct rs_source *source, struct rs_diagnostics *diagnostics);
+/* False after reporting that bytes (`what` they are) exceed the device's memory. */
+bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t bytes);
 
 /* Makes a resource of this descriptor over `upstream` (see `create`).  Returns 0 or -errno. */
 int rs_mr_create(const struct rs_mr_descriptor *descriptor,

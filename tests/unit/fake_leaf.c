@@ -237,7 +237,8 @@ static bool configure(const struct rs_mr_descriptor *descriptor,
     for (size_t i = 0; descriptor->options[i].name; i++)
         rs_option_store(&descriptor->options[i], &values[i], config, fake_environment.total_bytes,
                         fake_environment.total_bytes);
-    return !descriptor->validate || descriptor->validate(config, environment, &source, diagnostics);
+    return !descriptor->validate ||
+           descriptor->validate(config, &(struct rs_validation){environment, &source, diagnostics});
 }
 
 static void clear(const struct rs_mr_descriptor *descriptor, struct rs_option_value *values,

@@ -125,16 +125,14 @@ static int aligned_init(struct rs_mr *mr, const void *config)
     return 0;
 }
 
-static bool aligned_validate(const void *config, const struct rs_environment *environment,
-                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool aligned_validate(const void *config, const struct rs_validation *of)
 {
     const struct aligned_config *settings = config;
     char text[RS_SIZE_TEXT_BYTES];
 
-    (void)environment;
     return rs_is_power_of_two(settings->alignment) ||
-           rs_diagnose(diagnostics, source, NULL, "the alignment %s is not a power of two",
-                       rs_size_format(settings->alignment, text));
+           RS_REFUSE(of, "the alignment %s is not a power of two",
+                     rs_size_format(settings->alignment, text));
 }
 
 static const struct rs_option aligned_options[] = {

@@ -202,14 +202,12 @@ static int headroom_init(struct rs_mr *mr, const void *config)
     return 0;
 }
 
-static bool headroom_validate(const void *config, const struct rs_environment *environment,
-                              const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool headroom_validate(const void *config, const struct rs_validation *of)
 {
     const struct headroom_config *settings = config;
 
-    (void)environment;
     return settings->headroom != SIZE_MAX ||
-           rs_diagnose(diagnostics, source, NULL, "headroom needs a size, as in headroom=1GiB");
+           RS_REFUSE(of, "headroom needs a size, as in headroom=1GiB");
 }
 
 static const struct rs_option headroom_options[] = {

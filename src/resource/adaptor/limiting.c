@@ -127,14 +127,11 @@ static int limiting_init(struct rs_mr *mr, const void *config)
     return 0;
 }
 
-static bool limiting_validate(const void *config, const struct rs_environment *environment,
-                              const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool limiting_validate(const void *config, const struct rs_validation *of)
 {
     const struct limiting_config *settings = config;
 
-    (void)environment;
-    return settings->limit != SIZE_MAX ||
-           rs_diagnose(diagnostics, source, NULL, "limiting needs a limit, as in limit=8GiB");
+    return settings->limit != SIZE_MAX || RS_REFUSE(of, "limiting needs a limit, as in limit=8GiB");
 }
 
 static const struct rs_option limiting_options[] = {

@@ -490,21 +490,19 @@ static int logging_init(struct rs_mr *mr, const void *config)
     return logging->sink ? 0 : -ENOMEM;
 }
 
-static bool logging_validate(const void *config, const struct rs_environment *environment,
-                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool logging_validate(const void *config, const struct rs_validation *of)
 {
     const struct logging_config *settings = config;
     RS_PATH_BUFFER(path);
     const char *at, *reason;
 
     if (!settings->path || !*settings->path)
-        return rs_diagnose(diagnostics, source, NULL,
-                           "logging needs a path, as in path=log.%%p.csv");
+        return RS_REFUSE(of, "logging needs a path, as in path=log.%%p.csv");
     /* Without memory, creation fails for want of it. */
     return !path ||
-           rs_path_expand_for_device(settings->path, environment ? environment->device : 0, path,
-                                     PATH_MAX, &at, &reason) ||
-           rs_diagnose(diagnostics, source, NULL, "path '%s': %s", settings->path, reason);
+           rs_path_expand_for_device(settings->path, of->environment ? of->environment->device : 0,
+                                     path, PATH_MAX, &at, &reason) ||
+           RS_REFUSE(of, "path '%s': %s", settings->path, reason);
 }
 
 static const struct rs_option logging_options[] = {

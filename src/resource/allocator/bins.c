@@ -57,6 +57,7 @@ struct bins {
     struct rs_mr base;
     size_t blocks_per_chunk;
     unsigned count;
+    struct rs_mr *resources[BINS_MAX]; /* of each bin, as in struct bin */
     size_t bytes[BINS_MAX]; /* of each bin, ascending: a search touches no line that has a lock */
     struct bin *bins;
 };
@@ -407,43 +408,38 @@ static const struct rs_mr_ops bins_ops = {
 
 /* ---- creation ---- */
 
-/* The bins to be made, ascending. */
-struct plan {
-    unsigned count;
-    struct {
-        size_t bytes;
-        struct rs_mr *resource;
-    } bins[BINS_MAX];
-};
-
 /* Adds a bin for sizes up to size_bytes, rounded up as blocks are, with a resource or with blocks
  * (NULL).  Of two bins of one size the first serves, as in RMM. */
-static void plan_bin(struct plan *plan, size_t size_bytes, struct rs_mr *resource)
+static void plan_bin(struct bins *bins, size_t size_bytes, struct rs_mr *resource)
 {
-    unsigned i = plan->count;
+    unsigned i = bins->count, above;
 
     if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &size_bytes))
         size_bytes = SIZE_MAX;
-    for (; i > 0 && plan->bins[i - 1].bytes >= size_bytes; i--)
-        if (plan->bins[i - 1].bytes == size_bytes)
+    for (; i > 0 && bins->bytes[i - 1] >= size_bytes; i--)
+        if (bins->bytes[i - 1] == size_bytes)
             return;
-    memmove(&plan->bins[i + 1], &plan->bins[i], (plan->count++ - i) * sizeof(plan->bins[0]));
-    plan->bins[i].bytes = size_bytes;
-    plan->bins[i].resource = resource;
+    above = bins->count++ - i;
+    memmove(&bins->bytes[i + 1], &bins->bytes[i], above * sizeof(bins->bytes[0]));
+    memmove(&bins->resources[i + 1], &bins->resources[i], above * sizeof(bins->resources[0]));
+    bins->bytes[i] = size_bytes;
+    bins->resources[i] = resource;
 }
 
-/* Makes the bins, which take nothing yet.  Returns 0 or -ENOMEM. */
-static int make_bins(struct bins *bins, const struct plan *plan, uint64_t blocks_per_chunk)
+/* Makes the planned bins, which take nothing yet.  Returns 0 or -ENOMEM. */
+static int make_bins(struct bins *bins, uint64_t blocks_per_chunk)
 {
-    bins->bins = rs_published_allocate(plan->count * sizeof(struct bin), RS_PUBLISHED_ALIGNMENT);
-    if (!bins->bins)
-        return -ENOMEM;
     bins->blocks_per_chunk = (size_t)blocks_per_chunk;
-    for (struct bin *bin = bins->bins; bins->count < plan->count; bin++, bins->count++) {
-        bins->bytes[bins->count] = bin->bytes = plan->bins[bins->count].bytes;
-        bin->resource = plan->bins[bins->count].resource;
-        rs_mutex_init(&bin->lock, RS_RANK_RESOURCE);
-        rs_condition_init(&bin->settled);
+    bins->bins = rs_published_allocate(bins->count * sizeof(struct bin), RS_PUBLISHED_ALIGNMENT);
+    if (!bins->bins) {
+        bins->count = 0;
+        return -ENOMEM;
+    }
+    for (unsigned i = 0; i < bins->count; i++) {
+        bins->bins[i].bytes = bins->bytes[i];
+        bins->bins[i].resource = bins->resources[i];
+        rs_mutex_init(&bins->bins[i].lock, RS_RANK_RESOURCE);
+        rs_condition_init(&bins->bins[i].settled);
     }
     return 0;
 }
@@ -461,11 +457,10 @@ static int fixed_size_init(struct rs_mr *mr, const void *config)
     const struct fixed_size_config *settings = config;
     struct bins *bins = RS_MR_AS(bins, mr);
     CUresult result = CUDA_SUCCESS;
-    struct plan plan = {.count = 0};
 
     mr->ops.excess_bytes = rs_mr_no_excess_bytes;
-    plan_bin(&plan, settings->block_size, NULL);
-    if (make_bins(bins, &plan, settings->blocks_to_preallocate) != 0)
+    plan_bin(bins, settings->block_size, NULL);
+    if (make_bins(bins, settings->blocks_to_preallocate) != 0)
         return -ENOMEM;
     rs_mutex_lock(&bins->bins[0].lock);
     if (mr->environment->first_on_device)
@@ -474,21 +469,19 @@ static int fixed_size_init(struct rs_mr *mr, const void *config)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ? 0 : -EIO;
 }
 
-static bool fixed_size_validate(const void *config, const struct rs_environment *environment,
-                                const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool fixed_size_validate(const void *config, const struct rs_validation *of)
 {
     const struct fixed_size_config *settings = config;
     char block[RS_SIZE_TEXT_BYTES];
     size_t chunk_bytes;
 
-    (void)environment;
     return (settings->block_size > 0 &&
             rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
             !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate,
                                     &chunk_bytes)) ||
-           rs_diagnose(diagnostics, source, NULL, "fixed_size cannot have %llu blocks of %s",
-                       (unsigned long long)settings->blocks_to_preallocate,
-                       rs_size_format(settings->block_size, block));
+           RS_REFUSE(of, "fixed_size cannot have %llu blocks of %s",
+                     (unsigned long long)settings->blocks_to_preallocate,
+                     rs_size_format(settings->block_size, block));
 }
 
 static const struct rs_option fixed_size_options[] = {
@@ -529,21 +522,18 @@ static bool bin_deallocates_in_order(struct rs_mr *mr)
 static int bin_init(struct rs_mr *mr, const void *config)
 {
     const struct bin_config *settings = config;
-    struct plan plan = {.count = 0};
+    struct bins *bins = RS_MR_AS(bins, mr);
 
     mr->ops.deallocates_in_order = bin_deallocates_in_order;
-    plan_bin(&plan, settings->size, mr->upstream[0]);
-    return make_bins(RS_MR_AS(bins, mr), &plan, 1);
+    plan_bin(bins, settings->size, mr->upstream[0]);
+    return make_bins(bins, 1);
 }
 
-static bool bin_validate(const void *config, const struct rs_environment *environment,
-                         const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool bin_validate(const void *config, const struct rs_validation *of)
 {
     const struct bin_config *settings = config;
 
-    (void)environment;
-    return settings->size != SIZE_MAX ||
-           rs_diagnose(diagnostics, source, NULL, "bin needs a size, as in size=1MiB");
+    return settings->size != SIZE_MAX || RS_REFUSE(of, "bin needs a size, as in size=1MiB");
 }
 
 static const struct rs_option bin_options[] = {
@@ -592,28 +582,26 @@ static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
 static int binning_init(struct rs_mr *mr, const void *config)
 {
     const struct binning_config *settings = config;
-    struct plan plan = {.count = 0};
+    struct bins *bins = RS_MR_AS(bins, mr);
 
     mr->ops.allocate = binning_allocate;
     for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        plan_bin(&plan, RS_MR_AS(bins, mr->upstream[i])->bytes[0], mr->upstream[i]);
+        plan_bin(bins, RS_MR_AS(bins, mr->upstream[i])->bytes[0], mr->upstream[i]);
     for (size_t i = 0; i < settings->bins.count; i++)
-        plan_bin(&plan, settings->bins.bytes[i], NULL);
+        plan_bin(bins, settings->bins.bytes[i], NULL);
     if (settings->maximum_size != SIZE_MAX)
         for (size_t bytes = rs_max(settings->minimum_size, RS_BLOCK_ALIGNMENT);
              bytes <= settings->maximum_size; bytes *= 2)
-            plan_bin(&plan, bytes, NULL);
-    plan_bin(&plan, SIZE_MAX, mr->upstream[0]);
-    return make_bins(RS_MR_AS(bins, mr), &plan, settings->blocks_to_preallocate);
+            plan_bin(bins, bytes, NULL);
+    plan_bin(bins, SIZE_MAX, mr->upstream[0]);
+    return make_bins(bins, settings->blocks_to_preallocate);
 }
 
-static bool binning_validate(const void *config, const struct rs_environment *environment,
-                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool binning_validate(const void *config, const struct rs_validation *of)
 {
     const struct binning_config *settings = config;
     const char *wrong = NULL;
 
-    (void)environment;
     if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
         return true; /* none of them, as in RMM */
     if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
@@ -623,7 +611,7 @@ static bool binning_validate(const void *config, const struct rs_environment *en
         wrong = "bin sizes are powers of two, as in 256KiB and 4MiB";
     else if (settings->maximum_size < settings->minimum_size)
         wrong = "binning's maximum_size is below its minimum_size";
-    return !wrong || rs_diagnose(diagnostics, source, NULL, "%s", wrong);
+    return !wrong || RS_REFUSE(of, "%s", wrong);
 }
 
 static const struct rs_option binning_options[] = {

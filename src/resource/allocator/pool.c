@@ -452,24 +452,21 @@ static int pool_init(struct rs_mr *mr, const void *config)
     return begin_pool(mr, config);
 }
 
-static bool pool_validate(const void *config, const struct rs_environment *environment,
-                          const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool pool_validate(const void *config, const struct rs_validation *of)
 {
     const struct pool_config *settings = config;
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
     if (settings->maximum_size < settings->initial_size)
-        return rs_diagnose(diagnostics, source, NULL,
-                           "the pool's maximum size %s is below its initial size %s",
-                           rs_size_format(settings->maximum_size, first),
-                           rs_size_format(settings->initial_size, second));
+        return RS_REFUSE(of, "the pool's maximum size %s is below its initial size %s",
+                         rs_size_format(settings->maximum_size, first),
+                         rs_size_format(settings->initial_size, second));
     if (!rs_is_power_of_two(settings->alignment) || settings->alignment < RS_BLOCK_ALIGNMENT ||
         settings->alignment > RS_DRIVER_GRANULARITY)
-        return rs_diagnose(diagnostics, source, NULL,
-                           "the pool's alignment is a power of two from 512 bytes to 2MiB, not %s",
-                           rs_size_format(settings->alignment, first));
-    return rs_mr_fits_device(environment, "pool's initial size", settings->initial_size, source,
-                             diagnostics);
+        return RS_REFUSE(of,
+                         "the pool's alignment is a power of two from 512 bytes to 2MiB, not %s",
+                         rs_size_format(settings->alignment, first));
+    return rs_mr_fits_device(of, "pool's initial size", settings->initial_size);
 }
 
 static const struct rs_option pool_options[] = {
@@ -532,13 +529,11 @@ static int arena_init(struct rs_mr *mr, const void *config)
                                                 .alignment = RS_BLOCK_ALIGNMENT});
 }
 
-static bool arena_validate(const void *config, const struct rs_environment *environment,
-                           const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool arena_validate(const void *config, const struct rs_validation *of)
 {
     const struct arena_config *settings = config;
 
-    return rs_mr_fits_device(environment, "arena's size", settings->arena_size, source,
-                             diagnostics);
+    return rs_mr_fits_device(of, "arena's size", settings->arena_size);
 }
 
 static const struct rs_option arena_options[] = {

@@ -507,19 +507,16 @@ CUmemoryPool rs_async_pool(struct rs_mr *mr)
 /* ---- settings ---- */
 
 /* Checks the settings against each other and against the device's size. */
-static bool validate(const struct async_config *config, const struct rs_environment *environment,
-                     const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool validate(const struct async_config *config, const struct rs_validation *of)
 {
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
     if (config->initial_size > config->release_threshold)
-        return rs_diagnose(
-            diagnostics, source, NULL,
-            "the initial size %s is above the release threshold %s, so it would not stay",
+        return RS_REFUSE(
+            of, "the initial size %s is above the release threshold %s, so it would not stay",
             rs_size_format(config->initial_size, first),
             rs_size_format(config->release_threshold, second));
-    return rs_mr_fits_device(environment, "initial size", config->initial_size, source,
-                             diagnostics);
+    return rs_mr_fits_device(of, "initial size", config->initial_size);
 }
 
 static bool has_pools(const struct rs_environment *environment)
@@ -528,13 +525,11 @@ static bool has_pools(const struct rs_environment *environment)
            rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
 }
 
-static bool async_validate(const void *config, const struct rs_environment *environment,
-                           const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool async_validate(const void *config, const struct rs_validation *of)
 {
-    if (environment && !has_pools(environment))
-        return rs_diagnose(diagnostics, source, NULL,
-                           "async needs memory pools, which this driver or device does not have");
-    return validate(config, environment, source, diagnostics);
+    if (of->environment && !has_pools(of->environment))
+        return RS_REFUSE(of, "async needs memory pools, which this driver or device does not have");
+    return validate(config, of);
 }
 
 static const struct rs_option async_options[] = {
@@ -580,15 +575,13 @@ static bool driver_has_managed_pools(const struct rs_environment *environment)
            rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
 }
 
-static bool async_managed_validate(const void *config, const struct rs_environment *environment,
-                                   const struct rs_source *source,
-                                   struct rs_diagnostics *diagnostics)
+static bool async_managed_validate(const void *config, const struct rs_validation *of)
 {
-    if (environment && !driver_has_managed_pools(environment))
-        return rs_diagnose(diagnostics, source, NULL,
-                           "async_managed needs managed memory pools: driver 13.0 or newer, and a "
-                           "device with concurrent managed access");
-    return validate(config, environment, source, diagnostics);
+    if (of->environment && !driver_has_managed_pools(of->environment))
+        return RS_REFUSE(of,
+                         "async_managed needs managed memory pools: driver 13.0 or newer, and a "
+                         "device with concurrent managed access");
+    return validate(config, of);
 }
 
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {

@@ -400,15 +400,15 @@ static const struct rs_detached_calls system_calls = {
     .give_late = system_give,
 };
 
-static bool system_validate(const void *config, const struct rs_environment *environment,
-                            const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool system_validate(const void *config, const struct rs_validation *of)
 {
     (void)config;
-    return !environment ||
-           rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) ||
-           rs_diagnose(diagnostics, source, NULL,
-                       "system needs a device that reaches the process's own memory (HMM or ATS), "
-                       "which this one does not");
+    return !of->environment ||
+           rs_driver_device_has(of->environment->device,
+                                CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) ||
+           RS_REFUSE(of,
+                     "system needs a device that reaches the process's own memory (HMM or ATS), "
+                     "which this one does not");
 }
 
 static int system_init(struct rs_mr *mr, const void *config)

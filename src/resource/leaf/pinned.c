@@ -155,17 +155,14 @@ static int pinned_init(struct rs_mr *mr, const void *config)
     return rs_leaf_init(mr, &pinned_calls, RS_MEMORY_HOST);
 }
 
-static bool pinned_validate(const void *config, const struct rs_environment *environment,
-                            const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool pinned_validate(const void *config, const struct rs_validation *of)
 {
     const struct pinned_config *settings = config;
     int node;
 
-    (void)environment;
     return strcmp(settings->numa, "device") == 0 || parse_node(settings->numa, 0, &node) ||
-           rs_diagnose(diagnostics, source, NULL,
-                       "numa=%s: expected none, device, or a node below %d", settings->numa,
-                       NODES_MAX);
+           RS_REFUSE(of, "numa=%s: expected none, device, or a node below %d", settings->numa,
+                     NODES_MAX);
 }
 
 static const struct rs_option pinned_options[] = {

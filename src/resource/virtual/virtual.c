@@ -425,33 +425,27 @@ static bool is_supported(CUdevice device)
 }
 
 /* Checks the values that depend on the device. */
-static bool validate_at(const struct virtual_config *settings,
-                        const struct rs_environment *environment, const struct rs_source *source,
-                        struct rs_diagnostics *diagnostics)
+static bool validate_at(const struct virtual_config *settings, const struct rs_validation *of)
 {
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
     bool is_given = settings->granularity != SIZE_MAX;
     size_t granularity;
 
-    if (!is_supported(environment->device))
-        return rs_diagnose(diagnostics, source, NULL,
-                           "'virtual' needs virtual memory management, which device %d or its "
-                           "driver does not have",
-                           (int)environment->device);
-    granularity = granularity_of_device(environment);
+    if (!is_supported(of->environment->device))
+        return RS_REFUSE(of,
+                         "'virtual' needs virtual memory management, which device %d or its "
+                         "driver does not have",
+                         (int)of->environment->device);
+    granularity = granularity_of_device(of->environment);
     if (is_given && granularity > 0 && settings->granularity % granularity != 0)
-        return rs_diagnose(diagnostics, source, NULL,
-                           "the granularity %s is not a multiple of the device's own, %s",
-                           rs_size_format(settings->granularity, first),
-                           rs_size_format(granularity, second));
-    return rs_mr_fits_device(environment, "granularity", is_given ? settings->granularity : 0,
-                             source, diagnostics) &&
-           rs_mr_fits_device(environment, "initial size", settings->initial_size, source,
-                             diagnostics);
+        return RS_REFUSE(of, "the granularity %s is not a multiple of the device's own, %s",
+                         rs_size_format(settings->granularity, first),
+                         rs_size_format(granularity, second));
+    return rs_mr_fits_device(of, "granularity", is_given ? settings->granularity : 0) &&
+           rs_mr_fits_device(of, "initial size", settings->initial_size);
 }
 
-static bool virtual_validate(const void *config, const struct rs_environment *environment,
-                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
+static bool virtual_validate(const void *config, const struct rs_validation *of)
 {
     const struct virtual_config *settings = config;
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
@@ -459,18 +453,17 @@ static bool virtual_validate(const void *config, const struct rs_environment *en
         settings->granularity == SIZE_MAX ? RS_DRIVER_GRANULARITY : settings->granularity;
 
     if (!rs_is_power_of_two(granularity))
-        return rs_diagnose(diagnostics, source, NULL, "the granularity %s is not a power of two",
-                           rs_size_format(settings->granularity, first));
+        return RS_REFUSE(of, "the granularity %s is not a power of two",
+                         rs_size_format(settings->granularity, first));
     if (settings->maximum_size < settings->initial_size)
-        return rs_diagnose(diagnostics, source, NULL,
-                           "the maximum size %s is below the initial size %s",
-                           rs_size_format(settings->maximum_size, first),
-                           rs_size_format(settings->initial_size, second));
+        return RS_REFUSE(of, "the maximum size %s is below the initial size %s",
+                         rs_size_format(settings->maximum_size, first),
+                         rs_size_format(settings->initial_size, second));
     if (settings->maximum_size < granularity)
-        return rs_diagnose(
-            diagnostics, source, NULL, "the maximum size %s is below the granularity %s",
-            rs_size_format(settings->maximum_size, first), rs_size_format(granularity, second));
-    return !environment || validate_at(settings, environment, source, diagnostics);
+        return RS_REFUSE(of, "the maximum size %s is below the granularity %s",
+                         rs_size_format(settings->maximum_size, first),
+                         rs_size_format(granularity, second));
+    return !of->environment || validate_at(settings, of);
 }
 
 /* The driver's calls cost about the same for 2 MiB as for 64 MiB: some 60 us to create, map and
