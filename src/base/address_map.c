@@ -20,15 +20,12 @@
  * instead of acquire loads and release stores, but ThreadSanitizer does not understand fences. */
 #include "base/address_map.h"
 
-#include "base/check.h"
 #include "base/lock.h"
 #include "base/memory.h"
 #include "base/start_bitmap.h"
 
 #include <stdalign.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     SHARD_BITS = 6,
@@ -522,17 +519,10 @@ RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
     return rs_address_map_find(map, start, &range) ? range.owner : NULL;
 }
 
-static bool counts_always(const struct rs_range *range, bool is_inside)
-{
-    (void)range;
-    (void)is_inside;
-    return true;
-}
-
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range)
 {
-    return rs_address_map_find_inside_if(map, address, counts_always, range);
+    return rs_address_map_find_inside_if(map, address, NULL, range);
 }
 
 bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
@@ -551,7 +541,7 @@ bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
         RS_ASSERT_SLOW(start >= from && start <= address);
         if (rs_address_map_find(map, start, &seen)) {
             bool is_inside = address - seen.start < seen.size_bytes;
-            if (counts(&seen, is_inside)) {
+            if (!counts || counts(&seen, is_inside)) {
                 if (is_inside)
                     *range = seen;
                 return is_inside;
@@ -564,28 +554,20 @@ bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
     return false;
 }
 
-/* rs_address_map_each walks the bitmap: slots of a table move while ranges are removed. */
-struct visitor {
-    struct rs_address_map *map;
-    bool (*visit)(void *data, const struct rs_range *range);
-    void *data;
-};
-
-static bool visit_start(void *data, uint64_t start)
-{
-    const struct visitor *visitor = data;
-    struct rs_range range;
-
-    return !rs_address_map_find(visitor->map, start, &range) ||
-           visitor->visit(visitor->data, &range);
-}
-
+/* By the bitmap: slots of a table move while ranges are removed. */
 void rs_address_map_each(struct rs_address_map *map,
                          bool (*visit)(void *data, const struct rs_range *range), void *data)
 {
-    struct visitor visitor = {map, visit, data};
+    const uint64_t unit = (uint64_t)1 << RS_START_UNIT_BITS;
+    struct rs_range range;
 
-    rs_start_bitmap_each(&map->starts, visit_start, &visitor);
+    for (uint64_t start = ((uint64_t)1 << RS_START_ADDRESS_BITS) - unit;
+         rs_start_bitmap_last(&map->starts, 0, &start); start -= unit) {
+        if (rs_address_map_find(map, start, &range) && !visit(data, &range))
+            return;
+        if (start == 0)
+            return;
+    }
 }
 
 size_t rs_address_map_count(struct rs_address_map *map)

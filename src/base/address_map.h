@@ -56,14 +56,14 @@ bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range);
 
 /* As rs_address_map_find_inside, in a map with ranges that may have lost their memory: it steps
- * over each one of which `counts` says false.  `is_inside` tells whether the range contains the
- * address. Of one that does not, false is always right, and true ends the search: nothing else in
- * service overlaps it. */
+ * over each one of which `counts` (NULL: none) says false.  `is_inside` tells whether the range
+ * contains the address. Of one that does not, false is always right, and true ends the search:
+ * nothing else in service overlaps it. */
 bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
                                    bool (*counts)(const struct rs_range *range, bool is_inside),
                                    struct rs_range *range);
 
-/* Calls visit for every range, in the order of addresses, with no lock held: visit may remove
+/* Calls visit for every range, from the last address down, with no lock held: visit may remove
  * the range that it is given.  A range that is entered or removed meanwhile may be missed.
  * Stops when visit returns false. */
 void rs_address_map_each(struct rs_address_map *map,

@@ -6,9 +6,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+const char *rs_file_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
 
 static int open_with(const char *path, int flags)
 {
@@ -45,6 +53,17 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
     got = pread(fd, bytes, length_bytes, offset_bytes);
     rs_uncancelled_end(&uncancelled);
     return got;
+}
+
+ssize_t rs_file_text(const char *path, char *text, size_t room)
+{
+    int fd = rs_file_open(path);
+    ssize_t length = fd < 0 ? -1 : rs_file_read(fd, text, room - 1, 0);
+
+    if (fd >= 0)
+        rs_file_close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    return length;
 }
 
 int rs_file_lengthen(int fd, size_t size_bytes)

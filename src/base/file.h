@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+/* Returns what follows the last slash of a path. */
+const char *rs_file_base_name(const char *path);
+
 /* Opens a file for reading, close-on-exec and non-blocking, so that a FIFO without a writer does
  * not block.  Returns a descriptor, or -1 with errno. */
 int rs_file_open(const char *path);
@@ -22,6 +25,10 @@ int rs_file_hold(const char *path);
 /* Reads up to length_bytes at offset_bytes (pread).  Returns the number of bytes read, or -1
  * with errno. */
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes);
+
+/* Reads the beginning of a file as text, which a zero byte ends.  Returns its length; -1, and "",
+ * where the file cannot be read. */
+ssize_t rs_file_text(const char *path, char *text, size_t room);
 
 /* Gives a file its length; rs_file_allocate also memory, or space on the disk, for all of it,
  * without which a store into a mapping may raise SIGBUS.  0 or -errno: -EFBIG beyond the process's

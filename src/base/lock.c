@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/lock.h"
 
-#include "base/check.h"
 #include "base/file.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- time ---- */
@@ -92,26 +90,18 @@ void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex)
     rs_uncancelled_end(&uncancelled);
 }
 
-int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
-                            const struct timespec *until)
+int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex, uint64_t until_ns)
 {
+    uint64_t begin_ns = rs_clock_ns(), own_ns = rs_clock_own_ns(until_ns);
+    struct timespec until = {(time_t)(own_ns / 1000000000), (long)(own_ns % 1000000000)};
     struct rs_uncancelled uncancelled;
     int result;
 
     RS_LOCK_NOTE(rs_lock_rank_waits, mutex);
     rs_uncancelled_begin(&uncancelled);
-    result = pthread_cond_timedwait(condition, &mutex->native, until);
+    result = pthread_cond_timedwait(condition, &mutex->native, &until);
     RS_ASSERT(result == 0 || result == ETIMEDOUT); /* EINVAL: a time with too many nanoseconds */
     rs_uncancelled_end(&uncancelled);
-    return result;
-}
-
-int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex, uint64_t until_ns)
-{
-    uint64_t begin_ns = rs_clock_ns(), own_ns = rs_clock_own_ns(until_ns);
-    struct timespec until = {(time_t)(own_ns / 1000000000), (long)(own_ns % 1000000000)};
-    int result = rs_condition_wait_until(condition, mutex, &until);
-
     if (result == ETIMEDOUT && until_ns > begin_ns)
         rs_clock_note_slept(until_ns - begin_ns);
     return result;

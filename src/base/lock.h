@@ -11,9 +11,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <time.h>
 
 /* ---- ranks; src/README.md lists which locks have which ---- */
@@ -180,12 +177,9 @@ static inline void rs_mutex_unlock(struct rs_mutex *mutex)
 /* Initialises a condition variable whose times are those of CLOCK_MONOTONIC. */
 void rs_condition_init(pthread_cond_t *condition);
 
-/* Wait on a condition variable without being a cancellation point (base/file.h).
- * rs_condition_wait_until and rs_condition_wait_until_ns return 0 or ETIMEDOUT; `until` is an
- * absolute time of the condition's clock, and until_ns one of rs_clock_ns. */
+/* Wait on a condition variable without being a cancellation point (base/file.h).  until_ns is a
+ * time of rs_clock_ns, for a condition of rs_condition_init; 0 or ETIMEDOUT is returned. */
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex);
-int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
-                            const struct timespec *until);
 int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex,
                                uint64_t until_ns);
 

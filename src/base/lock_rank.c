@@ -2,10 +2,6 @@
 /* The order of locks, in builds with slow asserts. */
 #include "base/lock.h"
 
-#include "base/check.h"
-
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 
 /* A signal handler of the same thread may take and give back locks between any two instructions. It

@@ -58,9 +58,7 @@ int rs_write_all(int fd, const void *bytes, size_t length_bytes)
     return result;
 }
 
-static void write_line(const char *format, va_list arguments) RS_PRINTF(1, 0);
-
-static void write_line(const char *format, va_list arguments)
+RS_PRINTF(1, 0) static void write_line(const char *format, va_list arguments)
 {
     char line[RS_LOG_LINE_BYTES];
     int saved_errno = errno;
@@ -146,28 +144,6 @@ void rs_assert_failed(const char *condition, const char *file, int line)
 
 enum { LINE_BYTES = 512, SHOWN_AROUND = 40, WORD_LENGTH_MAX = 64 };
 
-static void append(char *line, size_t *length, const char *format, ...) RS_PRINTF(3, 4);
-
-static void append(char *line, size_t *length, const char *format, ...)
-{
-    va_list arguments;
-    int added;
-
-    va_start(arguments, format);
-    added = vsnprintf(line + *length, LINE_BYTES - *length, format, arguments);
-    va_end(arguments);
-    if (added > 0)
-        *length += (size_t)added < LINE_BYTES - *length ? (size_t)added : LINE_BYTES - *length - 1;
-}
-
-/* Replaces control bytes: a setting must not write terminal escapes or line breaks. */
-static void append_printable(char *line, size_t *length, const char *begin, const char *end)
-{
-    for (; begin < end && *length + 1 < LINE_BYTES; begin++)
-        line[(*length)++] = (unsigned char)*begin < ' ' || *begin == 127 ? '?' : *begin;
-    line[*length] = '\0';
-}
-
 bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...)
 {
@@ -177,22 +153,21 @@ bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *sou
     const char *to = end - mark > SHOWN_AROUND ? mark + SHOWN_AROUND : end;
     char line[LINE_BYTES];
     char body[LINE_BYTES / 2];
-    size_t length = 0;
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(body, sizeof(body), format, arguments);
     va_end(arguments);
-
-    append_printable(line, &length, source->name, source->name + strlen(source->name));
-    append(line, &length, "=%s", from > source->text ? "..." : "");
-    append_printable(line, &length, from, mark);
-    if (at)
-        append(line, &length, "^");
-    append_printable(line, &length, mark, to);
-    append(line, &length, "%s: %s", to < end ? "..." : "", body);
+    snprintf(line, sizeof(line), "%s=%s%.*s%s%.*s%s: %s", source->name,
+             from > source->text ? "..." : "", (int)(mark - from), from, at ? "^" : "",
+             (int)(to - mark), mark, to < end ? "..." : "", body);
+    /* A setting must not write terminal escapes or line breaks. */
+    for (char *control = line; *control; control++)
+        if ((unsigned char)*control < ' ' || *control == 127)
+            *control = '?';
     diagnostics->count++;
-    diagnostics->write(diagnostics->data, line);
+    if (diagnostics->write)
+        diagnostics->write(diagnostics->data, line);
     return false;
 }
 

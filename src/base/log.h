@@ -9,9 +9,6 @@
 
 #include "base/check.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-
 enum { RS_LOG_LINES_MAX = 40, RS_LOG_LINE_BYTES = 1024 };
 
 /* Writes "rmmshim[pid]: <text>\n" to stderr.  Counts against RS_LOG_LINES_MAX.  Thread safe. */
@@ -44,10 +41,10 @@ int rs_write_all(int fd, const void *bytes, size_t length_bytes);
  * log, the tool to stderr, tests to a buffer. */
 
 struct rs_diagnostics {
-    void (*write)(void *data, const char *line);
+    void (*write)(void *data, const char *line); /* NULL: they are only counted */
     void *data;
     unsigned count;         /* errors written so far */
-    bool doubts_are_errors; /* names that may be others' (config/values.h): who asks wants to
+    bool doubts_are_errors; /* names that may be others' (config/config.h): who asks wants to
                                know */
 };
 

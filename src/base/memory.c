@@ -12,16 +12,10 @@
 static size_t read_available(void)
 {
     static const char name[] = "MemAvailable:";
-    int fd = rs_file_open("/proc/meminfo");
     char text[1024];
     const char *line;
-    ssize_t length;
 
-    if (fd < 0)
-        return 0;
-    length = rs_file_read(fd, text, sizeof(text) - 1, 0);
-    rs_file_close(fd);
-    text[length > 0 ? length : 0] = '\0';
+    (void)rs_file_text("/proc/meminfo", text, sizeof(text));
     line = strstr(text, name);
     return line ? (size_t)strtoull(line + strlen(name), NULL, 10) << 10 : 0;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/option.h"
 
-#include "base/check.h"
 #include "base/output.h"
 
 #include <errno.h>
@@ -392,15 +391,9 @@ bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
     return true;
 }
 
-static void ignore_line(void *data, const char *line)
-{
-    (void)data;
-    (void)line;
-}
-
 int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *values)
 {
-    struct rs_diagnostics nobody = {.write = ignore_line};
+    struct rs_diagnostics nobody = {.write = NULL};
 
     for (size_t i = 0; rows[i].name; i++) {
         const char *text = rows[i].default_text;

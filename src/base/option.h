@@ -7,10 +7,6 @@
 #include "base/log.h"
 #include "base/size.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 enum rs_option_type {
     RS_OPTION_SIZE,     /* size_t field; 4GiB, 80%, and "none" (SIZE_MAX) where .none is set */
     RS_OPTION_EXPONENT, /* alias type for a SIZE field: 18 means 2^18 bytes */

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/output.h"
 
-#include "base/check.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -22,6 +18,8 @@
 /* ---- names ---- */
 
 enum { TEXT_BYTES = 256 };
+
+static const char too_long[] = "the file name is too long";
 
 char *rs_path_buffer_take(void)
 {
@@ -126,26 +124,34 @@ static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const
     }
 }
 
+/* Expands the placeholders, or %q{VAR} alone. */
+static bool expand(const char *begin, const char *end, bool only_variables, struct output *output,
+                   const char **at, const char **reason)
+{
+    RS_ASSERT(output->capacity_bytes > 0);
+    while (begin < end) {
+        bool expands = *begin == '%' && (!only_variables || (end - begin > 1 && begin[1] == 'q'));
+        const char *value = begin;
+        char text[TEXT_BYTES];
+
+        *at = begin++;
+        if (expands && !(value = placeholder(&begin, text, reason)))
+            return false;
+        if (!put(output, value, expands ? strlen(value) : 1)) {
+            *reason = only_variables ? "the text is too long" : too_long;
+            return false;
+        }
+    }
+    return true;
+}
+
 bool rs_path_expand_variables(const char *begin, const char *end, char *text, size_t text_bytes,
                               const char **at, const char **reason)
 {
     struct output output = {text, 0, text_bytes};
 
-    RS_ASSERT(text_bytes > 0);
-    while (begin < end) {
-        bool expands = end - begin > 1 && begin[0] == '%' && begin[1] == 'q';
-        char name[TEXT_BYTES];
-        const char *value = begin;
-
-        *at = begin;
-        begin += expands ? 2 : 1;
-        if (expands && !(value = variable(&begin, name, reason)))
-            return false;
-        if (!put(&output, value, expands ? strlen(value) : 1)) {
-            *reason = "the text is too long";
-            return false;
-        }
-    }
+    if (!expand(begin, end, true, &output, at, reason))
+        return false;
     text[output.length] = '\0';
     return true;
 }
@@ -154,32 +160,12 @@ bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const ch
                     const char **reason)
 {
     struct output output = {path, 0, path_bytes};
-    const char *cursor = pattern;
 
-    RS_ASSERT(path_bytes > 0);
-    while (*cursor) {
-        size_t plain = strcspn(cursor, "%");
-        char text[TEXT_BYTES];
-        const char *value = cursor;
-
-        *at = cursor;
-        if (plain > 0) {
-            cursor += plain;
-        } else {
-            cursor++;
-            value = placeholder(&cursor, text, reason);
-            if (!value)
-                return false;
-            plain = strlen(value);
-        }
-        if (!put(&output, value, plain)) {
-            *reason = "the file name is too long";
-            return false;
-        }
-    }
+    if (!expand(pattern, pattern + strlen(pattern), false, &output, at, reason))
+        return false;
     if (!put_directory(&output)) {
         *at = pattern;
-        *reason = "the file name is too long";
+        *reason = too_long;
         return false;
     }
     path[output.length] = '\0';
@@ -204,7 +190,7 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
     length = (size_t)snprintf(number, sizeof(number), ".dev%d", device);
     if (strlen(path) + length >= path_bytes) {
         *at = pattern;
-        *reason = "the file name is too long";
+        *reason = too_long;
         return false;
     }
     memmove(dot + length, dot, strlen(dot) + 1);

@@ -8,10 +8,7 @@
 #include "base/file.h"
 
 #include <limits.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 struct rs_output {
     struct rs_kept_descriptor file;

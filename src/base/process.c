@@ -18,19 +18,12 @@
 bool rs_process_read(pid_t process, const char *name, char text[RS_PROCESS_TEXT_BYTES])
 {
     char path[64];
-    ssize_t length;
-    int fd;
 
     if (process)
         snprintf(path, sizeof(path), "/proc/%d/%s", (int)process, name);
     else
         snprintf(path, sizeof(path), "/proc/self/%s", name);
-    fd = rs_file_open(path);
-    length = fd < 0 ? -1 : rs_file_read(fd, text, RS_PROCESS_TEXT_BYTES - 1, 0);
-    if (fd >= 0)
-        rs_file_close(fd);
-    text[length > 0 ? length : 0] = '\0';
-    return length > 0;
+    return rs_file_text(path, text, RS_PROCESS_TEXT_BYTES) > 0;
 }
 
 long long rs_process_start_ticks(pid_t process)
@@ -93,14 +86,8 @@ uint64_t rs_process_namespace(void)
 
 void rs_process_boot(char text[RS_BOOT_BYTES])
 {
-    int fd = rs_file_open("/proc/sys/kernel/random/boot_id");
-
     memset(text, 0, RS_BOOT_BYTES);
-    if (fd < 0)
-        return;
-    if (rs_file_read(fd, text, RS_BOOT_BYTES - 1, 0) < 0)
-        memset(text, 0, RS_BOOT_BYTES);
-    rs_file_close(fd);
+    (void)rs_file_text("/proc/sys/kernel/random/boot_id", text, RS_BOOT_BYTES);
 }
 
 long long rs_process_start_seconds(void)

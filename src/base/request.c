@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/request.h"
 
-#include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/thread.h"
@@ -21,7 +20,7 @@ enum {
 
 static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100ull * 1000 * 1000;
 
-static __thread struct {
+static __thread struct request {
     unsigned depth, repeats, looks;
     uint64_t deadline_ns;    /* rs_clock_ns time; 0: the request has not waited yet */
     uint64_t repeated_ns;    /* when the request first took a nap */
@@ -38,16 +37,12 @@ void rs_request_begin(void)
 {
     if (request.depth == DEPTH_MOST || request.depth++ > 0)
         return;
+    request = (struct request){
+        .depth = 1,
+        .pool_bytes_least = SIZE_MAX,
+        .in_vain = request.in_vain,
+    };
     rs_uncancelled_begin(&request.uncancelled);
-    request.repeats = 0;
-    request.looks = 0;
-    request.deadline_ns = 0;
-    request.pool_bytes_least = SIZE_MAX;
-    request.is_short = false;
-    request.busy = NULL;
-    request.may_end = false;
-    request.is_refused = false;
-    request.is_hopeless = false;
 }
 
 /* A program that asks for more than there is, in many threads, gets its later refusals faster. */

@@ -7,33 +7,23 @@
 #include <string.h>
 #include <strings.h>
 
-static const struct {
-    const char *name;
-    uint64_t bytes;
-} units[] = {
-    {"", 1},
-    {"B", 1},
-    {"K", 1ull << 10},
-    {"Ki", 1ull << 10},
-    {"KB", 1000ull},
-    {"KiB", 1ull << 10},
-    {"M", 1ull << 20},
-    {"Mi", 1ull << 20},
-    {"MB", 1000000ull},
-    {"MiB", 1ull << 20},
-    {"G", 1ull << 30},
-    {"Gi", 1ull << 30},
-    {"GB", 1000000000ull},
-    {"GiB", 1ull << 30},
-    {"T", 1ull << 40},
-    {"Ti", 1ull << 40},
-    {"TB", 1000000000000ull},
-    {"TiB", 1ull << 40},
-    {"P", 1ull << 50},
-    {"Pi", 1ull << 50},
-    {"PB", 1000000000000000ull},
-    {"PiB", 1ull << 50},
-};
+/* Returns the bytes of a unit, whatever its case: none, B, and behind each of the letters nothing,
+ * i and iB for powers of 1024, or B for powers of 1000.  0 for another text. */
+static uint64_t unit_bytes(const char *unit, size_t length)
+{
+    static const char letters[] = "kmgtp";
+    const char *letter = length ? strchr(letters, *unit | 0x20) : NULL;
+    size_t used = letter ? 1 : 0, left = length - used;
+    bool is_decimal = letter && left == 1 && strncasecmp(unit + used, "b", 1) == 0;
+    uint64_t bytes = 1;
+
+    if (left > (letter ? 2 : 1) ||
+        strncasecmp(unit + used, letter && !is_decimal ? "ib" : "b", left) != 0)
+        return 0;
+    for (const char *at = letters; letter && at <= letter; at++)
+        bytes *= is_decimal ? 1000 : 1024;
+    return bytes;
+}
 
 static bool fail(const char **at, const char *place, const char **reason, const char *text)
 {
@@ -108,6 +98,7 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
 {
     const char *cursor = begin;
     struct decimal value;
+    uint64_t unit, bytes;
     size_t unit_length;
     int exponent;
 
@@ -138,16 +129,13 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
         *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
         return true;
     }
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(units); i++) {
-        uint64_t bytes;
-        if (strlen(units[i].name) != unit_length ||
-            strncasecmp(units[i].name, cursor, unit_length) != 0)
-            continue;
-        if (!decimal_times(value, units[i].bytes, &bytes))
-            return fail(at, begin, reason, "larger than any memory");
+    unit = unit_bytes(cursor, unit_length);
+    if (unit && decimal_times(value, unit, &bytes)) {
         *size = (struct rs_size){bytes, RS_SIZE_BYTES};
         return true;
     }
+    if (unit)
+        return fail(at, begin, reason, "larger than any memory");
     return fail(at, cursor, reason,
                 "unknown unit; known are B K KB KiB M MB MiB G GB GiB T TB TiB %");
 }

@@ -2,10 +2,7 @@
 /* The bitmap of starts: a region per GiB, mapped when the first range starts in it. */
 #include "base/start_bitmap.h"
 
-#include "base/check.h"
 #include "base/memory.h"
-
-#include <sys/mman.h>
 
 /* Number of the highest set bit of a word that is not 0. */
 static unsigned highest(uint64_t word)
@@ -13,23 +10,17 @@ static unsigned highest(uint64_t word)
     return 63 - (unsigned)__builtin_clzll(word);
 }
 
-static unsigned lowest(uint64_t word)
+/* What the element points to, made if it is missing; NULL when out of host memory. */
+static void *make(_Atomic(void *) *element, size_t bytes)
 {
-    return (unsigned)__builtin_ctzll(word);
-}
-
-static struct rs_start_leaf *leaf_make(struct rs_start_bitmap *bitmap, uint64_t number)
-{
-    struct rs_start_leaf *present = rs_start_leaf_find(bitmap, number);
-    struct rs_start_leaf *made;
+    void *present = atomic_load_explicit(element, memory_order_acquire), *made;
 
     if (present)
         return present;
-    made = rs_map_zeroed(sizeof(*made));
+    made = rs_map_zeroed(bytes);
     if (made && !atomic_compare_exchange_strong_explicit(
-                    &bitmap->leaves[number >> RS_START_LEAF_BITS], &present, made,
-                    memory_order_acq_rel, memory_order_acquire)) {
-        munmap(made, sizeof(*made)); /* another thread was first */
+                    element, &present, made, memory_order_acq_rel, memory_order_acquire)) {
+        munmap(made, bytes); /* another thread was first */
         return present;
     }
     return made;
@@ -37,19 +28,11 @@ static struct rs_start_leaf *leaf_make(struct rs_start_bitmap *bitmap, uint64_t 
 
 struct rs_start_region *rs_start_region_make(struct rs_start_bitmap *bitmap, uint64_t number)
 {
-    struct rs_start_leaf *leaf = leaf_make(bitmap, number);
-    struct rs_start_region *present = NULL, *made;
+    struct rs_start_leaf *leaf = make(&bitmap->leaves[number >> RS_START_LEAF_BITS], sizeof(*leaf));
 
-    if (!leaf)
-        return NULL;
-    made = rs_map_zeroed(sizeof(*made));
-    if (made && !atomic_compare_exchange_strong_explicit(
-                    &leaf->regions[number % (1u << RS_START_LEAF_BITS)], &present, made,
-                    memory_order_acq_rel, memory_order_acquire)) {
-        munmap(made, sizeof(*made));
-        return present;
-    }
-    return made;
+    return leaf ? make(&leaf->regions[number % (1u << RS_START_LEAF_BITS)],
+                       sizeof(struct rs_start_region))
+                : NULL;
 }
 
 void rs_start_summary_clear(struct rs_start_bitmap *bitmap, uint64_t number)
@@ -130,52 +113,6 @@ bool rs_start_bitmap_last(struct rs_start_bitmap *bitmap, uint64_t from, uint64_
             return false;
         number--;
         unit = ((uint64_t)RS_START_REGION_WORDS << RS_START_WORD_BITS) - 1;
-    }
-}
-
-struct visitor {
-    bool (*visit)(void *data, uint64_t start);
-    void *data;
-};
-
-static bool word_each(const struct visitor *visitor, uint64_t first_start, uint64_t starts)
-{
-    for (; starts != 0; starts &= starts - 1)
-        if (!visitor->visit(visitor->data,
-                            first_start + ((uint64_t)lowest(starts) << RS_START_UNIT_BITS)))
-            return false;
-    return true;
-}
-
-static bool region_each(const struct visitor *visitor, struct rs_start_region *region,
-                        uint64_t base)
-{
-    for (uint64_t group = 0; group < RS_START_GROUP_WORDS; group++) {
-        uint64_t words = rs_start_load(&region->groups[group]);
-        for (; words != 0; words &= words - 1) {
-            uint64_t word = (group << RS_START_WORD_BITS) + lowest(words);
-            if (!word_each(visitor, base + (word << (RS_START_UNIT_BITS + RS_START_WORD_BITS)),
-                           rs_start_load(&region->words[word])))
-                return false;
-        }
-    }
-    return true;
-}
-
-void rs_start_bitmap_each(struct rs_start_bitmap *bitmap, bool (*visit)(void *data, uint64_t start),
-                          void *data)
-{
-    struct visitor visitor = {visit, data};
-
-    for (uint64_t i = 0; i < RS_ARRAY_LENGTH(bitmap->leaves); i++) {
-        struct rs_start_leaf *leaf = atomic_load_explicit(&bitmap->leaves[i], memory_order_acquire);
-        for (uint64_t j = 0; leaf && j < RS_ARRAY_LENGTH(leaf->regions); j++) {
-            struct rs_start_region *region =
-                atomic_load_explicit(&leaf->regions[j], memory_order_acquire);
-            if (region && !region_each(&visitor, region,
-                                       ((i << RS_START_LEAF_BITS) + j) << RS_START_REGION_BITS))
-                return;
-        }
     }
 }
 

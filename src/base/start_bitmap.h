@@ -11,8 +11,6 @@
 #include "base/check.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 enum {
     RS_START_ADDRESS_BITS = 57, /* address bits of a GPU with five-level page tables */
@@ -37,13 +35,14 @@ struct rs_start_region {
     _Atomic uint64_t top[RS_START_TOP_WORDS];      /* one bit per group; a hint, never cleared */
 };
 
+/* Its elements point to regions; those of the bitmap point to leaves. */
 struct rs_start_leaf {
-    _Atomic(struct rs_start_region *) regions[1 << RS_START_LEAF_BITS];
+    _Atomic(void *) regions[1 << RS_START_LEAF_BITS];
 };
 
 /* A zeroed struct is an empty bitmap. */
 struct rs_start_bitmap {
-    _Atomic(struct rs_start_leaf *) leaves[1 << RS_START_ROOT_BITS];
+    _Atomic(void *) leaves[1 << RS_START_ROOT_BITS];
 };
 
 /* Returns the number of the word that has the bit of `start`. */
@@ -144,10 +143,6 @@ static inline void rs_start_bitmap_clear(struct rs_start_bitmap *bitmap, uint64_
 /* Finds the last start in [from, *address] and stores it in *address.  Both are multiples of
  * 512.  Returns false when there is none. */
 bool rs_start_bitmap_last(struct rs_start_bitmap *bitmap, uint64_t from, uint64_t *address);
-
-/* Calls visit for every start, in the order of addresses.  Stops when visit returns false. */
-void rs_start_bitmap_each(struct rs_start_bitmap *bitmap, bool (*visit)(void *data, uint64_t start),
-                          void *data);
 
 /* Unmaps everything that the bitmap has mapped.  No other thread uses it any more. */
 void rs_start_bitmap_destroy(struct rs_start_bitmap *bitmap);

@@ -7,8 +7,6 @@
 
 #include "base/check.h"
 
-#include <stdint.h>
-
 struct CUctx_st;
 struct rs_context;
 struct rs_pushed;
