@@ -152,7 +152,7 @@ static bool comes_by(int socket, uint64_t until_ns)
 static int ask(int socket, const struct job *job, struct rs_job_request request, int fd,
                int *received)
 {
-    struct rs_job_grant answer;
+    uint32_t granted = 0;
     uint64_t until_ns = rs_clock_ns() + RS_JOB_ANSWER_MS * 1000000ull;
     int result = connect_to(socket, job->name, until_ns), other = -1;
 
@@ -163,25 +163,25 @@ static int ask(int socket, const struct job *job, struct rs_job_request request,
     if (result == 0 && !comes_by(socket, until_ns))
         result = -ETIMEDOUT;
     if (result == 0)
-        result = rs_job_receive(socket, &answer, sizeof(answer), &other);
-    if (result == 0 && !answer.is_granted)
+        result = rs_job_receive(socket, &granted, sizeof(granted), &other);
+    if (result == 0 && !granted)
         result = -EACCES;
     if (result == 0 && received)
         *received = other;
     else if (other >= 0)
         rs_file_close(other);
-    return result == 0 ? (int)answer.is_granted - 1 : result;
+    return result == 0 ? (int)granted - 1 : result;
 }
 
 static void say_unheld(const struct job *job)
 {
-    struct rs_job_file *file =
-        rs_memory_file_map(job->process, job->file, job->inode, sizeof(*file));
+    _Atomic uint32_t *unheld =
+        rs_memory_file_map(job->process, job->file, job->inode, sizeof(*unheld));
 
-    if (!file)
+    if (!unheld)
         return;
-    atomic_fetch_add(&file->unheld, 1);
-    munmap(file, sizeof(*file));
+    atomic_fetch_add(unheld, 1);
+    munmap(unheld, sizeof(*unheld));
 }
 
 int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received)

@@ -37,14 +37,9 @@ struct rs_job_request {
     uint32_t wish, number;
 };
 
-struct rs_job_grant {
-    uint32_t is_granted; /* of a limit: how many there are from this one on */
-};
-
-/* The memory file. */
-struct rs_job_file {
-    _Atomic uint32_t unheld; /* pages that did not come by the socket */
-};
+/* The answer is a uint32_t: not 0 where the wish was granted; of a limit, how many there are from
+ * this one on.  The memory file is an _Atomic uint32_t: the pages that did not come by the socket.
+ */
 
 /* Sends the request to the `run` above and waits for the answer, RS_JOB_ANSWER_MS at most and only
  * while it lives.  `fd` goes with it (-1: none); the descriptor that came back is *received, if

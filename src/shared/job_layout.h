@@ -16,24 +16,16 @@
 #define RS_JOB_LIMIT_NAME   "rmmshim-limit" /* of the memory file */
 
 enum {
-    RS_JOB_DEVICES = 256,
     RS_JOB_ENTRIES = 12288, /* processes, and pairs of a process and a device, at a time */
     RS_JOB_LIMIT_SETTLE_MS = 2000,
     RS_JOB_LIMIT_STUCK_MS = 2000, /* for an owner of the mutex that does not run */
     RS_JOB_LIMIT_KEPT_MS = 1000,  /* after a member has last asked */
 };
 
-struct rs_job_device {
-    unsigned char uuid[RS_JOB_UUID_BYTES];
-    _Atomic uint32_t is_used;
-    _Atomic uint32_t asked;    /* how often members have asked for idle bytes */
-    _Atomic uint32_t releases; /* grows when a member gives bytes back; a futex */
-};
-
 /* What a member has of one device; each has an entry for itself, too. */
 struct rs_job_entry {
     _Atomic uint64_t owner;       /* process number << 32 | its start in ticks; 0: free */
-    _Atomic uint64_t device;      /* its number + 1; 0: the member's for itself */
+    _Atomic uint64_t uuid[2];     /* of the device; 0: the member's for itself */
     _Atomic uint64_t taken_bytes; /* raised for a request under the mutex alone */
     _Atomic uint64_t kept_bytes;  /* that others gave back for it */
     _Atomic uint64_t idle_bytes;  /* part of what it has that others may have, as far as known: it
@@ -54,7 +46,8 @@ struct rs_job_limit {
     _Atomic uint32_t turns;        /* of the mutex */
     _Atomic uint32_t joins;        /* turns of the file lock */
     _Atomic uint64_t tickets;
-    struct rs_job_device devices[RS_JOB_DEVICES];
+    _Atomic uint32_t asked;    /* how often members have asked for idle bytes */
+    _Atomic uint32_t releases; /* grows when a member gives bytes back; a futex */
     struct rs_job_entry entries[RS_JOB_ENTRIES];
     pthread_mutex_t mutex;
 };
@@ -83,13 +76,14 @@ static inline void add(_Atomic uint64_t *number, uint64_t more)
          entry < entry##_end; entry++)                                                             \
         if (get(&entry->owner) != 0)
 
-/* Those of one device. */
-#define FOR_EACH_SHARER(entry, job, number)                                                        \
-    FOR_EACH_ENTRY(entry, job)                                                                     \
-    if (get(&entry->device) == (number) + 1ul)
+/* Those of the share's device. */
+#define FOR_EACH_SHARER(entry, share)                                                              \
+    FOR_EACH_ENTRY(entry, (share)->job)                                                            \
+    if (get(&entry->uuid[0]) == (share)->uuid[0] && get(&entry->uuid[1]) == (share)->uuid[1])
 
 /* A free entry, which is the owner's now; NULL when all are taken.  Under the mutex. */
-struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner, uint64_t device);
+struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,
+                                    const uint64_t uuid[2]);
 
 /* ---- the mutex ---- */
 

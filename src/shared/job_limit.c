@@ -216,7 +216,8 @@ static uint64_t own_word(void)
 }
 
 /* The owner last: whoever dies before leaves it free. */
-struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner, uint64_t device)
+struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,
+                                    const uint64_t uuid[2])
 {
     uint64_t inode;
     int fd;
@@ -226,7 +227,8 @@ struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner, ui
         if (get(&entry->owner) != 0)
             continue;
         memset(entry, 0, sizeof(*entry));
-        set(&entry->device, device);
+        set(&entry->uuid[0], uuid[0]);
+        set(&entry->uuid[1], uuid[1]);
         if (rs_commands_where(&fd, &inode)) {
             set(&entry->commands_inode, inode);
             set(&entry->commands_fd, (uint64_t)fd + 1);
@@ -246,7 +248,7 @@ struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
     RS_ASSERT(own >> 32);
     if (!job_lock(job, true))
         return NULL;
-    entry = job_take_entry(job, own, 0);
+    entry = job_take_entry(job, own, (const uint64_t[2]){0, 0});
     job_unlock(job);
     return entry;
 }

@@ -20,7 +20,7 @@
  * where nobody of it lives.  So who opens a user's file has a file lock too until it has joined.
  *
  * Each member says how much of a device it has idle.  A member that finds the job full announces
- * what it lacks (`wanted_bytes`), adds to the device's `asked`, and raises RS_ATTENTION_JOB in
+ * what it lacks (`wanted_bytes`), adds to `asked`, and raises RS_ATTENTION_JOB in
  * those that have idle bytes (charge/reclaim.h).  What these give back is kept for those that wait,
  * in the order in which they began to (`ticket`): it is part of the total, but for the one for whom
  * it is kept.
@@ -36,10 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    RS_JOBS_MAX = 4, /* one in the other */
-    RS_JOB_UUID_BYTES = 16,
-};
+enum { RS_JOBS_MAX = 4 /* one in the other */ };
 
 struct rs_job_limit;
 struct rs_job_entry;
@@ -72,12 +69,12 @@ bool rs_job_limit_reap(struct rs_job_limit *job);
  * rs_job_share_enter. */
 struct rs_job_share {
     struct rs_job_limit *job;
-    struct rs_job_entry *member; /* the process's own */
-    struct rs_job_share *next;   /* of the job in which this one is */
-    size_t limit_bytes;          /* not above that of `next` */
-    unsigned char uuid[RS_JOB_UUID_BYTES];
+    struct rs_job_entry *member;          /* the process's own */
+    struct rs_job_share *next;            /* of the job in which this one is */
+    size_t limit_bytes;                   /* not above that of `next` */
+    uint64_t uuid[2];                     /* of the device */
     _Atomic(struct rs_job_entry *) entry; /* NULL: there is none yet, or no room */
-    _Atomic uint32_t seen_asked;          /* the device's `asked` that this process has answered */
+    _Atomic uint32_t seen_asked; /* the `asked` that this process has answered for the device */
 };
 
 /* All functions of a share are thread safe, and hold for the jobs in which its job is. */
@@ -135,6 +132,6 @@ bool rs_job_share_is_asked(struct rs_job_share *share);
 /* Wakes those that asked: this member has given what it had. */
 void rs_job_share_answer(struct rs_job_share *share);
 
-/* The device's number of releases, and a wait of at most wait_ns while it is `seen`. */
+/* The number of releases, and a wait of at most wait_ns while it is `seen`. */
 uint32_t rs_job_share_releases(const struct rs_job_share *share);
 void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns);

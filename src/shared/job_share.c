@@ -12,48 +12,14 @@ __thread bool rs_job_giving;
 
 /* ---- devices ---- */
 
-static bool is_shared(struct rs_job_limit *job, uint32_t number)
-{
-    FOR_EACH_SHARER(entry, job, number)
-    return true;
-    return false;
-}
-
-/* A device that no member has may become another one. */
-static bool find_device(struct rs_job_limit *job, const unsigned char *uuid, uint32_t *number)
-{
-    uint32_t free = RS_JOB_DEVICES;
-
-    for (*number = 0; *number < RS_JOB_DEVICES; ++*number) {
-        struct rs_job_device *device = &job->devices[*number];
-        if (!atomic_load(&device->is_used)) {
-            free = rs_min(free, *number);
-            break;
-        }
-        if (memcmp(device->uuid, uuid, sizeof(device->uuid)) == 0)
-            return true;
-    }
-    for (uint32_t i = 0; free == RS_JOB_DEVICES && i < RS_JOB_DEVICES; i++)
-        if (!is_shared(job, i))
-            free = i;
-    if (free == RS_JOB_DEVICES)
-        return false;
-    *number = free;
-    memcpy(job->devices[free].uuid, uuid, sizeof(job->devices[free].uuid));
-    atomic_store(&job->devices[free].is_used, 1);
-    return true;
-}
-
 /* True when there is no room, or that cannot be known yet. */
 static bool lacks_room(struct rs_job_share *share)
 {
-    struct rs_job_entry *entry = NULL;
-    uint32_t number;
+    struct rs_job_entry *entry;
 
     if (atomic_load(&share->entry) || !job_lock(share->job, true))
         return false;
-    if (find_device(share->job, share->uuid, &number))
-        entry = job_take_entry(share->job, get(&share->member->owner), number + 1ul);
+    entry = job_take_entry(share->job, get(&share->member->owner), share->uuid);
     atomic_store(&share->entry, entry);
     job_unlock(share->job);
     return !entry;
@@ -65,27 +31,15 @@ void rs_job_share_enter(struct rs_job_share *share)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
             if (lacks_room(share))
-                rs_log("too many devices for the job's limit (at most %d, and at most %d processes "
-                       "and pairs of a process and a device): all memory of one more device is "
-                       "refused",
-                       RS_JOB_DEVICES, RS_JOB_ENTRIES);
+                rs_log("too many devices for the job's limit (at most %d processes and pairs of a "
+                       "process and a device): all memory of one more device is refused",
+                       RS_JOB_ENTRIES);
         }
 }
 
 static struct rs_job_entry *entry_of(const struct rs_job_share *share)
 {
     return atomic_load_explicit(&share->entry, memory_order_acquire);
-}
-
-/* Of a share that has an entry. */
-static uint32_t number_of(const struct rs_job_share *share)
-{
-    return (uint32_t)get(&entry_of(share)->device) - 1;
-}
-
-static struct rs_job_device *device_of(const struct rs_job_share *share)
-{
-    return &share->job->devices[number_of(share)];
 }
 
 /* The shares of all jobs, as far as the device is entered there. */
@@ -125,7 +79,7 @@ static uint64_t total_of(const struct rs_job_share *share)
 {
     uint64_t bytes = 0;
 
-    FOR_EACH_SHARER(entry, share->job, number_of(share))
+    FOR_EACH_SHARER(entry, share)
     bytes += get(&entry->taken_bytes) + get(&entry->kept_bytes);
     return bytes;
 }
@@ -146,22 +100,22 @@ static bool is_old(const struct rs_job_entry *entry, uint64_t now)
 }
 
 /* What is kept for a member that is stopped, or has changed its mind, is the others' again. */
-static void forget_kept(struct rs_job_limit *job, uint32_t number)
+static void forget_kept(const struct rs_job_share *share)
 {
     uint64_t now = job_now_ms();
 
-    FOR_EACH_SHARER(entry, job, number)
+    FOR_EACH_SHARER(entry, share)
     if (is_old(entry, now))
         set(&entry->kept_bytes, 0);
 }
 
 /* The member that has waited longest, of those for which not all is kept that they want. */
-static struct rs_job_entry *oldest(struct rs_job_limit *job, uint32_t number)
+static struct rs_job_entry *oldest(const struct rs_job_share *share)
 {
     struct rs_job_entry *found = NULL;
     uint64_t now = job_now_ms();
 
-    FOR_EACH_SHARER(entry, job, number)
+    FOR_EACH_SHARER(entry, share)
     if (get(&entry->kept_bytes) < get(&entry->wanted_bytes) && !is_old(entry, now) &&
         (!found || get(&entry->ticket) < get(&found->ticket)))
         found = entry;
@@ -169,11 +123,11 @@ static struct rs_job_entry *oldest(struct rs_job_limit *job, uint32_t number)
 }
 
 /* Bytes that are counted no longer are for those that wait. */
-static void keep(struct rs_job_limit *job, uint32_t number, uint64_t bytes)
+static void keep(const struct rs_job_share *share, uint64_t bytes)
 {
     struct rs_job_entry *entry;
 
-    while (bytes && (entry = oldest(job, number))) {
+    while (bytes && (entry = oldest(share))) {
         uint64_t some = rs_min(bytes, get(&entry->wanted_bytes) - get(&entry->kept_bytes));
         add(&entry->kept_bytes, some);
         bytes -= some;
@@ -185,7 +139,7 @@ static bool fits(const struct rs_job_share *share, size_t bytes)
     if (!entry_of(share) || bytes > share->limit_bytes)
         return false;
     if (missing_in(share, bytes) > 0)
-        forget_kept(share->job, number_of(share));
+        forget_kept(share);
     return missing_in(share, bytes) == 0;
 }
 
@@ -227,11 +181,11 @@ uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes)
         bool keeps = is_given && rs_job_giving && job_lock(at->job, false);
         atomic_fetch_add(&entry_of(at)->taken_bytes, bytes);
         if (keeps) {
-            keep(at->job, number_of(at), 0 - bytes);
+            keep(at, 0 - bytes);
             job_unlock(at->job);
         }
         if (is_given) {
-            atomic_fetch_add(&device_of(at)->releases, 1);
+            atomic_fetch_add(&at->job->releases, 1);
             releases++;
         }
     }
@@ -246,7 +200,7 @@ bool rs_job_share_reap(const struct rs_job_share *share)
     {
         if (!rs_job_limit_reap(at->job))
             continue;
-        FOR_EACH_SHARER(entry, at->job, number_of(at))
+        FOR_EACH_SHARER(entry, at)
         if (get(&entry->taken_bytes) && get(&entry->ended_ms))
             waits = true;
     }
@@ -257,7 +211,7 @@ static uint64_t others_in(const struct rs_job_share *share)
 {
     uint64_t bytes = 0;
 
-    FOR_EACH_SHARER(entry, share->job, number_of(share))
+    FOR_EACH_SHARER(entry, share)
     if (entry != entry_of(share))
         bytes += get(&entry->taken_bytes) + get(&entry->kept_bytes);
     return bytes;
@@ -299,7 +253,7 @@ void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
     FOR_EACH_JOB(at, share)
     {
         atomic_fetch_add(&entry_of(at)->idle_bytes, bytes);
-        if (atomic_load(&device_of(at)->asked) != atomic_load(&at->seen_asked))
+        if (atomic_load(&at->job->asked) != atomic_load(&at->seen_asked))
             atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
     }
 }
@@ -313,7 +267,7 @@ static size_t others_idle_in(const struct rs_job_share *share)
 {
     uint64_t bytes = 0;
 
-    FOR_EACH_SHARER(entry, share->job, number_of(share))
+    FOR_EACH_SHARER(entry, share)
     if (entry != entry_of(share))
         bytes += idle_of(entry);
     return (size_t)bytes;
@@ -342,7 +296,7 @@ static size_t wanted_in(const struct rs_job_share *share)
 {
     uint64_t bytes = 0, all;
 
-    FOR_EACH_SHARER(entry, share->job, number_of(share))
+    FOR_EACH_SHARER(entry, share)
     {
         uint64_t wanted = get(&entry->wanted_bytes);
         bytes += wanted - rs_min(get(&entry->kept_bytes), wanted);
@@ -372,6 +326,13 @@ void rs_job_share_want(struct rs_job_share *share, size_t bytes)
     }
 }
 
+/* Those that wait look anew. */
+static void wake(struct rs_job_limit *job)
+{
+    atomic_fetch_add(&job->releases, 1);
+    rs_futex_wake(&job->releases);
+}
+
 static void pass_on_kept(const struct rs_job_share *share)
 {
     struct rs_job_entry *entry = entry_of(share);
@@ -381,10 +342,9 @@ static void pass_on_kept(const struct rs_job_share *share)
         return; /* or it is old soon */
     kept = get(&entry->kept_bytes);
     set(&entry->kept_bytes, 0);
-    keep(share->job, number_of(share), kept);
+    keep(share, kept);
     job_unlock(share->job);
-    atomic_fetch_add(&device_of(share)->releases, 1);
-    rs_futex_wake(&device_of(share)->releases);
+    wake(share->job);
 }
 
 void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool are_there)
@@ -408,8 +368,8 @@ void rs_job_share_ask(struct rs_job_share *share)
     FOR_EACH_JOB(at, share)
     {
         set(&entry_of(at)->asked_ms, job_now_ms());
-        atomic_fetch_add(&device_of(at)->asked, 1);
-        FOR_EACH_SHARER(entry, at->job, number_of(at))
+        atomic_fetch_add(&at->job->asked, 1);
+        FOR_EACH_SHARER(entry, at)
         if (entry != entry_of(at) && idle_of(entry) > 0)
             raise_in(entry);
     }
@@ -421,7 +381,7 @@ bool rs_job_share_is_asked(struct rs_job_share *share)
 
     FOR_EACH_JOB(at, share)
     {
-        uint32_t asked = atomic_load(&device_of(at)->asked);
+        uint32_t asked = atomic_load(&at->job->asked);
         is_asked = atomic_exchange(&at->seen_asked, asked) != asked || is_asked;
     }
     return is_asked;
@@ -430,10 +390,7 @@ bool rs_job_share_is_asked(struct rs_job_share *share)
 void rs_job_share_answer(struct rs_job_share *share)
 {
     FOR_EACH_JOB(at, share)
-    {
-        atomic_fetch_add(&device_of(at)->releases, 1);
-        rs_futex_wake(&device_of(at)->releases);
-    }
+    wake(at->job);
 }
 
 uint32_t rs_job_share_releases(const struct rs_job_share *share)
@@ -441,7 +398,7 @@ uint32_t rs_job_share_releases(const struct rs_job_share *share)
     uint32_t sum = 0;
 
     FOR_EACH_JOB(at, share)
-    sum += atomic_load(&device_of(at)->releases);
+    sum += atomic_load(&at->job->releases);
     return sum;
 }
 
@@ -454,8 +411,8 @@ void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_
     FOR_EACH_JOB(at, share)
     {
         last = at;
-        releases = atomic_load(&device_of(at)->releases);
+        releases = atomic_load(&at->job->releases);
     }
     if (last && rs_job_share_releases(share) == seen)
-        rs_futex_wait(&device_of(last)->releases, releases, wait_ns);
+        rs_futex_wait(&last->job->releases, releases, wait_ns);
 }

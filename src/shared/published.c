@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/memory.h"
+#include "shared/memory_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,23 +37,7 @@ static struct {
     struct rs_kept_descriptor file;
 } published = {.lock = RS_MUTEX_INIT(RS_RANK_TABLE)};
 
-/* Makes the file.  Missing memory would raise SIGBUS, so `back` allocates it before it is used. */
-static int make_file(void)
-{
-    int fd = memfd_create("rmmshim", MFD_CLOEXEC | MFD_ALLOW_SEALING), failed;
-
-    if (fd < 0)
-        return -errno;
-    failed = rs_file_lengthen(fd, RS_PUBLISHED_BYTES);
-    if (failed != 0) {
-        rs_file_close(fd);
-        return failed;
-    }
-    if (!rs_descriptor_keep(&published.file, fd))
-        return -EMFILE;
-    return 0;
-}
-
+/* Missing memory would raise SIGBUS, so memory is allocated before it is used. */
 static bool back_step(void)
 {
     struct rs_uncancelled uncancelled;
@@ -77,30 +62,19 @@ static bool back(size_t bytes)
     return bytes <= RS_PUBLISHED_BYTES;
 }
 
-/* From now on no process can map the file writable; the mapping that exists stays writable.
- * Linux before 5.1 only seals its length. */
-static void seal(void)
-{
-    if (fcntl(published.file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) !=
-        0)
-        (void)fcntl(published.file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
-}
-
 int rs_published_begin(size_t head_bytes)
 {
-    int result = make_file();
     void *memory;
+    int fd = rs_memory_file_make("rmmshim", RS_PUBLISHED_BYTES, &memory);
 
     RS_ASSERT(!published.memory);
-    if (result != 0)
-        return result;
+    if (fd < 0)
+        return fd;
     published.backed_bytes = 0;
     (void)rs_round_up(head_bytes, RS_PUBLISHED_ALIGNMENT, &published.used_bytes);
-    memory = back(published.used_bytes) ? mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ | PROT_WRITE,
-                                               MAP_SHARED, published.file.fd, 0)
-                                        : MAP_FAILED;
-    if (memory == MAP_FAILED) {
+    if (!rs_descriptor_keep(&published.file, fd) || !back(published.used_bytes)) {
         rs_descriptor_close(&published.file);
+        munmap(memory, RS_PUBLISHED_BYTES);
         return -ENOMEM;
     }
     /* The mapping is not inherited: two processes must never count in one file.  A child that
@@ -109,21 +83,14 @@ int rs_published_begin(size_t head_bytes)
     if (!rs_leak_roots_matter())
         (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTFORK);
     (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTDUMP);
-    seal();
+    /* From now on no process can map the file writable; the mapping that exists stays writable.
+     * Linux before 5.1 only seals its length. */
+    (void)fcntl(published.file.fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     published.freed = NULL;
     published.memory = memory;
     for (size_t at = 0; at < published.backed_bytes; at += STEP_BYTES)
         rs_leak_roots_add(published.memory + at, STEP_BYTES);
     return 0;
-}
-
-void rs_published_end(void)
-{
-    for (size_t at = 0; at < published.backed_bytes; at += STEP_BYTES)
-        rs_leak_roots_remove(published.memory + at, STEP_BYTES);
-    munmap(published.memory, RS_PUBLISHED_BYTES);
-    published.memory = NULL;
-    rs_descriptor_close(&published.file);
 }
 
 void rs_published_forget(void)

@@ -20,9 +20,6 @@ enum {
  * thread safe. */
 int rs_published_begin(size_t head_bytes);
 
-/* Gives the file up, before anything was allocated from it. */
-void rs_published_end(void);
-
 /* Called in a forked child, which has no copy of the file's memory: the heap serves from now on. */
 void rs_published_forget(void);
 

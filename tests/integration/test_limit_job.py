@@ -19,12 +19,9 @@ from test_steer import ATTENTION_AT, STEPS, TOOL, Steered, tool
 
 MIB = 1 << 20
 ATTENTION_JOB = 1 << 33  # of shared/commands.h
-# The layout of shared/job_limit.h.
-MEMBERS_USED_AT, DEVICES_AT = 96, 128
-TOTAL_AT, ASKED_AT = DEVICES_AT + 16, DEVICES_AT + 32  # of the first device
-MEMBERS_AT = DEVICES_AT + 256 * 40
-ENTRIES_AT = MEMBERS_AT + 4096 * 32
-ENTRY = struct.Struct("IIQQQQQQQ")  # member, device, taken, late, kept, idle, wanted, ticket, asked
+# The layout of shared/job_layout.h.
+USED_AT, ASKED_AT, ENTRIES_AT = 96, 120, 128
+ENTRY = struct.Struct("12Q")  # owner, the device's UUID, taken, kept, idle, wanted, ticket, asked, ended, two of commands
 
 USE_TWO_DEVICES = """
 import ctypes, sys
@@ -46,24 +43,20 @@ class Job:
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def sums(self):
-        """Taken of the first device, and the places in use."""
-        used = struct.unpack_from("I", self.memory, MEMBERS_USED_AT)[0]
-        owners = sum(struct.unpack_from("Q", self.memory, MEMBERS_AT + member * 32)[0] != 0 for member in range(used))
-        entries = [entry for entry in self.entries() if entry[0] and entry[1] == 0]
-        taken = sum(entry[2] + entry[3] for entry in entries)
-        assert struct.unpack_from("Q", self.memory, TOTAL_AT)[0] == taken + sum(entry[4] for entry in entries)
-        return taken, owners
+        """Taken of the device, and how many processes have taken it, or may."""
+        return sum(entry[3] for entry in self.entries()), len({entry[0] for entry in self.entries()})
 
     def entries(self):
-        used = struct.unpack_from("I", self.memory, MEMBERS_USED_AT + 4)[0]
-        return [ENTRY.unpack_from(self.memory, ENTRIES_AT + number * ENTRY.size) for number in range(used)]
+        used = struct.unpack_from("I", self.memory, USED_AT)[0]
+        entries = (ENTRY.unpack_from(self.memory, ENTRIES_AT + number * ENTRY.size) for number in range(used))
+        return [entry for entry in entries if entry[0]]
 
     def wanted(self):
-        """Of the first device, by all members."""
-        return sum(entry[6] for entry in self.entries() if entry[0] and entry[1] == 0)
+        """By all members."""
+        return sum(entry[6] for entry in self.entries())
 
     def asked(self):
-        """How often members have asked for idle memory of the first device."""
+        """How often members have asked for idle memory."""
         return struct.unpack_from("I", self.memory, ASKED_AT)[0]
 
 

@@ -30,7 +30,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    rs_published_end();
+    rs_published_forget();
     return 0;
 }
 

@@ -49,8 +49,8 @@ enum { LIMIT = 1000, PROCESSES = 12, ROUNDS = 3000, CROWD = 256 };
 
 static struct rs_size limit_size = {LIMIT, RS_SIZE_BYTES};
 
-static const unsigned char first_uuid[RS_JOB_UUID_BYTES] = "first device";
-static const unsigned char other_uuid[RS_JOB_UUID_BYTES] = "other device";
+static const unsigned char first_uuid[16] = "first device";
+static const unsigned char other_uuid[16] = "other device";
 
 /* Memory that is not mapped for one process alone. */
 static void *shared_memory(size_t bytes)
@@ -88,12 +88,12 @@ static struct rs_job_share share_of(struct rs_job_limit *job, const unsigned cha
     return share;
 }
 
-/* What is counted of the first device. */
+/* What is counted of all devices. */
 static uint64_t total_in(struct rs_job_limit *job)
 {
     uint64_t bytes = 0;
 
-    FOR_EACH_SHARER(entry, job, 0)
+    FOR_EACH_ENTRY(entry, job)
     bytes += entry->taken_bytes + entry->kept_bytes;
     return bytes;
 }
@@ -116,37 +116,28 @@ TEST(members_share_the_limit_of_a_device)
     assert_false(rs_job_share_take(&one, LIMIT + 1));
 }
 
-TEST(a_device_is_one_for_all_members)
-{
-    struct rs_job_limit *job = new_job();
-    struct rs_job_share one = share_of(job, first_uuid, LIMIT);
-    struct rs_job_share far = share_of(job, other_uuid, LIMIT);
-    struct rs_job_share two = share_of(job, first_uuid, LIMIT);
-
-    assert_int_equal(one.entry->device, 1);
-    assert_int_equal(far.entry->device, 2);
-    assert_int_equal(two.entry->device, 1);
-}
-
 /* 8 GPUs in 7 parts each are 56 devices, and there are machines with more GPUs. */
 TEST(one_process_has_more_than_a_hundred_devices)
 {
+    enum { MANY = 256 };
     struct rs_job_limit *job = new_job();
-    struct rs_job_share shares[RS_JOB_DEVICES + 1];
+    struct rs_job_share shares[MANY + 1];
     struct rs_job_entry *member = rs_job_limit_join(job);
 
-    for (uint32_t i = 0; i <= RS_JOB_DEVICES; i++) {
+    for (uint32_t i = MANY + 1; i < RS_JOB_ENTRIES; i++)
+        job->entries[i].owner = member->owner; /* of others */
+    for (uint32_t i = 0; i <= MANY; i++) {
         shares[i] = (struct rs_job_share){.job = job, .member = member, .limit_bytes = LIMIT};
-        memcpy(shares[i].uuid, &i, sizeof(i));
+        memcpy(shares[i].uuid, &(uint32_t){i + 1}, sizeof(i));
         rs_job_share_enter(&shares[i]);
-        assert_true(rs_job_share_take(&shares[i], LIMIT) == (i < RS_JOB_DEVICES));
+        assert_true(rs_job_share_take(&shares[i], LIMIT) == (i < MANY));
     }
-    assert_false(rs_job_share_take(&shares[RS_JOB_DEVICES], 1)); /* and that is said */
-    assert_int_equal(rs_job_share_others(&shares[RS_JOB_DEVICES]), 0);
-    rs_job_share_set_idle(&shares[RS_JOB_DEVICES], 1);
+    assert_false(rs_job_share_take(&shares[MANY], 1)); /* and that is said */
+    assert_int_equal(rs_job_share_others(&shares[MANY]), 0);
+    rs_job_share_set_idle(&shares[MANY], 1);
     assert_false(rs_job_share_take(&shares[7], 1));
-    shares[7].entry->owner = 0; /* as when all members of the device are gone */
-    assert_true(rs_job_share_take(&shares[RS_JOB_DEVICES], LIMIT));
+    shares[7].entry->owner = 0; /* as when its member is gone */
+    assert_true(rs_job_share_take(&shares[MANY], LIMIT));
 }
 
 /* ---- a job within a job ---- */
@@ -799,14 +790,14 @@ TEST(a_file_of_another_namespace_is_refused_while_it_has_members)
     job->home = home + 1;
     assert_int_equal(open_at("homes", &again, &other), -EXDEV);
     assert_int_equal(job->home, home + 1);
-    job->devices[0].releases = 300;
+    job->releases = 300;
     member->owner = (uint64_t)INT32_MAX << 32 | 1; /* who is not here, and may be there */
     assert_false(rs_job_limit_reap(job));
-    assert_int_equal(job->devices[0].releases, 300);
+    assert_int_equal(job->releases, 300);
     member->owner = 0;
     assert_int_equal(open_at("homes", &again, &other), 0);
     assert_int_equal(again->home, home);
-    assert_int_equal(again->devices[0].releases, 0);
+    assert_int_equal(again->releases, 0);
 }
 
 /* Containers of one kernel may each have a name of the boot (systemd-nspawn, LXC). */
@@ -817,12 +808,12 @@ TEST(another_name_of_the_boot_takes_nothing_from_members_of_another_namespace)
     uint64_t home = rs_process_namespace();
 
     assert_int_equal(open_at("kernels", &job, &member), 0);
-    job->devices[0].releases = 300;
+    job->releases = 300;
     job->home = home + 1;
     job->boot[0] ^= 1;
     assert_int_equal(open_at("kernels", &again, &other), -EXDEV);
     assert_int_equal(job->home, home + 1);
-    assert_int_equal(job->devices[0].releases, 300);
+    assert_int_equal(job->releases, 300);
     member->owner = 0;
     assert_int_equal(open_at("kernels", &again, &other), 0);
     assert_int_equal(again->home, home);
@@ -834,11 +825,11 @@ TEST(members_of_an_earlier_boot_are_forgotten)
     struct rs_job_entry *member, *other;
 
     assert_int_equal(open_at("boots", &job, &member), 0);
-    job->devices[0].releases = 300;
+    job->releases = 300;
     job->boot[0] ^= 1;
     member->owner = (uint64_t)INT32_MAX << 32 | 1; /* no process has this number */
     assert_int_equal(open_at("boots", &again, &other), 0);
-    assert_int_equal(again->devices[0].releases, 0);
+    assert_int_equal(again->releases, 0);
     assert_int_equal(again->entries_used, 1);
 }
 
@@ -848,10 +839,10 @@ TEST(members_that_live_are_of_this_boot)
     struct rs_job_entry *member, *other;
 
     assert_int_equal(open_at("living", &job, &member), 0);
-    job->devices[0].releases = 300;
+    job->releases = 300;
     job->boot[0] ^= 1;
     assert_int_equal(open_at("living", &again, &other), 0);
-    assert_int_equal(again->devices[0].releases, 300);
+    assert_int_equal(again->releases, 300);
     assert_ptr_equal(other, &again->entries[1]);
 }
 
@@ -989,8 +980,8 @@ TEST(files_that_are_no_jobs_are_refused)
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
     assert_int_equal(open_at(path, &again, NULL), 0);
-    job->devices[1].releases = 7;
-    assert_int_equal(again->devices[1].releases, 7);
+    job->releases = 7;
+    assert_int_equal(again->releases, 7);
 
     job->layout[0] = 'R';
     assert_int_equal(open_at(path, &again, NULL), -EPROTO);

@@ -49,13 +49,6 @@ static struct {
 
 static uint32_t job_count;
 
-static bool is_set(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value && *value;
-}
-
 /* Those of the `run` above. */
 static bool have_those_above(void)
 {
@@ -114,11 +107,11 @@ bool limit_job_begin(bool becomes)
     const char *text = getenv("RMM_LIMIT_JOB"), *at, *reason;
     struct rs_size limit;
 
-    if (!is_set("RMM_LIMIT_JOB") || !rs_size_parse(text, strchr(text, 0), &limit, &at, &reason))
+    if (!run_is_set("RMM_LIMIT_JOB") || !rs_size_parse(text, strchr(text, 0), &limit, &at, &reason))
         return true;
     if (!have_those_above())
         return false;
-    if (is_set("RMM_JOB") || is_held_above(limit))
+    if (run_is_set("RMM_JOB") || is_held_above(limit))
         return true;
     if (!becomes)
         return make_job(limit);
@@ -156,18 +149,17 @@ struct connection {
 struct held {
     struct watched watched; /* a pidfd, where the kernel has them */
     struct held *next;
-    pid_t process;            /* 0: of a PID namespace that is not seen from here */
-    bool has_ended, is_below; /* a `run` below this one holds it too, and writes its report */
+    bool is_below; /* a `run` below this one holds it too, and writes its report */
     void *page;
-    uint64_t inode; /* of the page */
-    char script[IDENTITY_SCRIPT_BYTES];
+    uint64_t inode;               /* of the page */
+    struct summary_process known; /* number 0: of a PID namespace that is not seen from here */
 };
 
 static struct watched listener = {OF_LISTENER, -1}, program = {OF_PROGRAM, -1};
 static int events = -1; /* of epoll */
 static char token[RS_JOB_WORD_BYTES];
-static char *above; /* RMMSHIM_JOB of the `run` above; NULL: there is none */
-static struct rs_job_file *file;
+static char *above;              /* RMMSHIM_JOB of the `run` above; NULL: there is none */
+static _Atomic uint32_t *unheld; /* pages that did not come by the socket; NULL: it is not known */
 static struct connection *connections;
 static struct held *all_held;
 static struct summary summary;
@@ -210,35 +202,27 @@ static void *map_page(int fd, uint64_t *inode)
     return NULL;
 }
 
-static void let_go(struct held *held)
-{
-    if (held->page)
-        munmap(held->page, RS_PUBLISHED_BYTES);
-    if (held->watched.fd >= 0)
-        close(held->watched.fd);
-    free(held);
-}
-
 /* A process that has ended since is held all the same. */
 static bool hold(pid_t process, int fd, bool is_below)
 {
-    struct held *held = calloc(1, sizeof(*held));
+    uint64_t inode;
+    void *page = map_page(fd, &inode);
+    struct held *held = page ? calloc(1, sizeof(*held)) : NULL;
 
     if (!held)
         return false;
-    *held = (struct held){.watched = {OF_PROCESS, -1}, .process = process, .is_below = is_below};
-    held->page = map_page(fd, &held->inode);
-    if (!held->page) {
-        let_go(held);
-        return false;
-    }
+    *held = (struct held){.watched = {OF_PROCESS, -1},
+                          .next = all_held,
+                          .is_below = is_below,
+                          .page = page,
+                          .inode = inode,
+                          .known.number = process};
     if (process)
         held->watched.fd = (int)syscall(SYS_pidfd_open, process, 0);
-    held->has_ended = process && held->watched.fd < 0 && errno == ESRCH;
+    held->known.has_ended = process && held->watched.fd < 0 && errno == ESRCH;
     if (process)
-        identity_script_of(process, held->script);
+        identity_script_of(process, held->known.script);
     (void)watch(&held->watched);
-    held->next = all_held;
     all_held = held;
     unserved_forget(process);
     return true;
@@ -247,25 +231,9 @@ static bool hold(pid_t process, int fd, bool is_below)
 static void look_whether_ended(struct held *held)
 {
     if (held->watched.fd >= 0)
-        held->has_ended |= can_be_read(held->watched.fd);
-    else if (held->process)
-        held->has_ended |= kill(held->process, 0) != 0 && errno == ESRCH;
-}
-
-/* Its page is read once for all that is made of it. */
-static void summarise(const struct held *held)
-{
-    static struct publication page;
-    struct summary_process *process;
-    bool is_gone = held->has_ended && !held->is_below;
-
-    (void)publication_read(&page, held->page);
-    if (is_gone)
-        gone_report(&page);
-    process = summary_add(&summary, held->process, held->has_ended, &page, held->script);
-    if (process && is_gone)
-        gone_note(process, &page);
-    publication_release(&page);
+        held->known.has_ended |= can_be_read(held->watched.fd);
+    else if (held->known.number)
+        held->known.has_ended |= kill(held->known.number, 0) != 0 && errno == ESRCH;
 }
 
 static void report_gone(void)
@@ -275,13 +243,16 @@ static void report_gone(void)
     while (*at) {
         struct held *held = *at;
         look_whether_ended(held);
-        if (!held->has_ended) {
+        if (!held->known.has_ended) {
             at = &held->next;
             continue;
         }
         *at = held->next;
-        summarise(held);
-        let_go(held);
+        summary_add(&summary, &held->known, held->is_below, held->page);
+        munmap(held->page, RS_PUBLISHED_BYTES);
+        if (held->watched.fd >= 0)
+            close(held->watched.fd);
+        free(held);
     }
 }
 
@@ -289,7 +260,7 @@ static bool is_held(int number, uint64_t page_inode)
 {
     const struct held *held = all_held;
 
-    while (held && held->process != number && held->inode != page_inode)
+    while (held && held->known.number != number && held->inode != page_inode)
         held = held->next;
     return held;
 }
@@ -306,7 +277,7 @@ static pid_t sender_of(int connection)
 
 static void answer(int connection, const struct rs_job_request *request, int fd)
 {
-    struct rs_job_grant answer = {.is_granted = 0};
+    uint32_t granted = 0;
     pid_t process = sender_of(connection);
     bool is_below = request->wish == RS_JOB_PASS_PAGE && process;
     int given = -1;
@@ -314,12 +285,12 @@ static void answer(int connection, const struct rs_job_request *request, int fd)
     if (is_below)
         process = (pid_t)request->number;
     if (request->wish == RS_JOB_GIVE_LIMIT) {
-        answer.is_granted = give_limit(request->number, &given);
+        granted = give_limit(request->number, &given);
     } else if (request->wish == RS_JOB_HOLD_PAGE || request->wish == RS_JOB_PASS_PAGE) {
-        answer.is_granted = hold(process, fd, request->wish == RS_JOB_PASS_PAGE);
-        summary.missed += !answer.is_granted;
+        granted = hold(process, fd, request->wish == RS_JOB_PASS_PAGE);
+        summary.missed += !granted;
     }
-    (void)rs_job_send(connection, &answer, sizeof(answer), given);
+    (void)rs_job_send(connection, &granted, sizeof(granted), given);
     if (request->wish != RS_JOB_GIVE_LIMIT && above)
         (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, (uint32_t)process, fd, NULL);
 }
@@ -480,9 +451,9 @@ static bool put_into_environment(const char *name)
     struct stat status = {.st_ino = 0};
     char text[2 * RS_JOB_WORD_BYTES + 96];
     void *memory;
-    int fd = rs_memory_file_make(RS_JOB_FILE, sizeof(*file), &memory);
+    int fd = rs_memory_file_make(RS_JOB_FILE, sizeof(*unheld), &memory);
 
-    file = fd < 0 ? NULL : memory;
+    unheld = fd < 0 ? NULL : memory;
     (void)fstat(fd, &status);
     snprintf(text, sizeof(text), "%s:%s:%d:%d:%llu:%lld", name, token, (int)getpid(), fd,
              (unsigned long long)status.st_ino, rs_process_start_ticks(0));
@@ -509,8 +480,8 @@ void job_watch(void)
 {
     summary_clear(&summary);
     unserved_begin();
-    if (file)
-        atomic_store(&file->unheld, 0);
+    if (unheld)
+        atomic_store(unheld, 0);
     (void)watch(&listener);
 }
 
@@ -524,17 +495,17 @@ void job_end(void)
     for (; connections; end_silent_connections())
         (void)serve_some(NAP_MS);
     report_gone();
-    for (uint32_t i = 0; above && file && i < atomic_load(&file->unheld); i++)
+    for (uint32_t i = 0; above && unheld && i < atomic_load(unheld); i++)
         (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, 0, -1, NULL);
     for (const struct held *held = all_held; held; held = held->next)
-        summarise(held);
+        summary_add(&summary, &held->known, held->is_below, held->page);
 }
 
 void job_take_summary(struct summary *taken)
 {
     *taken = summary;
     taken->unserved = unserved_take(&taken->unserved_count);
-    taken->missed += file ? atomic_load(&file->unheld) : 0;
+    taken->missed += unheld ? atomic_load(unheld) : 0;
     taken->is_short |= !taken->unserved || listener.fd < 0;
     summary = (struct summary){.count = 0};
 }

@@ -17,15 +17,6 @@ enum { DEVICE_TEXT_BYTES = 16 };
 /* ---- --framework-pools off: switches off the memory pools that frameworks keep on top of
  * cudaMalloc, without a change to the program ---- */
 
-/* Variables of the frameworks that switch their pools off; values that the environment has already
- * stay. */
-static const struct {
-    const char *name, *value;
-} variables[] = {
-    {"PYTORCH_NO_CUDA_MEMORY_CACHING", "1"},
-    {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform"},
-};
-
 /* Folders of sitecustomize.py, relative to the directory of this command: installed, and in the
  * build tree. */
 static const char *const python_places[] = {
@@ -35,7 +26,7 @@ static const char *const python_places[] = {
     "framework-pools",
 };
 
-static bool set(const char *name, const char *value, bool overwrite)
+bool run_set(const char *name, const char *value, bool overwrite)
 {
     if (setenv(name, value, overwrite) == 0)
         return true;
@@ -43,16 +34,10 @@ static bool set(const char *name, const char *value, bool overwrite)
     return false;
 }
 
-static bool is_first(const char *paths, const char *path)
-{
-    size_t length = strlen(path);
-
-    return strncmp(paths, path, length) == 0 && (paths[length] == '\0' || paths[length] == ':');
-}
-
 static bool prepend_python_path(const char *folder)
 {
     const char *before = getenv("PYTHONPATH");
+    size_t length = strlen(folder);
     char *joined;
     bool done;
 
@@ -61,14 +46,14 @@ static bool prepend_python_path(const char *folder)
         return false;
     }
     if (!before || !*before)
-        return set("PYTHONPATH", folder, true);
-    if (is_first(before, folder))
+        return run_set("PYTHONPATH", folder, true);
+    if (strncmp(before, folder, length) == 0 && (!before[length] || before[length] == ':'))
         return true; /* it is there already, as in `rmmshim run rmmshim run` */
     if (asprintf(&joined, "%s:%s", folder, before) < 0) {
         tool_say("out of memory");
         return false;
     }
-    done = set("PYTHONPATH", joined, true);
+    done = run_set("PYTHONPATH", joined, true);
     free(joined);
     return done;
 }
@@ -84,15 +69,13 @@ static bool switch_off(void)
         tool_say("--framework-pools: the folder framework-pools is not beside this command");
         return false;
     }
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(variables); i++)
-        if (!set(variables[i].name, variables[i].value, false))
-            return false;
-    return prepend_python_path(folder);
+    return run_set("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", false) &&
+           run_set("XLA_PYTHON_CLIENT_ALLOCATOR", "platform", false) && prepend_python_path(folder);
 }
 
-static bool is_set(enum rs_variable_index variable)
+bool run_is_set(const char *name)
 {
-    const char *value = getenv(rs_variables[variable].option.name);
+    const char *value = getenv(name);
 
     return value && *value;
 }
@@ -101,10 +84,8 @@ static bool is_set(enum rs_variable_index variable)
  * setting says what it comes from.  CuPy's is one of those, and copies go through it. */
 static bool settle_framework_pools(void)
 {
-    if (!is_off || is_set(RS_VARIABLE_PINNED_POOL_SIZE) || is_set(RS_VARIABLE_PINNED_RESOURCE) ||
-        is_set(RS_VARIABLE_HOOKS))
-        return true;
-    return set(rs_variables[RS_VARIABLE_PINNED_POOL_SIZE].option.name, "0", true);
+    return !is_off || run_is_set("RMM_PINNED_POOL_SIZE") || run_is_set("RMM_PINNED_RESOURCE") ||
+           run_is_set("RMM_HOOKS") || run_set("RMM_PINNED_POOL_SIZE", "0", true);
 }
 
 static bool set_framework_pools(struct run_options *options, const char *value)
@@ -332,11 +313,7 @@ bool run_options_take(char ***arguments, struct run_options *options)
         return false;
     }
     snprintf(name, sizeof(name), "%s%s", option.variable->option.name, option.device);
-    if (setenv(name, option.value, 1) != 0) {
-        tool_say("%s: %s", name, strerror(errno));
-        return false;
-    }
-    return true;
+    return run_set(name, option.value, true);
 }
 
 /* ---- together ---- */

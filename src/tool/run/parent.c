@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/arithmetic.h"
+#include "base/check.h"
 #include "tool/process.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"
@@ -6,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -41,17 +45,17 @@ static void signals_to_pass(sigset_t *signals)
         sigdelset(signals, own[i]);
 }
 
-/* Once: a further program inherits what the first one did. */
-static void begin_to_catch(struct inherited *inherited)
+/* Once: a further program inherits what the first one did.  A descriptor that tells of signals, or
+ * -1. */
+static int begin_to_catch(struct inherited *inherited)
 {
-    static bool catches;
+    static int caught = -1;
     struct sigaction usual = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     struct rlimit files;
     sigset_t signals;
 
-    if (catches)
-        return;
-    catches = true;
+    if (caught >= 0)
+        return caught;
     signals_to_pass(&signals);
     sigprocmask(SIG_BLOCK, &signals, &inherited->mask);
     sigaction(SIGCHLD, &usual, &inherited->child_action);
@@ -60,14 +64,7 @@ static void begin_to_catch(struct inherited *inherited)
     files = inherited->files;
     files.rlim_cur = files.rlim_max; /* each process of the job takes one */
     (void)setrlimit(RLIMIT_NOFILE, &files);
-}
-
-static int open_signals(void)
-{
-    sigset_t signals;
-
-    signals_to_pass(&signals);
-    return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    return caught = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 static void redirect(enum parent_streams streams)
@@ -107,20 +104,15 @@ enum { DEPTH_MAX = 64 }; /* of processes between the program and one below it */
  * and would have come to the program. */
 static bool has_reached_the_program(const struct signalfd_siginfo *info)
 {
-    switch (info->ssi_signo) {
-    case SIGINT:
-    case SIGQUIT:
-    case SIGTSTP:
-    case SIGTTIN:
-    case SIGTTOU:
-    case SIGWINCH:
-        return info->ssi_code == SI_KERNEL;
-    case SIGHUP:
-    case SIGCONT:
-        return info->ssi_code == SI_KERNEL && getsid(0) != getpid();
-    default:
+    static const int of_terminal[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
+    int number = (int)info->ssi_signo;
+
+    if (info->ssi_code != SI_KERNEL)
         return false;
-    }
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(of_terminal); i++)
+        if (number == of_terminal[i])
+            return true;
+    return (number == SIGHUP || number == SIGCONT) && getsid(0) != getpid();
 }
 
 /* True when the program, or a process below it, sent the signal, and sender and program are of this
@@ -147,19 +139,14 @@ static void pass_on(pid_t program, const struct signalfd_siginfo *info)
         (void)kill(program, (int)info->ssi_signo);
 }
 
-/* The stops that job control sends.  Anything else is a SIGSTOP. */
-static bool is_of_job_control(int stop)
-{
-    return stop == SIGTSTP || stop == SIGTTIN || stop == SIGTTOU;
-}
-
 /* True where a shell with job control may wait for this process, and expects it to stop: in the
  * background only by a stop of job control, since a SIGSTOP may be for the program alone.  Who is
  * the leader of its session has no shell. */
 static bool stops_with(int stop)
 {
     int terminal = getsid(0) == getpid() ? -1 : open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
-    bool stops = terminal >= 0 && (is_of_job_control(stop) || tcgetpgrp(terminal) == getpgrp());
+    bool is_of_job_control = stop == SIGTSTP || stop == SIGTTIN || stop == SIGTTOU;
+    bool stops = terminal >= 0 && (is_of_job_control || tcgetpgrp(terminal) == getpgrp());
 
     if (terminal >= 0)
         close(terminal);
@@ -197,11 +184,6 @@ static bool has_ended(pid_t program, int *status)
     return ended || (changed < 0 && errno == ECHILD);
 }
 
-static bool ends_a_job(int number)
-{
-    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
-}
-
 /* As it was inherited: this process sets none but SIGCHLD's.  Blocked signals come even so. */
 static bool is_ignored(int number)
 {
@@ -216,44 +198,31 @@ static void take_signal(struct parent_result *result, const struct signalfd_sigi
 
     if (number == SIGCHLD || is_of_program(result->program, info))
         return;
-    result->is_interrupted |= ends_a_job(number) && !is_ignored(number);
+    result->is_interrupted |=
+        (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT) &&
+        !is_ignored(number);
     if (!has_reached_the_program(info))
         pass_on(result->program, info);
-}
-
-static void wait_for(struct parent_result *result, int signals)
-{
-    struct signalfd_siginfo info;
-
-    while (!has_ended(result->program, &result->status)) {
-        job_serve_until(signals);
-        while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-            take_signal(result, &info);
-    }
 }
 
 /* ---- the end ---- */
 
 /* The program has left a core file where one was wanted. */
-static void end_by(int number)
+void parent_end_as(const struct parent_result *result)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
     struct rlimit none = {0, 0};
     sigset_t only;
 
+    if (!WIFSIGNALED(result->status))
+        return;
     (void)setrlimit(RLIMIT_CORE, &none);
     (void)prctl(PR_SET_DUMPABLE, 0); /* nor by a program that the kernel hands cores to */
-    sigaction(number, &usual, NULL);
+    sigaction(WTERMSIG(result->status), &usual, NULL);
     sigemptyset(&only);
-    sigaddset(&only, number);
+    sigaddset(&only, WTERMSIG(result->status));
     sigprocmask(SIG_UNBLOCK, &only, NULL);
-    raise(number);
-}
-
-void parent_end_as(const struct parent_result *result)
-{
-    if (WIFSIGNALED(result->status))
-        end_by(WTERMSIG(result->status));
+    raise(WTERMSIG(result->status));
 }
 
 int parent_exit_code(const struct parent_result *result)
@@ -265,15 +234,11 @@ int parent_exit_code(const struct parent_result *result)
 bool parent_run(char **program, enum parent_streams streams, struct parent_result *result)
 {
     static struct inherited inherited;
-    static int signals = -1;
+    struct signalfd_siginfo info;
     pid_t parent = getpid();
+    int signals = begin_to_catch(&inherited);
 
-    *result = (struct parent_result){.program = -1};
-    begin_to_catch(&inherited);
-    if (signals < 0)
-        signals = open_signals();
-    if (signals >= 0)
-        result->program = fork();
+    *result = (struct parent_result){.program = signals < 0 ? -1 : fork()};
     if (result->program == 0)
         _exit(be_program(program, &inherited, parent, streams));
     if (result->program < 0) {
@@ -281,7 +246,209 @@ bool parent_run(char **program, enum parent_streams streams, struct parent_resul
         return false;
     }
     job_watch();
-    wait_for(result, signals);
+    while (!has_ended(result->program, &result->status)) {
+        job_serve_until(signals);
+        while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+            take_signal(result, &info);
+    }
     job_end();
     return true;
+}
+
+/* ---- --find-min ---- */
+
+/* The driver's granularity of large blocks; a device has less than the limit that stands for none,
+ * which is set as without any setting nothing is counted. */
+enum { STEP_BYTES = 2 << 20, PERCENT = 100, RAISES_MAX = 8 };
+#define NO_LIMIT_BYTES ((size_t)1 << 46)
+
+struct search {
+    char **program;
+    const struct run_options *options;
+    struct parent_result result; /* of the latest run */
+    unsigned runs;
+    size_t fails_bytes, succeeds_bytes; /* the limits known to be too small and enough */
+    bool empty_pools;                   /* pools that would decide the result begin empty */
+};
+
+/* False when the program could not be started, or the user wants an end. */
+static bool run_with(struct search *search, size_t limit_bytes)
+{
+    enum parent_streams streams = search->runs ? PARENT_STREAMS_MUTE : PARENT_STREAMS_NO_INPUT;
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (!run_set("RMM_LIMIT", rs_size_format(limit_bytes, text), true))
+        return false;
+    search->runs++;
+    return parent_run(search->program, streams, &search->result) && !search->result.is_interrupted;
+}
+
+static bool has_succeeded(const struct search *search)
+{
+    return parent_exit_code(&search->result) == 0;
+}
+
+static void say_step(const struct search *search, size_t limit_bytes)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+    int status = search->result.status;
+
+    if (search->options->is_quiet)
+        return;
+    rs_size_format_short(limit_bytes, text);
+    if (has_succeeded(search))
+        tool_say("with limit %s: the program succeeds", text);
+    else if (WIFSIGNALED(status))
+        tool_say("with limit %s: the program is ended by signal %d", text, WTERMSIG(status));
+    else
+        tool_say("with limit %s: the program fails with exit status %d", text, WEXITSTATUS(status));
+}
+
+static bool try_limit(struct search *search, size_t limit_bytes)
+{
+    if (!run_with(search, limit_bytes))
+        return false;
+    say_step(search, limit_bytes);
+    if (has_succeeded(search))
+        search->succeeds_bytes = limit_bytes;
+    else
+        search->fails_bytes = limit_bytes;
+    return true;
+}
+
+/* Most of any process on any device. */
+static struct summary_device highest(const struct summary *summary)
+{
+    struct summary_device most = {.total_bytes = 0};
+
+    for (size_t i = 0; i < summary->count; i++)
+        for (size_t j = 0; j < summary->processes[i].device_count; j++) {
+            const struct summary_device *device = &summary->processes[i].devices[j];
+            most.used_peak_bytes = rs_max(most.used_peak_bytes, device->used_peak_bytes);
+            most.held_peak_bytes = rs_max(most.held_peak_bytes, device->held_peak_bytes);
+            most.total_bytes = rs_max(most.total_bytes, device->total_bytes);
+        }
+    return most;
+}
+
+/* A pool that takes more at its beginning than the program ever uses would be all that the search
+ * finds: a limit below it is a bad setting.  In the limited runs such pools begin empty. */
+static bool empty_pools(struct search *search, const struct summary_device *most)
+{
+    static const char *const pools[] = {"RMM_POOL_SIZE", "RMM_MANAGED_POOL_SIZE"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(pools); i++) {
+        const char *name = pools[i], *text = getenv(name), *at, *reason;
+        struct rs_size size;
+        if (!text || !rs_size_parse(text, text + strlen(text), &size, &at, &reason) ||
+            rs_size_resolve(size, most->total_bytes, most->total_bytes) <= most->used_peak_bytes)
+            continue;
+        if (!search->options->is_quiet)
+            tool_say("%s=%s is more than the program uses: the search starts with an empty pool",
+                     name, text);
+        if (!run_set(name, "0", true))
+            return false;
+        search->empty_pools = true;
+    }
+    return true;
+}
+
+/* Finds a limit that suffices: what the program used in the first run, else what was held for it,
+ * or more where runs differ. */
+static bool find_upper(struct search *search, size_t used_bytes, size_t held_bytes)
+{
+    size_t limit_bytes;
+
+    if (!rs_round_up(held_bytes, STEP_BYTES, &held_bytes) ||
+        !rs_round_up(used_bytes, STEP_BYTES, &limit_bytes))
+        return false;
+    for (int i = 0; i < RAISES_MAX && !search->succeeds_bytes; i++) {
+        if (!try_limit(search, limit_bytes))
+            return false;
+        limit_bytes = i == 0 && limit_bytes < held_bytes
+                          ? held_bytes
+                          : rs_round_down(limit_bytes + limit_bytes / 4, STEP_BYTES) + STEP_BYTES;
+    }
+    return true;
+}
+
+static bool bisect(struct search *search)
+{
+    for (;;) {
+        size_t between = search->succeeds_bytes - search->fails_bytes;
+        size_t step = rs_round_down(between / 2, STEP_BYTES);
+        if (between <= rs_max(STEP_BYTES, search->succeeds_bytes / PERCENT) || !step)
+            return true;
+        if (!try_limit(search, search->fails_bytes + step))
+            return false;
+    }
+}
+
+/* The exit code of a search that came to nothing. */
+static int give_up(const struct search *search)
+{
+    if (search->result.program < 0)
+        return TOOL_RUN_FAILED;
+    if (search->result.is_interrupted)
+        tool_say("--find-min: interrupted in run %u", search->runs);
+    parent_end_as(&search->result);
+    return search->result.is_interrupted && has_succeeded(search)
+               ? TOOL_FINDING
+               : parent_exit_code(&search->result);
+}
+
+static int say_found(const struct search *search, struct run_outcome *first)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (!search->succeeds_bytes) {
+        tool_say("--find-min: the program fails with every limit, even with %s",
+                 rs_size_format_short(search->fails_bytes, text));
+        return TOOL_FINDING;
+    }
+    tool_say("the smallest limit with which it succeeds is %s (%s%u runs)",
+             rs_size_format_short(search->succeeds_bytes, text),
+             search->empty_pools ? "with a pool that starts empty; " : "", search->runs);
+    first->smallest_limit_bytes = search->succeeds_bytes;
+    first->runs = search->runs;
+    return run_end(search->options, search->program, first);
+}
+
+/* After the first run, which succeeded. */
+static int search_from(struct search *search, struct run_outcome *first)
+{
+    struct summary_device most = highest(&first->summary);
+    size_t used_bytes = most.used_peak_bytes, held_bytes = most.held_peak_bytes;
+    char used[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
+
+    if (!held_bytes) {
+        tool_say("--find-min: no process had GPU memory served by rmmshim");
+        return TOOL_FINDING;
+    }
+    if (!search->options->is_quiet)
+        tool_say("without a limit: the program succeeds; it used up to %s, held up to %s",
+                 rs_size_format_short(used_bytes, used), rs_size_format_short(held_bytes, held));
+    if (!empty_pools(search, &most) || !find_upper(search, rs_max(used_bytes, 1), held_bytes) ||
+        (search->succeeds_bytes && !bisect(search)))
+        return give_up(search);
+    return say_found(search, first);
+}
+
+int find_min(char **program, const struct run_options *options)
+{
+    struct search search = {.program = program, .options = options};
+    struct run_outcome first = {.runs = 0};
+    int code;
+
+    if (!run_with(&search, NO_LIMIT_BYTES))
+        return give_up(&search);
+    if (!has_succeeded(&search)) {
+        tool_say("--find-min: the program fails even without a limit");
+        return give_up(&search);
+    }
+    first.result = search.result;
+    job_take_summary(&first.summary);
+    code = search_from(&search, &first);
+    summary_clear(&first.summary);
+    return code;
 }

@@ -39,6 +39,12 @@ bool run_options_take(char ***arguments, struct run_options *options);
  * what --framework-pools implies.  False after saying what is wrong. */
 bool run_options_agree(const struct run_options *options);
 
+/* Sets a variable of the environment.  False after saying why not. */
+bool run_set(const char *name, const char *value, bool overwrite);
+
+/* True where it is set to more than nothing. */
+bool run_is_set(const char *name);
+
 /* Print the help about the options that are used most, and about all. */
 void run_options_print_help(void);
 void run_options_print_all_help(void);
@@ -136,7 +142,7 @@ struct summary_process {
     struct summary_device *devices;     /* in ascending order of `device` */
     size_t device_count;
 
-    /* What it left unsaid (gone_note). */
+    /* What it left unsaid. */
     char *refusal; /* the report of the latest request that was refused to it; NULL: none */
     bool lacks_leak_report, has_begun_report;
     struct advice advices[RS_KINDS];
@@ -152,23 +158,14 @@ struct summary {
     bool is_short; /* there was no memory for all, or nothing could be held */
 };
 
-/* Adds a process by its page, and by the script that it runs, or an empty text.  NULL without
- * memory, which the summary then tells. */
-struct summary_process *summary_add(struct summary *summary, int number, bool has_ended,
-                                    const struct publication *page, const char *script);
+/* Adds a process: of which its number, script and whether it has ended are known, the rest by its
+ * page.  Of one that is gone, unless a `run` below holds it too, the report is written that it
+ * could not write, and what it left unsaid is noted.  Without memory the summary says so. */
+void summary_add(struct summary *summary, const struct summary_process *known, bool is_below,
+                 const void *file);
 
 /* Empties it and frees its memory. */
 void summary_clear(struct summary *summary);
-
-/* ---- of a process that is gone, by its page ---- */
-
-/* Writes the report that the process was asked for where it belongs, unless it has done so.  A file
- * that somebody has or has written since stays; it is PATH.PID then. */
-void gone_report(const struct publication *page);
-
-/* Notes what the process left unsaid: the report of a refusal, that its leak report is missing, and
- * what its calls give reason to advise. */
-void gone_note(struct summary_process *process, const struct publication *page);
 
 /* ---- the job: holds what its processes publish (shared/job.h), so that it outlives them, and
  * writes the reports that they no longer can.  One thread ---- */
