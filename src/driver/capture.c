@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/capture.h"
 
-#include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "driver/driver.h"
 
-#include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 enum { REVIEW_EVERY = 16, FIRST_ROOM = 16 };

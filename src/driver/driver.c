@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/driver.h"
 
-#include "base/check.h"
 #include "base/lock.h"
 
 #include <dlfcn.h>
 #include <link.h>
-#include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -250,30 +247,30 @@ static CUresult prefetch(CUdeviceptr address, size_t size_bytes, int where, CUst
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size_bytes,
-                             CUmem_advise advice, int where)
+/* Advises, or prefetches where there is no advice. */
+static CUresult place(CUcontext context, CUdeviceptr address, size_t size_bytes,
+                      const CUmem_advise *advice, int where, CUstream stream)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
     bool entered = rs_driver_context_enter(context, &result);
 
     if (result == CUDA_SUCCESS)
-        result = advise(address, size_bytes, advice, where);
+        result = advice ? advise(address, size_bytes, *advice, where)
+                        : prefetch(address, size_bytes, where, stream);
     rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return result;
 }
 
+CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size_bytes,
+                             CUmem_advise advice, int where)
+{
+    return place(context, address, size_bytes, &advice, where, NULL);
+}
+
 CUresult rs_placement_prefetch(CUcontext context, CUdeviceptr address, size_t size_bytes, int where,
                                CUstream stream)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result;
-    bool entered = rs_driver_context_enter(context, &result);
-
-    if (result == CUDA_SUCCESS)
-        result = prefetch(address, size_bytes, where, stream);
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
-    return result;
+    return place(context, address, size_bytes, NULL, where, stream);
 }

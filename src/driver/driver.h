@@ -10,7 +10,6 @@
 #include "driver/cuda.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 struct rs_driver {
 #define HOOK(symbol, name, since, until, stream, group, summary) __typeof__(&symbol) symbol;

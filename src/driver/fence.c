@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/fence.h"
 
-#include "base/check.h"
 #include "base/lock.h"
 #include "base/request.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
-
-#include <stdatomic.h>
 
 bool rs_is_fault(CUresult result)
 {
@@ -139,46 +136,37 @@ static CUdeviceptr take_sentinel(CUcontext context)
     return sentinel;
 }
 
-static bool store_sentinel(_Atomic CUdeviceptr *slot, CUdeviceptr block)
-{
-    CUdeviceptr expected = 0;
-
-    return !atomic_load(slot) && atomic_compare_exchange_strong(slot, &expected, block);
-}
-
 bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block)
 {
-    bool stored = !block || store_sentinel(&sentinel->anchor, block);
+    bool stored = !block;
 
-    for (int i = 0; !stored && i < RS_SENTINEL_SPARES; i++)
-        stored = store_sentinel(&sentinel->spares[i], block);
+    for (int i = 0; !stored && i < RS_SENTINEL_BLOCKS; i++) {
+        CUdeviceptr expected = 0;
+        stored = !atomic_load(&sentinel->blocks[i]) &&
+                 atomic_compare_exchange_strong(&sentinel->blocks[i], &expected, block);
+    }
     return stored;
 }
 
-static CUdeviceptr take_spare(struct rs_sentinel *sentinel)
+/* The anchor comes last: the device is then full to the last 512 bytes. */
+static CUdeviceptr take_block(struct rs_sentinel *sentinel)
 {
     CUdeviceptr block = 0;
 
-    for (int i = RS_SENTINEL_SPARES - 1; !block && i >= 0; i--)
-        if (atomic_load(&sentinel->spares[i]))
-            block = atomic_exchange(&sentinel->spares[i], 0);
+    for (int i = RS_SENTINEL_BLOCKS - 1; !block && i >= 0; i--)
+        if (atomic_load(&sentinel->blocks[i]))
+            block = atomic_exchange(&sentinel->blocks[i], 0);
     return block;
 }
 
-static bool has_spare(const struct rs_sentinel *sentinel)
-{
-    bool has = false;
-
-    for (int i = 0; !has && i < RS_SENTINEL_SPARES; i++)
-        has = atomic_load(&sentinel->spares[i]);
-    return has;
-}
-
-/* Allocates the anchor and one spare where they are missing and the driver has memory. */
+/* Allocates the anchor and another one where they are missing and the driver has memory. */
 static void fill_up(struct rs_sentinel *sentinel, CUcontext context)
 {
-    for (int i = 0; i < 2; i++) {
-        if (atomic_load(&sentinel->anchor) && has_spare(sentinel))
+    for (int times = 0; times < 2; times++) {
+        bool has_spare = false;
+        for (int i = 1; !has_spare && i < RS_SENTINEL_BLOCKS; i++)
+            has_spare = atomic_load(&sentinel->blocks[i]);
+        if (has_spare && atomic_load(&sentinel->blocks[0]))
             return;
         (void)rs_sentinel_add(sentinel, take_sentinel(context)); /* fails only in a race */
     }
@@ -201,9 +189,7 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
     CUdeviceptr block;
 
     fill_up(sentinel, context);
-    block = take_spare(sentinel);
-    if (!block) /* the device is full to the last 512 bytes: use the anchor */
-        block = atomic_exchange(&sentinel->anchor, 0);
+    block = take_block(sentinel);
     if (block) {
         result = rs_driver.cuMemFree_v2(block);
         if (result == CUDA_SUCCESS)

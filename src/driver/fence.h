@@ -53,12 +53,12 @@ bool rs_fence_join(CUcontext context, CUstream stream);
 /* Asks whether the fence of `event` is done.  Never waits. */
 enum rs_fence_state rs_fence_query(CUcontext context, CUevent event);
 
-enum { RS_SENTINEL_BYTES = 512, RS_SENTINEL_SPARES = 8 };
+enum { RS_SENTINEL_BYTES = 512, RS_SENTINEL_BLOCKS = 9 };
 
-/* Sentinels: small blocks of the driver's own, whose cuMemFree is the full wait of a context.  A
- * zeroed struct has none. */
+/* Sentinels: small blocks of the driver's own, whose cuMemFree is the full wait of a context.  The
+ * first one, the anchor, is freed only when there is no other.  A zeroed struct has none. */
 struct rs_sentinel {
-    _Atomic CUdeviceptr anchor, spares[RS_SENTINEL_SPARES];
+    _Atomic CUdeviceptr blocks[RS_SENTINEL_BLOCKS];
 };
 
 /* Adds a block of RS_SENTINEL_BYTES, allocated with the driver's cuMemAlloc.  Returns false when

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/stream.h"
 
-#include "base/check.h"
 #include "base/lock.h"
 #include "driver/driver.h"
-
-#include <stdatomic.h>
-#include <stdint.h>
 
 /* Handles that were destroyed, in places chosen by a hash.  When a place has no room for another
  * handle, it counts every handle that it does not list as destroyed from then on.  So no

@@ -10,15 +10,12 @@
 
 static inline void free_sentinel(struct rs_sentinel *sentinel)
 {
-    CUdeviceptr anchor = atomic_exchange(&sentinel->anchor, 0), spare;
     CUstreamCaptureMode mode = rs_capture_relax();
 
-    if (anchor)
-        (void)rs_driver.cuMemFree_v2(anchor);
-    for (size_t i = 0; i < RS_SENTINEL_SPARES; i++) {
-        spare = atomic_exchange(&sentinel->spares[i], 0);
-        if (spare)
-            (void)rs_driver.cuMemFree_v2(spare);
+    for (size_t i = 0; i < RS_SENTINEL_BLOCKS; i++) {
+        CUdeviceptr block = atomic_exchange(&sentinel->blocks[i], 0);
+        if (block)
+            (void)rs_driver.cuMemFree_v2(block);
     }
     rs_capture_restore(mode);
 }
