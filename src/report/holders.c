@@ -292,7 +292,7 @@ void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned 
     list = rs_node_list(in, "frames");
     for (unsigned i = outside; site && i < site->frame_count; i++) {
         bool is_said = next < count && said[next] == site->frames[i];
-        rs_symbol_describe(site->frames[i], &symbol);
+        rs_symbol_describe(site->frames[i], true, &symbol);
         rs_frame_fill(list, &symbol, NULL, is_said ? (int)next : -1);
         next += is_said;
     }

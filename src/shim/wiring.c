@@ -71,7 +71,6 @@ static void forked(void)
     X(resource_unfinished)                                                                         \
     X(shim_nvtx)                                                                                   \
     X(trace_call_site)                                                                             \
-    X(trace_line)                                                                                  \
     X(trace_object)
 #define DECLARE(name) extern const struct rs_lock_to_reset rs_reset_##name;
 #define RESET(name)   rs_lock_reset(&rs_reset_##name);

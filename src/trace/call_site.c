@@ -1,28 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/call_site.h"
 
-#include "base/check.h"
+#include "base/file.h"
 #include "base/lock.h"
+#include "base/memory.h"
 #include "trace/object.h"
 #include "trace/python_frames.h"
-#include "trace/unwind.h"
 
 #include <link.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
-
-enum { BUCKETS = 4096 };
-
-typedef _Atomic(const struct rs_call_site *) bucket;
-
-/* Sites are entered under the lock, and neither changed nor removed: readers take no lock. */
-static bucket buckets[BUCKETS];
-static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
-RS_RESET_IN_CHILD(trace_call_site, table_lock);
 
 /* ---- our own frames, which stand at the top of every stack ---- */
 
@@ -50,13 +38,149 @@ static struct rs_unwind_skipped ours(void)
     return answer == 1 ? code : (struct rs_unwind_skipped){0, 0};
 }
 
-/* ---- the table ---- */
+/* ---- what is stored once ---- */
+
+enum { BUCKETS = 4096, ALIGNMENT = 16 };
+enum { TABLE_BYTES = 16 << 20 }; /* of all sites and lines; reserved, pages are taken when used */
+
+typedef _Atomic(const struct rs_once *) bucket;
+
+/* Sites and lines are entered under the lock, and neither changed nor removed: readers take no
+ * lock.  Their memory is never given back: they outlive the resources whose blocks they name. */
+struct table {
+    bucket buckets[BUCKETS];
+    bool (*is_same)(const struct rs_once *one, const void *wanted);
+    struct rs_once *(*make)(const void *wanted);
+};
+
+static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
+RS_RESET_IN_CHILD(trace_call_site, table_lock);
+
+/* Returns zeroed memory; NULL when there is no more. */
+static void *take_memory(size_t bytes)
+{
+    static char *memory;
+    static size_t used_bytes;
+    char *taken = NULL;
+
+    RS_ASSERT_HELD(&table_lock);
+    if (!memory)
+        memory = rs_map_zeroed(TABLE_BYTES);
+    if (memory && rs_round_up(bytes, ALIGNMENT, &bytes) && bytes <= TABLE_BYTES - used_bytes) {
+        taken = memory + used_bytes;
+        used_bytes += bytes;
+    }
+    return taken;
+}
+
+RS_HOT_INLINE bucket *head_of(struct table *table, uint64_t hash)
+{
+    return &table->buckets[(hash ^ hash >> 32) % BUCKETS];
+}
+
+RS_HOT_INLINE const struct rs_once *find(struct table *table, uint64_t hash, const void *wanted)
+{
+    const struct rs_once *one = atomic_load_explicit(head_of(table, hash), memory_order_acquire);
+
+    while (one && (one->hash != hash || !table->is_same(one, wanted)))
+        one = one->next;
+    return one;
+}
+
+static RS_COLD const struct rs_once *enter(struct table *table, uint64_t hash, const void *wanted)
+{
+    const struct rs_once *known;
+    struct rs_once *made;
+
+    rs_mutex_lock(&table_lock);
+    known = find(table, hash, wanted); /* another thread may have entered it first */
+    if (!known && (made = table->make(wanted))) {
+        made->next = atomic_load_explicit(head_of(table, hash), memory_order_relaxed);
+        made->hash = hash;
+        atomic_store_explicit(head_of(table, hash), made, memory_order_release);
+        known = made;
+    }
+    rs_mutex_unlock(&table_lock);
+    return known;
+}
+
+/* ---- lines ---- */
+
+struct wanted_line {
+    const char *text;
+    size_t length_bytes;
+};
+
+/* Not by memcmp: ThreadSanitizer, in a program that was built with it, sees that call, but not the
+ * atomics by which this thread came to know the line. */
+static bool is_same_line(const struct rs_once *one, const void *wanted_line)
+{
+    const struct rs_line *line = (const struct rs_line *)one;
+    const struct wanted_line *wanted = wanted_line;
+    size_t at = 0;
+
+    while (at < line->length_bytes && at < wanted->length_bytes &&
+           line->text[at] == wanted->text[at])
+        at++;
+    return at == line->length_bytes && at == wanted->length_bytes;
+}
+
+static struct rs_once *make_line(const void *wanted_line)
+{
+    const struct wanted_line *wanted = wanted_line;
+    struct rs_line *line = take_memory(sizeof(*line) + wanted->length_bytes + 1);
+
+    if (!line)
+        return NULL;
+    line->length_bytes = wanted->length_bytes;
+    memcpy(line->text, wanted->text, wanted->length_bytes);
+    return &line->once;
+}
+
+static uint64_t hash_text(const char *text, size_t length_bytes)
+{
+    uint64_t hash = length_bytes, word;
+
+    for (; length_bytes >= sizeof(word); text += sizeof(word), length_bytes -= sizeof(word)) {
+        memcpy(&word, text, sizeof(word));
+        hash = rs_line_mix(hash, word, 1);
+    }
+    word = 0;
+    memcpy(&word, text, length_bytes);
+    return rs_line_mix(hash, word, 2);
+}
+
+const struct rs_line *rs_line_of(const char *text, size_t length_bytes)
+{
+    static struct table lines = {.is_same = is_same_line, .make = make_line};
+    const struct wanted_line wanted = {text, length_bytes};
+    uint64_t hash = hash_text(text, length_bytes);
+    const struct rs_once *line = find(&lines, hash, &wanted);
+
+    RS_ASSERT(length_bytes <= RS_LINE_BYTES_MAX);
+    return (const struct rs_line *)(line ? line : enter(&lines, hash, &wanted));
+}
+
+/* ---- pairs ---- */
+
+void rs_pair_enter(struct rs_pair set[RS_PAIRS], unsigned replaced, uint64_t key, uint64_t value)
+{
+    struct rs_pair *place = &set[replaced % RS_PAIRS];
+
+    RS_ASSERT(value);
+    for (unsigned i = 0; i < RS_PAIRS; i++)
+        if (atomic_load_explicit(&set[i].value, memory_order_relaxed) == 0)
+            place = &set[i];
+    atomic_store_explicit(&place->value, value, memory_order_release);
+    atomic_store_explicit(&place->key_xor_value, key ^ value, memory_order_relaxed);
+}
+
+/* ---- sites ---- */
 
 struct capture {
     void *frames[RS_CALL_SITE_FRAMES_MAX];
     unsigned frame_count, line_count;
     const struct rs_line *lines[RS_PYTHON_FRAMES_MAX];
-    uint64_t hash;
 };
 
 static uint64_t hash_words(uint64_t hash, const void *words, unsigned count)
@@ -74,8 +198,7 @@ static uint64_t hash_of(const struct capture *capture)
                       capture->lines, capture->line_count);
 }
 
-/* Not by memcmp: ThreadSanitizer, in a program that was built with it, sees that call, but not the
- * atomics by which this thread came to know the site. */
+/* Not by memcmp, as in is_same_line. */
 static bool are_same(const void *one, const void *other, unsigned count)
 {
     const uintptr_t *at = one, *with = other;
@@ -85,38 +208,24 @@ static bool are_same(const void *one, const void *other, unsigned count)
     return count == 0;
 }
 
-static bool is_same(const struct rs_call_site *site, const struct capture *capture)
+static bool is_same_site(const struct rs_once *one, const void *wanted)
 {
-    return site->hash == capture->hash && site->frame_count == capture->frame_count &&
-           site->line_count == capture->line_count &&
+    const struct rs_call_site *site = (const struct rs_call_site *)one;
+    const struct capture *capture = wanted;
+
+    return site->frame_count == capture->frame_count && site->line_count == capture->line_count &&
            are_same(site->frames, capture->frames, capture->frame_count) &&
            are_same(site->lines, capture->lines, capture->line_count);
 }
 
-static const struct rs_call_site *find(const bucket *head, const struct capture *capture)
+static struct rs_once *make_site(const void *wanted)
 {
-    const struct rs_call_site *site = atomic_load_explicit(head, memory_order_acquire);
-
-    while (site && !is_same(site, capture))
-        site = site->next;
-    return site;
-}
-
-static bucket *head_of(const struct capture *capture)
-{
-    return &buckets[(capture->hash ^ capture->hash >> 32) % BUCKETS];
-}
-
-/* A site's memory is never given back: it outlives the resources whose blocks it names. */
-static const struct rs_call_site *make_site(const struct rs_call_site *next,
-                                            const struct capture *capture)
-{
+    const struct capture *capture = wanted;
     size_t frame_bytes = capture->frame_count * sizeof(void *);
     size_t line_bytes = capture->line_count * sizeof(void *);
-    struct rs_call_site *site = rs_line_memory(sizeof(*site) + frame_bytes + line_bytes);
+    struct rs_call_site *site = take_memory(sizeof(*site) + frame_bytes + line_bytes);
     char *frames = (char *)(site + 1);
 
-    RS_ASSERT_HELD(&table_lock);
     RS_ASSERT(capture->frame_count <= RS_CALL_SITE_FRAMES_MAX &&
               capture->line_count <= RS_PYTHON_FRAMES_MAX);
     if (!site)
@@ -124,48 +233,30 @@ static const struct rs_call_site *make_site(const struct rs_call_site *next,
     memcpy(frames, capture->frames, frame_bytes);
     memcpy(frames + frame_bytes, capture->lines, line_bytes);
     *site = (struct rs_call_site){
-        .next = next,
-        .hash = capture->hash,
         .frame_count = capture->frame_count,
         .line_count = capture->line_count,
         .frames = (const void *const *)(void *)frames,
         .lines = (const struct rs_line *const *)(void *)(frames + frame_bytes),
     };
-    return site;
+    return &site->once;
 }
-
-static const struct rs_call_site *enter(bucket *head, const struct capture *capture)
-{
-    const struct rs_call_site *known;
-
-    RS_ASSERT_SLOW(capture->hash == hash_of(capture));
-    rs_mutex_lock(&table_lock);
-    known = find(head, capture); /* another thread may have entered it first */
-    if (!known) {
-        known = make_site(atomic_load_explicit(head, memory_order_relaxed), capture);
-        if (known)
-            atomic_store_explicit(head, known, memory_order_release);
-    }
-    rs_mutex_unlock(&table_lock);
-    return known;
-}
-
-/* ---- capture ---- */
 
 __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
 {
     struct rs_unwind_start start = RS_UNWIND_START();
+    static struct table sites = {.is_same = is_same_site, .make = make_site};
+    const struct rs_once *site;
     struct capture capture;
-    const struct rs_call_site *site;
     enum rs_unwind_end end;
+    uint64_t hash;
 
     capture.frame_count = rs_unwind(start, ours(), capture.frames, RS_CALL_SITE_FRAMES_MAX, &end);
     capture.line_count = rs_python_lines(end, capture.lines);
     if (RS_UNLIKELY(capture.frame_count == 0 && capture.line_count == 0))
         return NULL;
-    capture.hash = hash_of(&capture);
-    site = find(head_of(&capture), &capture);
-    return RS_LIKELY(site) ? site : enter(head_of(&capture), &capture);
+    hash = hash_of(&capture);
+    site = find(&sites, hash, &capture);
+    return (const struct rs_call_site *)(RS_LIKELY(site) ? site : enter(&sites, hash, &capture));
 }
 
 /* ---- texts ---- */
@@ -175,15 +266,13 @@ enum { CALLERS_MAX = 4 };
 /* The CUDA runtime, and this library, whose functions the runtime's callers go through. */
 static bool is_between(const void *frame)
 {
-    const char *path, *slash;
+    const char *path;
     uintptr_t base;
 
     if (is_in(ours(), frame))
         return true;
-    if (!rs_object_origin((const char *)frame - 1, &path, &base))
-        return false;
-    slash = strrchr(path, '/');
-    return strncmp(slash ? slash + 1 : path, "libcudart", 9) == 0;
+    return rs_object_origin((const char *)frame - 1, &path, &base) &&
+           strncmp(rs_file_base_name(path), "libcudart", 9) == 0;
 }
 
 unsigned rs_site_frames_outside(const struct rs_call_site *site)
@@ -252,7 +341,7 @@ void rs_site_describe(const struct rs_call_site *site, char *text, size_t room)
         return;
     count = rs_site_frames_to_say(site, rs_site_frames_outside(site), frames);
     for (; said < count && said < CALLERS_MAX; said++) {
-        rs_symbol_describe_by_file(frames[said], &symbol);
+        rs_symbol_describe(frames[said], false, &symbol);
         snprintf(caller, sizeof(caller), "%s%s%s+%#zx%s", symbol.function,
                  symbol.function[0] ? " (" : "", symbol.object, (size_t)symbol.object_offset,
                  symbol.function[0] ? ")" : "");

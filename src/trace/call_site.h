@@ -6,15 +6,10 @@
 
 #include "trace/line.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 enum { RS_CALL_SITE_FRAMES_MAX = 32 }; /* the innermost ones */
 
 struct rs_call_site {
-    const struct rs_call_site *next; /* the next site with the same hash */
-    uint64_t hash;
+    struct rs_once once;
     unsigned frame_count, line_count;
     const void *const *frames;          /* return addresses, innermost first, without our own */
     const struct rs_line *const *lines; /* Python frames, innermost first, each as

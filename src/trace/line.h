@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process remembers of call sites until it ends: memory for it, and lines of text, of which
- * each is stored once, so that equal lines are one address. */
+/* What a process remembers of call sites until it ends (trace/call_site.c): each line of text and
+ * each site is stored once, so that equal ones are one address. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/check.h"
 
-enum {
-    RS_LINE_BYTES_MAX = 1024,            /* of one line */
-    RS_CALL_SITE_TABLE_BYTES = 16 << 20, /* of all sites and lines; reserved, pages are taken when
-                                            used */
+#include <stdatomic.h>
+
+enum { RS_LINE_BYTES_MAX = 1024 }; /* of one line */
+
+/* What is stored once begins with it. */
+struct rs_once {
+    const struct rs_once *next; /* the next one with the same hash */
+    uint64_t hash;
 };
 
 struct rs_line {
-    const struct rs_line *next; /* the next line with the same hash */
-    uint64_t hash;
+    struct rs_once once;
     size_t length_bytes;
     char text[]; /* ended by a zero byte */
 };
@@ -23,10 +25,6 @@ struct rs_line {
  * Thread safe. */
 const struct rs_line *rs_line_of(const char *text, size_t length_bytes);
 
-/* Returns zeroed memory that is never given back; NULL when there is no more.  Thread safe, takes
- * no lock. */
-void *rs_line_memory(size_t bytes);
-
 /* Mixes two numbers into a hash. */
 static inline uint64_t rs_line_mix(uint64_t hash, uint64_t one, uint64_t other)
 {
@@ -34,3 +32,28 @@ static inline uint64_t rs_line_mix(uint64_t hash, uint64_t one, uint64_t other)
 
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
+
+/* ---- pairs of words that many threads enter and look up without a lock ---- */
+
+/* The first word is the key xor the value, so that a reader sees it when two threads have written
+ * one word each.  A set is one cache line; a pair with the value 0 is free. */
+struct rs_pair {
+    _Atomic uint64_t key_xor_value, value;
+};
+
+enum { RS_PAIRS = RS_CACHE_LINE / sizeof(struct rs_pair) };
+
+/* Returns the key's value; 0 when the set does not have it. */
+RS_HOT_INLINE uint64_t rs_pair_find(const struct rs_pair set[RS_PAIRS], uint64_t key)
+{
+    for (unsigned i = 0; i < RS_PAIRS; i++) {
+        uint64_t mixed = atomic_load_explicit(&set[i].key_xor_value, memory_order_relaxed);
+        uint64_t value = atomic_load_explicit(&set[i].value, memory_order_acquire);
+        if (RS_LIKELY((mixed ^ value) == key) && value)
+            return value;
+    }
+    return 0;
+}
+
+/* Enters a value (not 0), where none is free in the place of pair number `replaced`. */
+void rs_pair_enter(struct rs_pair set[RS_PAIRS], unsigned replaced, uint64_t key, uint64_t value);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/object.h"
 
-#include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
 #include "driver/driver.h"
@@ -9,10 +8,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -144,13 +139,10 @@ static unsigned find(unsigned long long identity, uintptr_t base)
     return 0;
 }
 
-static void name(struct object *object, const char *path)
+/* The program's own path is empty. */
+static const char *name_of(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-
-    if (!*path) /* the program */
-        path = program_invocation_short_name;
-    snprintf(object->name, sizeof(object->name), "%s", slash ? slash + 1 : path);
+    return *path ? rs_file_base_name(path) : program_invocation_short_name;
 }
 
 static unsigned enter(const struct origin *origin, unsigned long long identity, const void *address)
@@ -165,7 +157,7 @@ static unsigned enter(const struct origin *origin, unsigned long long identity, 
         struct object *object = &objects[count];
         object->identity = identity;
         object->base = origin->base;
-        name(object, origin->path);
+        snprintf(object->name, sizeof(object->name), "%s", name_of(origin->path));
         atomic_store_explicit(&object->lowest, (uintptr_t)address, memory_order_relaxed);
         atomic_store_explicit(&object->highest, (uintptr_t)address, memory_order_relaxed);
         number = count + 1;
@@ -421,60 +413,23 @@ void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *sy
     munmap((void *)(uintptr_t)file.bytes, file.length);
 }
 
-/* The address of the call: the return address may belong to another line or another function. */
-static uintptr_t call_of(const void *return_address)
+void rs_symbol_describe(const void *return_address, bool may_lock, struct rs_symbol *symbol)
 {
-    return (uintptr_t)return_address - 1;
-}
-
-/* Returns where the object's file is; the program's own has no name. */
-static const char *name_object(const char *path, struct rs_symbol *symbol)
-{
-    const char *slash = strrchr(path, '/');
-
-    snprintf(symbol->object, sizeof(symbol->object), "%s",
-             !*path  ? program_invocation_short_name
-             : slash ? slash + 1
-                     : path);
-    return *path ? path : "/proc/self/exe";
-}
-
-/* Returns where the object's file is; NULL when there is no object. */
-static const char *describe_object(uintptr_t address, struct rs_symbol *symbol, Dl_info *info)
-{
-    struct link_map *object = NULL;
-
-    *symbol = (struct rs_symbol){.object = "?", .object_offset = address};
-    if (!dladdr1((const void *)address, info, (void **)&object, RTLD_DL_LINKMAP) || !object)
-        return NULL;
-    symbol->object_offset = address - object->l_addr;
-    return name_object(object->l_name ? object->l_name : "", symbol);
-}
-
-void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol)
-{
-    uintptr_t address = call_of(return_address);
-    Dl_info info;
-    const char *path = describe_object(address, symbol, &info);
-
-    if (!path)
-        return;
-    if (info.dli_sname && info.dli_saddr) {
-        snprintf(symbol->function, sizeof(symbol->function), "%s", info.dli_sname);
-        symbol->function_offset = address - (uintptr_t)info.dli_saddr;
-        return;
-    }
-    rs_symbol_in_file(path, symbol->object_offset, symbol);
-}
-
-void rs_symbol_describe_by_file(const void *return_address, struct rs_symbol *symbol)
-{
-    uintptr_t address = call_of(return_address), base;
+    /* The address of the call: the return address may belong to another line or another function.
+     */
+    uintptr_t address = (uintptr_t)return_address - 1, base;
     const char *path;
+    Dl_info info;
 
     *symbol = (struct rs_symbol){.object = "?", .object_offset = address};
     if (!rs_object_origin((const void *)address, &path, &base))
         return;
     symbol->object_offset = address - base;
-    rs_symbol_in_file(name_object(path, symbol), symbol->object_offset, symbol);
+    snprintf(symbol->object, sizeof(symbol->object), "%s", name_of(path));
+    if (may_lock && dladdr((const void *)address, &info) && info.dli_sname && info.dli_saddr) {
+        snprintf(symbol->function, sizeof(symbol->function), "%s", info.dli_sname);
+        symbol->function_offset = address - (uintptr_t)info.dli_saddr;
+    } else {
+        rs_symbol_in_file(*path ? path : "/proc/self/exe", symbol->object_offset, symbol);
+    }
 }

@@ -53,10 +53,8 @@ struct rs_symbol {
  * symbols, or from those that it exports where it has no others.  Changes nothing else. */
 void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *symbol);
 
-/* Describes the call that returns to this address, from the loader's tables and, for functions
- * that are not exported, from the object file's symbol table. */
-void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol);
-
-/* As rs_symbol_describe, from the files alone: for callers that may hold a lock which a
- * constructor, run by the loader under its own lock, may wait for (rs_object_origin). */
-void rs_symbol_describe_by_file(const void *return_address, struct rs_symbol *symbol);
+/* Describes the call that returns to this address, from the object file's symbols and, with
+ * `may_lock`, before these from the loader's tables of exported ones.  Not so for callers that may
+ * hold a lock which a constructor, run by the loader under its own lock, may wait for
+ * (rs_object_origin). */
+void rs_symbol_describe(const void *return_address, bool may_lock, struct rs_symbol *symbol);

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/python_frames.h"
 
-#include "base/check.h"
 #include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,23 +291,14 @@ static void put_byte(struct page *page, unsigned byte)
 /* As UTF-8; a file name may contain any character, and half of a pair stands for a byte. */
 static void put_character(struct page *page, unsigned character)
 {
-    if (character < ' ') {
-        put_byte(page, '?');
-    } else if (character < 0x80) {
-        put_byte(page, character);
-    } else if (character < 0x800) {
-        put_byte(page, 0xc0 | character >> 6);
-        put_byte(page, 0x80 | (character & 0x3f));
-    } else if (character < 0x10000) {
-        put_byte(page, 0xe0 | character >> 12);
-        put_byte(page, 0x80 | (character >> 6 & 0x3f));
-        put_byte(page, 0x80 | (character & 0x3f));
-    } else {
-        put_byte(page, 0xf0 | (character >> 18 & 7));
-        put_byte(page, 0x80 | (character >> 12 & 0x3f));
-        put_byte(page, 0x80 | (character >> 6 & 0x3f));
-        put_byte(page, 0x80 | (character & 0x3f));
-    }
+    static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+    unsigned more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+
+    if (character < ' ')
+        character = '?';
+    put_byte(page, first[more] | (character >> 6 * more & (more == 3 ? 7 : 0x7f)));
+    while (more-- > 0)
+        put_byte(page, 0x80 | (character >> 6 * more & 0x3f));
 }
 
 static void put_text(struct page *page, struct reader *reader, uintptr_t object)
@@ -326,44 +314,14 @@ static void put_text(struct page *page, struct reader *reader, uintptr_t object)
 
 /* ---- what is kept ---- */
 
-/* The first word is the hash xor the line, so that a reader sees it when two threads have written
- * one word each. */
-struct kept {
-    _Atomic uint64_t hash_xor_line, line;
-};
+enum { SETS = 512 };
 
-enum { SETS = 512, WAYS = 4 };
+/* Lines by the hash of the frame. */
+static _Alignas(RS_CACHE_LINE) struct rs_pair kept[SETS][RS_PAIRS];
 
-static _Alignas(RS_CACHE_LINE) struct kept kept[SETS][WAYS];
-
-RS_HOT_INLINE struct kept *set_of(uint64_t hash)
+RS_HOT_INLINE struct rs_pair *set_of(uint64_t hash)
 {
     return kept[(hash ^ hash >> 32) % SETS];
-}
-
-RS_HOT_INLINE const struct rs_line *find(uint64_t hash)
-{
-    const struct kept *set = set_of(hash);
-
-    for (unsigned i = 0; i < WAYS; i++) {
-        uint64_t mixed = atomic_load_explicit(&set[i].hash_xor_line, memory_order_relaxed);
-        uint64_t line = atomic_load_explicit(&set[i].line, memory_order_acquire);
-        if (line && (mixed ^ line) == hash)
-            return (const struct rs_line *)(uintptr_t)line;
-    }
-    return NULL;
-}
-
-static void keep(uint64_t hash, const struct rs_line *line)
-{
-    struct kept *set = set_of(hash), *place = &set[(hash >> 16) % WAYS];
-
-    RS_ASSERT(line); /* without one a place is empty */
-    for (unsigned i = 0; i < WAYS; i++)
-        if (atomic_load_explicit(&set[i].line, memory_order_relaxed) == 0)
-            place = &set[i];
-    atomic_store_explicit(&place->line, (uintptr_t)line, memory_order_release);
-    atomic_store_explicit(&place->hash_xor_line, hash ^ (uintptr_t)line, memory_order_relaxed);
 }
 
 /* ---- frames ---- */
@@ -468,13 +426,15 @@ static RS_COLD const struct rs_line *make_line(struct reader *reader, const stru
 RS_HOT_INLINE const struct rs_line *line_of(struct reader *reader, const struct frame *frame)
 {
     uint64_t hash = hash_of(reader, frame);
-    const struct rs_line *line = reader->is_strange ? NULL : find(hash);
+    const struct rs_line *line = NULL;
 
+    if (!reader->is_strange)
+        line = (const struct rs_line *)(uintptr_t)rs_pair_find(set_of(hash), hash);
     if (RS_LIKELY(line) || reader->is_strange)
         return line;
     line = make_line(reader, frame);
     if (line)
-        keep(hash, line);
+        rs_pair_enter(set_of(hash), (unsigned)(hash >> 16), hash, (uintptr_t)line);
     return line;
 }
 

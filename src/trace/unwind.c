@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/unwind.h"
 
-#include "base/check.h"
 #include "base/file.h"
 #include "driver/driver.h"
+#include "trace/line.h"
 #include "trace/unwind_rule.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
 
 /* ---- the system's search for a function's description ---- */
@@ -60,9 +58,7 @@ static int see_count(struct dl_phdr_info *info, size_t bytes, void *data)
  * library that copies them are another greenlet's, or what is left of them. */
 static bool copies_stacks(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-
-    return strncmp(slash ? slash + 1 : path, "_greenlet.", 10) == 0;
+    return strncmp(rs_file_base_name(path), "_greenlet.", 10) == 0;
 }
 
 static int see_object(struct dl_phdr_info *info, size_t bytes, void *data)
@@ -92,15 +88,9 @@ static uint64_t unloaded_count(void)
 
 /* ---- kept rules ---- */
 
-enum { SETS = 4096, WAYS = 4 };
+enum { SETS = 4096 };
 
-/* The first word is the key xor the rule, so that a reader sees it when two threads have written
- * one word each. */
-struct kept {
-    _Atomic uint64_t key_xor_rule, rule;
-};
-
-static _Alignas(RS_CACHE_LINE) struct kept kept[SETS][WAYS];
+static _Alignas(RS_CACHE_LINE) struct rs_pair kept[SETS][RS_PAIRS];
 
 /* Keys of one address differ as long as any object was unloaded in between: another one may lie
  * there now.  Those of different addresses in use differ too, as the multiples of this number lie
@@ -110,34 +100,22 @@ static uint64_t key_of(uintptr_t return_address, uint64_t unloaded)
     return return_address + unloaded * 11400714819323198485u;
 }
 
-static struct kept *set_of(uint64_t key)
+static struct rs_pair *set_of(uint64_t key)
 {
     return kept[(key * 11400714819323198485u) >> 52];
 }
 
 _Static_assert(SETS == 1 << (64 - 52), "set_of takes the upper bits");
 
-static struct rs_unwind_rule rule_of_word(uint64_t word)
-{
-    struct rs_unwind_rule rule;
-
-    memcpy(&rule, &word, sizeof(rule));
-    return rule;
-}
-
-/* Enters a rule in place of one that is chosen by its key, where all have one. */
+/* A rule is no zero word: the caller's stack pointer is not the frame's own. */
 static void keep(uint64_t key, struct rs_unwind_rule rule)
 {
-    struct kept *set = set_of(key), *place = &set[key / 16 % WAYS];
     uint64_t word;
 
     RS_ASSERT(rule.kind <= RS_UNWIND_UNKNOWN && rule.fp <= RS_UNWIND_FP_AT_FP);
     memcpy(&word, &rule, sizeof(word));
-    for (unsigned i = 0; i < WAYS; i++)
-        if (atomic_load_explicit(&set[i].key_xor_rule, memory_order_relaxed) == 0)
-            place = &set[i];
-    atomic_store_explicit(&place->rule, word, memory_order_relaxed);
-    atomic_store_explicit(&place->key_xor_rule, key ^ word, memory_order_relaxed);
+    if (word)
+        rs_pair_enter(set_of(key), (unsigned)(key / 16), key, word);
 }
 
 /* Code that no object has (a program's own compiler makes it) may be replaced unseen, so that its
@@ -161,16 +139,13 @@ static RS_COLD struct rs_unwind_rule make_rule(uintptr_t return_address, uint64_
 
 static inline struct rs_unwind_rule rule_of(uintptr_t return_address, uint64_t unloaded)
 {
-    uint64_t key = key_of(return_address, unloaded);
-    const struct kept *set = set_of(key);
+    uint64_t key = key_of(return_address, unloaded), word = rs_pair_find(set_of(key), key);
+    struct rs_unwind_rule rule;
 
-    for (unsigned i = 0; i < WAYS; i++) {
-        uint64_t mixed = atomic_load_explicit(&set[i].key_xor_rule, memory_order_relaxed);
-        uint64_t word = atomic_load_explicit(&set[i].rule, memory_order_relaxed);
-        if (RS_LIKELY((mixed ^ word) == key))
-            return rule_of_word(word);
-    }
-    return make_rule(return_address, key);
+    if (RS_UNLIKELY(!word))
+        return make_rule(return_address, key);
+    memcpy(&rule, &word, sizeof(rule));
+    return rule;
 }
 
 /* ---- the thread's own stack ---- */

@@ -215,20 +215,26 @@ struct machine {
     bool is_strange;
 };
 
+/* The place of a register that the rule tells of; NULL: of another one. */
+static struct place *place_in(struct row *row, uint64_t column)
+{
+    return column == FP ? &row->fp : column == RETURN ? &row->returns : NULL;
+}
+
 static void set_place(struct machine *machine, uint64_t column, enum how how, int64_t offset)
 {
-    if (column == FP)
-        machine->row.fp = (struct place){how, offset};
-    else if (column == RETURN)
-        machine->row.returns = (struct place){how, offset};
+    struct place *place = place_in(&machine->row, column);
+
+    if (place)
+        *place = (struct place){how, offset};
 }
 
 static void restore(struct machine *machine, uint64_t column)
 {
-    if (column == FP)
-        machine->row.fp = machine->first.fp;
-    else if (column == RETURN)
-        machine->row.returns = machine->first.returns;
+    struct place *place = place_in(&machine->row, column);
+
+    if (place)
+        *place = *place_in(&machine->first, column);
 }
 
 static void set_cfa_register(struct machine *machine, uint64_t column)
@@ -251,16 +257,6 @@ static bool is_fp_and_offset(struct reader expression, bool is_loaded, int64_t *
            expression.at == expression.end;
 }
 
-static void set_by_expression(struct machine *machine, uint64_t column, struct reader expression)
-{
-    int64_t offset = 0;
-
-    if (is_fp_and_offset(expression, false, &offset))
-        set_place(machine, column, AT_FP, offset);
-    else
-        set_place(machine, column, STRANGE, 0);
-}
-
 static void remember(struct machine *machine)
 {
     if (machine->remembered_count == REMEMBERED_MAX)
@@ -277,143 +273,122 @@ static void recall(struct machine *machine)
         machine->row = machine->remembered[--machine->remembered_count];
 }
 
-static void set_cfa_by_expression(struct machine *machine, struct reader expression)
-{
-    machine->row.kind = is_fp_and_offset(expression, true, &machine->row.cfa_offset)
-                            ? RS_UNWIND_BY_SAVED
-                            : RS_UNWIND_UNKNOWN;
-}
+enum action {
+    UNKNOWN,
+    NOTHING,
+    ADVANCE,
+    SET,
+    SET_BY_EXPRESSION,
+    RESTORE,
+    REMEMBER,
+    RECALL,
+    SET_CFA,
+    SET_CFA_BY_EXPRESSION
+};
+enum operand { NO_OPERAND, PLAIN, FACTORED, SIGNED_FACTORED, BLOCK, BYTES_1, BYTES_2, BYTES_4 };
 
-/* DW_CFA_..., without those that hold an operand in their lower six bits. */
-enum {
-    CFA_NOP = 0x00,
-    CFA_ADVANCE_LOC1 = 0x02,
-    CFA_ADVANCE_LOC2 = 0x03,
-    CFA_ADVANCE_LOC4 = 0x04,
-    CFA_OFFSET_EXTENDED = 0x05,
-    CFA_RESTORE_EXTENDED = 0x06,
-    CFA_UNDEFINED = 0x07,
-    CFA_SAME_VALUE = 0x08,
-    CFA_REGISTER = 0x09,
-    CFA_REMEMBER_STATE = 0x0a,
-    CFA_RESTORE_STATE = 0x0b,
-    CFA_DEF_CFA = 0x0c,
-    CFA_DEF_CFA_REGISTER = 0x0d,
-    CFA_DEF_CFA_OFFSET = 0x0e,
-    CFA_DEF_CFA_EXPRESSION = 0x0f,
-    CFA_EXPRESSION = 0x10,
-    CFA_OFFSET_EXTENDED_SF = 0x11,
-    CFA_DEF_CFA_SF = 0x12,
-    CFA_DEF_CFA_OFFSET_SF = 0x13,
-    CFA_VAL_OFFSET = 0x14,
-    CFA_VAL_OFFSET_SF = 0x15,
-    CFA_VAL_EXPRESSION = 0x16,
-    CFA_AARCH64_NEGATE_RA_STATE = 0x2d, /* from here on the return address is signed, or not */
-    CFA_GNU_ARGS_SIZE = 0x2e,
+/* What an instruction (DW_CFA_...) does, and the operands that it has: a register's column, and
+ * then another one.  FACTORED ones count in units of the common entry's alignment of data. */
+static const struct instruction {
+    enum action action;
+    enum operand operand;
+    bool has_column;
+    enum how how; /* of SET */
+} by_code[] = {
+    [0x00] = {NOTHING, NO_OPERAND, false, UNSAVED},          /* nop */
+    [0x02] = {ADVANCE, BYTES_1, false, UNSAVED},             /* advance_loc1 */
+    [0x03] = {ADVANCE, BYTES_2, false, UNSAVED},             /* advance_loc2 */
+    [0x04] = {ADVANCE, BYTES_4, false, UNSAVED},             /* advance_loc4 */
+    [0x05] = {SET, FACTORED, true, AT_CFA},                  /* offset_extended */
+    [0x06] = {RESTORE, NO_OPERAND, true, UNSAVED},           /* restore_extended */
+    [0x07] = {SET, NO_OPERAND, true, UNDEFINED},             /* undefined */
+    [0x08] = {SET, NO_OPERAND, true, UNSAVED},               /* same_value */
+    [0x09] = {SET, PLAIN, true, STRANGE},                    /* register */
+    [0x0a] = {REMEMBER, NO_OPERAND, false, UNSAVED},         /* remember_state */
+    [0x0b] = {RECALL, NO_OPERAND, false, UNSAVED},           /* restore_state */
+    [0x0c] = {SET_CFA, PLAIN, true, UNSAVED},                /* def_cfa */
+    [0x0d] = {SET_CFA, NO_OPERAND, true, UNSAVED},           /* def_cfa_register */
+    [0x0e] = {SET_CFA, PLAIN, false, UNSAVED},               /* def_cfa_offset */
+    [0x0f] = {SET_CFA_BY_EXPRESSION, BLOCK, false, UNSAVED}, /* def_cfa_expression */
+    [0x10] = {SET_BY_EXPRESSION, BLOCK, true, UNSAVED},      /* expression */
+    [0x11] = {SET, SIGNED_FACTORED, true, AT_CFA},           /* offset_extended_sf */
+    [0x12] = {SET_CFA, SIGNED_FACTORED, true, UNSAVED},      /* def_cfa_sf */
+    [0x13] = {SET_CFA, SIGNED_FACTORED, false, UNSAVED},     /* def_cfa_offset_sf */
+    [0x14] = {SET, PLAIN, true, STRANGE},                    /* val_offset */
+    [0x15] = {SET, PLAIN, true, STRANGE},           /* val_offset_sf: a signed number is as long */
+    [0x16] = {SET, BLOCK, true, STRANGE},           /* val_expression */
+    [0x2d] = {NOTHING, NO_OPERAND, false, UNSAVED}, /* AARCH64_negate_ra_state */
+    [0x2e] = {NOTHING, PLAIN, false, UNSAVED},      /* GNU_args_size */
 };
 
-/* Instructions that say where the caller's stack pointer is. */
-static bool do_cfa(struct machine *machine, uint64_t code, struct reader *reader)
+static int64_t read_operand(const struct instruction *instruction, int64_t data_alignment,
+                            struct reader *reader, struct reader *block)
+{
+    switch (instruction->operand) {
+    case NO_OPERAND:
+        return 0;
+    case PLAIN:
+        return (int64_t)read_unsigned(reader);
+    case FACTORED:
+        return (int64_t)read_unsigned(reader) * data_alignment;
+    case SIGNED_FACTORED:
+        return read_signed(reader) * data_alignment;
+    case BLOCK:
+        *block = read_part(reader, read_unsigned(reader));
+        return 0;
+    case BYTES_1:
+    case BYTES_2:
+    case BYTES_4:
+        return (int64_t)read_fixed(reader, 1u << (instruction->operand - BYTES_1));
+    }
+    return 0;
+}
+
+static void do_instruction(struct machine *machine, const struct instruction *instruction,
+                           struct reader *reader)
 {
     struct row *row = &machine->row;
+    struct reader block = {reader->at, reader->at, false};
+    uint64_t column = instruction->has_column ? read_unsigned(reader) : 0;
+    int64_t value = read_operand(instruction, machine->common->data_alignment, reader, &block);
 
-    switch (code) {
-    case CFA_DEF_CFA:
-        set_cfa_register(machine, read_unsigned(reader));
-        row->cfa_offset = (int64_t)read_unsigned(reader);
-        return true;
-    case CFA_DEF_CFA_SF:
-        set_cfa_register(machine, read_unsigned(reader));
-        row->cfa_offset = read_signed(reader) * machine->common->data_alignment;
-        return true;
-    case CFA_DEF_CFA_REGISTER:
-        set_cfa_register(machine, read_unsigned(reader));
-        return true;
-    case CFA_DEF_CFA_OFFSET:
-        row->cfa_offset = (int64_t)read_unsigned(reader);
-        return true;
-    case CFA_DEF_CFA_OFFSET_SF:
-        row->cfa_offset = read_signed(reader) * machine->common->data_alignment;
-        return true;
-    case CFA_DEF_CFA_EXPRESSION:
-        set_cfa_by_expression(machine, read_part(reader, read_unsigned(reader)));
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Instructions that say where a register of the caller is. */
-static bool do_register(struct machine *machine, uint64_t code, struct reader *reader)
-{
-    int64_t alignment = machine->common->data_alignment;
-    uint64_t column;
-
-    switch (code) {
-    case CFA_OFFSET_EXTENDED:
-        column = read_unsigned(reader);
-        set_place(machine, column, AT_CFA, (int64_t)read_unsigned(reader) * alignment);
-        return true;
-    case CFA_OFFSET_EXTENDED_SF:
-        column = read_unsigned(reader);
-        set_place(machine, column, AT_CFA, read_signed(reader) * alignment);
-        return true;
-    case CFA_RESTORE_EXTENDED:
-        restore(machine, read_unsigned(reader));
-        return true;
-    case CFA_UNDEFINED:
-        set_place(machine, read_unsigned(reader), UNDEFINED, 0);
-        return true;
-    case CFA_SAME_VALUE:
-        set_place(machine, read_unsigned(reader), UNSAVED, 0);
-        return true;
-    case CFA_REGISTER:
-    case CFA_VAL_OFFSET:
-    case CFA_VAL_OFFSET_SF:
-        set_place(machine, read_unsigned(reader), STRANGE, 0);
-        (void)read_unsigned(reader); /* a signed number is as long */
-        return true;
-    case CFA_EXPRESSION:
-        column = read_unsigned(reader);
-        set_by_expression(machine, column, read_part(reader, read_unsigned(reader)));
-        return true;
-    case CFA_VAL_EXPRESSION:
-        set_place(machine, read_unsigned(reader), STRANGE, 0);
-        skip(reader, read_unsigned(reader));
-        return true;
-    default:
-        return false;
-    }
-}
-
-static void do_other(struct machine *machine, uint64_t code, struct reader *reader)
-{
-    uint64_t unit = machine->common->code_alignment;
-
-    switch (code) {
-    case CFA_NOP:
-    case CFA_AARCH64_NEGATE_RA_STATE:
+    switch (instruction->action) {
+    case UNKNOWN:
+        machine->is_strange = true;
         break;
-    case CFA_ADVANCE_LOC1:
-        machine->at += read_fixed(reader, 1) * unit;
+    case NOTHING:
         break;
-    case CFA_ADVANCE_LOC2:
-        machine->at += read_fixed(reader, 2) * unit;
+    case ADVANCE:
+        machine->at += (uint64_t)value * machine->common->code_alignment;
         break;
-    case CFA_ADVANCE_LOC4:
-        machine->at += read_fixed(reader, 4) * unit;
+    case SET:
+        set_place(machine, column, instruction->how, value);
         break;
-    case CFA_REMEMBER_STATE:
+    case SET_BY_EXPRESSION:
+        if (is_fp_and_offset(block, false, &value))
+            set_place(machine, column, AT_FP, value);
+        else
+            set_place(machine, column, STRANGE, 0);
+        break;
+    case RESTORE:
+        restore(machine, column);
+        break;
+    case REMEMBER:
         remember(machine);
         break;
-    case CFA_RESTORE_STATE:
+    case RECALL:
         recall(machine);
         break;
-    case CFA_GNU_ARGS_SIZE:
-        (void)read_unsigned(reader);
+    case SET_CFA:
+        if (instruction->has_column)
+            set_cfa_register(machine, column);
+        if (instruction->operand != NO_OPERAND)
+            row->cfa_offset = value;
         break;
-    default:
-        machine->is_strange = true;
+    case SET_CFA_BY_EXPRESSION:
+        row->kind = is_fp_and_offset(block, true, &row->cfa_offset) ? RS_UNWIND_BY_SAVED
+                                                                    : RS_UNWIND_UNKNOWN;
+        break;
     }
 }
 
@@ -436,8 +411,7 @@ static void carry_out(struct machine *machine, struct reader reader, uintptr_t u
             restore(machine, operand);
             break;
         default:
-            if (!do_cfa(machine, code, &reader) && !do_register(machine, code, &reader))
-                do_other(machine, code, &reader);
+            do_instruction(machine, &by_code[code < RS_ARRAY_LENGTH(by_code) ? code : 1], &reader);
         }
     }
     RS_ASSERT(reader.at <= reader.end && machine->remembered_count <= REMEMBERED_MAX);
