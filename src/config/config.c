@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
-#include "base/check.h"
-#include "base/log.h"
 #include "base/output.h"
-#include "base/process.h"
-#include "config/values.h"
 #include "shared/job.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

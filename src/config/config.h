@@ -5,12 +5,79 @@
  * that the common cases need no grammar.  A name with _0, _1, ... is for that device alone. */
 #pragma once
 
-#include "base/log.h"
-#include "config/variables.h"
 #include "resource/expression.h"
-#include "resource/resource.h"
 
-#include <stdbool.h>
+/* ---- the variables as data: what config/variables.def lists ---- */
+
+enum rs_variable_index {
+#define VARIABLE(name, ...) RS_VARIABLE_##name,
+#include "config/variables.def"
+    RS_VARIABLE_COUNT,
+};
+
+enum { RS_DEVICES_MAX = 64 };
+
+/* Kinds of memory, each with stacks of its own. */
+enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KIND_MANAGED, RS_KINDS };
+
+/* Alignment and unit of blocks of managed memory, 64 KiB, so that no two blocks share a page:
+ * advice, residency and prefetching apply to pages.  No machine that CUDA runs on has larger
+ * ones (4 KiB; on AArch64 also 64 KiB). */
+enum { RS_MANAGED_UNIT = 64 << 10 };
+
+/* Words for reports: "device", "pinned", "managed". */
+extern const char *const rs_kind_names[RS_KINDS];
+
+/* Texts that follow "device 0" in a line: "", ", pinned memory", ", managed memory". */
+extern const char *const rs_kind_texts[RS_KINDS];
+
+/* The variable of each kind that gives all of its stack. */
+extern const int rs_kind_whole[RS_KINDS];
+
+/* A parameter in guides to RMM with the meaning of one of our variables. */
+struct rs_guide_word {
+    const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */
+    bool lists_devices; /* where ours has a device's number behind it */
+};
+
+enum { RS_GUIDE_WORDS_MAX = 3 };
+
+/* What variables are for: the parts of the help about them. */
+enum rs_group {
+    RS_GROUP_LIMITS,
+    RS_GROUP_STACK, /* of device memory */
+    RS_GROUP_OTHER_KINDS,
+    RS_GROUP_REPORTS,
+    RS_GROUP_PROCESS, /* which processes are served, and what they notice of it */
+    RS_GROUPS,
+};
+
+/* What a reader of a variable is given, of which it fills the fields of `config`. */
+struct rs_reading {
+    const struct rs_option_value *value;
+    const struct rs_source *source;
+    struct rs_diagnostics *diagnostics;
+    struct rs_config *config;
+};
+
+struct rs_variable {
+    struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
+    bool fills_a_field;      /* .option.offset is that of the field of struct rs_config */
+    /* Fills the fields, and reports what is wrong with the text; NULL: no such function. */
+    void (*read)(const struct rs_reading *reading);
+    struct rs_guide_word guide_words[RS_GUIDE_WORDS_MAX];
+    bool is_report;     /* an option of `rmmshim run` may stand without a value, as a switch may */
+    bool per_device;    /* _<N> may follow */
+    bool builds_a_part; /* of the kind's stack, so it contradicts the kind's expression */
+    bool is_common;     /* among the few that a newcomer is shown */
+    enum rs_group group;
+    enum rs_kind kind;
+};
+
+/* Ended by a row without a name. */
+extern const struct rs_variable rs_variables[];
+
+/* ---- the settings of a process, as the rest of the library reads them ---- */
 
 /* RMM_ON_ERROR: what follows a bad setting. */
 enum rs_on_error {
@@ -157,3 +224,90 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
 bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
                           const struct rs_environment *environment,
                           struct rs_diagnostics *diagnostics);
+
+/* ---- the variables' values, as they were written (config/values.c) ---- */
+
+/* The variables for all devices, or those for one device. */
+struct rs_config_scope {
+    struct rs_source source[RS_VARIABLE_COUNT]; /* owned texts; .text NULL: not set */
+    struct rs_option_value value[RS_VARIABLE_COUNT];
+};
+
+struct rs_config_values {
+    struct rs_config_scope general;
+    struct rs_config_scope *device[RS_DEVICES_MAX];
+};
+
+/* Frees the values and all that they own. */
+void rs_config_values_free(struct rs_config_values *values);
+
+/* Reads one entry of the environment ("NAME=TEXT") if its name is one of ours, and writes a
+ * diagnostic if the name or the value is wrong.  The first of two equal names counts.  True when a
+ * name of ours is set. */
+bool rs_config_read_entry(struct rs_config_values *values, const char *entry,
+                          struct rs_diagnostics *diagnostics);
+
+/* Writes a diagnostic if the name of an entry (its text) may be meant as one of ours; unless
+ * `is_error`, it is a line that does not count. */
+void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *diagnostics);
+
+/* Logs each entry that begins with RMM_ and is none of ours (RMM_VERBOSE). */
+void rs_config_say_ignored(char *const *environment);
+
+/* Returns the value that a variable has for the device (-1: for all devices): that of the
+ * device's own variable, else that for all devices; NULL when neither is set.  *source, unless
+ * `source` is NULL, is the variable that gave it. */
+const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,
+                                              int index, const struct rs_source **source);
+
+/* True when `value`, which rs_config_value returned for the device, is of the device's own
+ * variable. */
+bool rs_config_is_own(const struct rs_config_values *values, int device,
+                      const struct rs_option_value *value);
+
+/* ---- names: ours, other programs', and what may be a misspelling of ours ---- */
+
+/* Ignoring a misspelling in silence could run a job without its limit, and taking it for an error
+ * could end a program that has variables of its own. */
+enum rs_name_kind {
+    RS_NAME_FOREIGN, /* another program's: ignored */
+    RS_NAME_OURS,    /* a row of rs_variables */
+    RS_NAME_WRONG,   /* one of ours in another case, or with a bad device: an error */
+    RS_NAME_DOUBTFUL /* like one of ours: an error where a setting of ours stands beside it */
+};
+
+enum { RS_NAME_BYTES_MAX = 128, RS_NAME_REASON_BYTES = 192 };
+
+struct rs_name {
+    enum rs_name_kind kind;
+    int index;                         /* OURS: the index of its row in rs_variables */
+    int device;                        /* OURS: the device that _<N> names; -1: all devices */
+    char reason[RS_NAME_REASON_BYTES]; /* WRONG, DOUBTFUL: the diagnostic's text */
+};
+
+/* Patterns of names that begin with RMM_ and are in use elsewhere; ended by NULL. */
+extern const char *const rs_names_elsewhere[];
+
+/* True for a name that begins with RMM_, in upper or lower case; rs_name_read must judge it. */
+bool rs_name_begins_as_ours(const char *name);
+
+/* Judges a name that is shorter than RS_NAME_BYTES_MAX. */
+void rs_name_read(const char *name, struct rs_name *read);
+
+/* ---- the variables of HAMi ---- */
+
+/* RMM_COMPAT=hami: CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_MEMORY_LIMIT_<N>, with values as
+ * HAMi-core reads them, stand for RMM_LIMIT and RMM_LIMIT_<N>.  Where RMM_LIMIT is set they are not
+ * taken.
+ *
+ * Enters the limits of `environment` into the values, which all RMM_ variables are in, if
+ * RMM_COMPAT asks for it. */
+void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
+                           struct rs_diagnostics *diagnostics);
+
+/* Logs for each such variable of `environment` what it has become (RMM_VERBOSE). */
+void rs_config_say_compat(const struct rs_config_values *values, char *const *environment);
+
+/* True for an entry of an environment that sets such a limit, of *device (-1: all); also where the
+ * value is malformed, so that the error is found. */
+bool rs_config_is_compat_limit(const char *entry, int *device);

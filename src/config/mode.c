@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/mode.h"
 
-#include "base/lock.h"
-#include "base/log.h"
 #include "base/output.h"
-#include "base/process.h"
-#include "config/config.h"
 #include "config/only.h"
-#include "config/values.h"
 #include "shared/published.h"
 #include "shim/wiring.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,11 +6,7 @@
  */
 #pragma once
 
-#include "base/check.h"
 #include "config/config.h"
-
-#include <stdatomic.h>
-#include <stdbool.h>
 
 enum rs_mode {
     RS_MODE_UNBORN,  /* the settings have not been read */

@@ -12,13 +12,6 @@
 
 static const char blanks[] = " \t";
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 /* On the heap: a pattern may be longer than any name ([...]). */
 static bool matches_one(const char *begin, size_t length, const char *name)
 {
@@ -49,14 +42,14 @@ const char *rs_only_next_name(const struct rs_only_process *process, size_t *at)
 {
     if (*at == 0) {
         *at = 1; /* the words follow: the one at 1 is the first */
-        return base_of(process->executable);
+        return rs_file_base_name(process->executable);
     }
     while (*at - 1 < process->bytes) {
         const char *word = process->words + *at - 1;
         bool is_first = *at == 1;
         *at += strlen(word) + 1;
         if (is_first || (word[0] && word[0] != '-'))
-            return base_of(word);
+            return rs_file_base_name(word);
     }
     return NULL;
 }
@@ -77,18 +70,13 @@ bool rs_only_serves(const char *patterns, const struct rs_only_process *process)
 void rs_only_read(struct rs_only_process *process, const char *directory)
 {
     char path[64];
-    ssize_t length, bytes = 0;
-    int fd;
+    ssize_t length, bytes;
 
     snprintf(path, sizeof(path), "%s/exe", directory);
     length = readlink(path, process->executable, sizeof(process->executable) - 1);
     process->executable[length > 0 ? length : 0] = '\0';
     snprintf(path, sizeof(path), "%s/cmdline", directory);
-    fd = rs_file_open(path);
-    if (fd >= 0) {
-        bytes = rs_file_read(fd, process->words, sizeof(process->words) - 1, 0);
-        rs_file_close(fd);
-    }
+    bytes = rs_file_text(path, process->words, sizeof(process->words));
     bytes = bytes > 0 ? bytes : 0;
     if (bytes &&
         process->words[bytes - 1]) /* the last word is cut off, or a title without an end */

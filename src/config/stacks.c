@@ -3,8 +3,6 @@
  * are within the limit. */
 #include "config/config.h"
 
-#include "config/values.h"
-
 #include <string.h>
 
 /* ---- rules that every stack must keep ---- */
@@ -130,20 +128,16 @@ static struct rs_expression *stack_on(const struct rs_mr_descriptor *descriptor,
     return stack ? rs_expression_node(descriptor, stack, source) : NULL;
 }
 
-static void set_value(struct rs_expression *node, const char *option, struct rs_size size)
+/* Gives an option of the node a value; NULL: none. */
+static void set_option(struct rs_expression *node, const char *option,
+                       const struct rs_option_value *given)
 {
-    struct rs_option_value *value = node ? rs_expression_value(node, option) : NULL;
+    struct rs_option_value *value = node && given ? rs_expression_value(node, option) : NULL;
 
-    if (value)
-        *value = (struct rs_option_value){.given = true, .size = size};
-}
-
-static void set_word(struct rs_expression *node, const char *option, uint64_t index)
-{
-    struct rs_option_value *value = node ? rs_expression_value(node, option) : NULL;
-
-    if (value)
-        *value = (struct rs_option_value){.given = true, .count = index};
+    if (!value)
+        return;
+    *value = *given;
+    value->given = true;
 }
 
 /* Builds a pool over a leaf; `variable` is the one that gives its initial size. */
@@ -155,7 +149,7 @@ static struct rs_expression *build_pool(const struct build *of, int variable,
     struct rs_expression *stack = rs_expression_node(leaf, NULL, source);
 
     stack = stack_on(&rs_mr_descriptor_pool, stack, source);
-    set_value(stack, "initial_size", initial->size);
+    set_option(stack, "initial_size", initial);
     return stack;
 }
 
@@ -191,7 +185,7 @@ static struct rs_expression *add_fallback(const struct build *of, struct rs_expr
                                                                   : &rs_mr_descriptor_managed,
                                 NULL, source);
     if (kind->count == RS_FALLBACK_MANAGED)
-        set_word(second, "charged", 0);
+        set_option(second, "charged", &(struct rs_option_value){.count = 0});
     if (pooled)
         second = stack_on(&rs_mr_descriptor_pool, second, source);
     stack = second ? stack_on(&rs_mr_descriptor_fallback, stack, source) : stack;
@@ -293,16 +287,14 @@ static struct rs_expression *stack_allocator(const struct build *of,
     }
     if (allocator->arena) {
         stack = stack_on(&rs_mr_descriptor_arena, stack, allocator->arena_source);
-        set_value(stack, "arena_size", allocator->arena->size);
+        set_option(stack, "arena_size", allocator->arena);
         return stack;
     }
     if (!allocator->initial && !allocator->maximum)
         return stack;
     stack = stack_on(&rs_mr_descriptor_pool, stack, allocator->source);
-    if (allocator->initial)
-        set_value(stack, "initial_size", allocator->initial->size);
-    if (allocator->maximum)
-        set_value(stack, "maximum_size", allocator->maximum->size);
+    set_option(stack, "initial_size", allocator->initial);
+    set_option(stack, "maximum_size", allocator->maximum);
     return stack;
 }
 
@@ -321,8 +313,8 @@ static struct rs_expression *build_device(const struct build *of)
     bins = value_of(of, RS_VARIABLE_BINNING, &source);
     if (bins) {
         stack = stack_on(&rs_mr_descriptor_binning, stack, source);
-        set_value(stack, "minimum_size", bins->size);
-        set_value(stack, "maximum_size", bins->size_to);
+        set_option(stack, "minimum_size", &(struct rs_option_value){.size = bins->size});
+        set_option(stack, "maximum_size", &(struct rs_option_value){.size = bins->size_to});
     }
     stack = add_fallback(of, stack);
     return add_prefetch(of, stack);
@@ -347,7 +339,7 @@ static struct rs_expression *add_tracking(const struct build *of, struct rs_expr
         tracking = stack = stack_on(&rs_mr_descriptor_tracking, stack,
                                     &of->config->values->general.source[RS_VARIABLE_TRACKING]);
     if (tracking && !rs_expression_value(tracking, "stacks")->given)
-        set_word(tracking, "stacks", true);
+        set_option(tracking, "stacks", &(struct rs_option_value){.count = true});
     return stack;
 }
 
@@ -463,7 +455,7 @@ static struct rs_expression *add_reuse(const struct build *of, struct rs_express
     if (!mode || mode->count != RS_FREE_MODE_IMMEDIATE || of->kind != RS_KIND_DEVICE)
         stack = rs_expression_insert_reuse(stack);
     if (stack && mode && mode->count == RS_FREE_MODE_WAIT)
-        set_word(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", RS_FREE_MODE_WAIT);
+        set_option(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", mode);
     return stack;
 }
 

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/values.h"
-
-#include "base/check.h"
-#include "base/log.h"
-#include "config/variables.h"
+#include "config/config.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -89,17 +85,11 @@ static int find_guide_word(const char *name, size_t length, const struct rs_guid
  * -1. */
 static int find_beginning(const char *name)
 {
-    size_t longest = 0;
     int found = -1;
 
-    for (int i = 0; rs_variables[i].option.name; i++) {
-        size_t length = strlen(rs_variables[i].option.name);
-        if (length > longest && strncmp(rs_variables[i].option.name, name, length) == 0 &&
-            name[length] == '_') {
-            longest = length;
-            found = i;
-        }
-    }
+    for (size_t length = strlen(name); found < 0 && length-- > 0;)
+        if (name[length] == '_')
+            found = find_variable(name, length);
     return found;
 }
 
@@ -131,9 +121,7 @@ static int find_misspelt(const char *name, size_t length)
     return found;
 }
 
-static void add(struct rs_name *read, const char *format, ...) RS_PRINTF(2, 3);
-
-static void add(struct rs_name *read, const char *format, ...)
+RS_PRINTF(2, 3) static void add(struct rs_name *read, const char *format, ...)
 {
     size_t length = strlen(read->reason);
     va_list arguments;
@@ -514,14 +502,9 @@ static bool read_bytes(const struct rs_source *source, struct rs_diagnostics *di
     return false;
 }
 
-static void say_nothing(void *data, const char *line)
-{
-    (void)data, (void)line;
-}
-
 bool rs_config_is_compat_limit(const char *entry, int *device)
 {
-    struct rs_diagnostics diagnostics = {.write = say_nothing};
+    struct rs_diagnostics diagnostics = {.write = NULL};
     struct rs_source source;
     struct alias alias;
     uint64_t bytes;

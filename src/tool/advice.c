@@ -2,7 +2,7 @@
 #include "tool/advice.h"
 
 #include "base/check.h"
-#include "config/variables.h"
+#include "config/config.h"
 #include "tool/process.h"
 
 #include <inttypes.h>

@@ -3,7 +3,6 @@
  * rmmshim resources: lists the memory resources that a stack can be made of. */
 #include "base/check.h"
 #include "config/config.h"
-#include "config/values.h"
 #include "resource/expression.h"
 #include "tool/describe.h"
 #include "tool/profile.h"

@@ -3,7 +3,6 @@
  * says at the end what happened (tool/run/end.c).  Settings are checked by the library's own parser
  * before anything starts. */
 #include "config/config.h"
-#include "config/variables.h"
 #include "tool/profile.h"
 #include "tool/program.h"
 #include "tool/run/run.h"

@@ -2,8 +2,7 @@
 #include "tool/profile.h"
 
 #include "base/check.h"
-#include "config/values.h"
-#include "config/variables.h"
+#include "config/config.h"
 #include "tool/program.h"
 #include "tool/tool.h"
 

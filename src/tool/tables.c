@@ -2,7 +2,6 @@
 /* rmmshim-tables: prints the manual's tables in Markdown, from the tables in the code.  Not
  * installed; scripts/manual-tables calls it. */
 #include "config/config.h"
-#include "config/values.h"
 #include "report/counters.h"
 #include "resource/resource.h"
 #include "tool/describe.h"

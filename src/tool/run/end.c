@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
 #include "base/log.h"
-#include "config/variables.h"
+#include "config/config.h"
 #include "context/block_counts.h"
 #include "report/counters.h"
 #include "report/document.h"
