@@ -6,7 +6,6 @@
 #include "base/lock.h"
 #include "base/process.h"
 #include "report/plain.h"
-#include "report/published_checks.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -183,13 +182,11 @@ static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYT
 
 /* ---- a process ---- */
 
-static bool is_link_to_page(int process, const char *name)
+static bool is_link_to_page(const char *path)
 {
-    char path[64], target[sizeof(link_name)];
-    ssize_t length;
+    char target[sizeof(link_name)];
+    ssize_t length = readlink(path, target, sizeof(target));
 
-    snprintf(path, sizeof(path), "/proc/%d/fd/%.20s", process, name);
-    length = readlink(path, target, sizeof(target));
     return length == (ssize_t)strlen(link_name) && memcmp(target, link_name, (size_t)length) == 0;
 }
 
@@ -221,13 +218,10 @@ static bool is_page_of(int fd, int process)
            rs_published_check_layout(&head) && (!own || head.process == own);
 }
 
-static int open_page(int process, const char *name)
+static int open_page(int process, const char *path)
 {
-    char path[64];
-    int fd;
+    int fd = rs_file_open(path);
 
-    snprintf(path, sizeof(path), "/proc/%d/fd/%.20s", process, name);
-    fd = rs_file_open(path);
     if (fd >= 0 && !is_page_of(fd, process)) {
         rs_file_close(fd);
         fd = -1;
@@ -248,45 +242,34 @@ static int find_page(int process)
     if (!listing_open(&files, path))
         return -1; /* another user's, or gone */
     (void)lseek(files.fd, RS_DESCRIPTOR_HIGH, SEEK_SET);
-    while (fd < 0 && !is_late() && (name = listing_next(&files)))
-        if (is_link_to_page(process, name))
-            fd = open_page(process, name);
+    while (fd < 0 && !is_late() && (name = listing_next(&files))) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%.20s", process, name);
+        if (is_link_to_page(path))
+            fd = open_page(process, path);
+    }
     rs_file_close(files.fd);
     return fd;
 }
 
 /* ---- all of them ---- */
 
-static uint64_t add_bounded(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
-static void add_to_rest(struct rs_neighbours *neighbours, uint64_t held_bytes)
-{
-    neighbours->more_bytes = add_bounded(neighbours->more_bytes, held_bytes);
-    neighbours->more_processes++;
-}
-
 static void add(struct rs_neighbours *neighbours, const struct rs_neighbour *neighbour)
 {
     size_t at = neighbours->count;
 
     RS_ASSERT(at <= RS_NEIGHBOURS_MAX);
-    RS_ASSERT(at == RS_NEIGHBOURS_MAX || neighbours->more_processes == 0);
-    if (at == RS_NEIGHBOURS_MAX) {
-        at--;
-        if (neighbours->most[at].held_bytes >= neighbour->held_bytes) {
-            add_to_rest(neighbours, neighbour->held_bytes);
-            return;
-        }
-        add_to_rest(neighbours, neighbours->most[at].held_bytes);
-    } else {
-        neighbours->count++;
-    }
     for (; at > 0 && neighbours->most[at - 1].held_bytes < neighbour->held_bytes; at--)
         neighbours->most[at] = neighbours->most[at - 1];
     neighbours->most[at] = *neighbour;
+    if (neighbours->count < RS_NEIGHBOURS_MAX) {
+        neighbours->count++;
+        return;
+    }
+    if (__builtin_add_overflow(neighbours->more_bytes,
+                               neighbours->most[RS_NEIGHBOURS_MAX].held_bytes,
+                               &neighbours->more_bytes))
+        neighbours->more_bytes = UINT64_MAX;
+    neighbours->more_processes++;
 }
 
 static void look_at(struct rs_neighbours *neighbours, int process,

@@ -18,7 +18,8 @@ struct rs_neighbour {
 };
 
 struct rs_neighbours {
-    struct rs_neighbour most[RS_NEIGHBOURS_MAX]; /* the most bytes first */
+    struct rs_neighbour most[RS_NEIGHBOURS_MAX + 1]; /* the most bytes first; the last place is for
+                                                        one that has just found none */
     size_t count;
     uint64_t more_bytes, more_processes; /* of those that found no place */
     bool is_cut;                         /* time was over before all processes had been looked at */

@@ -13,6 +13,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -128,3 +129,30 @@ void rs_publish_forwarded_free(enum rs_kind kind);
 
 /* Publishes how far the process is with its report. */
 void rs_publish_report_step(enum rs_report_step step);
+
+/* ---- what is asked of another process's page before it is used ----
+ *
+ * The process may have been anything, and may write to the page while it is read.  So what is
+ * checked must be a copy. */
+
+enum { RS_PUBLISHED_STACKS_MAX = RS_DEVICES_MAX * RS_KINDS };
+
+/* True for a file of a page's length that cannot shrink: a file that can would be a signal for who
+ * has it mapped. */
+bool rs_published_check_file(int fd);
+
+/* True when the page is of this version's layout. */
+bool rs_published_check_layout(const struct rs_publication *head);
+
+/* True when a directory may lie at that offset. */
+bool rs_published_check_place(uint64_t at);
+
+/* The bytes of a directory that lies at that offset; 0 when it would reach beyond the file, or has
+ * more stacks than there are. */
+uint64_t rs_published_check_directory(uint64_t at, const struct rs_published_directory *directory);
+
+/* True when the device and the kind exist. */
+bool rs_published_check_stack(const struct rs_published_stack *stack);
+
+/* True when names, kind and unit exist, and the fields lie in the file. */
+bool rs_published_check_counter(const struct rs_published_counter *counter);

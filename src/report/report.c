@@ -1,24 +1,358 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the reports: at exit, and on demand. */
 #include "report/report.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/size.h"
 #include "config/config.h"
 #include "config/mode.h"
+#include "context/block.h"
+#include "context/block_counts.h"
+#include "context/visit.h"
 #include "report/counters.h"
-#include "report/leaks.h"
+#include "report/document.h"
+#include "report/holders.h"
 #include "report/out_of_memory.h"
 #include "report/publish.h"
 #include "resource/adaptor/logging.h"
+#include "shared/published.h"
+#include "trace/object.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { LOCKS_WAIT_NS = 500 * 1000 * 1000 }; /* the longest wait for all locks together */
+enum {
+    LOCKS_WAIT_NS = 500 * 1000 * 1000, /* the longest wait for all locks together */
+    TEXT_SITES_MAX = 32,
+    JSON_SITES_MAX = 256,
+    END_BYTES = 512,
+    SITE_BYTES = 64 + RS_CALL_SITE_FRAMES_MAX * 17,
+};
+
+/* ---- the leak report ---- */
+
+static struct rs_holders gone; /* under the contexts' lock */
+
+void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr)
+{
+    rs_holders_add(&gone, stack, mr, true);
+}
+
+static void gather_live(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    rs_holders_add(data, stack, mr, false);
+}
+
+static struct rs_document document;
+
+#define PROCESS "rmmshim[[{pid}]]: {program}"
+#define AMOUNT  "{bytes} in {blocks} block{blocks||s}"
+
+static void add_total(struct rs_node *in, const struct rs_holder *leaks, size_t count)
+{
+    struct rs_block_sum total = {0, 0};
+
+    for (size_t i = 0; i < count; i++)
+        rs_block_sum_add(&total, leaks[i].amount);
+    rs_node_block_sum(in, total);
+}
+
+static void add_site(struct rs_node *list, const struct rs_holder *leak)
+{
+    struct rs_node *site = rs_node_object(list, NULL);
+
+    rs_node_block_sum(site, leak->amount);
+    rs_node_flag(site, "context_ended", leak->context_ended);
+    site->line = leak->site
+                     ? "  " AMOUNT "[{context_ended?}, when the context ended], allocated at\n"
+                     : "  " AMOUNT "[{context_ended?}, when the context ended], it is not known "
+                       "where\n";
+    rs_site_fill(site, leak->site, leak->outside, true);
+}
+
+static void add_leaks(struct rs_node *list, const struct rs_holder *leaks, size_t count,
+                      size_t sites_max)
+{
+    struct rs_node *stack = rs_node_object(list, NULL), *sites, *more;
+    size_t said = rs_min(count, sites_max);
+
+    stack->line = rs_document_format(
+        &document, PROCESS ", device {device}%s: leaked " AMOUNT " from %zu call site%s\n",
+        rs_kind_texts[leaks->kind], count, count == 1 ? "" : "s");
+    rs_node_count(stack, "device", (uint64_t)leaks->device);
+    rs_node_word(stack, "kind", rs_kind_names[leaks->kind]);
+    add_total(stack, leaks, count);
+    sites = rs_node_list(stack, "call_sites");
+    for (size_t i = 0; i < said; i++)
+        add_site(sites, &leaks[i]);
+    more = rs_node_object(stack, "more");
+    more->line = "[  " AMOUNT " from {call_sites} more call site{call_sites||s}\n]";
+    rs_node_count(more, "call_sites", count - said);
+    add_total(more, leaks + said, count - said);
+}
+
+/* Memory that no stack serves is not tracked. */
+static uint64_t untracked_bytes(const struct rs_report *report)
+{
+    static const char *const ways[] = {"driver", "managed",        "arrays",
+                                       "vmm",    "stream_ordered", "graphs"};
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(ways); i++)
+        bytes += rs_report_value(report, "account", ways[i], 0);
+    return bytes;
+}
+
+/* Nothing was found, which says something only of what was looked at. */
+static const char *none_line(void)
+{
+    static struct rs_gathered all;
+    uint64_t blocks = 0, live = 0, untracked = 0, said;
+    char text[RS_SIZE_TEXT_BYTES];
+    const char *what = "no leaks were looked for: no block was tracked";
+
+    if (rs_locks_missed()->name_count)
+        return NULL; /* it is said that something was left out */
+    rs_gather(&all, true);
+    for (size_t i = 0; i < all.count; i++) {
+        blocks += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "allocations", 0);
+        live += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "live_allocations", 0);
+        untracked += untracked_bytes(&all.stacks[i].report);
+    }
+    if (!all.count)
+        return NULL; /* no device was used */
+    said = live ? live : blocks;
+    if (said) /* live: of a resource that a thread has pushed, say */
+        what = rs_document_format(&document, "%s%" PRIu64 " block%s%s freed",
+                                  live ? "no leaks in stacks that track; in others "
+                                       : "no leaks: all ",
+                                  said, said == 1 ? " was" : "s were", live ? " not" : "");
+    return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, untracked ? "; " : "",
+                              untracked ? rs_size_format_short(untracked, text) : "",
+                              untracked ? " that no stack serves are not tracked" : "");
+}
+
+static void fill_leaks(const struct rs_holders *leaks, size_t count, bool json)
+{
+    const struct rs_holder *places = leaks->places;
+    struct rs_node *root = &document.root, *list, *others;
+
+    rs_document_begin(&document);
+    rs_node_count(root, "schema", 1);
+    rs_node_count(root, "pid", (uint64_t)getpid());
+    rs_node_text(root, "program", program_invocation_short_name);
+    list = rs_node_list(root, "leaks");
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && places[end].device == places[i].device &&
+                      places[end].kind == places[i].kind;)
+            end++;
+        add_leaks(list, &places[i], end - i, json ? JSON_SITES_MAX : TEXT_SITES_MAX);
+    }
+    others = rs_node_object(root, "others");
+    rs_node_block_sum(others, leaks->others);
+    if (leaks->others.blocks)
+        others->line = PROCESS ": and " AMOUNT " from further call sites\n";
+    else if (!count && !json)
+        root->end = none_line();
+}
+
+static struct rs_page leaks_page;
+static struct rs_page_file leaks_file = {.variable = "RMM_TRACKING"};
+
+/* As text it says so when no block leaked, and writes nothing where no device was used. */
+static void write_leaks(void)
+{
+    bool json = rs_config.tracking == RS_STATISTICS_JSON;
+    size_t count;
+
+    rs_context_each_stack(gather_live, &gone);
+    count = rs_holders_sort(&gone, true);
+    rs_page_begin(&leaks_page, &leaks_file, rs_config.tracking_path);
+    fill_leaks(&gone, count, json);
+    if (json)
+        rs_document_put_json(&leaks_page, &document.root, false);
+    else
+        rs_document_put_text(&leaks_page, &document.root);
+    rs_document_release(&document);
+    rs_page_end(&leaks_page);
+}
+
+/* ---- the list of what is live ---- */
+
+/* Protects all that follows.  It is only tried: whoever writes commands may be any program. */
+static struct rs_mutex listing = RS_MUTEX_INIT(RS_RANK_REPORT);
+RS_RESET_IN_CHILD(report_live, listing);
+static struct rs_holders holders;
+static struct rs_block_sum live[RS_KINDS]; /* of all blocks */
+static unsigned tracked;                   /* kinds, as rs_holders_tracked tells them */
+static int listed_device;
+
+static char *list_text; /* of RS_LIVE_LIST_BYTES; NULL: not taken yet */
+static pid_t text_owner;
+static size_t used_bytes;
+static bool is_full;
+
+/* A forked child has no copy of published memory. */
+static bool take_text(void)
+{
+    if (!rs_published_head())
+        return false;
+    if (!list_text || text_owner != getpid())
+        list_text = rs_published_allocate(RS_LIVE_LIST_BYTES, RS_PUBLISHED_ALIGNMENT);
+    text_owner = getpid();
+    if (list_text && rs_published_offset(list_text))
+        return true;
+    if (list_text)
+        rs_published_free(list_text);
+    list_text = NULL;
+    return false;
+}
+
+static void put(const char *format, ...) RS_PRINTF(1, 2);
+
+/* A line that does not fit ends the list, but for its last lines. */
+static void put(const char *format, ...)
+{
+    size_t room = RS_LIVE_LIST_BYTES - END_BYTES - used_bytes;
+    va_list arguments;
+    int length;
+
+    RS_ASSERT_HELD(&listing);
+    RS_ASSERT(used_bytes <= RS_LIVE_LIST_BYTES - END_BYTES);
+    if (is_full)
+        return;
+    va_start(arguments, format);
+    length = vsnprintf(list_text + used_bytes, room, format, arguments);
+    va_end(arguments);
+    is_full = length < 0 || (size_t)length >= room;
+    if (!is_full)
+        used_bytes += (size_t)length;
+}
+
+static void look_at_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    (void)data;
+    if (stack->environment.device == listed_device)
+        rs_holders_add(&holders, stack, mr, false);
+}
+
+static void count_block(void *data, const struct rs_block_view *view)
+{
+    (void)data;
+    if (view->device != listed_device)
+        return;
+    rs_block_sum_add(&live[view->kind], (struct rs_block_sum){view->size_bytes, 1});
+    if (!(tracked & 1u << view->kind))
+        rs_holders_add_block(&holders, view);
+}
+
+static void gather_list(int device)
+{
+    RS_ASSERT_HELD(&listing);
+    memset(&holders, 0, sizeof(holders));
+    memset(live, 0, sizeof(live));
+    listed_device = device;
+    rs_context_each_stack(look_at_stack, NULL);
+    tracked = rs_holders_tracked(&holders);
+    rs_object_review();
+    rs_block_each(count_block, NULL);
+}
+
+static void put_site(const struct rs_holder *holder)
+{
+    char line[SITE_BYTES];
+    size_t used = 0;
+
+    for (unsigned i = 0; i < holder->site->frame_count; i++)
+        used += (size_t)snprintf(line + used, sizeof(line) - used, " %" PRIxPTR,
+                                 (uintptr_t)holder->site->frames[i]);
+    RS_ASSERT(used < sizeof(line));
+    put("site %d %zu %zu%.*s\n", (int)holder->kind, holder->amount.bytes, holder->amount.blocks,
+        (int)used, line);
+    for (unsigned i = 0; i < holder->site->line_count; i++)
+        put("line %s\n", holder->site->lines[i]->text);
+}
+
+static void put_library(const struct rs_library *library)
+{
+    put("library %d %zu %zu %s\n", (int)library->kind, library->amount.bytes,
+        library->amount.blocks, library->name ? library->name : "?");
+    for (size_t i = 0; i < library->size_count; i++) {
+        const struct rs_holder *size = &library->sizes[i];
+        put("size %zu %zu %zu %zu\n", size->amount.bytes, size->amount.blocks, size->smallest_bytes,
+            size->largest_bytes);
+    }
+}
+
+/* Blocks of a kind that is tracked and whose call site is not known are left to the end. */
+static void put_holder(const struct rs_library *holder)
+{
+    struct rs_block_sum *rest = &live[holder->kind];
+
+    if (holder->sizes->site)
+        put_site(holder->sizes);
+    else if (holder->sizes->size_class)
+        put_library(holder);
+    else
+        return;
+    if (is_full)
+        return;
+    rest->bytes -= rs_min(holder->amount.bytes, rest->bytes);
+    rest->blocks -= rs_min(holder->amount.blocks, rest->blocks);
+}
+
+static void put_end(void)
+{
+    for (int kind = 0; kind < RS_KINDS; kind++)
+        if (live[kind].blocks)
+            used_bytes +=
+                (size_t)snprintf(list_text + used_bytes, RS_LIVE_LIST_BYTES - used_bytes,
+                                 "more %d %zu %zu\n", kind, live[kind].bytes, live[kind].blocks);
+    used_bytes +=
+        (size_t)snprintf(list_text + used_bytes, RS_LIVE_LIST_BYTES - used_bytes, "end\n");
+    RS_ASSERT(used_bytes < RS_LIVE_LIST_BYTES); /* the room for the end sufficed */
+}
+
+static void write_list(void)
+{
+    const struct rs_holder *at = holders.places, *end = at + rs_holders_sort(&holders, false);
+    struct rs_library holder;
+
+    used_bytes = 0;
+    is_full = false;
+    for (; at < end; at += holder.size_count) {
+        holder = rs_holders_library(at, end);
+        put_holder(&holder);
+    }
+    put_end();
+}
+
+int rs_live_list(int device, uint64_t *offset, uint64_t *length_bytes)
+{
+    int result = -ENOMEM;
+
+    RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
+    if (!rs_mutex_try_lock(&listing))
+        return -EBUSY;
+    if (take_text()) {
+        gather_list(device);
+        write_list();
+        *offset = rs_published_offset(list_text);
+        *length_bytes = used_bytes;
+        result = 0;
+    }
+    rs_mutex_unlock(&listing);
+    return result;
+}
+
+/* ---- the statistics, and all at exit ---- */
 
 static struct rs_mutex writing =
     RS_MUTEX_INIT(RS_RANK_REPORT); /* protects the page and the gathered counters */
@@ -26,30 +360,14 @@ RS_RESET_IN_CHILD(report_report, writing);
 static struct rs_page page;
 static struct rs_gathered all;
 
-static void put_report(enum rs_statistics_format format)
-{
-    const struct rs_locks_missed *missed = rs_locks_missed();
-
-    rs_report_put(&page, format,
-                  &(struct rs_report_subject){
-                      .process = (int)getpid(),
-                      .program = program_invocation_short_name,
-                      .rank = rs_process_rank(),
-                      .stacks = all.stacks,
-                      .stack_count = all.count,
-                      .left_out = missed->names,
-                      .left_out_count = missed->name_count,
-                      .hides_program = true,
-                      .is_this_process = true,
-                  });
-}
-
 static struct rs_page_file file = {.variable = "RMM_STATISTICS"};
 
 void rs_report_claim(void)
 {
     rs_page_claim(&file, rs_config.statistics_path);
-    rs_leaks_claim();
+    rs_page_claim(&leaks_file, rs_config.tracking_path);
+    if (rs_config.tracking != RS_STATISTICS_NONE)
+        rs_publish_leak_report();
     rs_oom_claim();
     if (file.state != RS_PAGE_FILE_NONE) /* an error of it was logged already */
         rs_publish_report_file(rs_config.statistics,
@@ -60,11 +378,24 @@ void rs_report_claim(void)
 static void write_report(enum rs_statistics_format format, struct rs_page_file *to,
                          const char *path)
 {
+    const struct rs_locks_missed *missed = rs_locks_missed();
+    struct rs_report_subject subject = {
+        .process = (int)getpid(),
+        .program = program_invocation_short_name,
+        .rank = rs_process_rank(),
+        .stacks = all.stacks,
+        .left_out = missed->names,
+        .hides_program = true,
+        .is_this_process = true,
+    };
+
     rs_gather(&all, false);
     if (all.is_short)
         rs_log_asked("RMM_STATISTICS: out of memory, so some counters are missing");
     rs_page_begin(&page, to, path);
-    put_report(format);
+    subject.stack_count = all.count;
+    subject.left_out_count = missed->name_count;
+    rs_report_put(&page, format, &subject);
     rs_page_end(&page);
 }
 
@@ -126,7 +457,7 @@ __attribute__((destructor)) static void at_exit(void)
     if (rs_config.statistics != RS_STATISTICS_NONE)
         write_at_exit();
     if (rs_config.tracking != RS_STATISTICS_NONE)
-        rs_leaks_write();
+        write_leaks();
     rs_oom_end();
     say_left_out();
     rs_publish_report_step(RS_REPORT_DONE);

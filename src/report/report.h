@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report at exit (RMM_STATISTICS): the counters of all stacks, with those of ended contexts
- * folded in.  The leak report (report/leaks.h) is written with it. */
+/* The reports at exit: of statistics (RMM_STATISTICS), the counters of all stacks with those of
+ * ended contexts folded in; and of leaks (RMM_TRACKING), blocks that were live at exit, or when
+ * their context ended, by the call site that allocated them.  And what is told on demand: the
+ * statistics, and a list of the blocks that are live now. */
 #pragma once
 
 #include "base/log.h"
+#include "context/context.h"
+
+#include <stdint.h>
 
 /* Arms the reports: the process writes those asked for when it exits (but not after _exit or a
  * signal). */
@@ -16,3 +21,26 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics);
 
 /* Claims the reports' files for this process, before there is anything to report. */
 void rs_report_claim(void);
+
+/* Notes the live blocks of a stack whose memory is gone.  The caller holds the contexts' lock.
+ * Makes no driver call. */
+void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr);
+
+/* The list of a device's live blocks that `rmmshim leaks` reads (shared/commands.h): lines in
+ * published memory.  Addresses of code are given as they are: the command names them, as it may
+ * read files and take its time.
+ *
+ *   site KIND BYTES BLOCKS ADDRESS...      of a kind that is tracked; addresses in hexadecimal
+ *   line TEXT                              a Python frame of that site
+ *   library KIND BYTES BLOCKS NAME         of any other kind; "?" where it is not known
+ *   size BYTES BLOCKS SMALLEST LARGEST     a part of that library's
+ *   more KIND BYTES BLOCKS                 what else is live
+ *   end                                    is last; without it the list was cut off
+ *
+ * KIND is a number (enum rs_kind). */
+enum { RS_LIVE_LIST_BYTES = 1 << 20 };
+
+/* Makes the list anew.  Returns 0 and the place of the text in the published file, or -errno:
+ * -EBUSY while another thread makes one, -ENOMEM where nothing is published or there is no room.
+ * Makes no driver call, does not use malloc, and waits for no lock that is held long. */
+int rs_live_list(int device, uint64_t *offset, uint64_t *length_bytes);

@@ -24,7 +24,7 @@ enum { RS_COMMANDS_BYTES = 4096, RS_COMMAND_TEXT_BYTES = 256 };
 enum rs_command_kind {
     RS_COMMAND_LIMIT = 1, /* sets the limit of a device to `bytes`; 0: no limit */
     RS_COMMAND_TRIM = 2,  /* gives unused memory back, except `bytes` of it */
-    RS_COMMAND_LIST = 3,  /* lists the live blocks of a device, as report/leaks.h says */
+    RS_COMMAND_LIST = 3,  /* lists the live blocks of a device, as report/report.h says */
 };
 
 /* The state of the command.  A writer that gives up waiting withdraws a command that is not taken

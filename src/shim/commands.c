@@ -11,7 +11,7 @@
 #include "driver/fence.h"
 #include "ipc/export.h"
 #include "ledger/account.h"
-#include "report/leaks.h"
+#include "report/report.h"
 #include "rmmshim/rmmshim.h"
 #include "shim/control.h"
 

@@ -14,7 +14,6 @@
 #include "introspect/introspect.h"
 #include "ipc/export.h"
 #include "ipc/import.h"
-#include "report/leaks.h"
 #include "report/publish.h"
 #include "report/report.h"
 #include "resource/segment.h"

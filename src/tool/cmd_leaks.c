@@ -4,8 +4,8 @@
 #include "context/block_counts.h"
 #include "report/document.h"
 #include "report/holders.h"
-#include "report/leaks.h"
 #include "report/plain.h"
+#include "report/report.h"
 #include "tool/objects.h"
 #include "tool/steer.h"
 #include "tool/tool.h"
@@ -264,7 +264,7 @@ static void read_size(struct holder *holder, const char *text)
         holder->sizes[holder->of.size_count++] = size;
 }
 
-/* One line of the list (report/leaks.h); the process may have written anything. */
+/* One line of the list (report/report.h); the process may have written anything. */
 static struct holder *read_line(struct list *list, struct holder *last, char *line,
                                 struct code *code)
 {

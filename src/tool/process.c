@@ -5,7 +5,7 @@
 #include "base/process.h"
 #include "context/block_counts.h"
 #include "report/plain.h"
-#include "report/published_checks.h"
+#include "report/publish.h"
 #include "shared/published.h"
 
 #include <dirent.h>

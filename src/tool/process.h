@@ -4,7 +4,7 @@
 #pragma once
 
 #include "report/counters.h"
-#include "report/published_checks.h"
+#include "report/publish.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "report/neighbours.h"
-#include "report/published_checks.h"
+#include "report/publish.h"
 #include "shared/published.h"
 
 #include <fcntl.h>

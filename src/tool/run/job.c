@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/process.h"
-#include "report/published_checks.h"
+#include "report/publish.h"
 #include "shared/job_layout.h"
 #include "shared/job_limit.h"
 #include "shared/memory_file.h"
