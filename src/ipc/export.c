@@ -224,15 +224,9 @@ static CUresult refuse(bool *said, const char *reason)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* The driver allocation around the block. */
-struct allocation {
-    CUipcMemHandle native;
-    CUdeviceptr base;
-    size_t size_bytes;
-};
-
+/* `place` says where the block lies in its driver allocation. */
 static CUresult export_in_slot(const struct rs_introspection *block,
-                               const struct allocation *allocation, CUipcMemHandle *handle)
+                               const struct rs_ipc_slot *place, CUipcMemHandle *handle)
 {
     static bool said;
     uint32_t number = slot_of(block);
@@ -250,10 +244,10 @@ static CUresult export_in_slot(const struct rs_introspection *block,
         entry->generation += entry->generation == UINT32_MAX ? 2 : 1; /* never 0 */
         entry->address = block->address;
         entry->size_bytes = block->size_bytes;
-        slot->offset_bytes = block->address - allocation->base;
+        slot->offset_bytes = place->offset_bytes;
         slot->size_bytes = block->size_bytes;
-        slot->allocation_bytes = allocation->size_bytes;
-        slot->native = allocation->native;
+        slot->allocation_bytes = place->allocation_bytes;
+        slot->native = place->native;
         if (!rs_block_note_exported(block->address, number)) {
             give_slot(number); /* the program has freed the block meanwhile */
             return CUDA_ERROR_INVALID_VALUE;
@@ -267,8 +261,10 @@ static CUresult export_in_slot(const struct rs_introspection *block,
 static CUresult export_block(const struct rs_introspection *block, CUipcMemHandle *handle)
 {
     static bool said;
-    struct allocation allocation;
-    CUresult result = rs_driver.cuIpcGetMemHandle(&allocation.native, block->address);
+    struct rs_ipc_slot place;
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    CUresult result = rs_driver.cuIpcGetMemHandle(&place.native, block->address);
 
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
         CUresult refused =
@@ -277,16 +273,17 @@ static CUresult export_block(const struct rs_introspection *block, CUipcMemHandl
         return block->whole ? result : refused;
     }
     if (result == CUDA_SUCCESS)
-        result = rs_driver.cuMemGetAddressRange_v2(&allocation.base, &allocation.size_bytes,
-                                                   block->address);
+        result = rs_driver.cuMemGetAddressRange_v2(&base, &bytes, block->address);
     if (result != CUDA_SUCCESS)
         return result;
+    place.offset_bytes = block->address - base;
+    place.allocation_bytes = bytes;
     rs_mutex_lock(&lock);
     if (block->whole && !slot_of(block) && may_be_native(rs_driver_allocation_id(block->address)) &&
         rs_block_note_exported(block->address, RS_EXPORTED_NATIVE))
-        *handle = allocation.native;
+        *handle = place.native;
     else
-        result = export_in_slot(block, &allocation, handle);
+        result = export_in_slot(block, &place, handle);
     rs_mutex_unlock(&lock);
     return result;
 }

@@ -186,21 +186,14 @@ struct rs_usage rs_usage_of(const struct rs_report *report)
 
 void rs_usage_add(struct rs_usage *to, const struct rs_usage *from)
 {
-    to->limit = to->limit && from->limit ? to->limit + from->limit : 0;
+    uint64_t limit = to->limit && from->limit ? to->limit + from->limit : 0;
+    uint64_t *sums = (void *)to;
+    const uint64_t *more = (const void *)from;
+
+    for (size_t i = 0; i < sizeof(*to) / sizeof(*sums); i++) /* all fields are of that type */
+        sums[i] += more[i];
+    to->limit = limit;
     to->job_limit = 0;
-    to->used += from->used;
-    to->used_peak += from->used_peak;
-    to->held += from->held;
-    to->held_peak += from->held_peak;
-    to->waiting += from->waiting;
-    to->cached += from->cached;
-    to->refused += from->refused;
-    to->internal_refusals += from->internal_refusals;
-    to->allocations += from->allocations;
-    to->live_allocations += from->live_allocations;
-    to->allocated += from->allocated;
-    to->spilled += from->spilled;
-    to->spilled_peak += from->spilled_peak;
 }
 
 uint64_t rs_usage_least_limit(const struct rs_usage *usage)
@@ -433,23 +426,14 @@ static const char *event_line(const struct rs_counter *counter)
     return NULL;
 }
 
-/* True for what went wrong inside, while the program may have got its memory another way: a reader
+/* False for what went wrong inside, while the program may have got its memory another way: a reader
  * would take it for errors of the program's. */
-static bool is_inner(const struct rs_counter *counter)
-{
-    return strcmp(counter->name, "failures") == 0 ||
-           strcmp(counter->name, "internal_refusals") == 0 ||
-           strcmp(counter->name, "refusals_expected") == 0;
-}
-
-static bool is_limit(const struct rs_counter *counter)
-{
-    return strcmp(counter->name, "limit") == 0;
-}
-
 static bool has_text(const struct rs_counter *counter)
 {
-    return !is_inner(counter) && (counter->value || is_limit(counter));
+    const char *name = counter->name;
+
+    return strcmp(name, "failures") != 0 && strcmp(name, "internal_refusals") != 0 &&
+           strcmp(name, "refusals_expected") != 0 && (counter->value || strcmp(name, "limit") == 0);
 }
 
 /* What the program was refused is told at exit too. */

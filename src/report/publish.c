@@ -46,12 +46,6 @@ void rs_publish_begin(void)
 
 /* ---- the directory ---- */
 
-static void put_term(struct rs_published_term *to, const struct rs_term *term)
-{
-    *to = (struct rs_published_term){rs_published_offset(term->first), term->count,
-                                     term->stride_bytes, term->scale};
-}
-
 /* True when another process can read the counter's fields in the file. */
 static bool is_readable(const struct rs_counter *counter)
 {
@@ -73,8 +67,11 @@ static void put_counter(struct rs_published_counter *to, uint32_t stack,
                                         .past = counter->past};
     snprintf(to->resource, sizeof(to->resource), "%s", counter->resource);
     snprintf(to->name, sizeof(to->name), "%s", counter->name);
-    for (unsigned i = 0; i < counter->term_count; i++)
-        put_term(&to->terms[i], &counter->terms[i]);
+    for (unsigned i = 0; i < counter->term_count; i++) {
+        const struct rs_term *term = &counter->terms[i];
+        to->terms[i] = (struct rs_published_term){rs_published_offset(term->first), term->count,
+                                                  term->stride_bytes, term->scale};
+    }
 }
 
 static uint32_t put_counters(struct rs_published_counter *to, uint32_t stack,
