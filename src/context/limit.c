@@ -458,10 +458,11 @@ bool rs_limit_is_used(int device)
                                 atomic_load(&of->account.peak_charged_bytes));
 }
 
+const char *const rs_path_names[RS_PATHS] = {"driver", "managed",        "arrays",
+                                             "vmm",    "stream_ordered", "graphs"};
+
 void rs_limit_report(int device, struct rs_report *report, bool also_unused)
 {
-    static const char *const names[RS_PATHS] = {"driver", "managed",        "arrays",
-                                                "vmm",    "stream_ordered", "graphs"};
     struct device_limit *of = is_there(device) ? &devices[device] : NULL;
     struct rs_account *account = of ? &of->account : NULL;
     struct rs_term served[] = {
@@ -482,7 +483,7 @@ void rs_limit_report(int device, struct rs_report *report, bool also_unused)
     ADD("internal_refusals", TOTAL, COUNT, account->refusals);
     rs_report_add_sum(report, "account", "served", RS_COUNTER_LIVE, RS_UNIT_BYTES, served, 2);
     for (int path = 0; path < RS_PATHS; path++)
-        ADD(names[path], LIVE, BYTES, of->path_bytes[path]);
+        ADD(rs_path_names[path], LIVE, BYTES, of->path_bytes[path]);
     ADD("unserved", LIVE, BYTES, of->unserved_bytes);
     ADD("unserved_peak", PEAK, BYTES, of->peak_unserved_bytes);
     ADD("stream_ordered_live", LIVE, BYTES, of->ordered_live_bytes);

@@ -69,6 +69,9 @@ enum rs_path {
     RS_PATHS
 };
 
+/* Names of the account's counters of these paths. */
+extern const char *const rs_path_names[RS_PATHS];
+
 /* Notes that the charged bytes of a path changed from from_bytes to to_bytes. */
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes);
 

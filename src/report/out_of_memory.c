@@ -31,12 +31,6 @@ enum {
     KEEP_DIVISOR = 20,
 };
 
-/* Ways to the driver's memory that no stack serves: names of the account's counters. */
-static const char *const ways[] = {"driver", "managed",        "arrays",
-                                   "vmm",    "stream_ordered", "graphs"};
-
-enum { WAYS = RS_ARRAY_LENGTH(ways) };
-
 enum refuser { REFUSED_BY_LIMIT, REFUSED_BY_JOB, REFUSED_BY_STACK, REFUSED_BY_DEVICE };
 
 /* What is known of the refused request.  Bytes are of the device, all contexts, or of pinned
@@ -57,7 +51,7 @@ struct refused {
     size_t largest_free_bytes;
     bool has_largest_free;          /* some stack tells it */
     size_t free_bytes, total_bytes; /* 0 in all: not known */
-    size_t ways_bytes[WAYS];
+    size_t path_bytes[RS_PATHS];
     bool is_tracked; /* at least one stack remembers call sites: these are the holders */
 };
 
@@ -105,8 +99,8 @@ static void add_counters(const struct rs_report *report)
                           rs_report_value(report, "account", "unserved", 0);
     refused.held_bytes += rs_report_value(report, "account", "charged", 0);
     refused.waiting_bytes += rs_report_value(report, "reuse", "quarantined", 0);
-    for (size_t i = 0; i < WAYS; i++)
-        refused.ways_bytes[i] += rs_report_value(report, "account", ways[i], 0);
+    for (int i = 0; i < RS_PATHS; i++)
+        refused.path_bytes[i] += rs_report_value(report, "account", rs_path_names[i], 0);
     for (size_t i = 0; i < report->count; i++) {
         const struct rs_counter *counter = &report->counters[i];
         if (strcmp(counter->name, "largest_free") != 0)
@@ -325,9 +319,9 @@ static void add_neighbours(struct rs_node *root)
     }
 }
 
-static void add_ways(struct rs_node *root)
+static void add_paths(struct rs_node *root)
 {
-    static const char *const lines[] = {
+    static const char *const lines[RS_PATHS] = {
         "[  {driver} not served by rmmshim: driver allocations\n]",
         "[  {managed} not served by rmmshim: managed memory\n]",
         "[  {arrays} not served by rmmshim: CUDA arrays\n]",
@@ -337,9 +331,8 @@ static void add_ways(struct rs_node *root)
     };
     struct rs_node *outside = rs_node_object(root, "outside");
 
-    _Static_assert(RS_ARRAY_LENGTH(lines) == WAYS, "a line for each way");
-    for (size_t i = 0; i < WAYS; i++)
-        rs_node_bytes(outside, ways[i], refused.ways_bytes[i])->line = lines[i];
+    for (int i = 0; i < RS_PATHS; i++)
+        rs_node_bytes(outside, rs_path_names[i], refused.path_bytes[i])->line = lines[i];
 }
 
 static void add_site(struct rs_node *list, const struct rs_holder *from, bool is_said)
@@ -394,7 +387,7 @@ static void fill(void)
     if (refused.site)
         at->line = "  asked at\n";
     add_holders(root);
-    add_ways(root);
+    add_paths(root);
     add_neighbours(root);
 }
 

@@ -10,6 +10,7 @@
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/block_counts.h"
+#include "context/limit.h"
 #include "context/visit.h"
 #include "report/counters.h"
 #include "report/document.h"
@@ -101,12 +102,10 @@ static void add_leaks(struct rs_node *list, const struct rs_holder *leaks, size_
 /* Memory that no stack serves is not tracked. */
 static uint64_t untracked_bytes(const struct rs_report *report)
 {
-    static const char *const ways[] = {"driver", "managed",        "arrays",
-                                       "vmm",    "stream_ordered", "graphs"};
     uint64_t bytes = 0;
 
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(ways); i++)
-        bytes += rs_report_value(report, "account", ways[i], 0);
+    for (int path = 0; path < RS_PATHS; path++)
+        bytes += rs_report_value(report, "account", rs_path_names[path], 0);
     return bytes;
 }
 

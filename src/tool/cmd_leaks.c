@@ -2,6 +2,7 @@
 /* rmmshim leaks: lists what a process that runs holds, and who has allocated it. */
 #include "base/check.h"
 #include "context/block_counts.h"
+#include "context/limit.h"
 #include "report/document.h"
 #include "report/holders.h"
 #include "report/plain.h"
@@ -452,20 +453,20 @@ static void add_holders(struct rs_node *device, struct list *list, size_t said_m
 /* Memory that no stack serves, from the account's counters in the page. */
 static void add_outside(struct rs_node *in, const struct steer_target *target, int device)
 {
-    static const char *const ways[] = {"driver", "managed",        "arrays",
-                                       "vmm",    "stream_ordered", "graphs"};
     static struct publication page;
     struct rs_node *outside = rs_node_object(in, "outside");
-    uint64_t bytes[RS_ARRAY_LENGTH(ways)] = {0};
+    uint64_t bytes[RS_PATHS] = {0};
 
     if (publication_read(&page, target->process.file))
         for (size_t i = 0; i < page.count; i++)
-            for (size_t way = 0; way < RS_ARRAY_LENGTH(ways); way++)
+            for (int path = 0; path < RS_PATHS; path++)
                 if (page.stacks[i].device == device)
-                    bytes[way] += rs_report_value(&page.stacks[i].report, "account", ways[way], 0);
-    for (size_t way = 0; way < RS_ARRAY_LENGTH(ways); way++)
-        rs_node_bytes(outside, ways[way], bytes[way])->line = rs_document_format(
-            &document, "[  {%s} outside of rmmshim's stacks: %s\n]", ways[way], ways[way]);
+                    bytes[path] +=
+                        rs_report_value(&page.stacks[i].report, "account", rs_path_names[path], 0);
+    for (int path = 0; path < RS_PATHS; path++)
+        rs_node_bytes(outside, rs_path_names[path], bytes[path])->line =
+            rs_document_format(&document, "[  {%s} outside of rmmshim's stacks: %s\n]",
+                               rs_path_names[path], rs_path_names[path]);
     publication_release(&page);
 }
 

@@ -127,7 +127,7 @@ struct summary_device {
     uint64_t limit_bytes;        /* 0: none */
     uint64_t total_bytes;        /* of the device; 0: not known */
     uint64_t refused;            /* out-of-memory errors that the program received */
-    uint64_t internal_refusals;  /* as in report/usage.h */
+    uint64_t internal_refusals;  /* as in report/counters.h */
     uint64_t allocations;
     uint64_t waited_ns;
     uint64_t unfreed_bytes, unfreed_blocks; /* allocated by the program, served and not freed */
