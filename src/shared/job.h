@@ -17,6 +17,11 @@
 #define RS_JOB_LAYOUT   "rmmshim job 4" /* of requests and answers */
 #define RS_JOB_FILE     "rmmshim-job"   /* the memory file's name */
 
+/* Stands in the library's file, as what(1) looks for it: `run` takes a library of its own version
+ * only, since they share the layout of counters and of a job's limit. */
+#define RS_JOB_MARK        RS_JOB_MARK_BEFORE RMMSHIM_VERSION
+#define RS_JOB_MARK_BEFORE "@(#)rmmshim "
+
 enum {
     RS_JOB_LAYOUT_BYTES = 16,
     RS_JOB_WORD_BYTES = 33,  /* a name or a token: 128 bits in hexadecimal */

@@ -17,6 +17,7 @@
 #include "driver/driver.h"
 #include "report/report.h"
 #include "resource/adaptor/logging.h"
+#include "shared/job.h"
 #include "shim/control.h"
 
 #include <assert.h>
@@ -33,7 +34,9 @@ static __thread char last_error[RS_CONTROL_ERROR_BYTES];
 
 const char *rmmshim_version(void)
 {
-    return RMMSHIM_VERSION;
+    static const char mark[] = RS_JOB_MARK;
+
+    return mark + strlen(RS_JOB_MARK_BEFORE);
 }
 
 const char *rmmshim_last_error(void)

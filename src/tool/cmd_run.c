@@ -2,15 +2,19 @@
 /* rmmshim run: starts a program under the library, stays as its parent (tool/run/parent.c), and
  * says at the end what happened (tool/run/end.c).  Settings are checked by the library's own parser
  * before anything starts. */
+#include "base/check.h"
 #include "config/config.h"
+#include "shared/job.h"
 #include "tool/profile.h"
 #include "tool/program.h"
 #include "tool/run/run.h"
 #include "tool/tool.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static bool has_nvtx_phases;
@@ -34,6 +38,44 @@ static bool settings_are_good(const struct run_options *options)
     has_nvtx_phases = config.nvtx_phases;
     rs_config_free(&config);
     return bad == 0;
+}
+
+/* The version of a library with these bytes, at most `room` with its end; "" where there is none.
+ */
+static void read_version(const char *file, size_t bytes, char *version, size_t room)
+{
+    const char *mark = memmem(file, bytes, RS_JOB_MARK_BEFORE, strlen(RS_JOB_MARK_BEFORE));
+
+    version[0] = '\0';
+    if (mark) {
+        mark += strlen(RS_JOB_MARK_BEFORE);
+        snprintf(version, room, "%.*s", (int)rs_min(room, (size_t)(file + bytes - mark)), mark);
+    }
+}
+
+/* False after saying that the library is of another version than this command: its counters could
+ * not be read, and a job's limit not be kept.  What is wrong with a file that cannot be read,
+ * others say. */
+static bool library_is_ours(const char *library)
+{
+    int fd = open(library, O_RDONLY | O_CLOEXEC);
+    off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+    void *file = bytes <= 0 ? MAP_FAILED : mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    char version[sizeof(RS_JOB_MARK)];
+    bool is_ours = file == MAP_FAILED;
+
+    if (fd >= 0)
+        close(fd);
+    if (is_ours)
+        return true;
+    read_version(file, (size_t)bytes, version, sizeof(version));
+    munmap(file, (size_t)bytes);
+    is_ours = strcmp(version, RMMSHIM_VERSION) == 0;
+    if (!is_ours)
+        tool_say("%s is of %s%s, and this command of " RMMSHIM_VERSION
+                 ": take both from one installation",
+                 library, *version ? "version " : "another version", version);
+    return is_ours;
 }
 
 static int stay(char **program, const struct run_options *options)
@@ -66,7 +108,8 @@ static int start(char **program, const struct run_options *options)
     failed = library_check_program(library, program[0]);
     if (failed)
         return failed;
-    if (!library_preload(library) || (has_nvtx_phases && !library_inject_nvtx(library)))
+    if (!library_is_ours(library) || !library_preload(library) ||
+        (has_nvtx_phases && !library_inject_nvtx(library)))
         return TOOL_RUN_FAILED;
     library_make_way(library, program[0]);
     return options->becomes ? parent_become(program) : stay(program, options);

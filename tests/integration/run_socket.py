@@ -17,12 +17,12 @@ def variable_of(process):
                     if entry.startswith(b"RMMSHIM_JOB="))
 
 
-def ask(variable, wish, fds=(), number=0):
+def ask(variable, wish, fds=(), number=0, layout=LAYOUT):
     """Whether the wish was granted, and the descriptors that came; None where the request was not answered."""
     name, token = variable.split(":")[:2]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect("\0" + name)
-        socket.send_fds(connection, [REQUEST.pack(LAYOUT, token.encode(), wish, number)], list(fds))
+        socket.send_fds(connection, [REQUEST.pack(layout, token.encode(), wish, number)], list(fds))
         answer, received, _, _ = socket.recv_fds(connection, ANSWER.size, 1)
     return (ANSWER.unpack(answer) != (0,), received) if answer else None
 

@@ -99,6 +99,35 @@ class NotSeen(Run):
         self.assertIn("not checked: counters of 1 process that rmmshim served did not reach this command", self.said(result))
 
 
+class OtherVersions(Run):
+    """A library and a command of two versions do not share counters, and say so."""
+
+    def test_a_library_of_another_version(self):
+        """It is refused before the program starts: with a limit of the job, it could not keep to it."""
+        with open(support.SHIM, "rb") as file:
+            library = file.read()
+        mark = re.search(rb"@\(#\)rmmshim ([0-9.]+)", library)
+        path = self.path("librmmshim.so")
+        for other, said in ((b"@(#)rmmshim 9" + mark.group(0)[13:], "is of version 9" + mark.group(1)[1:].decode()),
+                            (b"@(#)nothing!" + mark.group(0)[12:], "is of another version")):
+            with open(path, "wb") as file:
+                file.write(library.replace(mark.group(0), other))
+            result = self.under("--limit", "1GiB", "sh", "-c", "echo started", more={"RMMSHIM_LIBRARY": path})
+            self.assertEqual((result.status, result.stdout), (125, ""), result)
+            self.assertRegex(result.stderr, r"\Armmshim: %s %s.*, and this command of %s: take both from one installation\n\Z" % (
+                re.escape(path), re.escape(said), re.escape(mark.group(1).decode())))
+
+    def test_a_process_with_a_library_of_another_version(self):
+        """One below `run` that brings its own."""
+        code = ("import os, sys; sys.path.insert(0, %r); import run_socket; "
+                "run_socket.ask(os.environ['RMMSHIM_JOB'], run_socket.HOLD_PAGE, layout=b'rmmshim job 999')" %
+                os.path.dirname(os.path.abspath(run_socket.__file__)))
+        result, end = self.report("--limit", "1GiB", sys.executable, "-c", code)
+        self.assertEqual((result.status, end["processes"], end["incomplete"]), (0, [], True), result)
+        self.assertEqual(self.said(result),
+                         ["NOT counted: 1 process that rmmshim served, but whose counters did not reach this command"])
+
+
 class Lines(Run):
     NO_DRIVER = "true did not use CUDA: libcuda.so.1, NVIDIA's driver, cannot be loaded here"
 

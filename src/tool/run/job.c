@@ -303,9 +303,12 @@ static void take_request(int connection)
 
     if (rs_job_receive(connection, &request, sizeof(request), &fd) != 0)
         return;
-    if (memcmp(request.token, token, sizeof(token)) == 0 &&
-        strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
-        answer(connection, &request, fd);
+    if (memcmp(request.token, token, sizeof(token)) == 0) {
+        if (strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
+            answer(connection, &request, fd);
+        else
+            summary.missed++; /* a library of another version serves the process */
+    }
     if (fd >= 0)
         close(fd);
 }
