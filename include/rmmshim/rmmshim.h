@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * rmmshim: GPU memory resources for unmodified CUDA programs.
+ * rmmshim: caps, shares, speeds up and debugs the GPU memory of CUDA programs.
  *
  * A program does not need this header: `LD_PRELOAD=librmmshim.so` and environment variables are
  * enough.  The header is for programs that want to know whether they run under rmmshim, and to

@@ -64,7 +64,7 @@ void tool_print_help(const struct tool_command *command)
 
 static void print_usage(void)
 {
-    puts("rmmshim: GPU memory resources for unmodified CUDA programs.\n\nusage:");
+    puts("rmmshim: cap, share, speed up and debug the GPU memory of any CUDA program.\n\nusage:");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
         printf("  rmmshim %s%s%s\n      %s\n", commands[i]->name,
                *commands[i]->arguments ? " " : "", commands[i]->arguments, commands[i]->summary);
