@@ -44,6 +44,7 @@ enum { RS_GUIDE_WORDS_MAX = 3 };
 
 /* What variables are for: the parts of the help about them. */
 enum rs_group {
+    RS_GROUP_NONE, /* forgotten: no help has the variable, as `completion_bash` says */
     RS_GROUP_LIMITS,
     RS_GROUP_STACK, /* of device memory */
     RS_GROUP_OTHER_KINDS,

@@ -46,8 +46,9 @@ def there():
     tool = os.environ["TOOL"]
     found = {"command " + name for name in re.findall(r"(?m)^  rmmshim ([a-z]+)\b", said(tool, "--help"))}
     found |= {"option " + name for name in re.findall(r"(?m)^  (--[a-z-]+)", said(tool, "run", "--help-all"))}
-    for name, _, value, _ in rows("variables"):
-        found |= {"variable %s %s" % (name, word) for word in value.split("|")}
+    for name, option, value, _ in rows("variables"):
+        if "option " + option in found:
+            found |= {"variable %s %s" % (name, word) for word in value.split("|")}
     found |= {"metric " + name for name, _ in rows("metrics")}
     with open(os.path.join(TOP, "include", "rmmshim", "rmmshim.h"), encoding="utf-8") as header:
         found |= {"function " + name for name in re.findall(r"\b(rmmshim_\w+)\(", header.read())}

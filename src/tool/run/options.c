@@ -416,7 +416,7 @@ static void print_own(void)
 void run_options_print_help(void)
 {
     puts("Options that are used most:");
-    for (enum rs_group group = 0; group < RS_GROUPS; group++)
+    for (enum rs_group group = RS_GROUP_LIMITS; group < RS_GROUPS; group++)
         for (size_t i = 0; rs_variables[i].option.name; i++)
             if (rs_variables[i].group == group && rs_variables[i].is_common)
                 print_variable(&rs_variables[i], true);
@@ -446,7 +446,7 @@ void run_options_print_all_help(void)
         "or with its value, as in --managed 0 or --statistics json:report.json; any other word "
         "behind it is the program. Write `--` before a program whose name is 1.");
     print_own();
-    for (enum rs_group group = 0; group < RS_GROUPS; group++)
+    for (enum rs_group group = RS_GROUP_LIMITS; group < RS_GROUPS; group++)
         print_group(group);
     profile_print_help();
     putchar('\n');
