@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README's table: programs with what a user would take otherwise beside it, in ms per iteration.
 
-    table.py [--only ROW,...] [--rounds N] [--json FILE]
+    table.py [--only ROW,...] [--rounds N] [--seconds N] [--json FILE]
 
 Columns: with the framework's own pool; without a pool; with RMM's pool, which the program asks for; without a pool and
 under rmmshim with RMM_POOL_SIZE=512MiB.  Each figure is the median of N processes (3), which run in turns; one process
@@ -216,33 +216,45 @@ def ms_of(text):
     return float(match.group(1)) / 1e6 if match else None
 
 
-def measure(row, rounds, folder):
-    """By column: a list of ms, or why it was not run; and what failed."""
-    figures, wrong = {}, []
-    for column in row.columns:
-        figures[column] = missing(row, column, folder) or []
-    for i in range(rounds):
-        for column in row.columns if i % 2 == 0 else reversed(row.columns):
-            if not isinstance(figures[column], list):
-                continue
-            done = subprocess.run(command_of(row, column, folder), env=environment_of(column), stdin=subprocess.DEVNULL,
+class Table:
+    """figures: by row and column a list of ms, or why it was not run."""
+
+    def __init__(self, rows, folder):
+        self.rows, self.folder, self.wrong = rows, folder, []
+        self.figures = {row.name: {column: missing(row, column, folder) or [] for column in row.columns} for row in rows}
+
+    def measure(self, row, column):
+        figures = self.figures[row.name]
+        if not isinstance(figures[column], list):
+            return
+        try:
+            done = subprocess.run(command_of(row, column, self.folder), env=environment_of(column), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
                                   timeout=ENOUGH_SECONDS, check=False)
-            ms = ms_of(done.stdout)
-            if done.returncode != 0 or ms is None:
-                said = done.stderr.strip().splitlines()[-1:] or ["nothing printed"]
-                wrong.append("%s, %s: status %d: %s" % (row.title, column, done.returncode, said[0][:200]))
-                figures[column] = "failed"
-            else:
-                figures[column].append(ms)
-    return figures, wrong
+        except subprocess.TimeoutExpired:
+            figures[column] = "failed"
+            self.wrong.append("%s, %s: it took more than %d s" % (row.title, column, ENOUGH_SECONDS))
+            return
+        ms = ms_of(done.stdout)
+        if done.returncode != 0 or ms is None:
+            said = done.stderr.strip().splitlines()[-1:] or ["nothing printed"]
+            self.wrong.append("%s, %s: status %d: %s" % (row.title, column, done.returncode, said[0][:200]))
+            figures[column] = "failed"
+        else:
+            figures[column].append(ms)
+            print("%s, %s: %s" % (row.title, column, shown([ms])), flush=True)  # a run may be cut short
+
+    def round(self, backwards):
+        for row in self.rows:
+            for column in reversed(row.columns) if backwards else row.columns:
+                self.measure(row, column)
 
 
 def shown(figure):
     if figure is None:
         return "-"
     if isinstance(figure, str):
-        return "not run: " + figure
+        return figure if figure == "failed" else "not run: " + figure
     ms = statistics.median(figure)
     return "%#.3g ms" % ms if ms >= 0.1 else "%#.3g us" % (1000 * ms)
 
@@ -260,6 +272,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(row.name for row in ROWS), metavar="ROW,...")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
+    parser.add_argument("--seconds", type=float, default=450, metavar="N", help="no round begins that would end later")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -269,22 +282,23 @@ def main():
         print("no GPU")
         return 77
 
-    wrong, all_figures = [], {}
-    print("| Program | %s |\n|---|%s" % (" | ".join(COLUMNS), "---|" * len(COLUMNS)), flush=True)
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="table-") as folder:
-        for row in ROWS:
-            if row.name not in args.only.split(","):
-                continue
-            figures, failed = measure(row, args.rounds, folder)
-            wrong += failed
-            all_figures[row.name] = figures
-            print("| %s |" % " | ".join(cells_of(row, figures)), flush=True)
-    for line in wrong:
+        table = Table([row for row in ROWS if row.name in args.only.split(",")], folder)
+        rounds = 0
+        while rounds < args.rounds and (rounds == 0 or time.monotonic() < begin + args.seconds * rounds / (rounds + 1)):
+            table.round(rounds % 2 == 1)
+            rounds += 1
+    print("\nmedians of %d, in %.0f s\n\n| Program | %s |\n|---|%s" % (
+        rounds, time.monotonic() - begin, " | ".join(COLUMNS), "---|" * len(COLUMNS)))
+    for row in table.rows:
+        print("| %s |" % " | ".join(cells_of(row, table.figures[row.name])))
+    for line in table.wrong:
         print("FAILED: " + line)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(all_figures, file, indent=1)
-    return 1 if wrong else 0
+            json.dump(table.figures, file, indent=1)
+    return 1 if table.wrong else 0
 
 
 if __name__ == "__main__":
