@@ -6,7 +6,7 @@
 #include "base/request.h"
 #include "charge/record.h"
 #include "config/mode.h"
-#include "context/exclusion.h"
+#include "context/table.h"
 #include "driver/driver.h"
 #include "shim/wiring.h"
 

@@ -2,6 +2,7 @@
 #include "config/config.h"
 
 #include "base/output.h"
+#include "base/process.h"
 #include "shared/job.h"
 
 #include <stdlib.h>

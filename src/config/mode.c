@@ -2,6 +2,7 @@
 #include "config/mode.h"
 
 #include "base/output.h"
+#include "base/process.h"
 #include "config/only.h"
 #include "shared/published.h"
 #include "shim/wiring.h"

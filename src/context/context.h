@@ -4,13 +4,13 @@
 #pragma once
 
 #include "base/check.h"
-#include "base/diagnostic.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
 #include "driver/cuda.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "driver/own_stream.h"
+#include "driver/stream.h"
 #include "ledger/account.h"
 #include "resource/expression.h"
 #include "resource/resource.h"

@@ -8,7 +8,6 @@
 #include "context/stack.h"
 #include "context/table.h"
 #include "driver/capture.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "ledger/account.h"

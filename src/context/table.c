@@ -2,10 +2,9 @@
 /* The table of the contexts in service, by the handle that the program may have current. */
 #include "context/table.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/lock.h"
-#include "base/undisturbed.h"
 #include "shim/wiring.h"
 
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/context.h"
-#include "context/fault.h"
+#include "context/end.h"
 #include "context/visit.h"
 #include "driver/driver.h"
 #include "driver/stream.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the program's waits for its work, and of what begins and ends stream captures. */
+#include "driver/stream.h"
 #include "base/check.h"
 #include "charge/charge.h"
-#include "charge/job.h"
+#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "context/context.h"
 #include "context/limit.h"
 #include "context/visit.h"
 #include "driver/capture.h"
 #include "driver/fence.h"
-#include "driver/stream.h"
 #include "hook/hook.h"
 #include "shim/commands.h"
 

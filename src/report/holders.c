@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/size.h"
-#include "config/variables.h"
+#include "config/config.h"
 #include "resource/adaptor/tracking.h"
 #include "trace/object.h"
 

@@ -10,7 +10,6 @@
 #include "context/block.h"
 #include "context/block_counts.h"
 #include "context/context.h"
-#include "context/count_levels.h"
 #include "context/limit.h"
 #include "context/phase.h"
 #include "context/visit.h"

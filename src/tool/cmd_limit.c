@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
-#include "config/variables.h"
+#include "config/config.h"
 #include "report/plain.h"
 #include "report/report.h"
 #include "shared/memory_file.h"

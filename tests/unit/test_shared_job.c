@@ -4,7 +4,7 @@
 
 #include "base/process.h"
 #include "shared/job.h"
-#include "shared/job_mutex.h"
+#include "shared/job_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path of an allocation through `reuse`: a block that the thread's shard keeps, a block freed
  * in the order of the same stream, or a block from upstream. */
-#include "base/clock.h"
+#include "base/lock.h"
 #include "base/request.h"
-#include "driver/stream_order.h"
+#include "driver/stream.h"
 #include "resource/reuse/reuse.h"
 
 /* ---- the slow path ---- */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "tool/process.h"
 #include "tool/run/run.h"
