@@ -67,7 +67,7 @@ static void give_to_others(int device, const struct rs_job_share *share)
 {
     size_t lacking = rs_job_share_wanted(share), spare = rs_charge_spare_bytes(device), idle = 0;
 
-    if (lacking > 0 && rs_context_trim_some(device, lacking) < lacking)
+    if (lacking > 0 && rs_context_trim_some(device, lacking, 0) < lacking)
         (void)rs_charge_trim_pools(device, spare - rs_min(spare, lacking), NULL);
     if (rs_job_share_wanted(share) > 0) {
         (void)rs_context_trim_all(device, 0);

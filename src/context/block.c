@@ -106,8 +106,7 @@ bool rs_block_enter_again(struct rs_stack *stack, const struct rs_allocation *al
                           block ? atomic_load_explicit(&block->object, memory_order_relaxed) : 0);
 }
 
-/* Returns the live block that begins at address, or NULL. */
-static struct rs_block_record *find_live(CUdeviceptr address)
+struct rs_block_record *rs_block_beginning_at(CUdeviceptr address)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
     struct rs_range range;
@@ -118,21 +117,6 @@ static struct rs_block_record *find_live(CUdeviceptr address)
     block = range.owner;
     return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE ? block
                                                                                       : NULL;
-}
-
-void rs_block_note_other_streams(CUdeviceptr address)
-{
-    struct rs_block_record *block = find_live(address);
-
-    if (block)
-        atomic_store_explicit(&block->has_other_streams, true, memory_order_relaxed);
-}
-
-bool rs_block_has_other_streams(CUdeviceptr address)
-{
-    struct rs_block_record *block = find_live(address);
-
-    return block && atomic_load_explicit(&block->has_other_streams, memory_order_relaxed);
 }
 
 static const struct rs_context *context_of(struct rs_block_record *block)
@@ -169,57 +153,22 @@ static struct rs_block_record *find(CUdeviceptr address, struct rs_range *range)
                                                                                       : NULL;
 }
 
-void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
+struct rs_block_record *rs_block_around(CUdeviceptr address)
 {
     struct rs_range range;
-    struct rs_block_record *block = find(address, &range);
+
+    return find(address, &range);
+}
+
+void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
+{
+    struct rs_block_record *block = rs_block_around(address);
 
     if (!block)
         return;
     atomic_fetch_or_explicit(&block->advised, advice->advised, memory_order_relaxed);
     atomic_fetch_or_explicit(&block->device_accesses, advice->device_accesses,
                              memory_order_relaxed);
-}
-
-unsigned rs_block_exported(CUdeviceptr address)
-{
-    struct rs_range range;
-    struct rs_block_record *block = find(address, &range);
-
-    return block ? atomic_load_explicit(&block->exported, memory_order_relaxed) : RS_EXPORTED_NOT;
-}
-
-bool rs_block_note_exported(CUdeviceptr address, unsigned exported)
-{
-    struct rs_block_record *block = find_live(address);
-
-    RS_ASSERT(exported <= UINT16_MAX);
-    if (block)
-        atomic_store_explicit(&block->exported, (uint16_t)exported, memory_order_relaxed);
-    return block;
-}
-
-void rs_block_forget_sync_memops(CUdeviceptr address)
-{
-    struct rs_range range;
-    struct rs_block_record *block = find(address, &range);
-
-    if (block)
-        atomic_fetch_and_explicit(&block->advised, (unsigned char)~RS_ADVISED_SYNC_MEMOPS,
-                                  memory_order_relaxed);
-}
-
-unsigned rs_block_advised(CUdeviceptr address)
-{
-    struct rs_range range;
-    struct rs_block_record *block = find(address, &range);
-
-    return block ? atomic_load_explicit(&block->advised, memory_order_relaxed) : 0;
-}
-
-bool rs_block_syncs_memops(CUdeviceptr address)
-{
-    return rs_block_advised(address) & RS_ADVISED_SYNC_MEMOPS;
 }
 
 struct search {
@@ -232,7 +181,7 @@ static bool find_sync_memops(void *data, const struct rs_range *range)
     struct search *search = data;
 
     if (range->start - search->segment.start < search->segment.size_bytes &&
-        rs_block_syncs_memops(range->start))
+        rs_block_syncs_memops(rs_block_around(range->start)))
         search->found = true;
     return !search->found;
 }
@@ -250,8 +199,7 @@ uint64_t rs_block_id(CUdeviceptr address)
 {
     /* The driver counts its ids from 1 up; ids from 2^62 on never meet them. */
     static _Atomic uint64_t last = (uint64_t)1 << 62;
-    struct rs_range range;
-    struct rs_block_record *block = find(address, &range);
+    struct rs_block_record *block = rs_block_around(address);
     uint64_t known = block ? atomic_load_explicit(&block->id, memory_order_relaxed) : 0, made;
 
     if (!block || known)
@@ -266,10 +214,9 @@ uint64_t rs_block_id(CUdeviceptr address)
 bool rs_block_is_near(CUdeviceptr address, size_t size_bytes)
 {
     size_t look_bytes = rs_min(size_bytes, RS_MANAGED_UNIT);
-    struct rs_range range;
 
     for (size_t i = 0; i < look_bytes; i += RS_BLOCK_ALIGNMENT)
-        if (find(address + i, &range))
+        if (rs_block_around(address + i))
             return true;
     return false;
 }

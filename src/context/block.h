@@ -39,8 +39,8 @@ struct rs_advice {
     uint64_t device_accesses; /* bit i: device i was advised as an accessor (SET_ACCESSED_BY) */
 };
 
-/* How a block is exported (rs_block_exported): one of these, or the number of its slot in the IPC
- * table plus one. */
+/* How a block is exported (rs_block_record.exported): one of these, or the number of its slot in
+ * the IPC table plus one. */
 enum { RS_EXPORTED_NOT = 0, RS_EXPORTED_NATIVE = 0xffff };
 
 struct rs_taken_block {
@@ -52,11 +52,11 @@ struct rs_taken_block {
     unsigned long long exported_id;
 };
 
-/* Notes that the program uses the live block that begins at address on streams other than its own:
- * its free then waits for the whole context, not for one stream.  Does nothing when no live block
- * begins there. */
-void rs_block_note_other_streams(CUdeviceptr address);
-bool rs_block_has_other_streams(CUdeviceptr address);
+/* Return the record of the live block that begins at address, or that holds it; NULL when there is
+ * none.  Its fields may be read, and those of its history be written, while the block may be freed
+ * at any moment: the next block with the record then begins without them. */
+struct rs_block_record *rs_block_beginning_at(CUdeviceptr address);
+struct rs_block_record *rs_block_around(CUdeviceptr address);
 
 /* Fills in *view for the live block that holds address; false when there is none. */
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);
@@ -64,21 +64,14 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);
 /* Adds to the noted advice of the live block that holds address; nothing is removed. */
 void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice);
 
-/* Returns how the live block that holds address is exported: RS_EXPORTED_... or slot plus one;
- * RS_EXPORTED_NOT when there is none. */
-unsigned rs_block_exported(CUdeviceptr address);
+/* True when the program has set SYNC_MEMOPS for the block (NULL: no block). */
+static inline bool rs_block_syncs_memops(const struct rs_block_record *block)
+{
+    return block && block->advised & RS_ADVISED_SYNC_MEMOPS;
+}
 
-/* Notes how the live block that begins at address is exported.  False when there is none. */
-bool rs_block_note_exported(CUdeviceptr address, unsigned exported);
-
-/* Returns the RS_ADVISED_... bits of the live block that holds address; 0 when there is none. */
-unsigned rs_block_advised(CUdeviceptr address);
-
-/* RS_ADVISED_SYNC_MEMOPS of the live block that holds address: the first clears it, the second
- * reads it.  The third tells whether any live block in the driver allocation around address has it;
- * it visits every block of the process. */
-void rs_block_forget_sync_memops(CUdeviceptr address);
-bool rs_block_syncs_memops(CUdeviceptr address);
+/* True when any live block in the driver allocation around address has it; visits every block of
+ * the process. */
 bool rs_block_segment_syncs_memops(CUdeviceptr address);
 
 /* Calls visit for each live block of the process, without a lock; `whole` is not filled in.  Blocks

@@ -204,9 +204,6 @@ RS_HOT_INLINE struct rs_stack *rs_context_stack_before(unsigned which)
  * context its primary), entering it into the table if need be; NULL when no context is current. */
 struct rs_context *rs_context_owner(void);
 
-/* Returns the account of a device, with its limit; NULL for a device number out of range. */
-struct rs_account *rs_context_device_account(int device);
-
 /* As rs_context_owner, but NULL when the context is not in the table yet. */
 struct rs_context *rs_context_current(void);
 

@@ -334,11 +334,6 @@ struct rs_context *rs_context_current(void)
     return find_current(false);
 }
 
-struct rs_account *rs_context_device_account(int device)
-{
-    return rs_limit_account(device);
-}
-
 RS_COLD CUresult rs_context_fault_or(CUresult result)
 {
     CUstreamCaptureMode mode;

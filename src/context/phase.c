@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "context/block_counts.h"
 #include "context/context.h"
+#include "context/limit.h"
 #include "ledger/account.h"
 
 #include <errno.h>
@@ -93,7 +94,7 @@ static bool is_counted(enum rs_kind kind, int device)
 
 static struct rs_account *charged_account(int device)
 {
-    struct rs_account *account = rs_context_device_account(device);
+    struct rs_account *account = rs_limit_account(device);
 
     return account && atomic_load_explicit(&account->peak_charged_bytes, memory_order_relaxed)
                ? account

@@ -227,10 +227,7 @@ static enum rs_readiness wait_for_left_out(const struct device_visit *visit, uin
 }
 
 struct trim {
-    bool is_asked; /* for the program or a tool; else a request is out of memory */
-    size_t keep_bytes;
-    unsigned initial_of;
-    size_t returned_bytes;
+    size_t keep_bytes, returned_bytes;
     bool is_left; /* a context's work keeps memory from going back */
 };
 
@@ -239,10 +236,6 @@ static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
     struct trim *trim = data;
 
     (void)stack;
-    if (!trim->is_asked) {
-        trim->returned_bytes += rs_mr_trim_all(mr, trim->initial_of);
-        return;
-    }
     trim->returned_bytes += rs_mr_trim(mr, trim->keep_bytes);
     trim->keep_bytes -= rs_min(trim->keep_bytes, rs_mr_idle_bytes(mr));
     trim->is_left = rs_request_found_busy() || trim->is_left;
@@ -255,21 +248,11 @@ static void begin_trim(void)
     rs_unfinished_retry();
 }
 
-size_t rs_context_trim_all(int device, unsigned initial_of)
-{
-    struct trim trim = {.initial_of = initial_of};
-    struct device_visit visit = {.device = device, .visit = trim_stack, .data = &trim};
-
-    begin_trim();
-    visit_device(&visit);
-    return trim.returned_bytes;
-}
-
 /* Without fences nobody can tell whether a driver call would wait.  Outside a request it may: only
  * the one context is kept from ending meanwhile. */
 static size_t trim_once(int device, size_t keep_bytes, uint64_t end_wait_ns, bool *is_left)
 {
-    struct trim trim = {.is_asked = true, .keep_bytes = keep_bytes};
+    struct trim trim = {.keep_bytes = keep_bytes};
     bool waits = !rs_fence_supported() && !rs_request_is_under_way();
     struct device_visit visit = {.device = device,
                                  .all_kinds = true,
@@ -302,15 +285,19 @@ size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *i
     return bytes;
 }
 
+/* A trim for a request that is out of memory. */
 struct some {
     size_t rest_bytes, returned_bytes;
+    unsigned initial_of;
 };
 
 static void trim_some(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct some *some = data;
-    size_t idle_bytes = rs_mr_idle_bytes(mr), returned_bytes;
+    bool is_all = some->rest_bytes == SIZE_MAX;
+    size_t idle_bytes = is_all ? 0 : rs_mr_idle_bytes(mr), returned_bytes;
     struct rs_trim trim = {.keep_bytes = idle_bytes - rs_min(idle_bytes, some->rest_bytes),
+                           .initial_of = some->initial_of,
                            .is_reclaim = true};
 
     (void)stack;
@@ -318,12 +305,12 @@ static void trim_some(void *data, struct rs_stack *stack, struct rs_mr *mr)
         return;
     returned_bytes = rs_mr_trim_with(mr, &trim);
     some->returned_bytes += returned_bytes;
-    some->rest_bytes -= rs_min(some->rest_bytes, returned_bytes);
+    some->rest_bytes -= is_all ? 0 : rs_min(some->rest_bytes, returned_bytes);
 }
 
-size_t rs_context_trim_some(int device, size_t bytes)
+size_t rs_context_trim_some(int device, size_t bytes, unsigned initial_of)
 {
-    struct some some = {.rest_bytes = bytes};
+    struct some some = {.rest_bytes = bytes, .initial_of = initial_of};
     struct device_visit visit = {.device = device, .visit = trim_some, .data = &some};
 
     begin_trim();
@@ -383,50 +370,46 @@ void rs_context_synchronise_slowly(enum rs_synchronise when)
     rs_capture_restore(mode);
 }
 
-struct moves {
+/* Over the stacks over any of these memories. */
+struct sum {
     unsigned memories;
-    uint64_t number;
+    uint64_t total;
 };
 
 static void add_moves(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    struct moves *moves = data;
+    struct sum *moves = data;
 
     (void)stack;
     if (mr->memories & moves->memories)
-        moves->number += rs_mr_moves(mr);
+        moves->total += rs_mr_moves(mr);
 }
 
 uint64_t rs_context_moves(unsigned memories)
 {
-    struct moves moves = {.memories = memories};
+    struct sum moves = {.memories = memories};
 
     rs_context_each_stack(add_moves, &moves);
-    return moves.number;
+    return moves.total;
 }
-
-struct idle_bytes {
-    unsigned memories;
-    size_t bytes;
-};
 
 static void add_idle_bytes(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    struct idle_bytes *idle = data;
+    struct sum *idle = data;
 
     (void)stack;
-    idle->bytes += rs_mr_idle_bytes_of(mr, idle->memories);
+    idle->total += rs_mr_idle_bytes_of(mr, idle->memories);
 }
 
 /* Idle memory of a context that ends counts too: it comes back with the context. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories)
 {
-    struct idle_bytes idle = {.memories = memories};
+    struct sum idle = {.memories = memories};
     struct device_visit visit = {
         .device = device, .visit = add_idle_bytes, .ending = add_idle_bytes, .data = &idle};
 
     visit_device(&visit);
-    return idle.bytes;
+    return idle.total;
 }
 
 size_t rs_context_idle_bytes(int device)

@@ -30,13 +30,16 @@ enum { RS_VISIT_HOST = -2 };
  * memory stays inside one. */
 size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *is_left);
 
-/* As rs_context_trim for a request that is out of memory: nothing is kept but initial sizes, and of
- * these only those over memories that are not in initial_of (bits 1 << rs_memory; rs_mr_trim_all).
- * Skips pinned memory, unless `device` is RS_VISIT_HOST. */
-size_t rs_context_trim_all(int device, unsigned initial_of);
+/* As rs_context_trim for a request that is out of memory, of about `bytes` alone (SIZE_MAX: all):
+ * each stack keeps the rest.  Of initial sizes it keeps only those over memories that are not in
+ * initial_of (bits 1 << rs_memory; rs_trim.initial_of).  Skips pinned memory, unless `device` is
+ * RS_VISIT_HOST. */
+size_t rs_context_trim_some(int device, size_t bytes, unsigned initial_of);
 
-/* As rs_context_trim_all, of about `bytes` alone: each stack keeps the rest. */
-size_t rs_context_trim_some(int device, size_t bytes);
+static inline size_t rs_context_trim_all(int device, unsigned initial_of)
+{
+    return rs_context_trim_some(device, SIZE_MAX, initial_of);
+}
 
 /* Calls rs_mr_make_ready, with wait_ns in ns, for the stacks of the device until one returns
  * RS_READY_SOME; returns the best answer.  Skips pinned memory, unless `device` is

@@ -300,10 +300,10 @@ static CUresult free_in_order(struct rs_taken_block *taken, CUstream stream)
 
 bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *result)
 {
+    const struct rs_block_record *block = rs_block_beginning_at(address);
+    bool ordered = !block || !block->has_other_streams;
     struct rs_taken_block taken;
-    bool ordered;
 
-    ordered = !rs_block_has_other_streams(address);
     if (!rs_block_take(address, 1 << RS_KIND_DEVICE, &taken))
         return free_kind(address, DEVICE_KINDS, result);
     *result = free_in_order(&taken, ordered ? stream : NULL);

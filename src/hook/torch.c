@@ -124,7 +124,10 @@ void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream)
 
 void rmmshim_torch_record_stream(void *ptr, void *stream)
 {
+    struct rs_block_record *block =
+        ptr && rs_mode_serving() ? rs_block_beginning_at((CUdeviceptr)(uintptr_t)ptr) : NULL;
+
     (void)stream;
-    if (ptr && rs_mode_serving())
-        rs_block_note_other_streams((CUdeviceptr)(uintptr_t)ptr);
+    if (block) /* so its free waits for the whole context, not for one stream */
+        atomic_store_explicit(&block->has_other_streams, true, memory_order_relaxed);
 }

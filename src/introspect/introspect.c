@@ -100,23 +100,33 @@ void rs_sync_memops_note(CUdeviceptr address)
 /* A block of device memory has only its own setting, also where it lies in managed memory. */
 bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driver)
 {
-    unsigned advised = rs_block_advised(address);
+    const struct rs_block_record *block = rs_block_around(address);
+    unsigned advised = block ? block->advised : 0;
 
     if (advised & RS_ADVISED_SYNC_MEMOPS)
         return true;
     return kind == RS_KIND_MANAGED && of_the_driver && !(advised & RS_ADVISED_NO_SYNC_MEMOPS);
 }
 
+static void forget(CUdeviceptr address)
+{
+    struct rs_block_record *block = rs_block_around(address);
+
+    if (block)
+        atomic_fetch_and_explicit(&block->advised, (unsigned char)~RS_ADVISED_SYNC_MEMOPS,
+                                  memory_order_relaxed);
+}
+
 /* The driver's attribute stays set: neighbours have had it from the start. */
 static void unset_managed(CUdeviceptr address)
 {
     rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_NO_SYNC_MEMOPS, 0});
-    rs_block_forget_sync_memops(address);
+    forget(address);
 }
 
 CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
 {
-    bool before = rs_block_syncs_memops(address);
+    bool before = rs_block_syncs_memops(rs_block_around(address));
     CUresult result;
 
     if (!wanted && kind == RS_KIND_MANAGED) {
@@ -124,13 +134,13 @@ CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
         return CUDA_SUCCESS;
     }
     if (!wanted) {
-        rs_block_forget_sync_memops(address);
+        forget(address);
         return before ? clear(address) : CUDA_SUCCESS;
     }
     rs_sync_memops_note(address); /* noted first, so that no concurrent clear() misses it */
     result = set(address, true);
     if (result != CUDA_SUCCESS && !before)
-        rs_block_forget_sync_memops(address);
+        forget(address);
     return result;
 }
 

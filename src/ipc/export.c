@@ -156,7 +156,8 @@ static void give_slot(uint32_t number)
  * block when a free raced with the export, so the slot's address and size are compared. */
 static uint32_t slot_of(const struct rs_introspection *block)
 {
-    unsigned number = rs_block_exported(block->address);
+    const struct rs_block_record *record = rs_block_around(block->address);
+    unsigned number = record ? record->exported : RS_EXPORTED_NOT;
     const struct exported *entry;
 
     RS_ASSERT_HELD(&lock);
@@ -168,6 +169,17 @@ static uint32_t slot_of(const struct rs_introspection *block)
                    entry->size_bytes == block->size_bytes
                ? number
                : 0;
+}
+
+/* False when the program has freed the block meanwhile. */
+static bool note_exported(CUdeviceptr address, unsigned exported)
+{
+    struct rs_block_record *block = rs_block_beginning_at(address);
+
+    RS_ASSERT(exported <= UINT16_MAX);
+    if (block)
+        atomic_store_explicit(&block->exported, (uint16_t)exported, memory_order_relaxed);
+    return block;
 }
 
 static void write_handle(uint32_t number, CUipcMemHandle *handle)
@@ -248,7 +260,7 @@ static CUresult export_in_slot(const struct rs_introspection *block,
         slot->size_bytes = block->size_bytes;
         slot->allocation_bytes = place->allocation_bytes;
         slot->native = place->native;
-        if (!rs_block_note_exported(block->address, number)) {
+        if (!note_exported(block->address, number)) {
             give_slot(number); /* the program has freed the block meanwhile */
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -280,7 +292,7 @@ static CUresult export_block(const struct rs_introspection *block, CUipcMemHandl
     place.allocation_bytes = bytes;
     rs_mutex_lock(&lock);
     if (block->whole && !slot_of(block) && may_be_native(rs_driver_allocation_id(block->address)) &&
-        rs_block_note_exported(block->address, RS_EXPORTED_NATIVE))
+        note_exported(block->address, RS_EXPORTED_NATIVE))
         *handle = place.native;
     else
         result = export_in_slot(block, &place, handle);

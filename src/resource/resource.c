@@ -61,31 +61,32 @@ const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end)
     return NULL;
 }
 
-CUresult rs_mr_forward_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                enum rs_effort effort, struct rs_allocation *out)
+static size_t sum_of_upstreams(struct rs_mr *mr, size_t (*of)(struct rs_mr *upstream))
 {
-    return rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
+    size_t sum = 0;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        sum += of(mr->upstream[i]);
+    return sum;
 }
 
-CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
-                                  CUstream stream)
-{
-    return rs_mr_deallocate(mr->upstream[0], allocation, stream);
-}
-
-static size_t default_trim(struct rs_mr *mr, const struct rs_trim *trim)
+size_t rs_mr_trim_with(struct rs_mr *mr, const struct rs_trim *trim)
 {
     size_t given_back = 0;
 
+    if (mr->ops.trim)
+        return mr->ops.trim(mr, trim);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         given_back += rs_mr_trim_with(mr->upstream[i], trim);
     return given_back;
 }
 
-static enum rs_readiness default_make_ready(struct rs_mr *mr, uint64_t wait_ns)
+enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
 {
     enum rs_readiness best = RS_READY_NOTHING;
 
+    if (mr->ops.make_ready)
+        return mr->ops.make_ready(mr, wait_ns);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++) {
         enum rs_readiness readiness = rs_mr_make_ready(mr->upstream[i], wait_ns);
         best = readiness > best ? readiness : best;
@@ -93,28 +94,25 @@ static enum rs_readiness default_make_ready(struct rs_mr *mr, uint64_t wait_ns)
     return best;
 }
 
-static uint64_t default_moves(struct rs_mr *mr)
+uint64_t rs_mr_moves(struct rs_mr *mr)
 {
-    uint64_t moves = 0;
-
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        moves += rs_mr_moves(mr->upstream[i]);
-    return moves;
+    return mr->ops.moves ? mr->ops.moves(mr) : sum_of_upstreams(mr, rs_mr_moves);
 }
 
-static void default_synchronise(struct rs_mr *mr, enum rs_synchronise when)
+void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
+    if (mr->ops.synchronise) {
+        mr->ops.synchronise(mr, when);
+        return;
+    }
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         rs_mr_synchronise(mr->upstream[i], when);
 }
 
-static size_t default_excess_bytes(struct rs_mr *mr)
+size_t rs_mr_excess_bytes(struct rs_mr *mr)
 {
-    size_t bytes = 0;
-
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        bytes += rs_mr_excess_bytes(mr->upstream[i]);
-    return bytes;
+    return mr->ops.excess_bytes ? mr->ops.excess_bytes(mr)
+                                : sum_of_upstreams(mr, rs_mr_excess_bytes);
 }
 
 size_t rs_mr_no_excess_bytes(struct rs_mr *mr)
@@ -156,16 +154,6 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
     mr->ops = *ops;
     if (!mr->ops.destroy)
         mr->ops.destroy = default_destroy;
-    if (!mr->ops.trim)
-        mr->ops.trim = default_trim;
-    if (!mr->ops.make_ready)
-        mr->ops.make_ready = default_make_ready;
-    if (!mr->ops.moves)
-        mr->ops.moves = default_moves;
-    if (!mr->ops.excess_bytes)
-        mr->ops.excess_bytes = default_excess_bytes;
-    if (!mr->ops.synchronise)
-        mr->ops.synchronise = default_synchronise;
     if (!mr->ops.report)
         mr->ops.report = default_report;
     if (!mr->ops.check)
@@ -322,9 +310,7 @@ size_t rs_mr_free_blocks(struct rs_mr *mr)
 {
     size_t blocks = mr->ops.free_blocks ? mr->ops.free_blocks(mr) : 0;
 
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        blocks += rs_mr_free_blocks(mr->upstream[i]);
-    return blocks;
+    return blocks + sum_of_upstreams(mr, rs_mr_free_blocks);
 }
 
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report)

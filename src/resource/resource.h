@@ -43,27 +43,26 @@ enum rs_synchronise {
     RS_SYNCHRONISE_END_ALL   /* after a wait for all work of a context */
 };
 
-/* How much a resource does to serve an allocation.  Where this does not suffice, the result is
+/* How much a resource does to serve an allocation: everything (RS_EFFORT_FULL), except what these
+ * words leave out; each may stand beside the others.  Where that does not suffice, the result is
  * CUDA_ERROR_NOT_READY: a repetition with more effort may succeed.  An adaptor passes the effort on
  * to its upstream unchanged, except `fallback` and `headroom`, whose own rules change it. */
 enum rs_effort {
-    /* Everything: a resource may ask its upstream for more than this request needs, and resources
-     * with idle memory give it back before they refuse the request. */
     RS_EFFORT_FULL = 0,
-    /* As RS_EFFORT_FULL, but a resource asks its upstream for no more than this request needs: the
-     * caller is about to grow past its allowance. */
+    /* A resource asks its upstream for no more than this request needs: the caller is about to grow
+     * past its allowance. */
     RS_EFFORT_LITTLE = 1 << 0,
-    /* As RS_EFFORT_FULL, but no second upstream (slower memory) stands in for a full first one: a
-     * short wait of the caller may still make room in the first. */
+    /* No second upstream (slower memory) stands in for a full first one: a short wait of the caller
+     * may still make room in the first. */
     RS_EFFORT_BEST = 1 << 1,
-    /* A flag beside one of these three: the caller can do without the memory, or with less.  So
-     * nothing is reclaimed for it, and a refusal does not mean that memory is short. */
+    /* No resource with idle memory gives it back before the request is refused: the caller can do
+     * without the memory, or with less, and a refusal does not mean that memory is short. */
     RS_EFFORT_AHEAD = 1 << 2,
-    /* Serves from held memory only, and cuts no block that is better left whole for another
-     * request: the caller will repeat with more effort. */
+    /* Nothing is asked of the driver: held memory serves the request, or nothing does. */
     RS_EFFORT_HELD = 1 << 3,
-    /* As RS_EFFORT_HELD, but cuts any block: the caller must not grow instead. */
-    RS_EFFORT_HELD_ANY = RS_EFFORT_HELD | 1 << 4,
+    /* No block is left whole for a request that may need it more: the caller must not grow instead.
+     */
+    RS_EFFORT_CUT_ANY = 1 << 4,
 };
 
 /* True when only held memory may serve the request. */
@@ -72,22 +71,10 @@ static inline bool rs_effort_is_held(enum rs_effort effort)
     return effort & RS_EFFORT_HELD;
 }
 
-/* True when the request may cut a block that is better left whole for another request. */
-static inline bool rs_effort_takes_any(enum rs_effort effort)
-{
-    return effort & RS_EFFORT_HELD_ANY & ~RS_EFFORT_HELD;
-}
-
 /* True when the caller can do without the memory, or with less of it. */
 static inline bool rs_effort_is_ahead(enum rs_effort effort)
 {
     return effort & RS_EFFORT_AHEAD;
-}
-
-/* Returns `effort` with the flags of `part` cleared. */
-static inline enum rs_effort rs_effort_without(enum rs_effort effort, enum rs_effort part)
-{
-    return (enum rs_effort)(effort & ~(unsigned)part);
 }
 
 /* The result to return under this effort: with held memory only, out of memory (also of host memory
@@ -384,12 +371,6 @@ int rs_mr_create(const struct rs_mr_descriptor *descriptor,
 /* Destroys a whole stack from its top down.  mr: may be NULL. */
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone);
 
-/* The allocate and deallocate of an adaptor that changes nothing: forward to upstream[0]. */
-CUresult rs_mr_forward_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                enum rs_effort effort, struct rs_allocation *out);
-CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
-                                  CUstream stream);
-
 /* The excess_bytes op of a resource that keeps the blocks freed to it: returns 0. */
 size_t rs_mr_no_excess_bytes(struct rs_mr *mr);
 
@@ -427,10 +408,7 @@ CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *
 /* True inside rs_mr_deallocate_at_once.  For the deallocate op of a resource. */
 bool rs_mr_frees_at_once(void);
 
-static inline size_t rs_mr_trim_with(struct rs_mr *mr, const struct rs_trim *trim)
-{
-    return mr->ops.trim(mr, trim);
-}
+size_t rs_mr_trim_with(struct rs_mr *mr, const struct rs_trim *trim);
 
 /* A trim on request (of the program or of a tool). */
 static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
@@ -450,25 +428,13 @@ static inline bool rs_trim_takes_initial(const struct rs_trim *trim, const struc
     return (trim->initial_of & mr->memories) != 0;
 }
 
-static inline enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
-{
-    return mr->ops.make_ready(mr, wait_ns);
-}
+enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns);
 
-static inline size_t rs_mr_excess_bytes(struct rs_mr *mr)
-{
-    return mr->ops.excess_bytes(mr);
-}
+size_t rs_mr_excess_bytes(struct rs_mr *mr);
 
-static inline void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
-{
-    mr->ops.synchronise(mr, when);
-}
+void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when);
 
-static inline uint64_t rs_mr_moves(struct rs_mr *mr)
-{
-    return mr->ops.moves(mr);
-}
+uint64_t rs_mr_moves(struct rs_mr *mr);
 
 /* These call the op of `mr` and of every resource below it; sizes are summed. */
 void rs_mr_context_ended(struct rs_mr *mr);

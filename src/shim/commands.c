@@ -98,7 +98,7 @@ static void list(struct rs_commands *command)
 
 static void carry_out(struct rs_commands *command)
 {
-    const struct rs_account *account = rs_context_device_account(command->device);
+    const struct rs_account *account = rs_limit_account(command->device);
 
     (void)rs_control_error(-EINVAL, "");
     command->result = -EINVAL;

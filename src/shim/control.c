@@ -64,7 +64,7 @@ static int check_device(int device, bool *started)
         return not_served();
     *started = rs_driver_ready(false) && rs_driver.cuDeviceGetCount &&
                rs_driver.cuDeviceGetCount(&count) == CUDA_SUCCESS;
-    if (device < 0 || !rs_context_device_account(device) || (*started && device >= count))
+    if (device < 0 || !rs_limit_account(device) || (*started && device >= count))
         return rs_control_error(-ENODEV, "there is no device of that number");
     return 0;
 }
@@ -186,7 +186,7 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
         return result;
     follow_pools(device);
     rs_context_each_stack_ever((enum rs_kind)kind, device, add_stack, add_gone, &sums);
-    account = rs_context_device_account(device);
+    account = rs_limit_account(device);
     blocks = rs_block_counts((enum rs_kind)kind, device);
     filled = (struct rmmshim_statistics){
         .used_bytes = blocks.live_bytes,
@@ -376,7 +376,7 @@ int rmmshim_reset_phase_peaks(int device, int kind)
 
 size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left)
 {
-    const struct rs_account *account = rs_context_device_account(device);
+    const struct rs_account *account = rs_limit_account(device);
     size_t before, after;
 
     *is_left = false;
@@ -399,7 +399,7 @@ size_t rmmshim_trim(int device, size_t keep_bytes)
 
 int rs_control_set_limit(int device, size_t bytes, bool *is_left)
 {
-    struct rs_account *account = rs_context_device_account(device);
+    struct rs_account *account = rs_limit_account(device);
     bool started;
     int result = check_device(device, &started);
 

@@ -231,10 +231,12 @@ TEST(a_held_request_leaves_the_pool_as_it_is)
         assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &block),
                          CUDA_ERROR_NOT_READY);
         assert_int_equal(device.asked, asked + 1);
-        assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD_ANY, &block),
-                         CUDA_ERROR_NOT_READY);
-        assert_int_equal(rs_mr_allocate_with(site.mr, 5 * MIB, NULL, RS_EFFORT_HELD_ANY, &block),
-                         CUDA_ERROR_NOT_READY);
+        assert_int_equal(
+            rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY, &block),
+            CUDA_ERROR_NOT_READY);
+        assert_int_equal(
+            rs_mr_allocate_with(site.mr, 5 * MIB, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY, &block),
+            CUDA_ERROR_NOT_READY);
         assert_int_equal(device.asked, asked + 2);
         device.pools_grow_always = false;
         assert_int_equal(rs_mr_allocate_with(site.mr, MIB, NULL, RS_EFFORT_HELD, &block),
@@ -277,8 +279,9 @@ TEST(a_full_device_is_no_answer_to_a_held_request)
     assert_int_equal(rs_mr_allocate_with(site.mr, MIB, NULL, RS_EFFORT_HELD, &block),
                      CUDA_ERROR_NOT_READY);
     device.allocate_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
-    assert_int_equal(rs_mr_allocate_with(site.mr, 1000, NULL, RS_EFFORT_HELD_ANY, &block),
-                     CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(
+        rs_mr_allocate_with(site.mr, 1000, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY, &block),
+        CUDA_ERROR_ILLEGAL_ADDRESS);
     device.allocate_answer = CUDA_SUCCESS;
     end(&site);
 }

@@ -36,8 +36,9 @@ TEST(held_memory_of_any_kind_is_better_than_a_wait)
     struct rs_allocation block = take(&stack, 8 * MIB), small;
 
     give(&stack, &block);
-    assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD_ANY, &small),
-                     CUDA_SUCCESS);
+    assert_int_equal(
+        rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY, &small),
+        CUDA_SUCCESS);
     assert_int_equal(small.address, block.address);
     end_stack(&stack);
 }
@@ -51,8 +52,9 @@ TEST(a_growth_is_better_than_a_block_of_another_kind)
         assert_true(is_fitting(&stack, 39 * MIB));
         assert_int_equal(is_fitting(&stack, 8 * MIB), !clean);
         assert_int_equal(is_fitting(&stack, 1000), !clean);
-        assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD_ANY, &block),
-                         CUDA_SUCCESS);
+        assert_int_equal(
+            rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY, &block),
+            CUDA_SUCCESS);
         give(&stack, &block);
         end_stack(&stack);
     }
@@ -81,8 +83,9 @@ TEST(a_growth_is_better_than_a_much_larger_block)
     give(&stack, &block);
     assert_true(is_fitting(&stack, 67 * MIB));
     assert_false(is_fitting(&stack, 66 * MIB));
-    assert_int_equal(rs_mr_allocate_with(stack.mr, 66 * MIB, NULL, RS_EFFORT_HELD_ANY, &block),
-                     CUDA_SUCCESS);
+    assert_int_equal(
+        rs_mr_allocate_with(stack.mr, 66 * MIB, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY, &block),
+        CUDA_SUCCESS);
     end_stack(&stack);
 }
 

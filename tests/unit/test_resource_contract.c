@@ -253,7 +253,7 @@ TEST_EACH(failed_upstream_free_loses_nothing)
 
 /* ---- efforts ---- */
 
-static const enum rs_effort held_efforts[] = {RS_EFFORT_HELD, RS_EFFORT_HELD_ANY};
+static const enum rs_effort held_efforts[] = {RS_EFFORT_HELD, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY};
 enum { HELD_EFFORTS = RS_ARRAY_LENGTH(held_efforts) };
 
 /* How often upstream was asked for more than it holds. */
@@ -322,7 +322,7 @@ TEST_EACH(an_adaptor_asks_upstream_with_the_effort_it_was_asked_with)
                                              RS_EFFORT_LITTLE | RS_EFFORT_AHEAD,
                                              RS_EFFORT_BEST | RS_EFFORT_AHEAD,
                                              RS_EFFORT_HELD,
-                                             RS_EFFORT_HELD_ANY};
+                                             RS_EFFORT_HELD | RS_EFFORT_CUT_ANY};
     struct stack stack = make_stack(state);
     struct rs_allocation live[RS_ARRAY_LENGTH(efforts)];
 

@@ -368,7 +368,7 @@ static void grow(struct rs_account *account, size_t bytes)
 /* As the driver's own allocations are, where no stack serves. */
 TEST(phases_have_what_is_charged_without_a_stack)
 {
-    struct rs_account *account = rs_context_device_account(13);
+    struct rs_account *account = rs_limit_account(13);
 
     rs_limit_begin();
     grow(account, 5000);

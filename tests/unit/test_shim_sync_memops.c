@@ -96,9 +96,9 @@ static void free_block(const struct rs_allocation *block)
 TEST(each_block_answers_for_itself)
 {
     assert_int_equal(set(blocks[0][1].address + 500, true), CUDA_SUCCESS);
-    assert_true(rs_block_syncs_memops(blocks[0][1].address));
-    assert_false(rs_block_syncs_memops(blocks[0][0].address));
-    assert_false(rs_block_syncs_memops(blocks[0][2].address));
+    assert_true(rs_block_syncs_memops(rs_block_around(blocks[0][1].address)));
+    assert_false(rs_block_syncs_memops(rs_block_around(blocks[0][0].address)));
+    assert_false(rs_block_syncs_memops(rs_block_around(blocks[0][2].address)));
     assert_int_equal(driver_value[0], 1);
     assert_int_equal(driver_value[1], 0);
 }
@@ -136,7 +136,7 @@ TEST(a_reused_block_starts_without_sync_memops)
     free_block(&blocks[0][0]);
     assert_int_equal(driver_value[0], 0);
     assert_true(rs_block_enter(&stack, &blocks[0][0], 0));
-    assert_false(rs_block_syncs_memops(blocks[0][0].address));
+    assert_false(rs_block_syncs_memops(rs_block_around(blocks[0][0].address)));
 }
 
 static bool get(CUdeviceptr address, bool of_the_driver)
@@ -186,12 +186,12 @@ TEST(a_refusal_is_passed_on_and_forgotten)
 {
     driver_result = CUDA_ERROR_INVALID_VALUE;
     assert_int_equal(set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
-    assert_false(rs_block_syncs_memops(blocks[0][0].address));
+    assert_false(rs_block_syncs_memops(rs_block_around(blocks[0][0].address)));
     driver_result = CUDA_SUCCESS;
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     driver_result = CUDA_ERROR_INVALID_VALUE;
     assert_int_equal(set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
-    assert_true(rs_block_syncs_memops(blocks[0][0].address));
+    assert_true(rs_block_syncs_memops(rs_block_around(blocks[0][0].address)));
 }
 
 /* The last block that wants it goes while another comes to want it. */
@@ -200,7 +200,7 @@ TEST(setting_wins_over_clearing)
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     set_meanwhile = blocks[0][2].address;
     free_block(&blocks[0][0]);
-    assert_true(rs_block_syncs_memops(blocks[0][2].address));
+    assert_true(rs_block_syncs_memops(rs_block_around(blocks[0][2].address)));
     assert_int_equal(driver_value[0], 1);
 }
 

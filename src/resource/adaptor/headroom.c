@@ -118,7 +118,8 @@ static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, C
         return result;
     if (!rs_round_up(size_bytes, RS_DRIVER_GRANULARITY, &taken_bytes) ||
         !announce(headroom, taken_bytes)) {
-        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD_ANY, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY,
+                                     out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
         atomic_fetch_add_explicit(&headroom->refusals, 1, memory_order_relaxed);
@@ -138,7 +139,7 @@ static enum rs_effort effort_upstream(const struct headroom *headroom, enum rs_e
     unsigned memories = headroom->base.memories;
 
     if (!(memories & (memories - 1)))
-        effort = rs_effort_without(effort, RS_EFFORT_BEST);
+        effort = effort & ~RS_EFFORT_BEST;
     return headroom->is_placing ? effort : effort | RS_EFFORT_LITTLE;
 }
 

@@ -235,8 +235,7 @@ static CUresult bins_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     if (bin->resource && size_bytes <= bin->bytes)
         return rs_mr_allocate_with(bin->resource, size_bytes, stream, effort, out);
     rs_mutex_lock(&bin->lock);
-    result = allocate_locked(RS_MR_AS(bins, mr), bin, size_bytes,
-                             rs_effort_without(effort, RS_EFFORT_LITTLE), out);
+    result = allocate_locked(RS_MR_AS(bins, mr), bin, size_bytes, effort & ~RS_EFFORT_LITTLE, out);
     result = rs_effort_result(effort, result);
     bin->allocations += result == CUDA_SUCCESS;
     bin->failures += result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;

@@ -184,7 +184,7 @@ static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request
 
     if (request->stays_away)
         return false;
-    if (ready && !rs_effort_takes_any(effort) &&
+    if (ready && !(effort & RS_EFFORT_CUT_ANY) &&
         (rs_pool_can_grow(pool, request) || rs_pool_is_short(pool)))
         return false;
     return (ready || rs_pool_is_past_allowance(pool, request)) &&
@@ -194,13 +194,13 @@ static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request
 RS_HOT_INLINE bool take_held(struct rs_pool *pool, struct rs_block_request *request,
                              enum rs_effort effort, struct rs_allocation *out)
 {
-    if (request->group == RS_BLOCKS_LARGE && !rs_effort_takes_any(effort) &&
+    if (request->group == RS_BLOCKS_LARGE && !(effort & RS_EFFORT_CUT_ANY) &&
         rs_pool_can_grow(pool, request))
         rs_pool_limit_cuts(pool, request);
-    if (RS_UNLIKELY(rs_pool_is_short(pool)) && !rs_effort_takes_any(effort))
+    if (RS_UNLIKELY(rs_pool_is_short(pool)) && !(effort & RS_EFFORT_CUT_ANY))
         rs_pool_limit_cuts_when_short(pool, request);
     if (RS_UNLIKELY(pool->largest_bytes >= RS_POOL_HUGE_BYTES))
-        request->stays_away = rs_pool_stays_away(pool, request) && !rs_effort_takes_any(effort);
+        request->stays_away = rs_pool_stays_away(pool, request) && !(effort & RS_EFFORT_CUT_ANY);
     return take(pool, request, out) || take_any_held(pool, request, effort, out);
 }
 

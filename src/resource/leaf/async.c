@@ -94,7 +94,7 @@ static bool has_idle(struct async *async, size_t size_bytes, enum rs_effort effo
     rs_mutex_lock(&async->leaf.base.lock);
     idle_bytes = rs_counter_idle(&async->leaf.held_bytes, &async->leaf.live_bytes);
     is_scattered = size_bytes >= async->vain_bytes &&
-                   async->given_bytes < (rs_effort_takes_any(effort) ? 1 : size_bytes);
+                   async->given_bytes < (effort & RS_EFFORT_CUT_ANY ? 1 : size_bytes);
     rs_mutex_unlock(&async->leaf.base.lock);
     return idle_bytes >= size_bytes && !is_scattered;
 }

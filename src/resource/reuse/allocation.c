@@ -88,8 +88,9 @@ static bool are_open_for_good(struct rs_reuse *reuse)
            open > 0 && blocks <= open;
 }
 
-enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
+enum rs_readiness rs_reuse_make_ready(struct rs_mr *mr, uint64_t wait_ns)
 {
+    struct rs_reuse *reuse = rs_reuse_of(mr);
     uint64_t begin_ns = rs_clock_ns();
     bool some = rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL), in_vain = false;
 
@@ -130,7 +131,7 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
     if (!can_be_served(reuse, size_bytes))
         return false;
     do
-        readiness = rs_reuse_make_ready(reuse, rs_min(SLICE_NS, rs_request_patience_ns()));
+        readiness = rs_reuse_make_ready(&reuse->base, rs_min(SLICE_NS, rs_request_patience_ns()));
     while (readiness == RS_READY_PENDING && rs_request_patience_ns() > 0);
     return readiness == RS_READY_SOME;
 }
@@ -153,9 +154,9 @@ static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, 
 {
     if (rs_request_is_short() && reuse->environment->reclaim)
         return reclaim(reuse, refusal) ||
-               (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
+               (moves != rs_reuse_moves(&reuse->base) && rs_request_may_repeat());
     return wait_for_own(reuse, refusal->size_bytes) ||
-           (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
+           (moves != rs_reuse_moves(&reuse->base) && rs_request_may_repeat());
 }
 
 /* Serves the request from freed blocks after a bounded wait: with the driver alone the program
@@ -166,7 +167,7 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, refusal, moves)) {
-        moves = rs_reuse_moves(reuse);
+        moves = rs_reuse_moves(&reuse->base);
         refusal->releases = rs_account_releases(reuse->environment->account);
         result = rs_mr_allocate(reuse->base.upstream[0], refusal->size_bytes, NULL, out);
     }
@@ -249,7 +250,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
             return result;
     }
     /* Read before the allocation, so that no block's move is missed. */
-    moves = rs_reuse_moves(reuse);
+    moves = rs_reuse_moves(&reuse->base);
     refusal.releases = rs_account_releases(reuse->environment->account);
     result = allowed
                  ? allocate_or_fall_back(reuse, size_bytes, effort, out)
@@ -270,14 +271,16 @@ static CUresult allocate_held(struct rs_reuse *reuse, size_t size_bytes, struct 
     CUresult result = CUDA_ERROR_NOT_READY;
 
     if (rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL))
-        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD_ANY, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY,
+                                     out);
     if (result == CUDA_ERROR_NOT_READY && rs_reuse_retire(reuse))
-        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD_ANY, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD | RS_EFFORT_CUT_ANY,
+                                     out);
     return result;
 }
 
-CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enum rs_effort effort,
-                                  struct rs_allocation *out)
+static CUresult allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enum rs_effort effort,
+                                struct rs_allocation *out)
 {
     CUresult result;
 
@@ -389,13 +392,14 @@ static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
 static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes,
                                        enum rs_effort effort, struct rs_allocation *out)
 {
-    enum rs_effort first = rs_effort_is_held(effort) ? RS_EFFORT_HELD_ANY : RS_EFFORT_HELD;
+    enum rs_effort first =
+        rs_effort_is_held(effort) ? RS_EFFORT_HELD | RS_EFFORT_CUT_ANY : RS_EFFORT_HELD;
     CUresult result;
 
     if (RS_UNLIKELY(size_bytes >= HUGE_BYTES))
         ready_for_huge(reuse, size_bytes);
     result = rs_mr_allocate_with(reuse->base.upstream[0], size_bytes, NULL, first, out);
-    return result == CUDA_ERROR_NOT_READY ? rs_reuse_allocate_slowly(reuse, size_bytes, effort, out)
+    return result == CUDA_ERROR_NOT_READY ? allocate_slowly(reuse, size_bytes, effort, out)
                                           : result;
 }
 

@@ -88,7 +88,7 @@ static bool has_little_left(struct rs_reuse *reuse)
 
 static size_t live_bytes(struct rs_reuse *reuse)
 {
-    ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
+    ptrdiff_t live = reuse->ordered.live_bytes;
 
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);

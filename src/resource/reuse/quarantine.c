@@ -30,8 +30,10 @@ bool rs_reuse_has_quarantine(const struct rs_reuse *reuse)
     return entered(reuse).blocks != left;
 }
 
-uint64_t rs_reuse_moves(const struct rs_reuse *reuse)
+uint64_t rs_reuse_moves(struct rs_mr *mr)
 {
+    const struct rs_reuse *reuse = rs_reuse_of(mr);
+
     return entered(reuse).blocks + load(&reuse->left_count) + load(&reuse->given);
 }
 
@@ -60,7 +62,7 @@ void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *
 
 size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
 {
-    ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
+    ptrdiff_t live = reuse->ordered.live_bytes;
 
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         struct rs_reuse_shard *shard = &reuse->shards[i];
@@ -247,6 +249,12 @@ static struct rs_block_record *find(struct rs_ordered_blocks *ordered, unsigned 
     return best;
 }
 
+/* Under the lock, so that a plain store does. */
+static void add_live(struct rs_ordered_blocks *ordered, ptrdiff_t bytes)
+{
+    atomic_store_explicit(&ordered->live_bytes, ordered->live_bytes + bytes, memory_order_relaxed);
+}
+
 static bool is_used(struct rs_ordered_blocks *ordered)
 {
     return atomic_load_explicit(&ordered->is_used, memory_order_acquire);
@@ -267,8 +275,8 @@ struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_
         RS_ASSERT(block->upstream_bytes >= size_bytes);
         hide(ordered, block);
         unlink_block(block);
-        ordered->live_bytes += (ptrdiff_t)block->upstream_bytes;
-        ordered->reuses++;
+        add_live(ordered, (ptrdiff_t)block->upstream_bytes);
+        atomic_store_explicit(&ordered->reuses, ordered->reuses + 1, memory_order_relaxed);
     }
     rs_mutex_unlock(&ordered->lock);
     return block;
@@ -281,7 +289,7 @@ size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_block_record
 
     atomic_store(&ordered->is_used, true);
     rs_mutex_lock(&ordered->lock);
-    ordered->live_bytes -= (ptrdiff_t)freed->upstream_bytes;
+    add_live(ordered, -(ptrdiff_t)freed->upstream_bytes);
     link_block(&ordered->open, freed);
     show(ordered, freed, stream);
     count = ordered->open.count;
@@ -331,29 +339,6 @@ size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered)
     count = ordered->open.count;
     rs_mutex_unlock(&ordered->lock);
     return count;
-}
-
-ptrdiff_t rs_ordered_live_bytes(struct rs_ordered_blocks *ordered)
-{
-    ptrdiff_t live_bytes;
-
-    if (!is_used(ordered))
-        return 0;
-    rs_mutex_lock(&ordered->lock);
-    live_bytes = ordered->live_bytes;
-    rs_mutex_unlock(&ordered->lock);
-    return live_bytes;
-}
-
-uint64_t rs_ordered_reuses(struct rs_ordered_blocks *ordered)
-{
-    uint64_t reuses;
-
-    if (!rs_mutex_lock_bounded(&ordered->lock, "reuse"))
-        return 0;
-    reuses = ordered->reuses;
-    rs_mutex_unlock(&ordered->lock);
-    return reuses;
 }
 
 bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_block_list *list,

@@ -33,8 +33,8 @@ static void empty_bin(struct rs_block_record **bin, struct rs_block_list *list)
     *bin = NULL;
 }
 
-void rs_kept_empty(struct rs_kept_blocks *kept, enum rs_kept_class class,
-                   struct rs_block_list *list)
+static void empty_class(struct rs_kept_blocks *kept, enum rs_kept_class class,
+                        struct rs_block_list *list)
 {
     size_t bytes = list->bytes, count = list->count;
 
@@ -90,12 +90,6 @@ enum {
     LARGER_COUNT =
         4, /* larger blocks of host memory that a shard keeps: as many as come back at once */
 };
-
-void rs_reuse_init_ready(struct rs_reuse *reuse)
-{
-    reuse->own_bytes_max = reuse->keeps_blocks ? PLENTY_LARGE : 0;
-    reuse->own_bytes = rs_min(KEPT_LARGE, reuse->own_bytes_max);
-}
 
 /* ---- the way upstream ---- */
 
@@ -154,7 +148,7 @@ static bool give_in_hand(struct rs_reuse *reuse, const struct rs_block_list *lis
     return given > 0;
 }
 
-bool rs_reuse_return_refused(struct rs_reuse *reuse)
+static bool return_refused(struct rs_reuse *reuse)
 {
     struct rs_block_list refused = {NULL, NULL, 0, 0};
 
@@ -185,8 +179,8 @@ static void empty_kept(struct rs_reuse_shard *shard, enum rs_kept_class from,
                        struct rs_block_list *list)
 {
     if (from == RS_KEPT_SMALL)
-        rs_kept_empty(&shard->kept, RS_KEPT_SMALL, list);
-    rs_kept_empty(&shard->kept, RS_KEPT_LARGE, list);
+        empty_class(&shard->kept, RS_KEPT_SMALL, list);
+    empty_class(&shard->kept, RS_KEPT_LARGE, list);
 }
 
 static size_t kept_bytes(const struct rs_reuse_shard *shard)
@@ -217,7 +211,7 @@ static void make_room(struct rs_reuse_shard *shard, size_t size_bytes,
         if (!has_room_for_larger(shard, size_bytes))
             empty_kept(shard, RS_KEPT_SMALL, rest);
     } else if (!rs_reuse_has_room(shard, size_bytes, room)) {
-        rs_kept_empty(&shard->kept, rs_kept_class(size_bytes), rest);
+        empty_class(&shard->kept, rs_kept_class(size_bytes), rest);
     }
 }
 
@@ -324,7 +318,7 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
 /* Written only when it changes, as every free reads it. */
 static void note_own_bytes(struct rs_reuse *reuse, const struct rs_reuse_room *room)
 {
-    size_t own_bytes = rs_min(room->largest_bytes, reuse->own_bytes_max);
+    size_t own_bytes = reuse->keeps_blocks ? rs_min(room->largest_bytes, PLENTY_LARGE) : 0;
 
     if (own_bytes != atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed))
         atomic_store_explicit(&reuse->own_bytes, own_bytes, memory_order_relaxed);
@@ -409,7 +403,7 @@ bool rs_reuse_begin_slow_path(struct rs_reuse *reuse, enum rs_kept_class from)
     bool returned;
 
     atomic_fetch_add(&reuse->on_slow_path, 1);
-    returned = rs_reuse_return_refused(reuse);
+    returned = return_refused(reuse);
     return rs_reuse_give_kept(reuse, from) || returned;
 }
 

@@ -45,16 +45,6 @@ enum {
     TRIM_NS = 20 * 1000 * 1000, /* ... and the longest time that it waits */
 };
 
-static enum rs_readiness reuse_make_ready(struct rs_mr *mr, uint64_t wait_ns)
-{
-    return rs_reuse_make_ready(rs_reuse_of(mr), wait_ns);
-}
-
-static uint64_t reuse_moves(struct rs_mr *mr)
-{
-    return rs_reuse_moves(rs_reuse_of(mr));
-}
-
 /* The fence of an idle context is done some microseconds after its record, and there may be
  * several: a trim that is asked for waits to see them done.  Looks are counted, not time alone, as
  * other threads may keep the processors busy. */
@@ -111,11 +101,6 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
     rs_reuse_end_slow_path(reuse);
     RS_ASSERT_SLOW(reuse_check(mr));
     return rs_mr_trim_with(mr->upstream[0], trim);
-}
-
-static size_t reuse_excess_bytes(struct rs_mr *mr)
-{
-    return rs_mr_excess_bytes(mr->upstream[0]);
 }
 
 /* True when idle memory here would go back to the driver: at least one whole unit of it. */
@@ -213,10 +198,9 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
     ADD("waits_in_vain", TOTAL, COUNT, timeouts);
     ADD("full_waits", TOTAL, COUNT, full_waits);
     ADD("waited", TOTAL, NANOSECONDS, wait_ns);
-#undef ADD
     if (atomic_load(&reuse->ordered.is_used))
-        rs_report_add(report, "reuse", "stream_reuses", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                      rs_ordered_reuses(&reuse->ordered));
+        ADD("stream_reuses", TOTAL, COUNT, ordered.reuses);
+#undef ADD
 }
 
 static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
@@ -244,10 +228,9 @@ static const struct rs_mr_ops reuse_ops = {
     .allocate = rs_reuse_allocate,
     .deallocate = rs_reuse_deallocate,
     .destroy = reuse_destroy,
-    .make_ready = reuse_make_ready,
-    .moves = reuse_moves,
+    .make_ready = rs_reuse_make_ready,
+    .moves = rs_reuse_moves,
     .trim = reuse_trim,
-    .excess_bytes = reuse_excess_bytes,
     .synchronise = reuse_synchronise,
     .idle_bytes = reuse_idle_bytes,
     .free_blocks = reuse_free_blocks,
@@ -280,7 +263,7 @@ static int reuse_create(const struct rs_environment *environment, const void *co
     reuse->frees_wait = reuse->mode == RS_REUSE_WAIT || !(has_fences || is_host);
     reuse->keeps_blocks = !reuse->frees_wait && !needs_each_block(upstream[0]);
     reuse->is_eager = is_host;
-    rs_reuse_init_ready(reuse);
+    reuse->own_bytes = reuse->keeps_blocks ? RS_KEPT_SMALL_BYTES : 0; /* until an epoch is ready */
     atomic_init(&reuse->refusal, has_fences ? RS_FENCE_GRANTED : RS_FENCE_REFUSED);
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);

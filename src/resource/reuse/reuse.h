@@ -108,10 +108,6 @@ RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_block_reco
     kept->count[class]++;
 }
 
-/* Moves all kept blocks of a class to a list. */
-void rs_kept_empty(struct rs_kept_blocks *kept, enum rs_kept_class class,
-                   struct rs_block_list *list);
-
 /* True when all invariants hold. */
 bool rs_kept_check(const struct rs_kept_blocks *kept);
 
@@ -134,9 +130,10 @@ struct rs_ordered_slot {
 struct rs_ordered_blocks {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
     struct rs_block_list open;
-    ptrdiff_t live_bytes; /* taken back minus freed, as in a shard; may be negative */
-    uint64_t reuses;      /* blocks taken back */
-    _Atomic bool is_used; /* any block was ever freed in order; read without the lock */
+    _Atomic ptrdiff_t live_bytes; /* taken back minus freed, as in a shard; may be negative; read
+                                     without the lock */
+    _Atomic uint64_t reuses;      /* blocks taken back; read without the lock */
+    _Atomic bool is_used;         /* any block was ever freed in order; read without the lock */
     unsigned char turn[RS_ORDERED_SETS]; /* the slot of a full set that the next block replaces */
     struct rs_ordered_slot slots[RS_ORDERED_SETS][RS_ORDERED_WAYS];
 };
@@ -163,12 +160,6 @@ void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_block_list *f
 
 /* The number of open ordered blocks. */
 size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered);
-
-/* Bytes taken back minus bytes freed; may be negative. */
-ptrdiff_t rs_ordered_live_bytes(struct rs_ordered_blocks *ordered);
-
-/* The number of blocks taken back so far. */
-uint64_t rs_ordered_reuses(struct rs_ordered_blocks *ordered);
 
 /* Adds the bytes and blocks of a list of ordered blocks.  False when an invariant is broken.  The
  * caller holds the lock. */
@@ -231,7 +222,6 @@ struct rs_reuse {
                       caches */
     _Atomic size_t eager_bytes; /* a free of this size or more seals at once, and an allocation of
                                    it queries the fences first */
-    size_t own_bytes_max;
     /* The number of shards, counted from the first, that any thread ever used. */
     _Atomic unsigned shards_used;
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
@@ -324,10 +314,6 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
 struct rs_reuse_quantity {
     size_t bytes, blocks;
 };
-
-/* A number that changes with each block that enters or leaves the quarantine, and with each ready
- * block that comes upstream. */
-uint64_t rs_reuse_moves(const struct rs_reuse *reuse);
 
 /* Errs only towards true: the count of blocks that left is read first, and a block counts as left
  * only once it is upstream or kept. */
@@ -452,8 +438,6 @@ void rs_reuse_destroy_epochs(struct rs_reuse *reuse);
 
 enum { RS_REUSE_KEPT_COUNT = 512 }; /* of each class */
 
-void rs_reuse_init_ready(struct rs_reuse *reuse);
-
 /* True when the shard has room to keep a block of this size.  The caller holds the shard's lock. */
 RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t size_bytes,
                                      const struct rs_reuse_room *room)
@@ -495,10 +479,6 @@ static inline struct rs_allocation rs_freed_upstream(const struct rs_block_recor
     return (struct rs_allocation){freed->address, freed->upstream_bytes, freed->upstream_token,
                                   NULL};
 }
-
-/* Gives refused blocks upstream again (a driver call beneath had failed, or would have waited).
- * True when upstream took some. */
-bool rs_reuse_return_refused(struct rs_reuse *reuse);
 
 /* Moves a batch of blocks that no work uses any more out of the quarantine, to shards or upstream.
  */
@@ -566,15 +546,6 @@ static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
     return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_DIVISOR);
 }
 
-/* The make_ready op. */
-enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns);
-
-/* Serves an allocation that upstream's held memory does not serve: from blocks that can be made
- * ready, after a wait for them, or by growth.  With an RS_EFFORT_HELD effort only from blocks that
- * can be made ready at once. */
-CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enum rs_effort effort,
-                                  struct rs_allocation *out);
-
 /* ---- as in struct rs_mr_ops ---- */
 
 /* The ops of `reuse`.  RS_EFFORT_LITTLE and RS_EFFORT_BEST count as RS_EFFORT_FULL: `reuse` itself
@@ -583,3 +554,5 @@ CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                            enum rs_effort effort, struct rs_allocation *out);
 CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                              CUstream stream);
+enum rs_readiness rs_reuse_make_ready(struct rs_mr *mr, uint64_t wait_ns);
+uint64_t rs_reuse_moves(struct rs_mr *mr);
