@@ -93,7 +93,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
                                               : i - RS_STACK_PINNED,
         };
     }
-    if (!rs_contexts_add(handle, context->id, context)) {
+    if (!rs_contexts_add(handle, rs_context_id_of(handle), context)) {
         free(context);
         return NULL;
     }
