@@ -59,9 +59,9 @@ static bool add_stacks(const struct publication *page, int kind, uint64_t *calls
     for (size_t i = 0; i < page->count; i++) {
         const struct rs_reported_stack *stack = &page->stacks[i];
         uint64_t allocated = 0, freed = 0;
-        if ((int)stack->kind != kind || !*publication_stack(page, stack)->expression)
+        if ((int)stack->kind != kind || !*stack->expression)
             continue;
-        if (pools(publication_stack(page, stack)->expression))
+        if (pools(stack->expression))
             return false;
         for (size_t j = 0; j < stack->report.count; j++) {
             const struct rs_counter *counter = &stack->report.counters[j];

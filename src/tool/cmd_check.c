@@ -368,12 +368,17 @@ static void print_example(const struct rs_mr_descriptor *descriptor)
 
 static void describe_one(const struct rs_mr_descriptor *descriptor)
 {
+    static const char *const frees[] = {
+        [RS_FREE_WAITS] = "waits for all earlier work of the context",
+        [RS_FREE_AT_ONCE] = "makes the memory reusable at once",
+        [RS_FREE_AS_UPSTREAM] = "as its upstream does",
+    };
     struct table table;
     char text[DESCRIBE_BYTES], aliases[DESCRIBE_BYTES];
 
     printf("%s: %s\n", descriptor->name, descriptor->summary);
     printf("kind:     %s\n", describe_kind(descriptor));
-    printf("a free:   %s\n", describe_free(descriptor));
+    printf("a free:   %s\n", frees[descriptor->frees]);
     if (descriptor->aliases[0])
         printf("RMM:      %s\n",
                describe_aliases(descriptor->aliases, RS_ARRAY_LENGTH(descriptor->aliases), text));

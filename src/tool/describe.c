@@ -24,19 +24,6 @@ const char *describe_kind(const struct rs_mr_descriptor *descriptor)
     return kinds[descriptor->upstream_count];
 }
 
-const char *describe_free(const struct rs_mr_descriptor *descriptor)
-{
-    switch (descriptor->frees) {
-    case RS_FREE_WAITS:
-        return "waits for all earlier work of the context";
-    case RS_FREE_AT_ONCE:
-        return "makes the memory reusable at once";
-    case RS_FREE_AS_UPSTREAM:
-        break;
-    }
-    return "as its upstream does";
-}
-
 const char *describe_aliases(const char *const *aliases, size_t count, char text[DESCRIBE_BYTES])
 {
     text[0] = '\0';

@@ -11,9 +11,6 @@ enum { DESCRIBE_BYTES = 256 };
 /* Returns "leaf", "over one" or "over two". */
 const char *describe_kind(const struct rs_mr_descriptor *descriptor);
 
-/* Returns what a free by this resource does, as a phrase behind "a free". */
-const char *describe_free(const struct rs_mr_descriptor *descriptor);
-
 /* RMM's names for a resource or an option, separated by ", ". */
 const char *describe_aliases(const char *const *aliases, size_t count, char text[DESCRIBE_BYTES]);
 const char *describe_option_aliases(const struct rs_option *row, char text[DESCRIBE_BYTES]);

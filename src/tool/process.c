@@ -541,7 +541,8 @@ static void gather_stack(struct publication *page, uint32_t index)
     size_t most = PAGE_COUNTERS_MAX;
 
     *stack = (struct rs_reported_stack){.device = page->from[index].device,
-                                        .kind = (enum rs_kind)page->from[index].kind};
+                                        .kind = (enum rs_kind)page->from[index].kind,
+                                        .expression = page->from[index].expression};
     if (!rs_published_check_stack(&page->from[index]) ||
         publication_stack(page, stack) != &page->from[index])
         return;
@@ -554,9 +555,6 @@ static void gather_stack(struct publication *page, uint32_t index)
             take_fields(page, counter))
             add_counter(page, &all, counter);
     }
-    stack->device = page->from[index].device;
-    stack->kind = (enum rs_kind)page->from[index].kind;
-    stack->expression = page->from[index].expression;
     copy_used(&stack->report, &all);
     rs_report_release(&all);
     page->count += stack->report.count > 0;

@@ -410,16 +410,14 @@ static const struct {
     {"graphs", "in CUDA graphs' memory nodes: only the driver can allocate these", NULL},
 };
 
-static void add_stack(struct doctor *doctor, const struct publication *page,
-                      const struct rs_reported_stack *stack)
+static void add_stack(struct doctor *doctor, const struct rs_reported_stack *stack)
 {
     const struct rs_report *report = &stack->report;
     char text[RS_SIZE_TEXT_BYTES], limit[RS_SIZE_TEXT_BYTES];
     uint64_t limit_bytes = rs_report_value(report, "account", "limit", 0);
 
-    doctor_note(doctor, "stack", NULL, "device %d, %s memory: %.*s", stack->device,
-                rs_kind_names[stack->kind], RS_EXPRESSION_TEXT_BYTES,
-                publication_stack(page, stack)->expression);
+    doctor_note(doctor, "stack", NULL, "device %d, %s memory: %s", stack->device,
+                rs_kind_names[stack->kind], stack->expression);
     if (rs_report_value(report, "account", "charged_peak", 0) || limit_bytes)
         doctor_note(doctor, "memory", NULL, "device %d: %s held for what rmmshim serves, limit %s",
                     stack->device,
@@ -444,7 +442,7 @@ static void add_page(struct patient *patient)
     if (!publication_read(&page, patient->process.file))
         doctor_note(doctor, "memory", NULL, "rmmshim has served no allocation yet");
     for (size_t i = 0; i < page.count; i++)
-        add_stack(doctor, &page, &page.stacks[i]);
+        add_stack(doctor, &page.stacks[i]);
     advice_count = advice_of(&page, patient->process.file, variable_of, patient, advices);
     for (size_t i = 0; i < advice_count; i++)
         doctor_note(doctor, "pool", advices[i].step, "%s", advices[i].text);
