@@ -56,14 +56,21 @@ static bool subjects_add(struct subjects *subjects, const struct process *proces
     return true;
 }
 
-static bool take(void *data, const struct process *process)
-{
-    return subjects_add(data, process) || !publication_has_directory(process->file);
-}
-
+/* Those of all served processes of this user. */
 static void subjects_add_all(struct subjects *subjects)
 {
-    subjects->unreadable = process_each(take, subjects);
+    size_t count;
+    int *numbers = process_list(&count);
+
+    for (size_t i = 0; numbers && i < count; i++) {
+        struct process process;
+        enum process_answer answer = process_open(numbers[i], &process);
+        bool is_lost = answer == PROCESS_SERVED && !subjects_add(subjects, &process) &&
+                       publication_has_directory(process.file);
+        subjects->unreadable += is_lost || answer == PROCESS_UNREADABLE;
+        process_close(&process);
+    }
+    free(numbers);
 }
 
 static void subjects_release(struct subjects *subjects)

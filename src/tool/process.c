@@ -38,7 +38,8 @@ ssize_t process_read_file(int directory, const char *name, char *text, size_t ro
     return length;
 }
 
-bool process_directory_has_ended(int directory)
+/* It has ended, or is a zombie without threads. */
+static bool directory_has_ended(int directory)
 {
     char stat[1024];
 
@@ -52,8 +53,7 @@ bool process_directory_is_ending(int directory)
     struct stat status;
     bool has_ended;
 
-    for (int i = 0; !(has_ended = process_directory_has_ended(directory)) && i < ENDING_TURNS;
-         i++) {
+    for (int i = 0; !(has_ended = directory_has_ended(directory)) && i < ENDING_TURNS; i++) {
         /* A process without a program file is about to be a zombie, or is a kernel thread. */
         if (fstatat(directory, "exe", &status, 0) == 0 || errno == EACCES)
             break;
@@ -169,7 +169,7 @@ void process_close(struct process *process)
 
 bool process_has_ended(const struct process *process)
 {
-    return process_directory_has_ended(process->directory);
+    return directory_has_ended(process->directory);
 }
 
 static bool is_that_page(int fd, void *data)
@@ -251,22 +251,6 @@ int *process_list(size_t *count)
     if (numbers)
         qsort(numbers, *count, sizeof(*numbers), by_number);
     return numbers;
-}
-
-size_t process_each(bool (*visit)(void *data, const struct process *process), void *data)
-{
-    size_t count, unreadable = 0;
-    int *numbers = process_list(&count);
-
-    for (size_t i = 0; numbers && i < count; i++) {
-        struct process process;
-        enum process_answer answer = process_open(numbers[i], &process);
-        unreadable +=
-            answer == PROCESS_UNREADABLE || (answer == PROCESS_SERVED && !visit(data, &process));
-        process_close(&process);
-    }
-    free(numbers);
-    return unreadable;
 }
 
 /* ---- its script ---- */
@@ -569,7 +553,6 @@ bool publication_read(struct publication *page, const void *file)
     memcpy(page->rank, head->rank, sizeof(page->rank) - 1);
     rs_plain_make(page->program);
     rs_plain_make(page->rank);
-    page->began_seconds = head->began_seconds;
     page->process = (int)head->process;
     if (!take_directory(page, head))
         return false;

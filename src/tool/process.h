@@ -58,18 +58,11 @@ const char *process_answer_text(enum process_answer answer);
 /* The numbers of all processes, ascending, or NULL without memory or /proc.  free() is due. */
 int *process_list(size_t *count);
 
-/* Opens each served process of this user in turn; `visit` returns false when its page makes no
- * sense. The number of processes whose pages cannot be read. */
-size_t process_each(bool (*visit)(void *data, const struct process *process), void *data);
-
 /* Parses a process number.  0 when the text is none. */
 int process_parse(const char *text);
 
 /* True when the process has ended, or does so within 2 s: it has closed its files. */
 bool process_directory_is_ending(int directory);
-
-/* The process behind that descriptor of /proc/PID has ended, or is a zombie without threads. */
-bool process_directory_has_ended(int directory);
 
 /* ---- its name ----
  *
@@ -104,7 +97,6 @@ struct publication {
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none */
     int process;                        /* its number in its own PID namespace */
-    int64_t began_seconds;              /* since 1970 */
     struct rs_reported_stack stacks[RS_PUBLISHED_STACKS_MAX];
     size_t count; /* of stacks that have counters */
     uint32_t fields_read;

@@ -107,7 +107,9 @@ bool program_find_runner(const char *path, char runner[PATH_MAX])
     return scripts > 0 && access(runner, X_OK) == 0;
 }
 
-bool program_needs_asan(const char *path)
+/* True when the program, or what runs the script, is linked with a shared runtime of
+ * AddressSanitizer, as by gcc. */
+static bool program_needs_asan(const char *path)
 {
     char runner[PATH_MAX], name[ELF_NAME_BYTES];
     struct elf_file elf;

@@ -30,10 +30,6 @@ bool program_loads(const char *library, const char *path, struct program_refusal
  * what runs it is not found. */
 bool program_find_runner(const char *path, char runner[PATH_MAX]);
 
-/* True when the program, or what runs the script, is linked with a shared runtime of
- * AddressSanitizer, as by gcc. */
-bool program_needs_asan(const char *path);
-
 /* What a program's process is named by when it is started as `name` with these arguments, and was
  * found at `path`: a script's is the process of what runs it. */
 void program_names(const char *name, char *const *arguments, const char *path,

@@ -87,7 +87,10 @@ bool tool_is_help(const char *argument)
     return argument && (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0);
 }
 
-const char *tool_option_value(char ***arguments, const char *name, bool *failed)
+/* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to its
+ * last word.  NULL where **arguments is another word, or, with *failed set, after saying that the
+ * option has no value. */
+static const char *option_value(char ***arguments, const char *name, bool *failed)
 {
     size_t length = strlen(name);
     const char *word = **arguments, *value;
@@ -113,7 +116,7 @@ static bool take_option(char ***arguments, const struct tool_option *options)
         known[i] = options[i].name;
         if (options[i].flag && strcmp(**arguments, options[i].name) == 0)
             return *options[i].flag = true;
-        value = options[i].flag ? NULL : tool_option_value(arguments, options[i].name, &failed);
+        value = options[i].flag ? NULL : option_value(arguments, options[i].name, &failed);
         if (value && options[i].is_single && *options[i].value) {
             tool_say("%s can be given only once", options[i].name);
             return false;

@@ -58,11 +58,6 @@ void tool_say_unknown(const char *kind, const char *word, const char *const *wor
 
 bool tool_is_help(const char *argument);
 
-/* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to its
- * last word.  NULL where **arguments is another word, or, with *failed set, after saying that the
- * option has no value. */
-const char *tool_option_value(char ***arguments, const char *name, bool *failed);
-
 enum { TOOL_OPTIONS_MAX = 8 };
 
 struct tool_option {
