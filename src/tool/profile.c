@@ -77,7 +77,7 @@ enum { NAMES_MAX = 32 };
  * long as the command. */
 static void list(const char *names[NAMES_MAX + 1], char folder[PATH_MAX])
 {
-    struct dirent **entries = NULL;
+    static struct dirent **entries;
     int count = library_find_beside(folders, RS_ARRAY_LENGTH(folders), folder)
                     ? scandir(folder, &entries, is_shipped, alphasort)
                     : 0;

@@ -91,7 +91,7 @@ static void append(struct frame *frame, const char *text)
 {
     size_t bytes = strlen(text);
 
-    if (frame->length + bytes > frame->room) {
+    if (frame->length + bytes >= frame->room) {
         frame->room = 2 * (frame->length + bytes) + PIECE_BYTES;
         frame->text = tool_grow(frame->text, frame->room);
     }
