@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "base/hash_table.h"
-#include "charge/record.h"
 #include "context/table.h"
 #include "shim/wiring.h"
 
@@ -14,7 +13,6 @@
 struct rs_mutex rs_charge_lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(charge_charge, rs_charge_lock);
 static struct rs_hash_table tables[RS_KEYS]; /* these three under the lock */
-static size_t pending[RS_KEYS]; /* places that calls under way have reserved in each table */
 static struct rs_mapping *mappings;
 static _Atomic size_t entered; /* live records, read without the lock; at 0 no free looks further */
 
@@ -89,25 +87,6 @@ static void give(const struct rs_charged *record, bool refused)
 
 /* ---- the tables; under the lock ---- */
 
-struct rs_charged *rs_charged_reserve(enum rs_charge_keys keys)
-{
-    struct rs_charged *record = NULL;
-
-    if (rs_hash_reserve(&tables[keys], pending[keys] + 1))
-        record = calloc(1, sizeof(*record));
-    if (!record)
-        return NULL;
-    record->keys = keys;
-    pending[keys]++;
-    return record;
-}
-
-void rs_charged_drop(struct rs_charged *record)
-{
-    pending[record->keys]--;
-    free(record);
-}
-
 /* Frees the record of memory without a handle, a mapping or a call under way. */
 static void drop_unused(struct rs_charged *memory)
 {
@@ -118,7 +97,7 @@ static void drop_unused(struct rs_charged *memory)
     atomic_fetch_sub(&entered, 1);
 }
 
-/* At a place that is reserved. */
+/* Without host memory for its place no free will find it, and it stays charged. */
 static void put(struct rs_charged *record)
 {
     struct rs_charged *old = rs_hash_take(&tables[record->keys], record->key);
@@ -133,7 +112,6 @@ static void put(struct rs_charged *record)
 void rs_charged_enter(struct rs_charged *record, unsigned long long key)
 {
     RS_ASSERT_HELD(&rs_charge_lock);
-    pending[record->keys]--;
     atomic_fetch_add(&entered, 1);
     record->handles = 1;
     record->key = key;
@@ -167,6 +145,7 @@ static bool take_or_reclaim(struct rs_charged *record)
 bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                      enum rs_path path, size_t size_bytes)
 {
+    size_t most_bytes = rs_footprint_most(size_bytes);
     struct rs_charged *record;
 
     *charge = (struct rs_charge){.next = {.device = RS_NO_DEVICE}};
@@ -174,27 +153,24 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
         return true;
     rs_limit_resolve(owner->device);
     rs_context_publish_stacks();
-    rs_mutex_lock(&rs_charge_lock);
-    record = rs_charged_reserve(keys_of(path));
-    rs_mutex_unlock(&rs_charge_lock);
+    record = calloc(1, sizeof(*record));
     if (!record)
         return false;
-    record->path = path;
-    record->device = owner->device;
-    record->context = owner->context;
-    record->size_bytes = size_bytes;
-    record->share.charged_bytes = rs_footprint_most(size_bytes);
+    *record = (struct rs_charged){.keys = keys_of(path),
+                                  .path = path,
+                                  .device = owner->device,
+                                  .context = owner->context,
+                                  .size_bytes = size_bytes,
+                                  .share.charged_bytes = most_bytes};
     if (!take_or_reclaim(record)) {
-        rs_mutex_lock(&rs_charge_lock);
-        rs_charged_drop(record);
-        rs_mutex_unlock(&rs_charge_lock);
+        free(record);
         return false;
     }
     charge->record = record;
-    charge->next = (struct rs_charge_try){owner->device,
-                                          {rs_footprint_most(size_bytes),
-                                           rs_account_releases(rs_limit_account(owner->device)),
-                                           record->share.charged_bytes, memory_of(record)}};
+    charge->next =
+        (struct rs_charge_try){owner->device,
+                               {most_bytes, rs_account_releases(rs_limit_account(owner->device)),
+                                record->share.charged_bytes, memory_of(record)}};
     return true;
 }
 
@@ -220,7 +196,7 @@ CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long 
         rs_charged_enter(record, key);
     } else {
         give(record, true);
-        rs_charged_drop(record);
+        free(record);
     }
     rs_mutex_unlock(&rs_charge_lock);
     return result;
@@ -238,11 +214,8 @@ struct rs_charge rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
     record = rs_hash_get(&tables[keys], key);
     if (record) {
         record->calls++;
-        if (--record->handles == 0) { /* its place is where it returns when the driver refuses */
+        if (--record->handles == 0)
             (void)rs_hash_take(&tables[keys], key);
-            pending[keys]++;
-            charge.taken_out = true;
-        }
     }
     charge.record = record;
     rs_mutex_unlock(&rs_charge_lock);
@@ -263,7 +236,6 @@ CUresult rs_charge_free_end(struct rs_charge charge, CUresult result)
     if (!record)
         return result;
     rs_mutex_lock(&rs_charge_lock);
-    pending[record->keys] -= charge.taken_out;
     if (result != CUDA_SUCCESS)
         add_handle(record);
     record->calls--;
@@ -417,48 +389,37 @@ enum {
     FORMATS_BY_CHANNEL_END = 0x40,
 };
 
-/* Bits of one element with all its channels.  Formats of video and textures count as the largest of
- * their kind: a limit may count too much, never too little. */
+/* Formats, from one to another, with the bits of one element, or of one channel.  Those of video
+ * and textures count as the largest of their kind: a limit may count too much, never too little. */
+static const struct format {
+    unsigned first, last, bits;
+} formats[] = {
+    {0x01, 0x01, 8},
+    {0x08, 0x08, 8}, /* integers of 8 bits */
+    {0x02, 0x02, 16},
+    {0x09, 0x09, 16},
+    {0x10, 0x10, 16}, /* of 16, and half precision */
+    {0x00, FORMATS_BY_CHANNEL_END - 1, 32},
+    {0x50, 0x50, 32}, /* 10, 10, 10 and 2 bits */
+    {0x91, 0x9e, 8},  /* compressed: at most 16 bytes for 4 x 4 elements */
+    {0xa2, 0xa2, 16},
+    {0xb0, 0xb0, 16}, /* 8-bit video with 4:2:2 and 4:2:0 sampling */
+};
+
+/* Bits of one element with all its channels. */
 static size_t element_bits(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
+    /* One, two and four channels of 8 bits, and of 16. */
+    static const unsigned char normalized[] = {8, 16, 32, 16, 32, 64};
     unsigned format = (unsigned)descriptor->Format;
-    size_t channels = descriptor->NumChannels ? descriptor->NumChannels : 1;
 
-    switch (format) {
-    case 0x01: /* integers of 8 bits */
-    case 0x08:
-        return 8 * channels;
-    case 0x02: /* of 16, and half precision */
-    case 0x09:
-    case 0x10:
-        return 16 * channels;
-    case 0xc0: /* normalized integers of 8 bits, one, two and four channels */
-    case 0xc6:
-        return 8;
-    case 0xc1:
-    case 0xc7:
-        return 16;
-    case 0xc2:
-    case 0xc8:
-    case 0xc3 + 1: /* of 16 bits, two channels */
-    case 0xc9 + 1:
-    case 0x50: /* 10, 10, 10 and 2 bits */
-        return 32;
-    case 0xc3:
-    case 0xc9:
-        return 16;
-    case 0xc5:
-    case 0xcb:
-        return 64;
-    default:
-        /* Compressed textures: at most 16 bytes for 4 x 4 elements. */
-        if (format >= 0x91 && format <= 0x9e)
-            return 8;
-        /* 8-bit video with 4:2:0 and 4:2:2 sampling: 12 and 16 bits. */
-        if (format == 0xb0 || format == 0xa2)
-            return 16;
-        return format < FORMATS_BY_CHANNEL_END ? 32 * channels : 64;
-    }
+    if (format >= 0xc0 && format <= 0xcb)
+        return normalized[(format - 0xc0) % RS_ARRAY_LENGTH(normalized)];
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(formats); i++)
+        if (format >= formats[i].first && format <= formats[i].last)
+            return formats[i].bits *
+                   (format < FORMATS_BY_CHANNEL_END ? rs_max(descriptor->NumChannels, 1u) : 1u);
+    return 64;
 }
 
 /* Bytes of one mip level; SIZE_MAX on overflow. */

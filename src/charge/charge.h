@@ -9,8 +9,10 @@
 #pragma once
 
 #include "base/check.h"
+#include "base/lock.h"
 #include "context/limit.h"
 #include "driver/cuda.h"
+#include "ledger/account.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -37,7 +39,6 @@ struct rs_charge_try {
 /* One call under way. */
 struct rs_charge {
     struct rs_charged *record; /* NULL: this call is not counted */
-    bool taken_out;            /* of its table, where a place is reserved for its return */
     struct rs_charge_try next;
 };
 
@@ -171,3 +172,25 @@ void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t
  * as textures are tiled, in units of 4 KiB.  0 for arrays without memory of their own (sparse, or
  * mapped later).  SIZE_MAX when the size overflows. */
 size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels);
+
+/* ---- what charge.c and pool.c share: records of memory that the driver made for the program
+ * itself.  One lock protects them all; no driver call is made under it ---- */
+
+extern struct rs_mutex rs_charge_lock;
+
+struct rs_charged {
+    enum rs_charge_keys keys; /* the table that has it */
+    unsigned long long key;
+    enum rs_path path;
+    int device;
+    struct rs_context *context;  /* the allocation dies with it; NULL: it outlives contexts */
+    struct rs_pool_record *pool; /* charged in place of the allocation; NULL: not stream-ordered */
+    size_t size_bytes;
+    struct rs_footprint_share share;
+    bool is_shared;             /* charged by address, with its neighbours (ledger/account.h) */
+    unsigned handles, mappings; /* references to virtual memory; others have one handle */
+    unsigned calls;             /* under way that refer to the record */
+};
+
+/* The driver made the allocation.  Under the lock. */
+void rs_charged_enter(struct rs_charged *record, unsigned long long key);

@@ -4,7 +4,7 @@
  * an allocation. */
 #include "base/check.h"
 #include "base/request.h"
-#include "charge/record.h"
+#include "charge/charge.h"
 #include "config/mode.h"
 #include "context/table.h"
 #include "driver/driver.h"
@@ -462,25 +462,25 @@ static bool make_room(struct rs_pool_charge *charge)
     return false;
 }
 
-/* Names the pool, and reserves the record of the allocation.  False when host memory is out.  A
- * pool of host memory is not counted. */
+/* Names the pool, and makes the record of the allocation.  False when host memory is out.  A pool
+ * of host memory is not counted. */
 static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
 {
     struct rs_pool_record *pool;
-    bool done;
+    bool is_host;
 
     rs_mutex_lock(&rs_charge_lock);
     pool = find_or_add(handle, charge->device);
-    if (pool && !pool->host)
-        charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
-    done = pool && (pool->host || charge->record);
+    is_host = pool && pool->host;
+    if (pool && !is_host)
+        charge->record = calloc(1, sizeof(*charge->record));
     if (charge->record) {
         charge->pool = pool;
         charge->device = pool->device;
         pool->calls++;
     }
     rs_mutex_unlock(&rs_charge_lock);
-    return done;
+    return is_host || charge->record;
 }
 
 /* Charges for the allocation.  False when the limit leaves no room, or host memory is out. */
@@ -496,8 +496,8 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
     rs_limit_resolve(charge->device); /* the pool's device may not be the stream's */
     if (make_room(charge))
         return true;
+    free(charge->record);
     rs_mutex_lock(&rs_charge_lock);
-    rs_charged_drop(charge->record);
     let_go(charge->pool);
     rs_mutex_unlock(&rs_charge_lock);
     return false;
@@ -571,11 +571,12 @@ static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr addres
 {
     struct rs_charged *record = charge->record;
 
-    record->path = RS_PATH_STREAM_ORDERED;
-    record->device = charge->device;
-    record->pool = charge->pool;
-    record->size_bytes = charge->bytes;
-    record->share.charged_bytes = rs_footprint_most(charge->bytes);
+    *record = (struct rs_charged){.keys = RS_KEYS_ADDRESSES,
+                                  .path = RS_PATH_STREAM_ORDERED,
+                                  .device = charge->device,
+                                  .pool = charge->pool,
+                                  .size_bytes = charge->bytes,
+                                  .share.charged_bytes = rs_footprint_most(charge->bytes)};
     charge->pool->live_bytes += record->share.charged_bytes;
     charge->pool->asked_bytes += record->size_bytes;
     charge->pool->count++;
@@ -602,7 +603,7 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     if (result == CUDA_SUCCESS && !excess && address) /* without one no free could name it */
         enter_record(charge, address);
     else
-        rs_charged_drop(charge->record);
+        free(charge->record);
     pool->claimed_bytes -= charge->claimed;
     if (pool->is_overcharged && !pool->claimed_bytes) { /* the calls' last claim on its free memory
                                                            is gone: it is charged for less again */
