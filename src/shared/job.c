@@ -94,15 +94,13 @@ static int open_socket(void)
 {
     static const struct timeval longest = {RS_JOB_ANSWER_MS / 1000,
                                            RS_JOB_ANSWER_MS % 1000 * 1000l};
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), moved;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int moved = fd < 0 ? -1 : rs_descriptor_duplicate(fd);
 
-    if (fd < 0)
-        return -errno;
-    moved = rs_descriptor_duplicate(fd);
-    rs_file_close(fd);
-    if (moved < 0)
-        return moved;
-    (void)setsockopt(moved, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof(longest));
+    if (fd >= 0)
+        rs_file_close(fd);
+    if (moved >= 0)
+        (void)setsockopt(moved, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof(longest));
     return moved;
 }
 

@@ -73,14 +73,26 @@ static bool lock_all(const struct rs_job_share *share)
     }
 }
 
-/* What all members have of the device, and what is kept for them.  Bytes only become less without
- * the mutex, but for those that the driver has given already. */
-static uint64_t total_of(const struct rs_job_share *share)
+static uint64_t counted_of(const struct rs_job_entry *entry)
+{
+    return get(&entry->taken_bytes) + get(&entry->kept_bytes);
+}
+
+static uint64_t idle_of(const struct rs_job_entry *entry)
+{
+    return rs_min(get(&entry->idle_bytes), get(&entry->taken_bytes));
+}
+
+/* Of all members that have the device, but one (or NULL).  What is counted only becomes less
+ * without the mutex, except for bytes that the driver has given already. */
+static uint64_t sum_of(const struct rs_job_share *share, const struct rs_job_entry *but,
+                       uint64_t (*bytes_of)(const struct rs_job_entry *entry))
 {
     uint64_t bytes = 0;
 
     FOR_EACH_SHARER(entry, share)
-    bytes += get(&entry->taken_bytes) + get(&entry->kept_bytes);
+    if (entry != but)
+        bytes += bytes_of(entry);
     return bytes;
 }
 
@@ -88,7 +100,7 @@ static uint64_t total_of(const struct rs_job_share *share)
  * limit. */
 static size_t missing_in(const struct rs_job_share *share, size_t bytes)
 {
-    uint64_t total = total_of(share);
+    uint64_t total = sum_of(share, NULL, counted_of);
     uint64_t all = total - rs_min(get(&entry_of(share)->kept_bytes), total) + bytes;
 
     return all > share->limit_bytes ? (size_t)(all - share->limit_bytes) : 0;
@@ -209,12 +221,7 @@ bool rs_job_share_reap(const struct rs_job_share *share)
 
 static uint64_t others_in(const struct rs_job_share *share)
 {
-    uint64_t bytes = 0;
-
-    FOR_EACH_SHARER(entry, share)
-    if (entry != entry_of(share))
-        bytes += get(&entry->taken_bytes) + get(&entry->kept_bytes);
-    return bytes;
+    return sum_of(share, entry_of(share), counted_of);
 }
 
 const struct rs_job_share *rs_job_share_tightest(const struct rs_job_share *share)
@@ -258,29 +265,14 @@ void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
     }
 }
 
-static uint64_t idle_of(const struct rs_job_entry *entry)
-{
-    return rs_min(get(&entry->idle_bytes), get(&entry->taken_bytes));
-}
-
-static size_t others_idle_in(const struct rs_job_share *share)
-{
-    uint64_t bytes = 0;
-
-    FOR_EACH_SHARER(entry, share)
-    if (entry != entry_of(share))
-        bytes += idle_of(entry);
-    return (size_t)bytes;
-}
-
 /* In a job within another one: of the least that a job has. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share)
 {
-    size_t least = SIZE_MAX;
+    uint64_t least = SIZE_MAX;
 
     FOR_EACH_JOB(at, share)
-    least = rs_min(least, others_idle_in(at));
-    return least == SIZE_MAX ? 0 : least;
+    least = rs_min(least, sum_of(at, entry_of(at), idle_of));
+    return least == SIZE_MAX ? 0 : (size_t)least;
 }
 
 size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes)
@@ -301,7 +293,7 @@ static size_t wanted_in(const struct rs_job_share *share)
         uint64_t wanted = get(&entry->wanted_bytes);
         bytes += wanted - rs_min(get(&entry->kept_bytes), wanted);
     }
-    all = total_of(share) + bytes;
+    all = sum_of(share, NULL, counted_of) + bytes;
     return bytes && all > share->limit_bytes ? (size_t)(all - share->limit_bytes) : 0;
 }
 

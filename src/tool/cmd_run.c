@@ -28,13 +28,13 @@ static bool observe(const struct run_options *options)
     return setenv(rs_variables[RS_VARIABLE_RESOURCE].option.name, "cuda", 1) == 0;
 }
 
-static bool settings_are_good(const struct run_options *options)
+static bool settings_are_good(struct run_options *options)
 {
     struct rs_diagnostics diagnostics = profile_diagnostics();
     struct rs_config config;
     unsigned bad = rs_config_parse(environ, &diagnostics, &config);
 
-    run_end_note_settings(config.anything_set || observe(options));
+    options->sets_nothing = !config.anything_set && !observe(options);
     has_nvtx_phases = config.nvtx_phases;
     rs_config_free(&config);
     return bad == 0;
@@ -97,7 +97,7 @@ static int stay(char **program, const struct run_options *options)
     return code;
 }
 
-static int start(char **program, const struct run_options *options)
+static int start(char **program, struct run_options *options)
 {
     char library[PATH_MAX];
     int failed;

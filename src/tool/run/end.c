@@ -22,7 +22,6 @@
 enum { SAID_MAX = 8, NAME_BYTES = 64, FIRST_CAPACITY = 16 };
 
 static struct rs_page_file json_file = {.variable = "--json"};
-static bool nothing_set;
 
 bool run_end_begin(const struct run_options *options)
 {
@@ -30,11 +29,6 @@ bool run_end_begin(const struct run_options *options)
         return true;
     rs_page_claim(&json_file, options->json);
     return json_file.state == RS_PAGE_FILE_CLAIMED;
-}
-
-void run_end_note_settings(bool anything_set)
-{
-    nothing_set = !anything_set;
 }
 
 /* A program chooses its name: a terminal is not to obey it. */
@@ -380,12 +374,12 @@ static void add_unserved(struct rs_node *root, const struct summary *summary)
 
 /* Why no process used CUDA through the library, if that is known.  RMM_ONLY may hold any name, so
  * that a misspelt one shows here alone. */
-static const char *why_none(struct rs_document *document)
+static const char *why_none(struct rs_document *document, const struct run_options *options)
 {
     const char *only = rs_variables[RS_VARIABLE_ONLY].option.name, *patterns = getenv(only);
     char shown[NAME_BYTES];
 
-    if (nothing_set)
+    if (options->sets_nothing)
         return "rmmshim: nothing was served, since no setting asks for a pool or a limit "
                "('rmmshim run --help' lists the settings)\n";
     if (!driver_can_be_loaded())
@@ -401,7 +395,8 @@ static const char *why_none(struct rs_document *document)
 }
 
 /* Says nothing where all went well: then each process that used CUDA has its lines. */
-static const char *why_incomplete(struct rs_document *document, const struct summary *summary)
+static const char *why_incomplete(struct rs_document *document, const struct run_options *options,
+                                  const struct summary *summary)
 {
     if (summary->missed)
         return rs_document_format(document,
@@ -410,11 +405,11 @@ static const char *why_incomplete(struct rs_document *document, const struct sum
                                   summary->missed, summary->missed == 1 ? "" : "es");
     if (summary->is_short)
         return "rmmshim: NOT counted: some processes, for lack of memory or file descriptors\n";
-    return summary->count || summary->unserved_count ? NULL : why_none(document);
+    return summary->count || summary->unserved_count ? NULL : why_none(document, options);
 }
 
-static void fill(struct rs_document *document, const char *program,
-                 const struct run_outcome *outcome)
+static void fill(struct rs_document *document, const struct run_options *options,
+                 const char *program, const struct run_outcome *outcome)
 {
     const struct summary *summary = &outcome->summary;
     const struct parent_result *result = &outcome->result;
@@ -435,7 +430,7 @@ static void fill(struct rs_document *document, const char *program,
     add_unserved(root, summary);
     rs_node_flag(root, "incomplete",
                  summary->is_short || summary->missed || summary->unserved_count)
-        ->line = why_incomplete(document, summary);
+        ->line = why_incomplete(document, options, summary);
 }
 
 static void tell(const struct run_options *options, const char *program,
@@ -446,7 +441,7 @@ static void tell(const struct run_options *options, const char *program,
     static struct rs_page_file terminal;
     bool has_path = options->json && strcmp(options->json, "-") != 0;
 
-    fill(&document, program, outcome);
+    fill(&document, options, program, outcome);
     if (!options->is_quiet && !outcome->runs) {
         rs_page_begin(&page, &terminal, NULL);
         rs_document_put_text(&page, &document.root);
@@ -538,29 +533,20 @@ static void say_advice(const struct summary *summary)
 
 /* ---- checks ---- */
 
-static size_t findings; /* of the checks */
-
-static bool is_to_be_said(void)
-{
-    return ++findings <= SAID_MAX;
-}
-
+/* True where the check failed. */
 static bool used_more(const struct run_options *options, const struct summary_process *process,
-                      const struct summary_device *device)
+                      const struct summary_device *device, bool is_said)
 {
     size_t most = rs_size_resolve(options->over, device->total_bytes, device->total_bytes);
+    bool is_known = options->over.kind == RS_SIZE_BYTES || device->total_bytes;
     char name[NAME_BYTES], used[RS_SIZE_TEXT_BYTES];
 
-    if (!options->has_fail_over)
+    if (!options->has_fail_over || (is_known && device->used_peak_bytes <= most))
         return false;
-    if (options->over.kind != RS_SIZE_BYTES && !device->total_bytes) {
+    if (is_said && !is_known)
         tool_say("--fail-over %s: it is not known how much memory GPU %d has", options->over_text,
                  device->device);
-        return true;
-    }
-    if (device->used_peak_bytes <= most)
-        return false;
-    if (is_to_be_said())
+    else if (is_said)
         tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
                  name_of(process, name), process->number,
                  rs_size_format_short(device->used_peak_bytes, used), device->device);
@@ -568,19 +554,18 @@ static bool used_more(const struct run_options *options, const struct summary_pr
 }
 
 static bool leaked(const struct run_options *options, const struct summary_process *process,
-                   const struct summary_device *device)
+                   const struct summary_device *device, bool is_said)
 {
     char name[NAME_BYTES], bytes[RS_SIZE_TEXT_BYTES];
+    bool has_leaked = options->fails_on_leak && process->has_ended && device->unfreed_blocks;
 
-    if (!options->fails_on_leak || !process->has_ended || !device->unfreed_blocks)
-        return false;
-    if (is_to_be_said())
+    if (has_leaked && is_said)
         tool_say("--fail-on-leak: %s (pid %d) ended with %llu %s not freed on GPU %d, %s",
                  name_of(process, name), process->number,
                  (unsigned long long)device->unfreed_blocks,
                  device->unfreed_blocks == 1 ? "block" : "blocks", device->device,
                  rs_size_format_short(device->unfreed_bytes, bytes));
-    return true;
+    return has_leaked;
 }
 
 /* Why the checks are not passed though nothing was found: not seen is not well. */
@@ -603,19 +588,19 @@ static bool has_not_seen_all(const struct summary *summary)
 
 static bool checks_failed(const struct run_options *options, const struct summary *summary)
 {
-    bool failed = false;
+    size_t found = 0;
 
     if (!options->has_fail_over && !options->fails_on_leak)
         return false;
     for (size_t i = 0; i < summary->count; i++)
         for (size_t j = 0; j < summary->processes[i].device_count; j++) {
             const struct summary_process *process = &summary->processes[i];
-            failed |= used_more(options, process, &process->devices[j]);
-            failed |= leaked(options, process, &process->devices[j]);
+            found += used_more(options, process, &process->devices[j], found < SAID_MAX);
+            found += leaked(options, process, &process->devices[j], found < SAID_MAX);
         }
-    if (findings > SAID_MAX)
-        tool_say("and %zu more", findings - SAID_MAX);
-    return has_not_seen_all(summary) || failed;
+    if (found > SAID_MAX)
+        tool_say("and %zu more", found - SAID_MAX);
+    return has_not_seen_all(summary) || found;
 }
 
 int run_end(const struct run_options *options, char *const *words, struct run_outcome *outcome)

@@ -482,7 +482,6 @@ void job_begin(void)
 void job_watch(void)
 {
     summary_clear(&summary);
-    unserved_begin();
     if (unheld)
         atomic_store(unheld, 0);
     (void)watch(&listener);

@@ -26,6 +26,7 @@ struct run_options {
     const char *over_text; /* as the user wrote it */
     const char *profile;   /* --profile: a name or a file; NULL: none */
     const char *json;      /* --json: a path, "-" for stderr; NULL: none */
+    bool sets_nothing;     /* no setting has the library serve anything */
 };
 
 /* True for a word that is an option of `run`, with a value behind '=' or not. */
@@ -102,9 +103,6 @@ struct unserved {
     char script[IDENTITY_SCRIPT_BYTES]; /* that an interpreter runs; empty: none */
 };
 
-/* Forgets the processes seen, which were of an earlier program. */
-void unserved_begin(void);
-
 /* Looks when it is time, and returns the nanoseconds until the next time.  `is_held` is true for
  * the numbers of processes and the inodes of pages that are held.  One thread at a time, as all
  * functions here. */
@@ -113,7 +111,7 @@ uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode));
 /* The process has a page now: that no allocation came to the library is true no longer. */
 void unserved_forget(int number);
 
-/* The processes seen, or NULL without memory.  free() is due. */
+/* The processes seen, which are forgotten, or NULL without memory.  free() is due. */
 struct unserved *unserved_take(size_t *count);
 
 /* ---- what the processes did, gathered from their pages when they are gone ---- */
@@ -207,9 +205,6 @@ struct run_outcome {
 /* Takes the file of --json, so that a path that cannot be written is an error before the program
  * starts.  False after saying so. */
 bool run_end_begin(const struct run_options *options);
-
-/* Why no process may have used CUDA, where the settings tell; before the program starts. */
-void run_end_note_settings(bool anything_set);
 
 /* Says and writes what happened to the program `words[0]`.  The exit code: the program's, or
  * TOOL_FINDING when that is 0 and a check failed. */

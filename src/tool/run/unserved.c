@@ -303,11 +303,6 @@ void unserved_forget(int number)
         }
 }
 
-void unserved_begin(void)
-{
-    seen_count = 0;
-}
-
 struct unserved *unserved_take(size_t *count)
 {
     struct unserved *sure = calloc(seen_count + 1, sizeof(*sure));
@@ -316,5 +311,6 @@ struct unserved *unserved_take(size_t *count)
     for (size_t i = 0; sure && i < seen_count; i++)
         if (seen[i].reason < UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
             sure[(*count)++] = seen[i];
+    seen_count = 0;
     return sure;
 }
