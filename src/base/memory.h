@@ -43,13 +43,6 @@ static inline void rs_leak_roots_add(const void *begin, size_t bytes)
         __lsan_register_root_region(begin, bytes);
 }
 
-/* Exactly what was added. */
-static inline void rs_leak_roots_remove(const void *begin, size_t bytes)
-{
-    if (rs_leak_roots_matter())
-        __lsan_unregister_root_region(begin, bytes);
-}
-
 /* ThreadSanitizer sees what functions of libc write for the library (memset, calloc), but not the
  * atomics by which other threads come to know of it: it would report a race when they take a lock
  * there.  What is written between begin and end it does not see. */

@@ -120,12 +120,8 @@ void rs_charged_enter(struct rs_charged *record, unsigned long long key)
 
 /* ---- allocations ---- */
 
-static enum rs_charge_keys keys_of(enum rs_path path)
-{
-    return path == RS_PATH_VMM     ? RS_KEYS_HANDLES
-           : path == RS_PATH_ARRAY ? RS_KEYS_ARRAYS
-                                   : RS_KEYS_ADDRESSES;
-}
+static const enum rs_charge_keys keys_of[RS_PATHS] = {
+    [RS_PATH_VMM] = RS_KEYS_HANDLES, [RS_PATH_ARRAY] = RS_KEYS_ARRAYS};
 
 /* Charges the record, and reclaims memory between tries while the limit leaves no room. */
 static bool take_or_reclaim(struct rs_charged *record)
@@ -156,7 +152,7 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
     record = calloc(1, sizeof(*record));
     if (!record)
         return false;
-    *record = (struct rs_charged){.keys = keys_of(path),
+    *record = (struct rs_charged){.keys = keys_of[path],
                                   .path = path,
                                   .device = owner->device,
                                   .context = owner->context,
@@ -265,16 +261,6 @@ void rs_charge_forget(const struct rs_context *context)
 
 /* ---- virtual memory ---- */
 
-/* The memory that is mapped to the address.  Under the lock. */
-static struct rs_charged *mapped_at(CUdeviceptr address)
-{
-    const struct rs_mapping *mapping = mappings;
-
-    while (mapping && address - mapping->address >= mapping->size_bytes)
-        mapping = mapping->next;
-    return mapping ? mapping->memory : NULL;
-}
-
 void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address)
 {
     struct rs_charged *memory;
@@ -283,8 +269,9 @@ void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address
         return;
     rs_mutex_lock(&rs_charge_lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
-    if (!memory && address)
-        memory = mapped_at(address);
+    for (const struct rs_mapping *at = address ? mappings : NULL; !memory && at; at = at->next)
+        if (address - at->address < at->size_bytes)
+            memory = at->memory;
     if (memory && handle) {
         memory->key = handle;
         add_handle(memory);
@@ -300,19 +287,16 @@ bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_
     *mapping = NULL;
     if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return true;
-    *mapping = malloc(sizeof(**mapping));
     rs_mutex_lock(&rs_charge_lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
-    if (memory && *mapping) {
+    if (memory)
+        *mapping = malloc(sizeof(**mapping));
+    if (*mapping) {
         **mapping = (struct rs_mapping){address, size_bytes, memory, NULL};
         memory->calls++;
     }
     rs_mutex_unlock(&rs_charge_lock);
-    if (memory)
-        return *mapping;
-    free(*mapping);
-    *mapping = NULL;
-    return true;
+    return !memory || *mapping;
 }
 
 void rs_charge_map_end(struct rs_mapping *mapping, CUresult result)

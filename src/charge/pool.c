@@ -380,15 +380,6 @@ enum {
     CLAIMS_MAX = 8, /* readings for one claim */
 };
 
-static bool is_capturing(CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    return rs_driver.cuStreamIsCapturing &&
-           rs_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 /* The most bytes that the pool may grow by for this request.  Under the lock. */
 static size_t most_growth(const struct rs_pool_charge *charge)
 {
@@ -506,6 +497,7 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
 bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
                            CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUstreamCaptureMode mode;
     bool begun = true, in_graph; /* the stream captures: the memory is the graph's */
 
@@ -518,7 +510,9 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge
     mode = rs_capture_relax();
     rs_limit_resolve(charge->device);
     rs_context_publish_stacks();
-    in_graph = is_capturing(stream);
+    in_graph = rs_driver.cuStreamIsCapturing &&
+               rs_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+               status != CU_STREAM_CAPTURE_STATUS_NONE;
     if (rs_limit_follows())
         begun =
             in_graph ? rs_charge_graph_node(charge->device, charge->bytes) : begin(charge, pool);

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "charge/reclaim.h"
-
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -15,6 +13,7 @@
 #include "shared/job_limit.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 enum {
     DEVICE_MEMORIES = 1u << RS_MEMORY_DEVICE | 1u << RS_MEMORY_MANAGED,
@@ -104,14 +103,13 @@ static void look_at(int device, struct rs_job_share *share)
  * callback from a driver call may come back here. */
 void rs_job_look(void)
 {
-    static __thread bool looking;
-
-    if (looking || !rs_mode_serving()) /* a raw clone()'s child has no copy of the word's memory */
+    if (rs_job_giving ||
+        !rs_mode_serving()) /* a raw clone()'s child has no copy of the word's memory */
         return;
     atomic_fetch_and(rs_attention, ~RS_ATTENTION_JOB);
     if (!rs_driver_ready(false))
         return;
-    looking = rs_job_giving = true;
+    rs_job_giving = true;
     rs_request_begin();
     for (int device = 0; device < RS_DEVICES_MAX; device++) {
         struct rs_job_share *share = share_of(device);
@@ -119,7 +117,7 @@ void rs_job_look(void)
             look_at(device, share);
     }
     rs_request_end();
-    looking = rs_job_giving = false;
+    rs_job_giving = false;
 }
 
 static _Atomic unsigned in_vain; /* the latest waits that nothing came of */
@@ -165,17 +163,6 @@ static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_n
     return false;
 }
 
-static void note_wait(bool gained)
-{
-    if (gained) {
-        atomic_store(&in_vain, 0);
-        return;
-    }
-    in_vain_until_ns = rs_request_deadline_ns();
-    if (atomic_load(&in_vain) < IN_VAIN_MOST)
-        atomic_fetch_add(&in_vain, 1);
-}
-
 /* What this process itself had idle it has given back by now, so that two processes that ask each
  * other do not wait for each other. */
 static bool ask_others(int device, const struct rs_refusal *refusal)
@@ -195,8 +182,14 @@ static bool ask_others(int device, const struct rs_refusal *refusal)
     gained = ask_until(share, bytes, rs_clock_ns() + wait_ns);
     gained = gained || rs_job_share_others(share) < before;
     rs_job_share_want_no_more(share, bytes, gained);
-    note_wait(gained);
-    return gained;
+    if (gained) {
+        atomic_store(&in_vain, 0);
+        return true;
+    }
+    in_vain_until_ns = rs_request_deadline_ns();
+    if (atomic_load(&in_vain) < IN_VAIN_MOST)
+        atomic_fetch_add(&in_vain, 1);
+    return false;
 }
 
 /* ---- what this process can give back ---- */
@@ -302,14 +295,6 @@ static bool give_back_for(int device, const struct rs_refusal *refusal, unsigned
             rs_context_trim_all(RS_VISIT_HOST, initial_of & HOST_MEMORIES) > 0);
 }
 
-static void say_full(int device)
-{
-    if (device == RS_VISIT_HOST)
-        rs_log("host memory is full: waiting until the GPU is done with freed memory");
-    else
-        rs_log("device %d is full: waiting until the GPU is done with freed memory", device);
-}
-
 /* Waits for the oldest epochs of the device's stacks, or of those of host memory (RS_VISIT_HOST).
  * True when a block became ready. */
 static bool wait_for_quarantine(int device)
@@ -317,12 +302,15 @@ static bool wait_for_quarantine(int device)
     static bool said;
     uint64_t begin_ns = rs_clock_ns(), patience_ns = rs_request_patience_ns();
     enum rs_readiness readiness;
+    char name[32] = "host memory";
 
+    if (device != RS_VISIT_HOST)
+        snprintf(name, sizeof(name), "device %d", device);
     do {
         readiness = rs_context_make_ready(device, rs_min(SLICE_NS, patience_ns));
         patience_ns = rs_request_patience_ns();
         if (rs_clock_ns() - begin_ns > SAY_NS && rs_log_once(&said))
-            say_full(device);
+            rs_log("%s is full: waiting until the GPU is done with freed memory", name);
     } while (readiness == RS_READY_PENDING && patience_ns > 0);
     return readiness == RS_READY_SOME;
 }

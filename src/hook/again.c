@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the calls for which the driver takes memory of its own: each is forwarded, and made
- * again after an out-of-memory error for which memory was given back (charge/reclaim.h). */
-#include "charge/reclaim.h"
+ * again after an out-of-memory error for which memory was given back (charge/charge.h). */
+#include "charge/charge.h"
 
 #include "base/check.h"
 #include "hook/hook.h"

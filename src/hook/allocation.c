@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/thread.h"
-#include "charge/reclaim.h"
+#include "charge/charge.h"
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/context.h"

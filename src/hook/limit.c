@@ -3,7 +3,6 @@
  * graphs, virtual memory and arrays.  Each charges the account, forwards the call, and settles the
  * charge (charge/charge.h). */
 #include "charge/charge.h"
-#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "hook/charged.h"
 #include "hook/hook.h"

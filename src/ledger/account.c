@@ -158,11 +158,6 @@ void rs_account_lose(struct rs_account *account)
 
 /* ---- small allocations by address ---- */
 
-static bool is_small(size_t size_bytes)
-{
-    return size_bytes <= SMALL_BYTES;
-}
-
 size_t rs_footprint_most(size_t size_bytes)
 {
     size_t rounded;
@@ -201,7 +196,7 @@ static size_t leave(struct rs_account *account, uint64_t block)
 static bool shares_blocks(const struct rs_account *account, size_t size_bytes,
                           enum rs_memory memory)
 {
-    return account && memory != RS_MEMORY_HOST && is_small(size_bytes);
+    return account && memory != RS_MEMORY_HOST && size_bytes <= SMALL_BYTES;
 }
 
 /* It lies in two blocks at most.  Returns as enter. */
@@ -274,18 +269,13 @@ static size_t class_of(size_t size_bytes)
     return share_of(size_bytes) >> UNIT_BITS;
 }
 
-static size_t bytes_of(size_t class)
-{
-    return class << UNIT_BITS;
-}
-
 static void add_hole(struct rs_packed *packed, size_t class)
 {
     RS_ASSERT(class < CLASSES);
     if (class == 0)
         return;
     packed->holes[class]++;
-    packed->hole_bytes += bytes_of(class);
+    packed->hole_bytes += class << UNIT_BITS;
 }
 
 /* Fills the smallest hole that is large enough; the rest of it stays a hole. */
@@ -297,9 +287,9 @@ static void take_hole(struct rs_packed *packed, size_t class)
         found++;
     if (found == CLASSES)
         return;
-    RS_ASSERT(packed->hole_bytes >= bytes_of(found));
+    RS_ASSERT(packed->hole_bytes >= found << UNIT_BITS);
     packed->holes[found]--;
-    packed->hole_bytes -= bytes_of(found);
+    packed->hole_bytes -= found << UNIT_BITS;
     add_hole(packed, found - class);
 }
 
@@ -331,9 +321,9 @@ static size_t packed_bytes(const struct rs_packed *packed)
 /* True when the allocation is counted among the small ones.  Under the mutex. */
 static bool is_packed(struct rs_account *device, size_t size_bytes)
 {
-    if (is_small(size_bytes) && !device->packed)
+    if (size_bytes <= SMALL_BYTES && !device->packed)
         device->packed = calloc(1, sizeof(*device->packed));
-    return is_small(size_bytes) && device->packed;
+    return size_bytes <= SMALL_BYTES && device->packed;
 }
 
 bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,

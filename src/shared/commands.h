@@ -52,7 +52,7 @@ struct rs_commands {
 
     /* Not 0: a hook looks for further work after its call.  Bit RS_ATTENTION_ASKED: there is a
      * command.  The bits below it count the exported blocks that are held (ipc/export.h).  Bit
-     * RS_ATTENTION_JOB: the process looks at its job (charge/reclaim.h). */
+     * RS_ATTENTION_JOB: the process looks at its job (charge/charge.h). */
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t attention;
 };
 

@@ -205,14 +205,9 @@ static int map_file(int fd, struct rs_job_limit **job)
 
 /* ---- members ---- */
 
-static uint64_t owner_of(pid_t process, long long ticks)
-{
-    return (uint64_t)(uint32_t)process << 32 | (uint32_t)ticks;
-}
-
 static uint64_t own_word(void)
 {
-    return owner_of(getpid(), rs_process_start_ticks(0));
+    return (uint64_t)(uint32_t)getpid() << 32 | (uint32_t)rs_process_start_ticks(0);
 }
 
 /* The owner last: whoever dies before leaves it free. */

@@ -21,7 +21,7 @@
  *
  * Each member says how much of a device it has idle.  A member that finds the job full announces
  * what it lacks (`wanted_bytes`), adds to `asked`, and raises RS_ATTENTION_JOB in
- * those that have idle bytes (charge/reclaim.h).  What these give back is kept for those that wait,
+ * those that have idle bytes (charge/charge.h).  What these give back is kept for those that wait,
  * in the order in which they began to (`ticket`): it is part of the total, but for the one for whom
  * it is kept.
  *

@@ -38,28 +38,22 @@ static struct {
 } published = {.lock = RS_MUTEX_INIT(RS_RANK_TABLE)};
 
 /* Missing memory would raise SIGBUS, so memory is allocated before it is used. */
-static bool back_step(void)
-{
-    struct rs_uncancelled uncancelled;
-    int failed;
-
-    rs_uncancelled_begin(&uncancelled); /* fallocate is a cancellation point */
-    failed = fallocate(published.file.fd, 0, (off_t)published.backed_bytes, STEP_BYTES);
-    rs_uncancelled_end(&uncancelled);
-    if (failed)
-        return false;
-    if (published.memory)
-        rs_leak_roots_add(published.memory + published.backed_bytes, STEP_BYTES);
-    published.backed_bytes += STEP_BYTES;
-    return true;
-}
-
 static bool back(size_t bytes)
 {
-    while (bytes <= RS_PUBLISHED_BYTES && published.backed_bytes < bytes)
-        if (!back_step())
-            return false;
-    return bytes <= RS_PUBLISHED_BYTES;
+    size_t before = published.backed_bytes, steps = (bytes + STEP_BYTES - 1) / STEP_BYTES;
+    size_t more = steps * STEP_BYTES - rs_min(before, steps * STEP_BYTES);
+    struct rs_uncancelled uncancelled;
+    bool failed;
+
+    if (more == 0 || bytes > RS_PUBLISHED_BYTES)
+        return more == 0;
+    rs_uncancelled_begin(&uncancelled); /* fallocate is a cancellation point */
+    failed = fallocate(published.file.fd, 0, (off_t)before, (off_t)more) != 0;
+    rs_uncancelled_end(&uncancelled);
+    if (!failed && published.memory)
+        rs_leak_roots_add(published.memory + before, more);
+    published.backed_bytes += failed ? 0 : more;
+    return !failed;
 }
 
 int rs_published_begin(size_t head_bytes)
@@ -88,8 +82,7 @@ int rs_published_begin(size_t head_bytes)
     (void)fcntl(published.file.fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     published.freed = NULL;
     published.memory = memory;
-    for (size_t at = 0; at < published.backed_bytes; at += STEP_BYTES)
-        rs_leak_roots_add(published.memory + at, STEP_BYTES);
+    rs_leak_roots_add(published.memory, published.backed_bytes);
     return 0;
 }
 

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/request.h"
 #include "base/size.h"
-#include "charge/reclaim.h"
+#include "charge/charge.h"
 #include "config/mode.h"
 #include "context/context.h"
 #include "context/limit.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Work that other processes have left for the next hooked call: exported blocks that another
  * process has closed (ipc/export.h), idle memory that another process of the job lacks
- * (charge/reclaim.h), and commands of the tool (shared/commands.h). */
+ * (charge/charge.h), and commands of the tool (shared/commands.h). */
 #pragma once
 
 #include "shared/commands.h"

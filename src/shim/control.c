@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "charge/charge.h"
-#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/block_counts.h"

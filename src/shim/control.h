@@ -17,6 +17,6 @@ int rs_control_error(int result, const char *line);
 void rs_control_push_range(const char *name, const void *owner);
 void rs_control_pop_range(const void *owner);
 
-/* *is_left: as rs_trim (charge/reclaim.h) sets it; false where nothing was trimmed. */
+/* *is_left: as rs_trim (charge/charge.h) sets it; false where nothing was trimmed. */
 size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left);
 int rs_control_set_limit(int device, size_t bytes, bool *is_left);

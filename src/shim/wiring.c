@@ -3,7 +3,6 @@
 
 #include "base/lock.h"
 #include "charge/charge.h"
-#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/block_counts.h"

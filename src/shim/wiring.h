@@ -53,7 +53,7 @@ struct rs_wiring {
     /* Which devices may reach the memory of a context: a bit each. */
     uint64_t (*peer_devices)(CUcontext owner);
 
-    /* rs_reclaim (charge/reclaim.h).  Without locks. */
+    /* rs_reclaim (charge/charge.h).  Without locks. */
     bool (*reclaim)(int device, const struct rs_refusal *refusal, bool may_wait);
 };
 

@@ -228,21 +228,16 @@ static bool hold(pid_t process, int fd, bool is_below)
     return true;
 }
 
-static void look_whether_ended(struct held *held)
-{
-    if (held->watched.fd >= 0)
-        held->known.has_ended |= can_be_read(held->watched.fd);
-    else if (held->known.number)
-        held->known.has_ended |= kill(held->known.number, 0) != 0 && errno == ESRCH;
-}
-
 static void report_gone(void)
 {
     struct held **at = &all_held;
 
     while (*at) {
         struct held *held = *at;
-        look_whether_ended(held);
+        if (held->watched.fd >= 0)
+            held->known.has_ended |= can_be_read(held->watched.fd);
+        else if (held->known.number)
+            held->known.has_ended |= kill(held->known.number, 0) != 0 && errno == ESRCH;
         if (!held->known.has_ended) {
             at = &held->next;
             continue;
@@ -363,13 +358,6 @@ static void end_silent_connections(void)
 
 /* ---- the loop ---- */
 
-static int wait_ms(void)
-{
-    uint64_t ms = unserved_look(is_held) / NS_PER_MS + 1;
-
-    return (int)rs_min(ms, (uint64_t)LOOK_MS);
-}
-
 /* False when the program's descriptor can be read. */
 static bool serve_some(int timeout_ms)
 {
@@ -419,7 +407,7 @@ void job_serve_until(int readable)
 {
     program.fd = readable;
     (void)watch(&program); /* or it is watched already */
-    while (serve_some(wait_ms()))
+    while (serve_some((int)rs_min(unserved_look(is_held) / NS_PER_MS + 1, (uint64_t)LOOK_MS)))
         look_now_and_then();
 }
 

@@ -183,23 +183,17 @@ static bool has_ended(pid_t program, int *status)
     return ended || (changed < 0 && errno == ECHILD);
 }
 
-/* As it was inherited: this process sets none but SIGCHLD's.  Blocked signals come even so. */
-static bool is_ignored(int number)
-{
-    struct sigaction action;
-
-    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 static void take_signal(struct parent_result *result, const struct signalfd_siginfo *info)
 {
     int number = (int)info->ssi_signo;
+    struct sigaction action; /* as it was inherited: this process sets none but SIGCHLD's */
 
     if (number == SIGCHLD || is_of_program(result->program, info))
         return;
+    /* Blocked signals that are ignored come even so. */
     result->is_interrupted |=
         (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT) &&
-        !is_ignored(number);
+        !(sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN);
     if (!has_reached_the_program(info))
         pass_on(result->program, info);
 }

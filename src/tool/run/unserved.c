@@ -119,62 +119,52 @@ static char *variable_of(int number, const char *name)
 }
 
 /* One whose parents are gone still has the job's variable. */
-static bool has_variable(int number, const char *job)
-{
-    char *value = variable_of(number, RS_JOB_VARIABLE);
-    bool has = value && strcmp(value, job) == 0;
-
-    free(value);
-    return has;
-}
-
 static bool is_of_job(const struct row *rows, size_t count, const struct row *row)
 {
     const struct row *own = find_row(rows, count, getpid());
     const char *job = getenv(RS_JOB_VARIABLE);
+    bool is_of = is_below(rows, count, row);
+    char *value;
 
-    return is_below(rows, count, row) || (own && job && row->started >= own->started &&
-                                          row != own && has_variable(row->number, job));
+    if (is_of || !own || !job || row->started < own->started || row == own)
+        return is_of;
+    value = variable_of(row->number, RS_JOB_VARIABLE);
+    is_of = value && strcmp(value, job) == 0;
+    free(value);
+    return is_of;
 }
 
 /* ---- what a process uses ---- */
 
-struct mapped {
-    bool can_read, has_libcuda, has_library, has_linker;
-};
-
-/* The text ends early when the process ends or becomes another program meanwhile, and libraries
- * stand below those that were loaded before them: it counts with the stack, which is the highest.
- */
-static struct mapped read_maps(int number)
-{
-    struct mapped mapped = {.can_read = false};
-    FILE *file = open_of(number, "maps");
-    char *line = NULL;
-    size_t room = 0;
-
-    while (file && getline(&line, &room, file) > 0) {
-        mapped.can_read |= strstr(line, "[stack]") != NULL;
-        mapped.has_libcuda |= strstr(line, "/libcuda.so") != NULL;
-        mapped.has_library |= strstr(line, "/librmmshim.so") != NULL;
-        mapped.has_linker |=
-            strstr(line, "/ld-") || strstr(line, "/ld.so") || strstr(line, "/ld64");
-    }
-    if (file)
-        fclose(file);
-    free(line);
-    return mapped;
-}
-
-struct opened {
+struct use {
+    bool can_read, has_libcuda, has_library, has_linker; /* by its maps */
     bool has_device; /* of managed memory: CUDA opens it; NVML and graphics do not */
     uint64_t page;   /* the inode of its page, or 0.  One inherited by fork is its parent's: CUDA
                         does not work in that child */
 };
 
-static struct opened read_opened(int number)
+/* The text ends early when the process ends or becomes another program meanwhile, and libraries
+ * stand below those that were loaded before them: it counts with the stack, which is the highest.
+ */
+static void read_maps(int number, struct use *use)
 {
-    struct opened opened = {.page = 0};
+    FILE *file = open_of(number, "maps");
+    char *line = NULL;
+    size_t room = 0;
+
+    while (file && getline(&line, &room, file) > 0) {
+        use->can_read |= strstr(line, "[stack]") != NULL;
+        use->has_libcuda |= strstr(line, "/libcuda.so") != NULL;
+        use->has_library |= strstr(line, "/librmmshim.so") != NULL;
+        use->has_linker |= strstr(line, "/ld-") || strstr(line, "/ld.so") || strstr(line, "/ld64");
+    }
+    if (file)
+        fclose(file);
+    free(line);
+}
+
+static void read_opened(int number, struct use *use)
+{
     char path[64], link[64];
     const struct dirent *entry;
     struct stat status;
@@ -185,14 +175,13 @@ static struct opened read_opened(int number)
     while (listing && (entry = readdir(listing))) {
         ssize_t length = readlinkat(dirfd(listing), entry->d_name, link, sizeof(link) - 1);
         link[length > 0 ? length : 0] = '\0';
-        opened.has_device |= strcmp(link, "/dev/nvidia-uvm") == 0;
-        if (strcmp(link, "/memfd:rmmshim (deleted)") == 0 && opened.page == 0 &&
+        use->has_device |= strcmp(link, "/dev/nvidia-uvm") == 0;
+        if (strcmp(link, "/memfd:rmmshim (deleted)") == 0 && use->page == 0 &&
             fstatat(dirfd(listing), entry->d_name, &status, 0) == 0)
-            opened.page = status.st_ino;
+            use->page = status.st_ino;
     }
     if (listing)
         closedir(listing);
-    return opened;
 }
 
 /* True where RMM_ONLY has the library serve a process of that name; this process gave it to all. */
@@ -226,20 +215,18 @@ static bool is_behind_driver(int number)
 static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
                         enum unserved_reason *reason)
 {
-    struct mapped mapped = read_maps(number);
-    struct opened opened;
+    struct use use = {.page = 0};
 
-    if (!mapped.can_read || (mapped.has_library && !mapped.has_libcuda))
+    read_maps(number, &use);
+    if (!use.can_read || (use.has_library && !use.has_libcuda))
         return false;
-    opened = read_opened(number);
-    if (!opened.has_device && (mapped.has_library || !mapped.has_libcuda))
+    read_opened(number, &use);
+    if (!use.has_device && (use.has_library || !use.has_libcuda))
         return false;
-    *reason = opened.page         ? UNSERVED_NOT_HELD
-              : mapped.has_linker ? UNSERVED_NO_PRELOAD
-                                  : UNSERVED_STATIC;
-    if (!opened.page && mapped.has_library)
+    *reason = use.page ? UNSERVED_NOT_HELD : use.has_linker ? UNSERVED_NO_PRELOAD : UNSERVED_STATIC;
+    if (!use.page && use.has_library)
         *reason = is_behind_driver(number) ? UNSERVED_BEHIND : UNSERVED_NO_CALL;
-    return is_chosen(number) && !(opened.page && is_held(number, opened.page));
+    return is_chosen(number) && !(use.page && is_held(number, use.page));
 }
 
 /* ---- the list ---- */
@@ -267,27 +254,22 @@ static void note(const struct row *row, enum unserved_reason reason)
         memcpy(of->script, script, sizeof(script));
 }
 
-static void look(bool (*is_held)(int number, uint64_t page_inode))
+uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode))
 {
+    static uint64_t due, pause = FIRST_NS;
+    uint64_t now = rs_clock_ns(), took;
     enum unserved_reason reason;
+    struct row *rows;
     size_t count;
-    struct row *rows = read_rows(&count);
 
+    if (now < due)
+        return due - now;
+    rows = read_rows(&count);
     for (size_t i = 0; rows && i < count; i++)
         if (!is_held(rows[i].number, 0) && is_of_job(rows, count, &rows[i]) &&
             is_unserved(rows[i].number, is_held, &reason))
             note(&rows[i], reason);
     free(rows);
-}
-
-uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode))
-{
-    static uint64_t due, pause = FIRST_NS;
-    uint64_t now = rs_clock_ns(), took;
-
-    if (now < due)
-        return due - now;
-    look(is_held);
     took = rs_clock_ns() - now;
     due = now + rs_max(pause, took * COST_DIVISOR);
     pause = rs_min(2 * pause, (uint64_t)LONGEST_NS);
