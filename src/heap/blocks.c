@@ -434,13 +434,14 @@ static size_t bytes_before_end(const struct rs_block *block, const struct rs_blo
     return last > block->address ? (size_t)(last - block->address) : 0;
 }
 
-/* Hands out the part of a free block that begins after lead_bytes, which is of this group then. */
+/* Hands out the part of a free block that begins after lead_bytes, if the request fits there; it is
+ * of this group then. */
 RS_HOT_INLINE void hand_out_at(struct rs_blocks *blocks, struct rs_block *block, size_t lead_bytes,
                                enum rs_block_group group, const struct rs_block_request *request,
                                struct rs_allocation *out)
 {
     rs_blocks_remove_free(blocks, block);
-    if (lead_bytes > 0) {
+    if (lead_bytes > 0 && block->size_bytes - request->bytes >= lead_bytes) {
         struct rs_block *lead = block;
         block = rs_blocks_cut(blocks, lead, lead_bytes);
         block->group = (uint8_t)group;
@@ -467,8 +468,6 @@ RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
         lead_bytes = bytes_before_end(block, request);
         group = RS_BLOCKS_END;
     }
-    if (block->size_bytes - request->bytes < lead_bytes)
-        lead_bytes = 0;
     hand_out_at(blocks, block, lead_bytes, group, request, out);
 }
 

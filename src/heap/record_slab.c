@@ -77,23 +77,6 @@ void rs_record_slab_give(struct rs_record_slab *slab, void *record)
     slab->recycled = record;
 }
 
-void *rs_record_slab_take_alone(struct rs_record_slab *slab, struct rs_mutex *lock)
-{
-    void *record;
-
-    rs_mutex_lock(lock);
-    record = rs_record_slab_take(slab);
-    rs_mutex_unlock(lock);
-    return record;
-}
-
-void rs_record_slab_give_alone(struct rs_record_slab *slab, struct rs_mutex *lock, void *record)
-{
-    rs_mutex_lock(lock);
-    rs_record_slab_give(slab, record);
-    rs_mutex_unlock(lock);
-}
-
 void rs_record_slab_destroy(struct rs_record_slab *slab)
 {
     while (slab->pages) {

@@ -34,8 +34,23 @@ void *rs_record_slab_take(struct rs_record_slab *slab);
 void rs_record_slab_give(struct rs_record_slab *slab, void *record);
 
 /* Take and give for a caller that does not hold the owner's lock. */
-void *rs_record_slab_take_alone(struct rs_record_slab *slab, struct rs_mutex *lock);
-void rs_record_slab_give_alone(struct rs_record_slab *slab, struct rs_mutex *lock, void *record);
+static inline void *rs_record_slab_take_alone(struct rs_record_slab *slab, struct rs_mutex *lock)
+{
+    void *record;
+
+    rs_mutex_lock(lock);
+    record = rs_record_slab_take(slab);
+    rs_mutex_unlock(lock);
+    return record;
+}
+
+static inline void rs_record_slab_give_alone(struct rs_record_slab *slab, struct rs_mutex *lock,
+                                             void *record)
+{
+    rs_mutex_lock(lock);
+    rs_record_slab_give(slab, record);
+    rs_mutex_unlock(lock);
+}
 
 /* Unmaps all pages, also those of records still in use. */
 void rs_record_slab_destroy(struct rs_record_slab *slab);
