@@ -11,7 +11,6 @@
 #include "context/table.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "resource/unfinished.h"
 #include "shim/wiring.h"
 
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
@@ -245,7 +244,7 @@ static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 static void begin_trim(void)
 {
     rs_wiring.before_trim();
-    rs_unfinished_retry();
+    rs_mr_retry_unfinished();
 }
 
 /* Without fences nobody can tell whether a driver call would wait.  Outside a request it may: only

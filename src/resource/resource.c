@@ -360,3 +360,40 @@ bool rs_mr_frees_at_once(void)
 {
     return frees_at_once;
 }
+
+/* ---- leaves whose memory the driver did not take back when their context ended ---- */
+
+static struct rs_mutex unfinished_lock = RS_MUTEX_INIT(RS_RANK_UNFINISHED); /* protects the list */
+RS_RESET_IN_CHILD(resource_unfinished, unfinished_lock);
+static struct rs_mr *unfinished;
+
+void rs_mr_add_unfinished(struct rs_mr *mr)
+{
+    rs_mutex_lock(&unfinished_lock);
+    mr->next_unfinished = unfinished;
+    unfinished = mr;
+    rs_mutex_unlock(&unfinished_lock);
+}
+
+void rs_mr_remove_unfinished(struct rs_mr *mr)
+{
+    struct rs_mr **at = &unfinished;
+
+    rs_mutex_lock(&unfinished_lock);
+    while (*at && *at != mr)
+        at = &(*at)->next_unfinished;
+    if (*at)
+        *at = mr->next_unfinished;
+    rs_mutex_unlock(&unfinished_lock);
+}
+
+void rs_mr_retry_unfinished(void)
+{
+    rs_mutex_lock(&unfinished_lock);
+    for (struct rs_mr **at = &unfinished; *at;)
+        if ((*at)->ops.finish(*at))
+            *at = (*at)->next_unfinished;
+        else
+            at = &(*at)->next_unfinished;
+    rs_mutex_unlock(&unfinished_lock);
+}

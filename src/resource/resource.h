@@ -135,6 +135,11 @@ struct rs_mr_ops {
      * once, never at process exit.  Default: does nothing. */
     void (*context_ended)(struct rs_mr *mr);
 
+    /* For a resource that rs_mr_add_unfinished was called for: tries again to give its memory back.
+     * True when none is left.  Called by one thread at a time; takes no lock that is held around a
+     * call of rs_mr_remove_unfinished or rs_mr_retry_unfinished. */
+    bool (*finish)(struct rs_mr *mr);
+
     /* Another device `peer` may reach the context's memory from now on, or no longer
      * (environment->peers already says so): tells the driver so for all memory that is held.
      * Memory taken later follows environment->peers by itself.  After an error, a part of the
@@ -195,6 +200,7 @@ struct rs_mr {
     struct rs_mr_ops ops;
     const struct rs_mr_descriptor *descriptor;
     const struct rs_environment *environment; /* set by rs_mr_create */
+    struct rs_mr *next_unfinished;
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
     unsigned memories;  /* bits 1 << rs_memory: the kinds of memory that the leaves beneath are
                            counted as */
@@ -370,6 +376,14 @@ int rs_mr_create(const struct rs_mr_descriptor *descriptor,
 
 /* Destroys a whole stack from its top down.  mr: may be NULL. */
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone);
+
+/* Memory that outlived its context and could not be given back to the driver when the context ended
+ * is tried again when the next leaf of this kind is made, and when the device is trimmed: by
+ * `finish` of the leaves that were added here, whose context has ended and which no thread is
+ * inside.  To remove one that was never added, or is finished, does nothing. */
+void rs_mr_add_unfinished(struct rs_mr *mr);
+void rs_mr_remove_unfinished(struct rs_mr *mr);
+void rs_mr_retry_unfinished(void);
 
 /* The excess_bytes op of a resource that keeps the blocks freed to it: returns 0. */
 size_t rs_mr_no_excess_bytes(struct rs_mr *mr);

@@ -2,8 +2,6 @@
 /* The memory that a leaf still has when its context has ended, and how it goes back. */
 #include "leaf_site.h"
 
-#include "resource/unfinished.h"
-
 FIXTURE(device_start, NULL);
 
 static const struct rs_mr_descriptor *const detached[] = {
@@ -114,13 +112,13 @@ TEST(a_pool_that_cannot_end_then_ends_later)
     assert_int_equal(device.block_count, 0);
     assert_int_equal(device_used(), 64 * MIB);
     assert_int_equal(held(&site), 0);
-    rs_unfinished_retry();
+    rs_mr_retry_unfinished();
     assert_int_equal(device_used(), 64 * MIB);
     device.destroy_answer = CUDA_SUCCESS;
     device.context_is_gone = false;
     make(&next, &rs_mr_descriptor_async, NULL);
     assert_int_equal(device_used(), 0);
-    rs_unfinished_retry(); /* once destroyed it is left alone */
+    rs_mr_retry_unfinished(); /* once destroyed it is left alone */
     assert_int_equal(device.wrong_calls, 0);
     rs_mr_destroy(site.mr, true);
     end(&next);

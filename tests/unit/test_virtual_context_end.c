@@ -2,8 +2,6 @@
 /* The memory that `virtual` gives back at the end of its context. */
 #include "virtual_stack.h"
 
-#include "resource/unfinished.h"
-
 TEST(the_end_of_the_context_gives_all_back_at_once)
 {
     struct rs_mr *mr = make(GIB, OPTIONS("initial_size=64MiB"));
@@ -71,7 +69,7 @@ TEST(what_the_end_could_not_give_back_goes_back_later)
         rs_mr_context_ended(mr);
         assert_int_equal(fake_vmm_is_clean(), at != 1 && at != 6);
         rs_account_lose(&account);
-        rs_unfinished_retry();
+        rs_mr_retry_unfinished();
         assert_true(fake_vmm_is_clean());
         assert_int_equal(rs_account_held_bytes(&account), 0);
         rs_mr_destroy(mr, true);
@@ -90,6 +88,6 @@ TEST(destroyed_it_is_tried_no_more)
     rs_mr_context_ended(mr);
     rs_mr_destroy(mr, true);
     calls = fake_vmm.calls;
-    rs_unfinished_retry();
+    rs_mr_retry_unfinished();
     assert_int_equal(fake_vmm.calls, calls);
 }

@@ -85,10 +85,9 @@ static CUresult give_back(struct rs_detached_leaf *leaf, struct rs_detached_reco
 
 /* Gives back all blocks that can be, once no call is under way, then ends the leaf's own objects.
  * True when nothing is left. */
-static bool finish(struct rs_unfinished *unfinished)
+static bool detached_finish(struct rs_mr *mr)
 {
-    struct rs_detached_leaf *leaf =
-        RS_CONTAINER_OF(unfinished, struct rs_detached_leaf, unfinished);
+    struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
     struct rs_detached_record *record, *next;
 
     rs_mutex_lock(&leaf->base.lock);
@@ -126,8 +125,8 @@ bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
     has_ended = leaf->has_ended;
     is_last = has_ended && leaf->inside == 0;
     rs_mutex_unlock(&leaf->base.lock);
-    if (is_last && !finish(&leaf->unfinished))
-        rs_unfinished_add(&leaf->unfinished, finish);
+    if (is_last && !detached_finish(&leaf->base))
+        rs_mr_add_unfinished(&leaf->base);
     return !has_ended;
 }
 
@@ -246,7 +245,7 @@ static void detached_end(struct rs_mr *mr, bool memory_is_gone)
 
     (void)memory_is_gone;
     detached_context_ended(mr); /* unless it has, and this is its end too */
-    rs_unfinished_remove(&leaf->unfinished);
+    rs_mr_remove_unfinished(mr);
     for (struct rs_detached_record *record = leaf->first; record; record = record->next)
         rs_segment_remove(leaf->base.environment, record->address);
     if (leaf->first)
@@ -290,13 +289,14 @@ const struct rs_mr_ops rs_detached_ops = {
     .deallocate = detached_deallocate,
     .end = detached_end,
     .context_ended = detached_context_ended,
+    .finish = detached_finish,
     .counters = detached_counters,
     .is_sound = detached_is_sound,
 };
 
 void rs_detached_leaf_init(struct rs_mr *mr, const struct rs_detached_calls *calls)
 {
-    rs_unfinished_retry();
+    rs_mr_retry_unfinished();
     RS_MR_AS(rs_detached_leaf, mr)->calls = calls;
 }
 
@@ -427,7 +427,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_system = {
     .memory = RS_MEMORY_HOST,
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,
-    .dies_with_context = false,
     .options = system_options,
     .validate = system_validate,
     .bytes = sizeof(struct rs_detached_leaf),

@@ -6,7 +6,6 @@
 
 #include "heap/record_slab.h"
 #include "resource/resource.h"
-#include "resource/unfinished.h"
 
 struct rs_detached_leaf;
 struct rs_detached_record;
@@ -25,7 +24,8 @@ struct rs_detached_calls {
     rs_detached_give *give; /* gives back a block that no work uses any more */
 
     /* As `give`, when the leaf ends, mostly after its context.  A block that fails here is tried
-     * again (unfinished.h), when the next detached leaf is made and a context is current. */
+     * again (rs_mr_retry_unfinished), when the next detached leaf is made and a context is current.
+     */
     rs_detached_give *give_late;
 
     /* Ends the leaf's own objects, after all blocks were given back that could be.  False when the
@@ -51,7 +51,6 @@ struct rs_detached_leaf {
     _Atomic size_t live_bytes, held_bytes, peak_held_bytes;
 
     /* Used only by the thread that ends the leaf. */
-    struct rs_unfinished unfinished;
     bool is_closed; /* `end` has succeeded */
 };
 

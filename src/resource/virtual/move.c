@@ -487,11 +487,10 @@ static bool release_all(struct rs_virtual *vm, struct rs_account *account)
     return all && vm->spare_count == 0;
 }
 
-/* Tries again after the context's end.  The account lost these bytes with the context
- * (rs_account_lose), so none is credited. */
-static bool release_late(struct rs_unfinished *unfinished)
+/* The account lost these bytes with the context (rs_account_lose), so none is credited. */
+bool rs_virtual_finish(struct rs_mr *mr)
 {
-    return release_all(RS_CONTAINER_OF(unfinished, struct rs_virtual, unfinished), NULL);
+    return release_all(RS_MR_AS(rs_virtual, mr), NULL);
 }
 
 void rs_virtual_release_everything(struct rs_virtual *vm)
@@ -500,5 +499,5 @@ void rs_virtual_release_everything(struct rs_virtual *vm)
          region = region->next)
         rs_segment_remove(vm->base.environment, region->base);
     if (!release_all(vm, vm->base.environment->account))
-        rs_unfinished_add(&vm->unfinished, release_late);
+        rs_mr_add_unfinished(&vm->base);
 }

@@ -272,7 +272,7 @@ static void virtual_end(struct rs_mr *mr, bool memory_is_gone)
     RS_ASSERT(vm->calls == 0 && !vm->is_still && !vm->is_reserved);
     if (!memory_is_gone && !vm->released)
         rs_virtual_release_everything(vm);
-    rs_unfinished_remove(&vm->unfinished);
+    rs_mr_remove_unfinished(mr);
     for (; region; region = next) {
         next = region->next;
         free(region);
@@ -345,6 +345,7 @@ static const struct rs_mr_ops virtual_ops = {
     .deallocate = virtual_deallocate,
     .end = virtual_end,
     .context_ended = virtual_context_ended,
+    .finish = rs_virtual_finish,
     .access_changed = virtual_access_changed,
     .trim = virtual_trim,
     .idle_bytes = virtual_idle_bytes,
@@ -396,7 +397,7 @@ static int virtual_init(struct rs_mr *mr, const void *config)
     struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     CUresult result;
 
-    rs_unfinished_retry();
+    rs_mr_retry_unfinished();
     rs_condition_init(&vm->settled);
     vm->properties = properties_of(mr->environment);
     init_sizes(vm, settings);
@@ -496,7 +497,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_virtual = {
                "request needs it",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_AT_ONCE,
-    .dies_with_context = false,
     .config_bytes = sizeof(struct virtual_config),
     .options = virtual_options,
     .validate = virtual_validate,

@@ -10,7 +10,6 @@
 
 #include "heap/blocks.h"
 #include "resource/resource.h"
-#include "resource/unfinished.h"
 
 #include <stdatomic.h>
 
@@ -55,7 +54,6 @@ struct rs_virtual {
     bool is_reserved; /* only one thread may begin a growth, as it needs all free memory there is */
     bool ended;       /* the context has ended: no request is served any more */
     bool released;
-    struct rs_unfinished unfinished; /* for memory that the driver did not take back at the end */
     uint64_t driver_allocations, driver_frees, driver_refusals, moved_granules;
     uint64_t allocations, failures;
 };
@@ -141,8 +139,9 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes);
 /* ---- without the lock ---- */
 
 /* Releases all memory and addresses, once no thread takes or moves memory any more.  Memory that
- * the driver does not take is tried again later (unfinished.h). */
+ * the driver does not take is tried again later (rs_mr_retry_unfinished). */
 void rs_virtual_release_everything(struct rs_virtual *vm);
+bool rs_virtual_finish(struct rs_mr *mr);
 
 /* ---- ops of struct rs_mr_ops ---- */
 
