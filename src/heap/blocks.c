@@ -386,11 +386,7 @@ static struct rs_block *find_in(const struct rs_block_index *index,
 
 static struct rs_block *better_fit(struct rs_block *a, struct rs_block *b)
 {
-    if (!a || !b)
-        return a ? a : b;
-    if (a->size_bytes != b->size_bytes)
-        return a->size_bytes < b->size_bytes ? a : b;
-    return a->address < b->address ? a : b;
+    return !a || (b && comes_before(b, a)) ? b : a;
 }
 
 static struct rs_block *find_block(const struct rs_blocks *blocks,
