@@ -114,10 +114,18 @@ struct build {
     struct rs_diagnostics *diagnostics;
 };
 
-static const struct rs_option_value *value_of(const struct build *of, int index,
-                                              const struct rs_source **source)
+/* A variable's value, and what gave it; NULL both: it is not set. */
+struct setting {
+    const struct rs_option_value *value;
+    const struct rs_source *source;
+};
+
+static struct setting setting_of(const struct build *of, int index)
 {
-    return rs_config_value(of->config->values, of->device, index, source);
+    struct setting setting = {.source = NULL};
+
+    setting.value = rs_config_value(of->config->values, of->device, index, &setting.source);
+    return setting;
 }
 
 /* Puts one more resource on the stack.  Returns NULL, with everything freed, when out of host
@@ -144,12 +152,11 @@ static void set_option(struct rs_expression *node, const char *option,
 static struct rs_expression *build_pool(const struct build *of, int variable,
                                         const struct rs_mr_descriptor *leaf)
 {
-    const struct rs_source *source = NULL;
-    const struct rs_option_value *initial = value_of(of, variable, &source);
-    struct rs_expression *stack = rs_expression_node(leaf, NULL, source);
+    struct setting initial = setting_of(of, variable);
+    struct rs_expression *stack = rs_expression_node(leaf, NULL, initial.source);
 
-    stack = stack_on(&rs_mr_descriptor_pool, stack, source);
-    set_option(stack, "initial_size", initial);
+    stack = stack_on(&rs_mr_descriptor_pool, stack, initial.source);
+    set_option(stack, "initial_size", initial.value);
     return stack;
 }
 
@@ -160,12 +167,12 @@ static struct rs_expression *build_leaf(const struct build *of)
         {&rs_mr_descriptor_cuda, &rs_mr_descriptor_async},
         {&rs_mr_descriptor_managed, &rs_mr_descriptor_async_managed},
     };
-    const struct rs_source *source = NULL;
-    const struct rs_option_value *managed = value_of(of, RS_VARIABLE_MANAGED, &source);
-    const struct rs_option_value *async = value_of(of, RS_VARIABLE_ASYNC, &source);
+    struct setting managed = setting_of(of, RS_VARIABLE_MANAGED);
+    struct setting async = setting_of(of, RS_VARIABLE_ASYNC);
 
-    return rs_expression_node(leaves[managed && managed->count][async && async->count], NULL,
-                              source);
+    return rs_expression_node(
+        leaves[managed.value && managed.value->count][async.value && async.value->count], NULL,
+        async.source ? async.source : managed.source);
 }
 
 /* Adds RMM_FALLBACK's second upstream, which serves what `stack` has no memory for.  It gets a
@@ -174,21 +181,20 @@ static struct rs_expression *build_leaf(const struct build *of)
  * is not charged against it. */
 static struct rs_expression *add_fallback(const struct build *of, struct rs_expression *stack)
 {
-    const struct rs_source *source = NULL;
-    const struct rs_option_value *kind = value_of(of, RS_VARIABLE_FALLBACK, &source);
+    struct setting kind = setting_of(of, RS_VARIABLE_FALLBACK);
     bool pooled = stack && stack->upstream[0];
     struct rs_expression *second;
 
-    if (!kind || !stack)
+    if (!kind.value || !stack)
         return stack;
-    second = rs_expression_node(kind->count == RS_FALLBACK_PINNED ? &rs_mr_descriptor_pinned
-                                                                  : &rs_mr_descriptor_managed,
-                                NULL, source);
-    if (kind->count == RS_FALLBACK_MANAGED)
+    second = rs_expression_node(kind.value->count == RS_FALLBACK_PINNED ? &rs_mr_descriptor_pinned
+                                                                        : &rs_mr_descriptor_managed,
+                                NULL, kind.source);
+    if (kind.value->count == RS_FALLBACK_MANAGED)
         set_option(second, "charged", &(struct rs_option_value){.count = 0});
     if (pooled)
-        second = stack_on(&rs_mr_descriptor_pool, second, source);
-    stack = second ? stack_on(&rs_mr_descriptor_fallback, stack, source) : stack;
+        second = stack_on(&rs_mr_descriptor_pool, second, kind.source);
+    stack = second ? stack_on(&rs_mr_descriptor_fallback, stack, kind.source) : stack;
     if (second && stack) {
         stack->upstream[1] = second;
         return stack;
@@ -208,69 +214,63 @@ static bool has_managed(const struct rs_expression *stack)
 
 static struct rs_expression *add_prefetch(const struct build *of, struct rs_expression *stack)
 {
-    const struct rs_source *source = NULL;
-    const struct rs_option_value *wanted = value_of(of, RS_VARIABLE_PREFETCH, &source);
+    struct setting wanted = setting_of(of, RS_VARIABLE_PREFETCH);
 
-    if (!stack || !wanted || !wanted->count)
+    if (!stack || !wanted.value || !wanted.value->count)
         return stack;
     if (has_managed(stack))
-        return stack_on(&rs_mr_descriptor_prefetch, stack, source);
-    rs_diagnose(of->diagnostics, source, NULL,
+        return stack_on(&rs_mr_descriptor_prefetch, stack, wanted.source);
+    rs_diagnose(of->diagnostics, wanted.source, NULL,
                 "only managed memory can be prefetched: use it with RMM_MANAGED=1 or "
                 "RMM_FALLBACK=managed");
     rs_expression_free(stack);
     return NULL;
 }
 
-/* The settings of the allocator that cuts larger upstream blocks: a pool or an arena. */
+/* The settings of the allocator that cuts larger upstream blocks: of a pool, or of an arena. */
 struct allocator {
-    const struct rs_option_value *initial, *maximum; /* of a pool; NULL: not set */
-    const struct rs_option_value *arena;
-    const struct rs_source *source, *arena_source; /* of the pool, of the arena; NULL: not set */
-    const struct rs_source *initial_source;
+    struct setting initial, maximum, arena;
 };
 
-static struct allocator allocator_of(const struct build *of)
+static const struct rs_source *source_of_pool(const struct allocator *allocator)
 {
-    struct allocator found = {.source = NULL};
+    return allocator->maximum.source ? allocator->maximum.source : allocator->initial.source;
+}
 
-    found.initial = value_of(of, RS_VARIABLE_POOL_SIZE, &found.initial_source);
-    found.source = found.initial_source;
-    found.maximum = value_of(of, RS_VARIABLE_POOL_MAX_SIZE, &found.source);
-    found.arena = value_of(of, RS_VARIABLE_ARENA_SIZE, &found.arena_source);
-    return found;
+static bool is_own(const struct build *of, struct setting setting)
+{
+    return rs_config_is_own(of->config->values, of->device, setting.value);
 }
 
 /* Chooses between a pool and an arena when both are set: the one that the device's own variables
  * ask for.  Returns false after a diagnostic when neither or both are the device's own. */
 static bool choose_allocator(const struct build *of, struct allocator *chosen)
 {
-    bool own_pool = rs_config_is_own(of->config->values, of->device, chosen->initial) ||
-                    rs_config_is_own(of->config->values, of->device, chosen->maximum);
-    bool own_arena = rs_config_is_own(of->config->values, of->device, chosen->arena);
+    bool own_pool = is_own(of, chosen->initial) || is_own(of, chosen->maximum);
+    bool own_arena = is_own(of, chosen->arena);
 
-    if (!chosen->source || !chosen->arena_source)
+    if (!source_of_pool(chosen) || !chosen->arena.source)
         return true;
     if (own_pool == own_arena)
-        return rs_diagnose(of->diagnostics, chosen->arena_source, NULL,
+        return rs_diagnose(of->diagnostics, chosen->arena.source, NULL,
                            "an arena replaces the pool that %s sets: use only one of them",
-                           chosen->source->name);
+                           source_of_pool(chosen)->name);
     if (own_arena)
-        chosen->initial = chosen->maximum = NULL;
+        chosen->initial.value = chosen->maximum.value = NULL;
     else
-        chosen->arena = NULL;
+        chosen->arena.value = NULL;
     return true;
 }
 
 /* Checks that a percentage is at most 100 %, unless the stack's memory can be overcommitted.
  * Returns false after a diagnostic. */
 static bool has_share(const struct build *of, const struct rs_expression *stack,
-                      const struct rs_option_value *value, const struct rs_source *source)
+                      struct setting setting)
 {
-    if (!stack || !value || value->size.kind == RS_SIZE_BYTES ||
-        value->size.number <= RS_SIZE_WHOLE || rs_expression_overcommits(stack))
+    if (!stack || !setting.value || setting.value->size.kind == RS_SIZE_BYTES ||
+        setting.value->size.number <= RS_SIZE_WHOLE || rs_expression_overcommits(stack))
         return true;
-    return rs_diagnose(of->diagnostics, source, source->text, "more than 100%%");
+    return rs_diagnose(of->diagnostics, setting.source, setting.source->text, "more than 100%%");
 }
 
 /* Puts the allocator on the stack.  Returns NULL, with the stack freed, after a diagnostic or
@@ -279,22 +279,19 @@ static struct rs_expression *stack_allocator(const struct build *of,
                                              const struct allocator *allocator,
                                              struct rs_expression *stack)
 {
-    if (!has_share(of, stack, allocator->initial, allocator->initial_source) ||
-        !has_share(of, stack, allocator->maximum, allocator->source) ||
-        !has_share(of, stack, allocator->arena, allocator->arena_source)) {
+    if (!has_share(of, stack, allocator->initial) || !has_share(of, stack, allocator->maximum) ||
+        !has_share(of, stack, allocator->arena)) {
         rs_expression_free(stack);
         return NULL;
     }
-    if (allocator->arena) {
-        stack = stack_on(&rs_mr_descriptor_arena, stack, allocator->arena_source);
-        set_option(stack, "arena_size", allocator->arena);
-        return stack;
+    if (allocator->arena.value) {
+        stack = stack_on(&rs_mr_descriptor_arena, stack, allocator->arena.source);
+        set_option(stack, "arena_size", allocator->arena.value);
+    } else if (allocator->initial.value || allocator->maximum.value) {
+        stack = stack_on(&rs_mr_descriptor_pool, stack, source_of_pool(allocator));
+        set_option(stack, "initial_size", allocator->initial.value);
+        set_option(stack, "maximum_size", allocator->maximum.value);
     }
-    if (!allocator->initial && !allocator->maximum)
-        return stack;
-    stack = stack_on(&rs_mr_descriptor_pool, stack, allocator->source);
-    set_option(stack, "initial_size", allocator->initial);
-    set_option(stack, "maximum_size", allocator->maximum);
     return stack;
 }
 
@@ -302,22 +299,23 @@ static struct rs_expression *stack_allocator(const struct build *of,
  * when they contradict each other, or when out of host memory. */
 static struct rs_expression *build_device(const struct build *of)
 {
-    const struct rs_source *source = NULL;
-    struct allocator allocator = allocator_of(of);
-    const struct rs_option_value *bins;
+    struct allocator allocator = {
+        .initial = setting_of(of, RS_VARIABLE_POOL_SIZE),
+        .maximum = setting_of(of, RS_VARIABLE_POOL_MAX_SIZE),
+        .arena = setting_of(of, RS_VARIABLE_ARENA_SIZE),
+    };
+    struct setting bins = setting_of(of, RS_VARIABLE_BINNING);
     struct rs_expression *stack;
 
     if (!choose_allocator(of, &allocator))
         return NULL;
     stack = stack_allocator(of, &allocator, build_leaf(of));
-    bins = value_of(of, RS_VARIABLE_BINNING, &source);
-    if (bins) {
-        stack = stack_on(&rs_mr_descriptor_binning, stack, source);
-        set_option(stack, "minimum_size", &(struct rs_option_value){.size = bins->size});
-        set_option(stack, "maximum_size", &(struct rs_option_value){.size = bins->size_to});
+    if (bins.value) {
+        stack = stack_on(&rs_mr_descriptor_binning, stack, bins.source);
+        set_option(stack, "minimum_size", &(struct rs_option_value){.size = bins.value->size});
+        set_option(stack, "maximum_size", &(struct rs_option_value){.size = bins.value->size_to});
     }
-    stack = add_fallback(of, stack);
-    return add_prefetch(of, stack);
+    return add_prefetch(of, add_fallback(of, stack));
 }
 
 static struct rs_expression *build_parts(const struct build *of)
@@ -347,8 +345,7 @@ static struct rs_expression *add_tracking(const struct build *of, struct rs_expr
  * before reuse delays it. */
 static struct rs_expression *add_observers(const struct build *of, struct rs_expression *stack)
 {
-    const struct rs_source *source = NULL;
-    const struct rs_option_value *log = value_of(of, RS_VARIABLE_LOG, &source);
+    struct setting log = setting_of(of, RS_VARIABLE_LOG);
     struct rs_option_value *path;
 
     if (stack && of->config->tracking != RS_STATISTICS_NONE)
@@ -357,18 +354,18 @@ static struct rs_expression *add_observers(const struct build *of, struct rs_exp
         !rs_expression_find(stack, &rs_mr_descriptor_statistics))
         stack = stack_on(&rs_mr_descriptor_statistics, stack,
                          &of->config->values->general.source[RS_VARIABLE_STATISTICS]);
-    if (!log)
+    if (!log.value)
         return stack;
     if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
-        rs_diagnose(of->diagnostics, source, NULL,
+        rs_diagnose(of->diagnostics, log.source, NULL,
                     "RMM_RESOURCE already writes a log: use only one of them");
         return stack;
     }
-    stack = stack_on(&rs_mr_descriptor_logging, stack, source);
+    stack = stack_on(&rs_mr_descriptor_logging, stack, log.source);
     path = stack ? rs_expression_value(stack, "path") : NULL;
     if (path) {
         rs_option_value_clear(path);
-        *path = (struct rs_option_value){.given = true, .text = strdup(log->text)};
+        *path = (struct rs_option_value){.given = true, .text = strdup(log.value->text)};
     }
     if (path && !path->text) {
         rs_expression_free(stack);
@@ -428,18 +425,17 @@ static struct rs_expression *asked_stack(const struct build *of, bool *bad)
  * the stack freed, after a diagnostic. */
 static struct rs_expression *make_dedicated(const struct build *of, struct rs_expression *stack)
 {
-    const struct rs_source *source = NULL;
-    const struct rs_option_value *mode = value_of(of, RS_VARIABLE_IPC, &source);
+    struct setting mode = setting_of(of, RS_VARIABLE_IPC);
     const struct rs_expression *leaf;
 
-    if (!stack || !mode || mode->count != RS_IPC_DEDICATED)
+    if (!stack || !mode.value || mode.value->count != RS_IPC_DEDICATED)
         return stack;
     stack = rs_expression_without_allocators(stack);
     for (leaf = stack; leaf->upstream[0];)
         leaf = leaf->upstream[0];
     if (leaf->descriptor == &rs_mr_descriptor_cuda)
         return stack;
-    rs_diagnose(of->diagnostics, source, NULL,
+    rs_diagnose(of->diagnostics, mode.source, NULL,
                 "other processes cannot open memory of '%s', only that of 'cuda'",
                 leaf->descriptor->name);
     rs_expression_free(stack);
@@ -450,7 +446,7 @@ static struct rs_expression *make_dedicated(const struct build *of, struct rs_ex
  * uses such memory without a stream, so a freed block cannot be reused at once. */
 static struct rs_expression *add_reuse(const struct build *of, struct rs_expression *stack)
 {
-    const struct rs_option_value *mode = value_of(of, RS_VARIABLE_FREE, NULL);
+    const struct rs_option_value *mode = setting_of(of, RS_VARIABLE_FREE).value;
 
     if (!mode || mode->count != RS_FREE_MODE_IMMEDIATE || of->kind != RS_KIND_DEVICE)
         stack = rs_expression_insert_reuse(stack);
@@ -475,28 +471,27 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
 }
 
 /* True where the settings want a process's memory seen or limited. */
-static bool is_observed(const struct build *of, const struct rs_option_value *limit)
+static bool is_observed(const struct build *of)
 {
     const struct rs_config *config = of->config;
 
-    return config->statistics != RS_STATISTICS_NONE || limit ||
+    return config->statistics != RS_STATISTICS_NONE || setting_of(of, RS_VARIABLE_LIMIT).value ||
            config->control != RS_CONTROL_UNASKED || config->limit_job || config->nvtx_phases ||
            config->tracking != RS_STATISTICS_NONE || config->on_oom != RS_STATISTICS_NONE ||
-           value_of(of, RS_VARIABLE_LOG, NULL);
+           setting_of(of, RS_VARIABLE_LOG).value;
 }
 
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
                            struct rs_diagnostics *diagnostics)
 {
     struct build of = {config, kind, device, diagnostics};
-    const struct rs_source *limit_source = NULL;
-    const struct rs_option_value *limit = value_of(&of, RS_VARIABLE_LIMIT, &limit_source);
+    struct setting limit = setting_of(&of, RS_VARIABLE_LIMIT);
     bool bad;
     struct rs_expression *stack = asked_stack(&of, &bad);
 
     if (kind == RS_KIND_DEVICE && stack)
         bad = !(stack = make_dedicated(&of, stack));
-    if (!stack && !bad && kind == RS_KIND_DEVICE && is_observed(&of, limit))
+    if (!stack && !bad && kind == RS_KIND_DEVICE && is_observed(&of))
         stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
     if (!stack)
         return;
@@ -505,12 +500,12 @@ void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int devi
         return;
     }
     stack = checked(kind, add_observers(&of, add_reuse(&of, stack)), diagnostics);
-    if (stack && limit && limit->size.kind == RS_SIZE_BYTES &&
-        !rs_config_fits_limit(stack, limit->size.number, NULL, diagnostics)) {
+    if (stack && limit.value && limit.value->size.kind == RS_SIZE_BYTES &&
+        !rs_config_fits_limit(stack, limit.value->size.number, NULL, diagnostics)) {
         rs_expression_free(stack);
         stack = NULL;
     }
-    if (limit)
-        config->any_limit = limit_source;
+    if (limit.value)
+        config->any_limit = limit.source;
     config->stack[kind][device < 0 ? RS_DEVICES_MAX : device] = stack;
 }
