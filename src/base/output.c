@@ -294,16 +294,14 @@ enum { TIMES_MAX = 8 }; /* attempts to open a file that other processes keep rem
 
 static bool put_name(struct rs_output *output, const char *path, unsigned name)
 {
-    int length;
+    char process[16] = "", number[16] = "";
 
-    if (name == 0)
-        length = snprintf(output->path, sizeof(output->path), "%s", path);
-    else if (name == 1)
-        length = snprintf(output->path, sizeof(output->path), "%s.%d", path, (int)getpid());
-    else
-        length =
-            snprintf(output->path, sizeof(output->path), "%s.%d.%u", path, (int)getpid(), name);
-    return length < (int)sizeof(output->path);
+    if (name > 0)
+        snprintf(process, sizeof(process), ".%d", (int)getpid());
+    if (name > 1)
+        snprintf(number, sizeof(number), ".%u", name);
+    return snprintf(output->path, sizeof(output->path), "%s%s%s", path, process, number) <
+           (int)sizeof(output->path);
 }
 
 /* Locks a regular file.  flock, not a record lock: a record lock is lost when the program closes

@@ -67,11 +67,8 @@ void rs_stream_destroyed(CUstream stream)
 
     rs_mutex_lock(&lock);
     handle = find(place, stream);
-    if (!handle && !place->is_full) {
-        handle = find(place, NULL);
-        if (!handle)
-            fill_up(place);
-    }
+    if (!handle && !place->is_full && !(handle = find(place, NULL)))
+        fill_up(place);
     if (handle)
         *handle = (struct handle){place->is_full ? NULL : stream, 0};
     rs_mutex_unlock(&lock);
