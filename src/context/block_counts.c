@@ -2,6 +2,7 @@
 #include "context/block_counts.h"
 
 #include "base/check.h"
+#include "base/lock.h"
 #include "shared/published.h"
 
 #include <errno.h>
@@ -55,14 +56,9 @@ static void add(_Atomic uint64_t *count, uint64_t by, bool is_shared)
         atomic_store_explicit(count, get(count) + by, memory_order_release);
 }
 
-static void raise_peak(_Atomic size_t *peak, int64_t value)
+static size_t above_zero(int64_t value)
 {
-    size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
-
-    while (value > 0 && (size_t)value > seen &&
-           !atomic_compare_exchange_weak_explicit(peak, &seen, (size_t)value, memory_order_relaxed,
-                                                  memory_order_relaxed))
-        ;
+    return value > 0 ? (size_t)value : 0;
 }
 
 static int64_t live_bytes_of(const struct rs_block_share *share)
@@ -80,21 +76,25 @@ static void raise_own_peak(struct rs_block_share *share, int64_t value)
         ;
 }
 
-/* Sums the live bytes and blocks of all threads.  All `entered` counts are read before the `left`
- * counts: changes in between can only make the sum too small, so no peak is invented. */
-static void sum(struct rs_block_counter *counter, uint64_t used, int64_t *bytes, int64_t *blocks)
+/* Sums the counts of all threads, without peaks.  All `entered` counts are read before the `left`
+ * counts: changes in between can only make the live sums too small, so no peak is invented. */
+static struct rs_block_counts sum(struct rs_block_counter *counter, uint64_t used)
 {
-    *bytes = *blocks = 0;
+    struct rs_block_counts counts = {0};
+
     for (uint64_t rest = used; rest; rest &= rest - 1) {
         const struct rs_block_share *share = &counter->shares[__builtin_ctzll(rest)];
-        *bytes += (int64_t)get(&share->entered_bytes);
-        *blocks += (int64_t)get(&share->entered);
+        counts.entered_bytes += get(&share->entered_bytes);
+        counts.entered += get(&share->entered);
     }
     for (uint64_t rest = used; rest; rest &= rest - 1) {
         const struct rs_block_share *share = &counter->shares[__builtin_ctzll(rest)];
-        *bytes -= (int64_t)get(&share->left_bytes);
-        *blocks -= (int64_t)get(&share->left);
+        counts.left_bytes += get(&share->left_bytes);
+        counts.left += get(&share->left);
     }
+    counts.live_bytes = above_zero((int64_t)(counts.entered_bytes - counts.left_bytes));
+    counts.live_blocks = above_zero((int64_t)(counts.entered - counts.left));
+    return counts;
 }
 
 static struct rs_block_share *share_of_thread(struct rs_block_counter *counter, unsigned index)
@@ -148,13 +148,13 @@ struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device)
 }
 
 /* Raises the peaks to the sum over all threads. */
-static void look(struct rs_block_counter *counter, uint64_t used)
+static struct rs_block_counts look(struct rs_block_counter *counter, uint64_t used)
 {
-    int64_t bytes, blocks;
+    struct rs_block_counts counts = sum(counter, used);
 
-    sum(counter, used, &bytes, &blocks);
-    raise_peak(&counter->peak_live_bytes, bytes);
-    raise_peak(&counter->peak_live_blocks, blocks);
+    rs_counter_raise(&counter->peak_live_bytes, counts.live_bytes);
+    rs_counter_raise(&counter->peak_live_blocks, counts.live_blocks);
+    return counts;
 }
 
 void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes)
@@ -167,10 +167,11 @@ void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size
     add(&share->entered, 1, index == RS_THREAD_INDEX_SHARED);
     raise_own_peak(share, live_bytes_of(share));
     if (RS_LIKELY(used == (uint64_t)1 << index)) {
-        raise_peak(&counter->peak_live_bytes, live_bytes_of(share));
-        raise_peak(&counter->peak_live_blocks, (int64_t)(get(&share->entered) - get(&share->left)));
+        rs_counter_raise(&counter->peak_live_bytes, above_zero(live_bytes_of(share)));
+        rs_counter_raise(&counter->peak_live_blocks,
+                         above_zero((int64_t)(get(&share->entered) - get(&share->left))));
     } else if (!has_more_than_two(used) || has_grown(share, size_bytes)) {
-        look(counter, used);
+        (void)look(counter, used);
     }
 }
 
@@ -191,28 +192,16 @@ uint64_t rs_block_count_left_here(const struct rs_block_counter *counter)
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
 {
     struct rs_block_counter *counter = rs_block_counter(kind, device);
-    struct rs_block_counts result = {0};
-    int64_t bytes, blocks;
+    struct rs_block_counts counts = look(counter, get(&counter->used));
 
-    RS_ASSERT(kind < RS_KINDS && device >= 0 && device < RS_DEVICES_MAX);
-    look(counter, get(&counter->used));
-    sum(counter, get(&counter->used), &bytes, &blocks);
-    for (unsigned i = 0; i < RS_THREAD_INDEXES; i++) {
-        result.entered += get(&counter->shares[i].entered);
-        result.left += get(&counter->shares[i].left);
-        result.entered_bytes += get(&counter->shares[i].entered_bytes);
-        result.left_bytes += get(&counter->shares[i].left_bytes);
-    }
-    result.live_bytes = bytes > 0 ? (size_t)bytes : 0;
-    result.live_blocks = blocks > 0 ? (size_t)blocks : 0;
     /* Read before the past peaks: a restart raises those before it lowers these. */
-    result.peak_live_bytes = atomic_load(&counter->peak_live_bytes);
-    result.peak_live_blocks = atomic_load(&counter->peak_live_blocks);
-    result.peak_live_bytes =
-        rs_max(result.peak_live_bytes, atomic_load(&counter->past_peak_live_bytes));
-    result.peak_live_blocks =
-        rs_max(result.peak_live_blocks, atomic_load(&counter->past_peak_live_blocks));
-    return result;
+    counts.recent_peak_live_bytes = atomic_load(&counter->peak_live_bytes);
+    counts.peak_live_blocks = atomic_load(&counter->peak_live_blocks);
+    counts.peak_live_bytes =
+        rs_max(counts.recent_peak_live_bytes, atomic_load(&counter->past_peak_live_bytes));
+    counts.peak_live_blocks =
+        rs_max(counts.peak_live_blocks, atomic_load(&counter->past_peak_live_blocks));
+    return counts;
 }
 
 /* Resets a peak to 0 and returns its old value.  A thread that enters a block meanwhile raises the
@@ -221,42 +210,26 @@ static size_t restart(_Atomic size_t *peak, _Atomic size_t *past_peak)
 {
     size_t was;
 
-    raise_peak(past_peak, (int64_t)atomic_load(peak));
+    rs_counter_raise(past_peak, atomic_load(peak));
     was = atomic_exchange(peak, 0);
-    raise_peak(past_peak, (int64_t)was);
+    rs_counter_raise(past_peak, was);
     return was;
 }
 
-struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device)
+struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device, bool forgets)
 {
     struct rs_block_counter *counter = rs_block_counter(kind, device);
     struct rs_block_peaks peaks;
 
-    RS_ASSERT(kind < RS_KINDS && device >= 0 && device < RS_DEVICES_MAX);
-    look(counter, get(&counter->used));
+    (void)look(counter, get(&counter->used));
     peaks.live_bytes = restart(&counter->peak_live_bytes, &counter->past_peak_live_bytes);
     peaks.live_blocks = restart(&counter->peak_live_blocks, &counter->past_peak_live_blocks);
-    look(counter, get(&counter->used));
+    (void)look(counter, get(&counter->used));
+    if (forgets) {
+        atomic_store(&counter->past_peak_live_bytes, 0);
+        atomic_store(&counter->past_peak_live_blocks, 0);
+    }
     return peaks;
-}
-
-struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device)
-{
-    struct rs_block_counter *counter = rs_block_counter(kind, device);
-    struct rs_block_peaks peaks = rs_block_counts_restart(kind, device);
-
-    atomic_store(&counter->past_peak_live_bytes, 0);
-    atomic_store(&counter->past_peak_live_blocks, 0);
-    return peaks;
-}
-
-struct rs_block_peaks rs_block_counts_recent(enum rs_kind kind, int device)
-{
-    struct rs_block_counter *counter = rs_block_counter(kind, device);
-
-    look(counter, get(&counter->used));
-    return (struct rs_block_peaks){atomic_load(&counter->peak_live_bytes),
-                                   atomic_load(&counter->peak_live_blocks)};
 }
 
 uint64_t rs_block_counts_devices(enum rs_kind kind)
@@ -364,13 +337,13 @@ static void tell(enum rs_kind kind, int device, struct rs_block_peaks peaks)
 void rs_peaks_restart(enum rs_kind kind, int device)
 {
     RS_ASSERT_HELD(&rs_peak_lock);
-    tell(kind, device, rs_block_counts_restart(kind, device));
+    tell(kind, device, rs_block_counts_restart(kind, device, false));
 }
 
 void rs_peaks_forget(enum rs_kind kind, int device)
 {
     RS_ASSERT_HELD(&rs_peak_lock);
-    tell(kind, device, rs_block_counts_forget_peaks(kind, device));
+    tell(kind, device, rs_block_counts_restart(kind, device, true));
 }
 
 void rs_peak_watches_forget(void)

@@ -14,6 +14,7 @@
 #include "resource/report.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@ enum { RS_PEAK_SLACK_BYTES = 4 << 20, RS_PEAK_SLACK_BLOCKS = 64 };
 struct rs_block_counts {
     size_t live_bytes, peak_live_bytes; /* as requested */
     size_t live_blocks, peak_live_blocks;
+    size_t recent_peak_live_bytes; /* since the last restart */
     /* Blocks ever entered and left; a block whose free fails leaves and enters again. */
     uint64_t entered, left;
     uint64_t entered_bytes, left_bytes;
@@ -38,11 +40,8 @@ struct rs_block_peaks {
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
 
 /* Returns the peaks since the last restart, this moment included, and restarts them from the live
- * bytes and blocks.  The peaks of rs_block_counts keep their old values. */
-struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device);
-
-/* As rs_block_counts_restart, and restarts the peaks of rs_block_counts too. */
-struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device);
+ * bytes and blocks.  The peaks of rs_block_counts keep their old values, unless it forgets them. */
+struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device, bool forgets);
 
 /* Counts of one share: of the thread that has this index (base/thread.h) and of those that
  * had it before.  Live bytes are negative where the thread frees what others have allocated. */
@@ -58,9 +57,6 @@ struct rs_block_thread_counts rs_block_counts_thread(enum rs_kind kind, int devi
 /* As rs_block_counts_thread, and restarts the peak of the share from its live bytes. */
 struct rs_block_thread_counts rs_block_counts_restart_thread(enum rs_kind kind, int device,
                                                              unsigned index);
-
-/* Returns the peaks since the last restart, this moment included. */
-struct rs_block_peaks rs_block_counts_recent(enum rs_kind kind, int device);
 
 /* Returns the devices that have a counter of that kind: bit 1 << device. */
 uint64_t rs_block_counts_devices(enum rs_kind kind);
@@ -176,7 +172,7 @@ void rs_peak_watch_end(struct rs_peak_watch *watch);
 /* Restarts the peaks (rs_block_counts_restart), and tells all watches. */
 void rs_peaks_restart(enum rs_kind kind, int device);
 
-/* The same with rs_block_counts_forget_peaks. */
+/* The same with forgetting the peaks before. */
 void rs_peaks_forget(enum rs_kind kind, int device);
 
 /* In a child after fork(), whose parent's thread may have held the lock: frees it, and forgets all

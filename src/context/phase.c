@@ -175,8 +175,7 @@ static struct rs_phase_memory measured(struct open_phase *phase, enum rs_kind ki
 
     if (is_counted(kind, device)) {
         struct rs_block_counts now = rs_block_counts(kind, device);
-        size_t most =
-            rs_max(measure->peak_live_bytes, rs_block_counts_recent(kind, device).live_bytes);
+        size_t most = rs_max(measure->peak_live_bytes, now.recent_peak_live_bytes);
         counted.peak_live_bytes = most;
         counted.peak_bytes = most - rs_min(measure->begin_live_bytes, most);
         counted.entered_bytes = now.entered_bytes - measure->begin_entered_bytes;
