@@ -3,7 +3,6 @@
 #include "driver/stream.h"
 #include "base/check.h"
 #include "charge/charge.h"
-#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "context/context.h"
 #include "context/limit.h"
