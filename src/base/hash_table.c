@@ -5,9 +5,10 @@
 
 #include <stdlib.h>
 
-enum { FIRST_SLOTS = 64 };
+enum { FIRST_SLOTS = 256 };
 
-/* The slot count is a power of two, and at most half of the slots are full. */
+/* The slot count is a power of two, and at most half of the slots are full, or more while there is
+ * no host memory. */
 static size_t home_of(const struct rs_hash_table *table, uint64_t key)
 {
     return (size_t)((key * 0x9e3779b97f4a7c15u) >> 17) & (table->slot_count - 1);
@@ -67,12 +68,12 @@ bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value)
     size_t at;
 
     RS_ASSERT(key != 0);
-    if (!rs_hash_reserve(table, 1))
-        return false;
+    if (!rs_hash_reserve(table, 1) && table->count + 1 >= table->slot_count)
+        return false; /* a search ends at an empty slot */
     at = slot_of(table, key);
     table->count += table->slots[at].key == 0;
     table->slots[at] = (struct rs_hash_slot){key, value};
-    RS_ASSERT(table->count * 2 <= table->slot_count);
+    RS_ASSERT(table->count < table->slot_count);
     return true;
 }
 

@@ -22,7 +22,8 @@ struct rs_hash_table {
  * of host memory. */
 bool rs_hash_reserve(struct rs_hash_table *table, size_t more);
 
-/* Enters a key (not 0) or replaces its value.  Returns false when out of host memory. */
+/* Enters a key (not 0) or replaces its value.  Returns false when out of host memory, and only when
+ * all slots are full: at least half of them are free after rs_hash_reserve. */
 bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value);
 
 /* Returns the key's value, or NULL when the key is absent. */

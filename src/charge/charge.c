@@ -97,7 +97,8 @@ static void drop_unused(struct rs_charged *memory)
     atomic_fetch_sub(&entered, 1);
 }
 
-/* Without host memory for its place no free will find it, and it stays charged. */
+/* Fails as long as calls under way leave no slot free, which takes over a hundred of them without
+ * host memory: then no free will find the record, and it stays charged. */
 static void put(struct rs_charged *record)
 {
     struct rs_charged *old = rs_hash_take(&tables[record->keys], record->key);
@@ -107,6 +108,12 @@ static void put(struct rs_charged *record)
         old->handles = 0;
         drop_unused(old);
     }
+}
+
+struct rs_charged *rs_charged_new(enum rs_charge_keys keys)
+{
+    RS_ASSERT_HELD(&rs_charge_lock);
+    return rs_hash_reserve(&tables[keys], 1) ? calloc(1, sizeof(struct rs_charged)) : NULL;
 }
 
 void rs_charged_enter(struct rs_charged *record, unsigned long long key)
@@ -149,7 +156,9 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
         return true;
     rs_limit_resolve(owner->device);
     rs_context_publish_stacks();
-    record = calloc(1, sizeof(*record));
+    rs_mutex_lock(&rs_charge_lock);
+    record = rs_charged_new(keys_of[path]);
+    rs_mutex_unlock(&rs_charge_lock);
     if (!record)
         return false;
     *record = (struct rs_charged){.keys = keys_of[path],

@@ -269,5 +269,8 @@ struct rs_charged {
     unsigned calls;             /* under way that refer to the record */
 };
 
+/* A zeroed record, for which its table has room.  NULL when out of host memory.  Under the lock. */
+struct rs_charged *rs_charged_new(enum rs_charge_keys keys);
+
 /* The driver made the allocation.  Under the lock. */
 void rs_charged_enter(struct rs_charged *record, unsigned long long key);

@@ -464,7 +464,7 @@ static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
     pool = find_or_add(handle, charge->device);
     is_host = pool && pool->host;
     if (pool && !is_host)
-        charge->record = calloc(1, sizeof(*charge->record));
+        charge->record = rs_charged_new(RS_KEYS_ADDRESSES);
     if (charge->record) {
         charge->pool = pool;
         charge->device = pool->device;

@@ -75,3 +75,21 @@ TEST(reserved_keys_need_no_memory)
     host_left = -1;
     rs_hash_clear(&table);
 }
+
+/* Whoever has looked that there is room may enter its key after others, who have looked too. */
+TEST(keys_are_entered_without_memory_until_one_slot_is_free)
+{
+    struct rs_hash_table table = {NULL, 0, 0};
+    size_t most;
+
+    assert_true(rs_hash_reserve(&table, 1));
+    most = table.slot_count - 1;
+    host_left = 0;
+    for (size_t i = 0; i < most; i++)
+        assert_true(rs_hash_put(&table, key_of(i), value_of(i)));
+    assert_false(rs_hash_put(&table, key_of(most), value_of(most)));
+    for (size_t i = 0; i < most; i++)
+        assert_ptr_equal(rs_hash_take(&table, key_of(i)), value_of(i));
+    host_left = -1;
+    rs_hash_clear(&table);
+}
