@@ -66,7 +66,7 @@ struct poison {
     /* Under the lock, under which no driver call is made. */
     struct rs_record_slab records;
     struct record live, kept; /* the heads of the rings; `kept` begins with the oldest block */
-    _Atomic size_t kept_bytes, kept_count; /* base/counter.h */
+    _Atomic size_t kept_bytes, kept_count; /* base/lock.h */
     size_t leaving_count;                  /* kept blocks on their way upstream */
 
     _Atomic uint64_t before_count, after_count, freed_count, unchecked_count;
