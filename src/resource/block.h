@@ -64,7 +64,8 @@ struct rs_block_record {
     unsigned long long stream;
 };
 
-_Static_assert(sizeof(struct rs_block_record) == 2 * RS_CACHE_LINE, "see rs_block_record_prefetch");
+_Static_assert(sizeof(struct rs_block_record) == (size_t)2 * RS_CACHE_LINE,
+               "see rs_block_record_prefetch");
 
 /* Maps addresses to block records; NULL before the first block. */
 extern RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;

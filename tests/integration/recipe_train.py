@@ -36,4 +36,5 @@ def take(folder, count):
 
 
 if __name__ == "__main__":
-    print(take(sys.argv[1], int(sys.argv[2])), flush=True)
+    # By one write, as other processes write to the same pipe.
+    os.write(1, (take(sys.argv[1], int(sys.argv[2])) + "\n").encode())

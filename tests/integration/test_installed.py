@@ -27,11 +27,12 @@ LIB: librmmshim.so
 LIB/pkgconfig: rmmshim.pc
 LIB/rmmshim/framework-pools: sitecustomize.py
 share/bash-completion/completions: rmmshim
-share/doc/rmmshim: rmmshim-reports.7.md rmmshim-resources.7.md rmmshim-variables.7.md rmmshim.1.md rmmshim.3.md rmmshim.7.md
+share/doc/rmmshim: rmmshim-recipes.7.md rmmshim-reports.7.md rmmshim-resources.7.md rmmshim-variables.7.md rmmshim.1.md rmmshim.3.md rmmshim.7.md
+share/doc/rmmshim/recipes: dask_workers.py inference-metrics.service inference.env inference.service jupyterhub_config.py kubernetes.yaml ray_workers.py slurm-epilog slurm-task-prolog
 share/fish/vendor_completions.d: rmmshim.fish
 share/man/man1: rmmshim.1
 share/man/man3: rmmshim.3
-share/man/man7: rmmshim-reports.7 rmmshim-resources.7 rmmshim-variables.7 rmmshim.7
+share/man/man7: rmmshim-recipes.7 rmmshim-reports.7 rmmshim-resources.7 rmmshim-variables.7 rmmshim.7
 share/rmmshim/profiles: capped.env debug.env fast.env shared.env spill.env
 share/zsh/site-functions: _rmmshim
 """

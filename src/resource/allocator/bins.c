@@ -420,6 +420,7 @@ static void plan_bin(struct bins *bins, size_t size_bytes, struct rs_mr *resourc
             return;
     above = bins->count++ - i;
     memmove(&bins->bytes[i + 1], &bins->bytes[i], above * sizeof(bins->bytes[0]));
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): the array has pointers */
     memmove(&bins->resources[i + 1], &bins->resources[i], above * sizeof(bins->resources[0]));
     bins->bytes[i] = size_bytes;
     bins->resources[i] = resource;
