@@ -218,7 +218,7 @@ int process_parse(const char *text)
     return *end || errno || number <= 0 || number > INT_MAX ? 0 : (int)number;
 }
 
-static int by_number(const void *one, const void *other)
+int process_compare_numbers(const void *one, const void *other)
 {
     int a = *(const int *)one, b = *(const int *)other;
 
@@ -249,7 +249,7 @@ int *process_list(size_t *count)
     if (listing)
         closedir(listing);
     if (numbers)
-        qsort(numbers, *count, sizeof(*numbers), by_number);
+        qsort(numbers, *count, sizeof(*numbers), process_compare_numbers);
     return numbers;
 }
 

@@ -58,6 +58,9 @@ const char *process_answer_text(enum process_answer answer);
 /* The numbers of all processes, ascending, or NULL without memory or /proc.  free() is due. */
 int *process_list(size_t *count);
 
+/* Their order, for qsort() and bsearch(), of anything that begins with such a number. */
+int process_compare_numbers(const void *one, const void *other);
+
 /* Parses a process number.  0 when the text is none. */
 int process_parse(const char *text);
 

@@ -66,18 +66,10 @@ static struct row *read_rows(size_t *count)
     return rows;
 }
 
-static int by_number(const void *one, const void *other)
-{
-    const struct row *a = one, *b = other;
-
-    return (a->number > b->number) - (a->number < b->number);
-}
-
+/* Rows are in the order of process_list, and begin with their number. */
 static const struct row *find_row(const struct row *rows, size_t count, int number)
 {
-    struct row wanted = {.number = number};
-
-    return bsearch(&wanted, rows, count, sizeof(*rows), by_number);
+    return bsearch(&number, rows, count, sizeof(*rows), process_compare_numbers);
 }
 
 /* ---- which are of this job ---- */
