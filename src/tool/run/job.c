@@ -120,16 +120,6 @@ bool limit_job_begin(bool becomes)
     return false;
 }
 
-/* The file of a job, from the innermost one, and how many there are from this one on; 0 where there
- * is none. */
-static uint32_t give_limit(uint32_t number, int *file)
-{
-    if (number >= job_count)
-        return 0;
-    *file = jobs[number].file;
-    return job_count - number;
-}
-
 /* ---- what is held ---- */
 
 /* What is waited for.  The first member of what it belongs to. */
@@ -164,16 +154,12 @@ static struct connection *connections;
 static struct held *all_held;
 static struct summary summary;
 
-static bool watch(struct watched *watched)
+/* Does nothing where there is no descriptor. */
+static void watch(int operation, struct watched *watched)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
 
-    return watched->fd >= 0 && epoll_ctl(events, EPOLL_CTL_ADD, watched->fd, &event) == 0;
-}
-
-static void unwatch(const struct watched *watched)
-{
-    (void)epoll_ctl(events, EPOLL_CTL_DEL, watched->fd, NULL);
+    (void)epoll_ctl(events, operation, watched->fd, &event);
 }
 
 static bool can_be_read(int fd)
@@ -211,18 +197,17 @@ static bool hold(pid_t process, int fd, bool is_below)
 
     if (!held)
         return false;
-    *held = (struct held){.watched = {OF_PROCESS, -1},
-                          .next = all_held,
-                          .is_below = is_below,
-                          .page = page,
-                          .inode = inode,
-                          .known.number = process};
-    if (process)
-        held->watched.fd = (int)syscall(SYS_pidfd_open, process, 0);
+    *held = (struct held){
+        .watched = {OF_PROCESS, process ? (int)syscall(SYS_pidfd_open, process, 0) : -1},
+        .next = all_held,
+        .is_below = is_below,
+        .page = page,
+        .inode = inode,
+        .known.number = process};
     held->known.has_ended = process && held->watched.fd < 0 && errno == ESRCH;
     if (process)
         identity_script_of(process, held->known.script);
-    (void)watch(&held->watched);
+    watch(EPOLL_CTL_ADD, &held->watched);
     all_held = held;
     unserved_forget(process);
     return true;
@@ -279,8 +264,9 @@ static void answer(int connection, const struct rs_job_request *request, int fd)
 
     if (is_below)
         process = (pid_t)request->number;
-    if (request->wish == RS_JOB_GIVE_LIMIT) {
-        granted = give_limit(request->number, &given);
+    if (request->wish == RS_JOB_GIVE_LIMIT && request->number < job_count) {
+        granted = job_count - request->number;
+        given = jobs[request->number].file;
     } else if (request->wish == RS_JOB_HOLD_PAGE || request->wish == RS_JOB_PASS_PAGE) {
         granted = hold(process, fd, request->wish == RS_JOB_PASS_PAGE);
         summary.missed += !granted;
@@ -339,7 +325,7 @@ static bool accept_one(void)
     }
     *connection = (struct connection){{OF_CONNECTION, fd}, connections, rs_clock_ns()};
     connections = connection;
-    (void)watch(&connection->watched);
+    watch(EPOLL_CTL_ADD, &connection->watched);
     return true;
 }
 
@@ -367,21 +353,13 @@ static bool serve_some(int timeout_ms)
 
     for (int i = 0; i < count; i++) {
         struct watched *watched = some[i].data.ptr;
-        switch (watched->kind) {
-        case OF_PROGRAM:
-            goes_on = false;
-            break;
-        case OF_LISTENER:
-            while (accept_one())
-                continue;
-            break;
-        case OF_CONNECTION:
+        goes_on = goes_on && watched->kind != OF_PROGRAM;
+        is_one_gone = is_one_gone || watched->kind == OF_PROCESS;
+        while (watched->kind == OF_LISTENER && accept_one())
+            continue;
+        if (watched->kind == OF_CONNECTION) {
             take_request(watched->fd);
             end_connection((struct connection *)watched);
-            break;
-        case OF_PROCESS:
-            is_one_gone = true;
-            break;
         }
     }
     if (is_one_gone)
@@ -406,7 +384,7 @@ static void look_now_and_then(void)
 void job_serve_until(int readable)
 {
     program.fd = readable;
-    (void)watch(&program); /* or it is watched already */
+    watch(EPOLL_CTL_ADD, &program); /* or it is watched already */
     while (serve_some((int)rs_min(unserved_look(is_held) / NS_PER_MS + 1, (uint64_t)LOOK_MS)))
         look_now_and_then();
 }
@@ -472,16 +450,16 @@ void job_watch(void)
     summary_clear(&summary);
     if (unheld)
         atomic_store(unheld, 0);
-    (void)watch(&listener);
+    watch(EPOLL_CTL_ADD, &listener);
 }
 
 /* Requests that have been sent are still taken, from processes that are gone too. */
 void job_end(void)
 {
-    unwatch(&program);
+    watch(EPOLL_CTL_DEL, &program);
     while (accept_one())
         continue;
-    unwatch(&listener);
+    watch(EPOLL_CTL_DEL, &listener);
     for (; connections; end_silent_connections())
         (void)serve_some(NAP_MS);
     report_gone();
