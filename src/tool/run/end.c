@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SAID_MAX = 8, NAME_BYTES = 64, FIRST_CAPACITY = 16 };
+enum { SAID_MAX = 8, NAME_BYTES = 64 };
 
 static struct rs_page_file json_file = {.variable = "--json"};
 
@@ -92,20 +92,6 @@ static bool claim(struct rs_output *output, const struct rs_publication *head)
     return result == 0;
 }
 
-static void put_report(struct rs_page *page, const struct publication *of,
-                       enum rs_statistics_format format)
-{
-    rs_report_put(page, format,
-                  &(struct rs_report_subject){
-                      .process = of->process,
-                      .program = of->program,
-                      .rank = of->rank,
-                      .stacks = of->stacks,
-                      .stack_count = of->count,
-                      .hides_program = true,
-                  });
-}
-
 static bool wants_report(const struct rs_publication *head)
 {
     return atomic_load(&head->has_report) & RS_PUBLISHED_STATISTICS &&
@@ -126,7 +112,15 @@ static void write_report(const struct rs_publication *head, const struct publica
     if (has_path)
         file.state = RS_PAGE_FILE_CLAIMED;
     rs_page_begin(&page, &file, has_path ? head->path : NULL);
-    put_report(&page, of, (enum rs_statistics_format)head->format);
+    rs_report_put(&page, (enum rs_statistics_format)head->format,
+                  &(struct rs_report_subject){
+                      .process = of->process,
+                      .program = of->program,
+                      .rank = of->rank,
+                      .stacks = of->stacks,
+                      .stack_count = of->count,
+                      .hides_program = true,
+                  });
     rs_page_end(&page);
 }
 
@@ -212,21 +206,6 @@ static void add_stack(struct summary_device *device, const struct rs_reported_st
         device->total_bytes = rs_max(device->total_bytes, from->device_total_bytes);
 }
 
-static bool make_room(struct summary *summary)
-{
-    size_t capacity = summary->capacity ? 2 * summary->capacity : FIRST_CAPACITY;
-    struct summary_process *more;
-
-    if (summary->count < summary->capacity)
-        return true;
-    more = realloc(summary->processes, capacity * sizeof(*more));
-    if (!more)
-        return false;
-    summary->processes = more;
-    summary->capacity = capacity;
-    return true;
-}
-
 /* A page without counters is of a process that allocated nothing. */
 static bool add_stacks(struct summary_process *process, const struct publication *page)
 {
@@ -247,12 +226,16 @@ void summary_add(struct summary *summary, const struct summary_process *known, b
 {
     static struct publication page;
     struct summary_process process = *known;
+    struct summary_process *more =
+        realloc(summary->processes, (summary->count + 1) * sizeof(*more));
     bool is_gone = known->has_ended && !is_below;
 
+    if (more)
+        summary->processes = more;
     (void)publication_read(&page, file);
     if (is_gone)
         write_report(file, &page);
-    if (make_room(summary) && add_stacks(&process, &page)) {
+    if (more && add_stacks(&process, &page)) {
         if (is_gone)
             note_unsaid(&process, &page);
         summary->processes[summary->count++] = process;

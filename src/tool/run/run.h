@@ -149,7 +149,7 @@ struct summary_process {
 
 struct summary {
     struct summary_process *processes; /* in the order in which they ended */
-    size_t count, capacity;
+    size_t count;
     struct unserved *unserved; /* seen without the library */
     size_t unserved_count;
     size_t missed; /* processes that were served and whose page is not held */
