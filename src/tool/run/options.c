@@ -100,12 +100,6 @@ static bool set_framework_pools(struct run_options *options, const char *value)
 
 /* ---- options of its own ---- */
 
-static bool set_json(struct run_options *options, const char *value)
-{
-    options->json = value;
-    return true;
-}
-
 static bool set_fail_over(struct run_options *options, const char *value)
 {
     const char *at, *reason;
@@ -129,24 +123,24 @@ static bool set_profile(struct run_options *options, const char *value)
     return options->profile == value;
 }
 
-#define SWITCH(field) .is_set = offsetof(struct run_options, field)
+#define MEMBER(field) .member = offsetof(struct run_options, field)
 
 static const struct own_option {
     const char *name, *value, *help;
-    bool (*set)(struct run_options *options, const char *value); /* NULL: a switch, and */
-    size_t is_set;                                               /* where its member is */
+    bool (*set)(struct run_options *options, const char *value); /* NULL: the member is set, of */
+    size_t member; /* an option with a value the text, of a switch that it was given */
 } own_options[] = {
     {"--profile", "NAME|FILE",
      "take settings from a profile or a file; options and the environment win", .set = set_profile},
-    {"--quiet", NULL, "print nothing at the end", SWITCH(is_quiet)},
-    {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", .set = set_json},
+    {"--quiet", NULL, "print nothing at the end", MEMBER(is_quiet)},
+    {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", MEMBER(json)},
     {"--fail-over", "SIZE", "exit 1 when a process used more than SIZE of a GPU",
      .set = set_fail_over},
     {"--fail-on-leak", NULL, "exit 1 when a process ended with blocks that it had not freed",
-     SWITCH(fails_on_leak)},
+     MEMBER(fails_on_leak)},
     {"--find-min", NULL, "run it repeatedly to find the smallest RMM_LIMIT with which it succeeds",
-     SWITCH(finds_min)},
-    {"--exec", NULL, "become the program instead of staying as its parent", SWITCH(becomes)},
+     MEMBER(finds_min)},
+    {"--exec", NULL, "become the program instead of staying as its parent", MEMBER(becomes)},
     {"--framework-pools", "on or off", NULL, .set = set_framework_pools},
 };
 
@@ -166,13 +160,14 @@ static bool take_own(const struct own_option *option, char ***arguments,
                      struct run_options *options)
 {
     const char *value = strchr(**arguments, '=');
+    void *member = (char *)options + option->member;
 
-    if (!option->set && !value)
-        return *(bool *)((char *)options + option->is_set) = true;
-    if (!option->set)
+    if (!option->value && !value)
+        return *(bool *)member = true;
+    if (!option->value)
         tool_say("%s takes no value", option->name);
     else if ((value = value ? value + 1 : *++*arguments) && *value)
-        return option->set(options, value);
+        return option->set ? option->set(options, value) : (*(const char **)member = value) != NULL;
     else
         tool_say("%s needs a value: expected %s", option->name, option->value);
     return false;
@@ -253,15 +248,9 @@ static void say_unknown_option(const char *text)
         tool_say_unknown("option", given, words);
 }
 
-static void say_nothing(void *data, const char *line)
-{
-    (void)data;
-    (void)line;
-}
-
 static bool is_yes_or_no(const struct rs_variable *variable, const char *word)
 {
-    struct rs_diagnostics nobody = {.write = say_nothing};
+    struct rs_diagnostics nobody = {.write = tool_ignore_line};
     struct rs_source source = {variable->option.name, word};
     struct rs_option_value value = {.given = false};
 
@@ -381,12 +370,14 @@ static void print_variable(const struct rs_variable *variable, bool is_short)
     tool_print_term(term, meaning);
 }
 
-static void print_group(enum rs_group group)
+/* `is_short`: only those that are used most, without a title. */
+static void print_group(enum rs_group group, bool is_short)
 {
-    printf("\n%s:\n", group_titles[group]);
+    if (!is_short)
+        printf("\n%s:\n", group_titles[group]);
     for (size_t i = 0; rs_variables[i].option.name; i++)
-        if (rs_variables[i].group == group)
-            print_variable(&rs_variables[i], false);
+        if (rs_variables[i].group == group && (rs_variables[i].is_common || !is_short))
+            print_variable(&rs_variables[i], is_short);
 }
 
 static void print_own(void)
@@ -417,9 +408,7 @@ void run_options_print_help(void)
 {
     puts("Options that are used most:");
     for (enum rs_group group = RS_GROUP_LIMITS; group < RS_GROUPS; group++)
-        for (size_t i = 0; rs_variables[i].option.name; i++)
-            if (rs_variables[i].group == group && rs_variables[i].is_common)
-                print_variable(&rs_variables[i], true);
+        print_group(group, true);
     tool_print_term("--help-all", "show all options, and the exit codes");
     puts("\n"
          "Sizes are written as 8GiB, 512MiB, 80% (of the GPU's memory) or 80%free. Each\n"
@@ -447,7 +436,7 @@ void run_options_print_all_help(void)
         "behind it is the program. Write `--` before a program whose name is 1.");
     print_own();
     for (enum rs_group group = RS_GROUP_LIMITS; group < RS_GROUPS; group++)
-        print_group(group);
+        print_group(group, false);
     profile_print_help();
     putchar('\n');
     tool_print_paragraph(
