@@ -189,12 +189,12 @@ bool rs_charge_again(struct rs_charge_try *next, CUresult result)
     return rs_wiring.reclaim(next->device, &refusal, true);
 }
 
-CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key)
+void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key)
 {
     struct rs_charged *record = charge->record;
 
     if (!record)
-        return result;
+        return;
     rs_mutex_lock(&rs_charge_lock);
     if (result == CUDA_SUCCESS && key != 0) { /* without a key no free could name it */
         settle(record, key);
@@ -204,7 +204,6 @@ CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long 
         free(record);
     }
     rs_mutex_unlock(&rs_charge_lock);
-    return result;
 }
 
 struct rs_charge rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
@@ -252,19 +251,18 @@ CUresult rs_charge_free_end(struct rs_charge charge, CUresult result)
 void rs_charge_forget(const struct rs_context *context)
 {
     rs_mutex_lock(&rs_charge_lock);
-    for (int keys = 0; keys < RS_KEYS; keys++) {
+    for (int keys = 0; keys < RS_KEYS; keys++)
         for (size_t slot = 0; slot < tables[keys].slot_count;) {
             struct rs_charged *record = rs_hash_at(&tables[keys], slot);
             if (!record || record->context != context) {
                 slot++;
                 continue;
             }
-            (void)rs_hash_take(&tables[keys],
-                               record->key); /* another record may move to this slot */
+            /* Another record may move to this slot. */
+            (void)rs_hash_take(&tables[keys], record->key);
             record->handles = 0;
             drop_unused(record);
         }
-    }
     rs_mutex_unlock(&rs_charge_lock);
 }
 

@@ -59,9 +59,8 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
  * memory was given back since, perhaps after a wait. */
 bool rs_charge_again(struct rs_charge_try *next, CUresult result);
 
-/* Settles the charge by the call's result.  A later free names the allocation by `key`.  Returns
- * the result to answer. */
-CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
+/* Settles the charge by the call's result.  A later free names the allocation by `key`. */
+void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
 
 /* Around a driver call that frees, or releases a handle: begin takes the allocation out of its
  * table before the driver may give the same key to another thread; end counts the free, or enters

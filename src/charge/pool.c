@@ -527,12 +527,7 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge
 
 static size_t common_divisor(size_t first, size_t second)
 {
-    while (second) {
-        size_t rest = first % second;
-        first = second;
-        second = rest;
-    }
-    return first;
+    return second ? common_divisor(second, first % second) : first;
 }
 
 /* A driver's pool grows by whole units of its own (32 MiB on an H200), so the next request is

@@ -74,16 +74,13 @@ struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_
                                               CUmemoryPool pool, CUstream stream,
                                               bool is_per_thread)
 {
-    return (struct rs_charged_call){
-        .result = CUDA_ERROR_OUT_OF_MEMORY,
-        .path = RS_PATH_STREAM_ORDERED,
-        .size_bytes = size_bytes,
-        .key = address,
-        .pool = pool,
-        .stream = !stream && is_per_thread ? CU_STREAM_PER_THREAD : stream,
-        .owner = {.device = RS_NO_DEVICE},
-        .pool_charge = {.turn = 0},
-    };
+    struct rs_charged_call call =
+        rs_charged_begin(RS_NO_DEVICE, RS_PATH_STREAM_ORDERED, size_bytes, address, NULL);
+
+    call.pool = pool;
+    call.stream = !stream && is_per_thread ? CU_STREAM_PER_THREAD : stream;
+    call.pool_charge = (struct rs_pool_charge){.turn = 0};
+    return call;
 }
 
 /* Finding the owner is part of the request, as the driver calls for it must not wait; it is one
@@ -167,7 +164,7 @@ CUresult rs_charged_end(struct rs_charged_call *call)
     if (call->result == CUDA_SUCCESS || call->is_made)
         memcpy(&key, call->key, sizeof(key));
     if (call->is_charged)
-        call->result = rs_charge_end(&call->charge, call->result, key);
+        rs_charge_end(&call->charge, call->result, key);
     rs_request_end();
     if (RS_UNLIKELY(call->result == CUDA_ERROR_OUT_OF_MEMORY))
         call->result = rs_charged_refused(&call->owner, call->path, call->size_bytes);
