@@ -433,12 +433,10 @@ size_t rs_account_room(const struct rs_account *account)
 
 bool rs_account_has_room(const struct rs_account *account, size_t bytes)
 {
-    size_t limit = rs_account_limit(account), charged;
+    size_t limit = rs_account_limit(account);
 
-    if (limit == SIZE_MAX)
-        return true;
-    charged = rs_counter_get(&DEVICE_OF(account)->charged_bytes);
-    return charged <= limit && bytes <= limit - charged;
+    return limit == SIZE_MAX ||
+           (bytes <= limit && rs_counter_get(&DEVICE_OF(account)->charged_bytes) <= limit - bytes);
 }
 
 size_t rs_account_restart_peak(struct rs_account *device)
