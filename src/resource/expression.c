@@ -98,7 +98,7 @@ static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
     if (begin == end) {
         DIAGNOSE(parser, begin,
                  *begin ? "a memory resource is expected here, as in pool(cuda)"
-                        : "ends where a memory resource is expected");
+                        : "the text ends where a memory resource is expected");
         return NULL;
     }
     if (descriptor) {
@@ -112,9 +112,11 @@ static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
     names[count] = NULL;
     nearest = rs_nearest_word(begin, rs_mr_word_end(begin, end), names);
     if (nearest)
-        DIAGNOSE(parser, begin, "no memory resource of this name; did you mean '%s'?", nearest);
+        DIAGNOSE(parser, begin, "there is no memory resource of this name; did you mean '%s'?",
+                 nearest);
     else
-        DIAGNOSE(parser, begin, "no memory resource of this name; `rmmshim resources` lists them");
+        DIAGNOSE(parser, begin,
+                 "there is no memory resource of this name; `rmmshim resources` lists them");
     return NULL;
 }
 
@@ -145,7 +147,7 @@ static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor
         DIAGNOSE(parser, begin, "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
                  descriptor->name, resource->name);
     else if (count == 0)
-        DIAGNOSE(parser, begin, "'%s' has no options", descriptor->name);
+        DIAGNOSE(parser, begin, "'%s' takes no options", descriptor->name);
     else
         DIAGNOSE(parser, begin,
                  "'%s' has no option of this name; `rmmshim resources %s` lists them",
@@ -178,7 +180,7 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
     }
     value = &node->values[row - node->descriptor->options];
     if (value->given)
-        return DIAGNOSE(parser, begin, "'%s' is given twice", row->name);
+        return DIAGNOSE(parser, begin, "the option '%s' is given twice", row->name);
     parser->cursor = end;
     skip_blanks(parser);
     parser->cursor++; /* skips the '=' that the caller saw */
@@ -249,12 +251,13 @@ static void diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
     char type[64];
 
     if (!*parser->cursor)
-        DIAGNOSE(parser, parser->cursor, "'%s(' ends where option=value or ')' is expected",
-                 descriptor->name);
+        DIAGNOSE(parser, parser->cursor,
+                 "the text of '%s(' ends where option=value or ')' is expected", descriptor->name);
     else if (diagnose_bare_value(parser, row))
         return;
     else if (!descriptor->upstream_count)
-        DIAGNOSE(parser, parser->cursor, "'%s' is a leaf: it takes no upstream", descriptor->name);
+        DIAGNOSE(parser, parser->cursor, "'%s' takes no other memory resource as its upstream",
+                 descriptor->name);
     else if (descriptor->branch)
         DIAGNOSE(parser, parser->cursor,
                  "'%s' has its upstream already; only %ss and options may follow, as in "
@@ -292,7 +295,8 @@ static bool parse_upstream(struct parser *parser, struct rs_expression *node)
         diagnose_surplus(parser, descriptor);
         return false;
     } else if (upstreams == RS_MR_UPSTREAMS_MAX) {
-        return DIAGNOSE(parser, parser->cursor, "more than %d %ss with resources of their own",
+        return DIAGNOSE(parser, parser->cursor,
+                        "more than %d %ss that have their own memory resource",
                         RS_MR_UPSTREAMS_MAX - 1, descriptor->branch->name);
     }
     node->upstream[upstreams] = parse_node(parser);
@@ -311,7 +315,7 @@ static bool parse_argument(struct parser *parser, struct rs_expression *node, bo
         return parse_upstream(parser, node);
     return DIAGNOSE(parser, parser->cursor,
                     *parser->cursor ? "expected option=value here"
-                                    : "ends where option=value or ')' is expected");
+                                    : "the text ends where option=value or ')' is expected");
 }
 
 static bool parse_arguments(struct parser *parser, struct rs_expression *node)
@@ -330,7 +334,7 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
         } else if (*parser->cursor != ')') {
             return DIAGNOSE(parser, parser->cursor,
                             *parser->cursor ? "expected ',' or ')' here"
-                                            : "ends where ',' or ')' is expected");
+                                            : "the text ends where ',' or ')' is expected");
         }
     }
     parser->cursor++;
@@ -346,7 +350,8 @@ static struct rs_expression *parse_node(struct parser *parser)
     skip_namespace(parser);
     begin = parser->cursor;
     if (parser->depth == RS_EXPRESSION_DEPTH_MAX) {
-        DIAGNOSE(parser, begin, "more than %d levels deep", RS_EXPRESSION_DEPTH_MAX);
+        DIAGNOSE(parser, begin, "the expression is nested more than %d levels deep",
+                 RS_EXPRESSION_DEPTH_MAX);
         return NULL;
     }
     descriptor = parse_resource_name(parser);

@@ -136,7 +136,8 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
                     descriptor->unit_option, descriptor->name, text);
     else
         rs_diagnose(diagnostics, expression->source, expression->at,
-                    "'%s' cannot give each block its own pages of %s", descriptor->name, text);
+                    "'%s' cannot give each block pages of its own (%s each)", descriptor->name,
+                    text);
     return false;
 }
 
@@ -243,7 +244,8 @@ static bool check_shares(const struct rs_expression *expression, struct rs_diagn
             rs_expression_overcommits(expression))
             continue;
         return rs_diagnose(diagnostics, expression->source, expression->at,
-                           "%s of %s: more than 100%%", rows[i].name, expression->descriptor->name);
+                           "%s of %s is more than 100%% of the memory", rows[i].name,
+                           expression->descriptor->name);
     }
     return true;
 }

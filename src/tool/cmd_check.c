@@ -378,7 +378,7 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
 
     printf("%s: %s\n", descriptor->name, descriptor->summary);
     printf("kind:     %s\n", describe_kind(descriptor));
-    printf("a free:   %s\n", frees[descriptor->frees]);
+    printf("freeing:  %s\n", frees[descriptor->frees]);
     if (descriptor->aliases[0])
         printf("RMM:      %s\n",
                describe_aliases(descriptor->aliases, RS_ARRAY_LENGTH(descriptor->aliases), text));

@@ -309,7 +309,8 @@ void profile_print_help(void)
     char folder[PATH_MAX], summary[SUMMARY_BYTES];
     const char *names[NAMES_MAX + 1];
 
-    puts("\nProfiles (NAME of --profile):");
+    puts("\n"
+         "Profiles, files of settings that come with rmmshim (NAME of --profile):");
     list(names, folder);
     for (size_t i = 0; names[i]; i++) {
         read_summary(folder, names[i], summary);
@@ -317,7 +318,7 @@ void profile_print_help(void)
     }
     putchar('\n');
     tool_print_paragraph(
-        "A FILE for --profile has RMM_ variables, one VARIABLE=value a line, comments after #, as "
-        "systemd (EnvironmentFile=) and docker (--env-file) read it too. An option wins over it, "
-        "and so does a variable of the environment, also an empty one.");
+        "A FILE for --profile sets RMM_ variables, with one VARIABLE=value on each line and "
+        "comments after #; systemd (EnvironmentFile=) and docker (--env-file) can read it too. "
+        "Options and variables of the environment, even empty ones, take precedence over it.");
 }

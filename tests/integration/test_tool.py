@@ -294,7 +294,7 @@ class Check(Test):
             (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"),
             (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"),
             (["RMM_POOL_SIZE=200%"], "RMM_POOL_SIZE=^200%: more than 100%"),
-            (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of pool: more than 100%"),
+            (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of pool is more than 100%"),
             (["RMM_POOLSIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
             (["rmm_limit=1GiB"], "did you mean RMM_LIMIT?"),
             (["RMM_MANAGED_MEMORY=1"], "RMM_MANAGED_MEMORY=1: not a variable of rmmshim"),

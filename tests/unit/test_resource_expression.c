@@ -96,14 +96,14 @@ TEST(each_mistake_is_one_line_with_its_place)
 {
     static const char *const cases[][2] = {
         {"pol(cuda)",
-         "RMM_RESOURCE=^pol(cuda): no memory resource of this name; did you mean 'pool'?"},
-        {"pool(", "RMM_RESOURCE=pool(^: ends where a memory resource is expected"},
+         "RMM_RESOURCE=^pol(cuda): there is no memory resource of this name; did you mean 'pool'?"},
+        {"pool(", "RMM_RESOURCE=pool(^: the text ends where a memory resource is expected"},
         {"pool", "RMM_RESOURCE=^pool: 'pool' needs an upstream, as in pool(cuda)"},
         {"pool()", "RMM_RESOURCE=^pool(): 'pool' needs an upstream, as in pool(cuda)"},
-        {"", "RMM_RESOURCE=^: ends where a memory resource is expected"},
-        {"pool(cuda", "RMM_RESOURCE=pool(cuda^: ends where ',' or ')' is expected"},
-        {"pool(cuda,",
-         "RMM_RESOURCE=pool(cuda,^: 'pool(' ends where option=value or ')' is expected"},
+        {"", "RMM_RESOURCE=^: the text ends where a memory resource is expected"},
+        {"pool(cuda", "RMM_RESOURCE=pool(cuda^: the text ends where ',' or ')' is expected"},
+        {"pool(cuda,", "RMM_RESOURCE=pool(cuda,^: the text of 'pool(' ends where option=value or "
+                       "')' is expected"},
         {"pool(cuda))", "RMM_RESOURCE=pool(cuda)^): unexpected text after the expression"},
         {"pool(cuda, initial=1GiB)",
          "RMM_RESOURCE=pool(cuda, ^initial=1GiB): 'pool' has no option of this name; did you mean "
@@ -112,11 +112,13 @@ TEST(each_mistake_is_one_line_with_its_place)
          "RMM_RESOURCE=pool(cuda, ^inital_size=1GiB): 'pool' has no option of this name; did you "
          "mean 'initial_size'?"},
         {"pool(cuda, initial_size=1GiB, initial_size=2GiB)",
-         "RMM_RESOURCE=pool(cuda, initial_size=1GiB, ^initial_size=2GiB): 'initial_size' is given "
+         "RMM_RESOURCE=pool(cuda, initial_size=1GiB, ^initial_size=2GiB): the option "
+         "'initial_size' is given "
          "twice"},
         {"pool(cuda, initial_size=255)",
          "RMM_RESOURCE=pool(cuda, initial_size=^255): less than 256B"},
-        {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): 'cuda' is a leaf: it takes no upstream"},
+        {"cuda(pool)",
+         "RMM_RESOURCE=cuda(^pool): 'cuda' takes no other memory resource as its upstream"},
         {"binning(cuda, pool(cuda))",
          "RMM_RESOURCE=binning(cuda, ^pool(cuda)): 'binning' has its upstream already; only "
          "bins and options may follow, as in bin(pool(cuda), size=1MiB)"},
@@ -126,7 +128,7 @@ TEST(each_mistake_is_one_line_with_its_place)
          "bin(cuda), "
          "bin(cuda))",
          "RMM_RESOURCE=...cuda), bin(cuda), bin(cuda), bin(cuda), ^bin(cuda)): more than 7 bins "
-         "with resources of their own"},
+         "that have their own memory resource"},
         {"bin(cuda, cuda)",
          "RMM_RESOURCE=bin(cuda, ^cuda): 'bin' has its upstream already; options "
          "are named, as in size=1GiB"},
@@ -136,7 +138,7 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"binning(cuda, bins=1MiB+2Q)",
          "RMM_RESOURCE=binning(cuda, bins=1MiB+2^Q): unknown unit; known are B K KB KiB M MB MiB G "
          "GB GiB T TB TiB %"},
-        {"cuda(x=1)", "RMM_RESOURCE=cuda(^x=1): 'cuda' has no options"},
+        {"cuda(x=1)", "RMM_RESOURCE=cuda(^x=1): 'cuda' takes no options"},
         {"pool(cuda, managed)",
          "RMM_RESOURCE=pool(cuda, ^managed): 'pool' has its upstream already; options are named, "
          "as in initial_size=1GiB"},
@@ -170,18 +172,20 @@ TEST(each_mistake_is_one_line_with_its_place)
          "RMM_RESOURCE=pool(cuda, ^managed_memory=True): 'managed' is a memory resource; did you "
          "mean pool(managed)?"},
         {"pol_memory_resource(cuda)",
-         "RMM_RESOURCE=^pol_memory_resource(cuda): no memory resource of "
+         "RMM_RESOURCE=^pol_memory_resource(cuda): there is no memory resource of "
          "this name; did you mean 'pool'?"},
-        {"rmm.mr.pol(cuda)",
-         "RMM_RESOURCE=rmm.mr.^pol(cuda): no memory resource of this name; did you mean 'pool'?"},
-        {"MemoryResource", "RMM_RESOURCE=^MemoryResource: no memory resource of this name; "
-                           "`rmmshim resources` lists them"},
+        {"rmm.mr.pol(cuda)", "RMM_RESOURCE=rmm.mr.^pol(cuda): there is no memory resource of this "
+                             "name; did you mean 'pool'?"},
+        {"MemoryResource",
+         "RMM_RESOURCE=^MemoryResource: there is no memory resource of this name; "
+         "`rmmshim resources` lists them"},
         {"pool(initial_size=1GiB, cuda)",
          "RMM_RESOURCE=pool(initial_size=1GiB, ^cuda): expected option=value here"},
         {"logging(cuda, path=\"x)", "RMM_RESOURCE=logging(cuda, path=^\"x): the closing quote is "
                                     "missing"},
-        {"1GiB", "RMM_RESOURCE=^1GiB: no memory resource of this name; `rmmshim resources` lists "
-                 "them"},
+        {"1GiB",
+         "RMM_RESOURCE=^1GiB: there is no memory resource of this name; `rmmshim resources` lists "
+         "them"},
         {"(cuda)", "RMM_RESOURCE=^(cuda): a memory resource is expected here, as in pool(cuda)"},
     };
 

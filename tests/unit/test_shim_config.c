@@ -349,7 +349,7 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_LIMIT=10001%"}, "RMM_LIMIT=^10001%: more than 10000%"},
         {{"RMM_LIMIT_JOB=80%free"}, "RMM_LIMIT_JOB=80%^free: "},
         {{"RMM_RESOURCE=statistics(pool(cuda, initial_size=101%))"},
-         "RMM_RESOURCE=statistics(^pool(cuda, initial_size=101%)): initial_size of pool: more "
+         "RMM_RESOURCE=statistics(^pool(cuda, initial_size=101%)): initial_size of pool is more "
          "than"},
         {{"RMM_RESOURCE=virtual(initial_size=101%)"},
          "RMM_RESOURCE=virtual(initial_size=^101%): more than 100%"},
@@ -357,7 +357,8 @@ TEST(bad_settings_are_one_line_each)
          "RMM_MANAGED_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above RMM_LIMIT, "
          "1GiB"},
         {{"RMM_POOL_SIZE=2GiB", "RMM_POOL_MAX_SIZE=1GiB"}, "RMM_POOL_MAX_SIZE=1GiB: "},
-        {{"RMM_RESOURCE=pol(cuda)"}, "RMM_RESOURCE=^pol(cuda): no memory resource of this name"},
+        {{"RMM_RESOURCE=pol(cuda)"},
+         "RMM_RESOURCE=^pol(cuda): there is no memory resource of this name"},
         {{"RMM_POOLSIZE=1GiB"}, "RMM_POOLSIZE=1GiB: unknown variable; did you mean RMM_POOL_SIZE?"},
         {{"RMM_POOL_SZIE_1=1GiB"},
          "RMM_POOL_SZIE_1=1GiB: unknown variable; did you mean RMM_POOL_SIZE_1?"},
@@ -577,7 +578,7 @@ TEST(bad_settings_are_one_line_each)
          "RMM_MANAGED_RESOURCE=^binning(pool(managed), bins=64KiB+100000...: bins of binning must "
          "be multiples of 64KiB here, so that no two blocks share a page"},
         {{"RMM_MANAGED_RESOURCE=arena(managed)"},
-         "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot give each block its own pages"},
+         "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot give each block pages of its own"},
         {{"RMM_MANAGED_RESOURCE=fallback(managed, cuda)"},
          "RMM_MANAGED_RESOURCE=fallback(managed, ^cuda): managed memory must come from"},
         {{"RMM_MANAGED_POOL_SIZE=1GB1"}, "RMM_MANAGED_POOL_SIZE=1^GB1: "},

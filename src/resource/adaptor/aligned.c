@@ -137,15 +137,16 @@ static bool aligned_validate(const void *config, const struct rs_validation *of)
 
 static const struct rs_option aligned_options[] = {
     RS_OPTION_SIZE_ROW(struct aligned_config, alignment, "512",
-                       "a power of two; 512 where it is not given", .minimum = 1),
+                       "alignment of the blocks in bytes, a power of two; 512 by default",
+                       .minimum = 1),
     RS_OPTION_SIZE_ROW(struct aligned_config, alignment_threshold, "0",
-                       "requests below this size keep the upstream's alignment"),
+                       "size below which a request keeps the alignment of the upstream"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_aligned = {
     .name = "aligned",
-    .summary = "larger requests with a stronger alignment",
+    .summary = "gives blocks of at least a certain size a larger alignment",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct aligned_config),

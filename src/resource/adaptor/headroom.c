@@ -213,7 +213,7 @@ static bool headroom_validate(const void *config, const struct rs_validation *of
 
 static const struct rs_option headroom_options[] = {
     RS_OPTION_SIZE_ROW(struct headroom_config, headroom, "none",
-                       "device memory that stays free; must be given", .none = true,
+                       "device memory that is to stay free; required", .none = true,
                        .of_device = true),
     RS_OPTION_END,
 };
@@ -221,8 +221,8 @@ static const struct rs_option headroom_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_headroom = {
     .name = "headroom",
     .aliases = {"sam_headroom"},
-    .summary = "keeps some device memory free: managed memory goes to the host instead, other "
-               "requests are refused",
+    .summary = "keeps some device memory free: when less would be left, managed memory is placed "
+               "on the host, and other requests are refused",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct headroom_config),

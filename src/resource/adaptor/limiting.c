@@ -136,14 +136,14 @@ static bool limiting_validate(const void *config, const struct rs_validation *of
 
 static const struct rs_option limiting_options[] = {
     RS_OPTION_SIZE_ROW(struct limiting_config, limit, "none",
-                       "most bytes that may be live at once; must be given", .none = true,
+                       "the most bytes that may be in use at one time; required", .none = true,
                        .beyond_whole = true, .aliases = {{"allocation_limit", RS_OPTION_SIZE}}),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_limiting = {
     .name = "limiting",
-    .summary = "refuses what would bring the program's live bytes above a limit",
+    .summary = "refuses requests that would bring the bytes in use above a limit",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct limiting_config),

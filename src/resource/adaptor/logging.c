@@ -72,7 +72,8 @@ static bool has_owner(const struct sink *sink)
 /* Turns this log off with one line; the program is not disturbed. */
 static void sink_turn_off(struct sink *sink, const char *what, int error)
 {
-    rs_log("logging: %s: %s: %s; this log ends here", sink->output.path, what, strerror(error));
+    rs_log("logging: %s: %s: %s; nothing more is written to this log", sink->output.path, what,
+           strerror(error));
     sink->on = false;
     rs_file_tail_leave(&sink->tail); /* leaves the tail's rows, which are nowhere else */
 }
@@ -507,16 +508,17 @@ static bool logging_validate(const void *config, const struct rs_validation *of)
 
 static const struct rs_option logging_options[] = {
     RS_OPTION_TEXT_ROW(struct logging_config, path, "",
-                       "file to write, with %p %h %e %t %r %q{VAR}; must be given",
+                       "path of the file to write, which may contain %p %h %e %t %r %q{VAR} as in "
+                       "RMM_LOG; required",
                        .aliases = {{"log_file_name", RS_OPTION_TEXT}}),
     RS_OPTION_BOOLEAN_ROW(struct logging_config, auto_flush, "0",
-                          "write each row at once instead of 64 KiB at a time"),
+                          "write each row to the file at once, rather than 64 KiB at a time"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_logging = {
     .name = "logging",
-    .summary = "writes RMM's event log, one CSV row per allocation and free",
+    .summary = "writes a log in RMM's CSV format, with one row for each allocation and each free",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct logging_config),

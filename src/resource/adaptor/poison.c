@@ -657,24 +657,28 @@ static int poison_init(struct rs_mr *mr, const void *config)
 
 /* The patterns are quiet NaNs as half, bfloat16, float and double. */
 static const struct rs_option poison_options[] = {
-    RS_OPTION_SIZE_ROW(struct poison_config, guard, "4KiB",
-                       "guard bytes on each side of a block, in which a stray write shows",
-                       .multiple_of = RS_BLOCK_ALIGNMENT, .maximum = 1 << 30),
+    RS_OPTION_SIZE_ROW(
+        struct poison_config, guard, "4KiB",
+        "guard bytes before and after each block; a write into them is found and reported",
+        .multiple_of = RS_BLOCK_ALIGNMENT, .maximum = 1 << 30),
     RS_OPTION_SIZE_ROW(struct poison_config, keep, "64MiB",
-                       "freed memory that is kept back to find writes after the free"),
+                       "how much freed memory is kept unused to find writes after the free"),
     RS_OPTION_COUNT_ROW(struct poison_config, fill_allocated, "0x7ffa7ffa",
-                        "32-bit word that allocated memory is filled with", .maximum = UINT32_MAX),
+                        "32-bit value with which allocated memory is filled",
+                        .maximum = UINT32_MAX),
     RS_OPTION_COUNT_ROW(struct poison_config, fill_freed, "0x7ffd7ffd",
-                        "32-bit word that freed memory is filled with", .maximum = UINT32_MAX),
+                        "32-bit value with which freed memory is filled", .maximum = UINT32_MAX),
     RS_OPTION_WORD_ROW(struct poison_config, on_error, on_error_words, "report",
-                       "what an error does: print a line (report), or print it and call abort()",
+                       "what happens when a wrong write or free is found; report: a line is "
+                       "printed; abort: a line is printed, and the process aborts",
                        .aliases = {{"abort", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_poison = {
     .name = "poison",
-    .summary = "fills memory and guards its edges, to find writes past a block or after its free",
+    .summary =
+        "finds writes outside of a block or after its free, by guard bytes and fill patterns",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
     .keeps_blocks = true,

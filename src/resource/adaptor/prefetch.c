@@ -156,16 +156,17 @@ static int prefetch_init(struct rs_mr *mr, const void *config)
 
 static const struct rs_option prefetch_options[] = {
     RS_OPTION_WORD_ROW(struct prefetch_config, preferred_location, preferred_words, "none",
-                       "where the driver is to keep the block's pages if it can"),
+                       "where the driver is advised to keep the pages of each block "
+                       "(cudaMemAdviseSetPreferredLocation)"),
     RS_OPTION_BOOLEAN_ROW(struct prefetch_config, accessed_by, "0",
-                          "the device keeps its mapping of pages that lie elsewhere, so that it "
-                          "reads them there without a fault"),
+                          "advise the driver that the device accesses each block, so that it reads "
+                          "pages on the host without page faults (cudaMemAdviseSetAccessedBy)"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_prefetch = {
     .name = "prefetch",
-    .summary = "moves each new block of managed memory to the device",
+    .summary = "moves each block of managed memory to the device when it is allocated",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct prefetch_config),

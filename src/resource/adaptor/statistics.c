@@ -92,7 +92,7 @@ static const struct rs_option statistics_options[] = {RS_OPTION_END};
 
 const struct rs_mr_descriptor rs_mr_descriptor_statistics = {
     .name = "statistics",
-    .summary = "counts live, peak and total bytes and allocations",
+    .summary = "counts bytes and allocations: those in use, their peak and their total",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .options = statistics_options,

@@ -214,14 +214,14 @@ static int tracking_init(struct rs_mr *mr, const void *config)
 
 static const struct rs_option tracking_options[] = {
     RS_OPTION_BOOLEAN_ROW(struct tracking_config, stacks, "0",
-                          "remember who allocated each block: the call stack, and Python's",
+                          "record the call stack of each allocation, including Python's",
                           .aliases = {{"capture_stacks", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_tracking = {
     .name = "tracking",
-    .summary = "remembers live blocks and who allocated them, for a leak report at exit",
+    .summary = "records which code allocated each block, for a report of leaked memory at exit",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct tracking_config),

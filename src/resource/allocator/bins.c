@@ -479,24 +479,25 @@ static bool fixed_size_validate(const void *config, const struct rs_validation *
             rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
             !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate,
                                     &chunk_bytes)) ||
-           RS_REFUSE(of, "fixed_size cannot have %llu blocks of %s",
+           RS_REFUSE(of, "fixed_size cannot take %llu blocks of %s from its upstream",
                      (unsigned long long)settings->blocks_to_preallocate,
                      rs_size_format(settings->block_size, block));
 }
 
 static const struct rs_option fixed_size_options[] = {
-    RS_OPTION_SIZE_ROW(struct fixed_size_config, block_size, "1MiB",
-                       "size of every block, rounded up to 512 bytes; larger requests are refused",
-                       .minimum = 1),
+    RS_OPTION_SIZE_ROW(
+        struct fixed_size_config, block_size, "1MiB",
+        "size of every block, rounded up to a multiple of 512 bytes; larger requests are refused",
+        .minimum = 1),
     RS_OPTION_COUNT_ROW(struct fixed_size_config, blocks_to_preallocate, "128",
-                        "blocks taken from upstream at a time", .minimum = 1,
+                        "number of blocks that are taken from the upstream at a time", .minimum = 1,
                         .maximum = BLOCKS_MAX),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_fixed_size = {
     .name = "fixed_size",
-    .summary = "blocks of one size, cut from larger upstream blocks",
+    .summary = "gives out blocks of one size, cut from larger blocks of its upstream",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct fixed_size_config),
@@ -538,7 +539,8 @@ static bool bin_validate(const void *config, const struct rs_validation *of)
 
 static const struct rs_option bin_options[] = {
     RS_OPTION_SIZE_ROW(struct bin_config, size, "none",
-                       "required: the largest request that it serves, in steps of 512 bytes",
+                       "size of the blocks, and so of the largest request that the bin serves, a "
+                       "multiple of 512 bytes; required",
                        .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
                        .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
     RS_OPTION_END,
@@ -547,7 +549,8 @@ static const struct rs_option bin_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_bin = {
     .name = "bin",
     .aliases = {"add_bin"},
-    .summary = "a bin of `binning` with a resource of its own; alone it refuses larger requests",
+    .summary = "serves requests up to a size from its upstream and refuses larger ones; a bin of "
+               "`binning` that has its own memory resource",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct bin_config),
@@ -605,7 +608,7 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
     if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
         return true; /* none of them, as in RMM */
     if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
-        wrong = "binning needs both minimum_size and maximum_size, or none";
+        wrong = "binning needs minimum_size and maximum_size together, or neither of them";
     else if (!rs_is_power_of_two(settings->minimum_size) ||
              !rs_is_power_of_two(settings->maximum_size))
         wrong = "bin sizes are powers of two, as in 256KiB and 4MiB";
@@ -623,20 +626,23 @@ static const struct rs_option binning_options[] = {
                        "block size of the largest bin; larger requests go to the upstream",
                        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
-    RS_OPTION_SIZES_ROW(struct binning_config, bins, "",
-                        "further bins, by their block sizes, as in 256KiB+300000+1MiB; each is "
-                        "rounded up to 512 bytes; one with a resource of its own is written after "
-                        "the upstream instead, as in bin(arena(cuda), size=1MiB)",
-                        .minimum = 1, .maximum = BIN_BYTES_MAX),
+    RS_OPTION_SIZES_ROW(
+        struct binning_config, bins, "",
+        "block sizes of further bins, as in 256KiB+300000+1MiB, rounded up to multiples of 512 "
+        "bytes; a bin that has its own memory resource is not listed here but written after the "
+        "upstream, as in binning(cuda, bin(arena(cuda), size=1MiB))",
+        .minimum = 1, .maximum = BIN_BYTES_MAX),
     RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
-                        "blocks that a bin takes from upstream at a time, first when it is used",
+                        "number of blocks that a bin takes from the upstream at a time, for the "
+                        "first time when it is used",
                         .minimum = 1, .maximum = BLOCKS_MAX),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_binning = {
     .name = "binning",
-    .summary = "small requests from bins of equal blocks, others from upstream",
+    .summary = "serves small requests from bins, each with blocks of one size, and larger requests "
+               "from its upstream",
     .upstream_count = 1,
     .branch = &rs_mr_descriptor_bin,
     .frees = RS_FREE_AT_ONCE,

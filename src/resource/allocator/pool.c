@@ -407,8 +407,8 @@ static int take_initial(struct rs_pool *pool)
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return -EIO;
     if (pool->held_bytes < pool->initial_bytes)
-        rs_log("%s: the initial size is %s, but only %s are free: starting with that, growing on "
-               "demand",
+        rs_log("%s: the initial size is %s, but only %s are free: the pool starts with that and "
+               "grows on demand",
                pool->base.descriptor->name, rs_size_format(pool->initial_bytes, asked),
                rs_size_format(pool->held_bytes, got));
     return 0;
@@ -463,36 +463,39 @@ static bool pool_validate(const void *config, const struct rs_validation *of)
                          rs_size_format(settings->initial_size, second));
     if (!rs_is_power_of_two(settings->alignment) || settings->alignment < RS_BLOCK_ALIGNMENT ||
         settings->alignment > RS_DRIVER_GRANULARITY)
-        return RS_REFUSE(of,
-                         "the pool's alignment is a power of two from 512 bytes to 2MiB, not %s",
-                         rs_size_format(settings->alignment, first));
+        return RS_REFUSE(
+            of, "the pool's alignment must be a power of two from 512 bytes to 2MiB, not %s",
+            rs_size_format(settings->alignment, first));
     return rs_mr_fits_device(of, "pool's initial size", settings->initial_size);
 }
 
 static const struct rs_option pool_options[] = {
-    RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
-                       "taken at the first allocation; a trim keeps it; given back only where a "
-                       "request would fail otherwise, and taken again with the next growth",
-                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
-                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none", "most bytes taken from upstream",
-                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true,
-                       .beyond_whole = true, .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(
+        struct pool_config, initial_size, "0",
+        "memory taken at the first allocation; `rmmshim trim` does not give it back; given back "
+        "only when a request would fail otherwise, and then taken again when the pool next grows",
+        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
+        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none",
+                       "the most bytes that the pool takes from its upstream", .multiple_of = 256,
+                       .maximum = RS_SIZE_ADDRESSABLE, .none = true, .beyond_whole = true,
+                       .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(
         struct pool_config, growth, growth_words, "geometric",
-        "a growth takes little more than the request (a sixteenth of the held bytes where there "
-        "is an initial size), or follows RMM: it doubles, or takes half of the rest up to the "
-        "maximum"),
+        "how much the pool takes when it is full; geometric: little more than the request, or a "
+        "sixteenth of its size if it has an initial size; rmm: as much as it has, or half of what "
+        "is left up to maximum_size, as RMM's pool does"),
     RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
-                       "every block's address and the room it takes are multiples of this power of "
-                       "two",
+                       "power of two of which the address of each block and the bytes that it "
+                       "takes up are multiples",
                        .minimum = RS_BLOCK_ALIGNMENT, .maximum = RS_DRIVER_GRANULARITY),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_pool = {
     .name = "pool",
-    .summary = "best fit with immediate coalescing in large upstream blocks",
+    .summary = "cuts blocks from large blocks of its upstream, best fit first, and merges free "
+               "neighbours at once",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct pool_config),
@@ -538,21 +541,22 @@ static bool arena_validate(const void *config, const struct rs_validation *of)
 
 static const struct rs_option arena_options[] = {
     RS_OPTION_SIZE_ROW(struct arena_config, arena_size, "50%free",
-                       "initial and maximum size: taken at the first allocation, and the arena "
-                       "never holds more",
+                       "the arena's initial and maximum size: it takes this much at the first "
+                       "allocation and never more",
                        .minimum = ARENA_LEAST_BYTES, .maximum = RS_SIZE_ADDRESSABLE,
                        .beyond_whole = true),
-    RS_OPTION_BOOLEAN_ROW(struct arena_config, dump_log_on_failure, "0",
-                          "accepted as RMM's default; RMM_ON_OOM reports a request that finds no "
-                          "room",
-                          .only_no = "an arena writes no dump; RMM_ON_OOM=text:PATH reports a "
-                                     "request that finds no room"),
+    RS_OPTION_BOOLEAN_ROW(
+        struct arena_config, dump_log_on_failure, "0",
+        "accepted so that expressions for RMM work, but only false: set RMM_ON_OOM for a report "
+        "when memory runs out",
+        .only_no =
+            "an arena writes no dump; RMM_ON_OOM=text:PATH writes a report when memory runs out"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_arena = {
     .name = "arena",
-    .summary = "a pool whose initial and maximum size are arena_size",
+    .summary = "a pool of a fixed size: its initial and its maximum size are arena_size",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct arena_config),

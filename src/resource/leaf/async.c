@@ -460,7 +460,7 @@ static void take_initial(struct async *async, size_t bytes)
     CUdeviceptr address;
 
     if (async_take(&async->leaf, bytes, RS_EFFORT_FULL, &address) != CUDA_SUCCESS) {
-        rs_log("%s: the initial size of %s could not be reserved: growing on demand",
+        rs_log("%s: the initial size of %s could not be reserved: the pool grows on demand",
                async->leaf.base.descriptor->name, rs_size_format(bytes, text));
         return;
     }
@@ -512,10 +512,11 @@ static bool validate(const struct async_config *config, const struct rs_validati
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
     if (config->initial_size > config->release_threshold)
-        return RS_REFUSE(
-            of, "the initial size %s is above the release threshold %s, so it would not stay",
-            rs_size_format(config->initial_size, first),
-            rs_size_format(config->release_threshold, second));
+        return RS_REFUSE(of,
+                         "the initial size %s is above the release threshold %s, so the driver "
+                         "would give it back",
+                         rs_size_format(config->initial_size, first),
+                         rs_size_format(config->release_threshold, second));
     return rs_mr_fits_device(of, "initial size", config->initial_size);
 }
 
@@ -528,27 +529,29 @@ static bool has_pools(const struct rs_environment *environment)
 static bool async_validate(const void *config, const struct rs_validation *of)
 {
     if (of->environment && !has_pools(of->environment))
-        return RS_REFUSE(of, "async needs memory pools, which this driver or device does not have");
+        return RS_REFUSE(
+            of,
+            "async needs memory pools (cudaMemPool), which this driver or device does not have");
     return validate(config, of);
 }
 
 static const struct rs_option async_options[] = {
     RS_OPTION_SIZE_ROW(struct async_config, initial_size, "0",
-                       "reserved at the first allocation; a trim keeps it; given back only where a "
-                       "request would fail otherwise",
+                       "memory reserved at the first allocation; `rmmshim trim` does not give it "
+                       "back; given back only when a request would fail otherwise",
                        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(
         struct async_config, release_threshold, "none",
-        "reserved bytes above this go back to the driver at the next synchronisation", .none = true,
-        .beyond_whole = true),
+        "size that the pool keeps; memory above it is given back at the next synchronisation",
+        .none = true, .beyond_whole = true),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_async = {
     .name = "async",
     .aliases = {"cuda_async"},
-    .summary = "a stream-ordered pool of the driver, made for this stack (cudaMallocFromPoolAsync)",
+    .summary = "a stream-ordered pool of the driver (cudaMallocFromPoolAsync)",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct async_config),
@@ -586,7 +589,7 @@ static bool async_managed_validate(const void *config, const struct rs_validatio
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .name = "async_managed",
     .aliases = {"cuda_async_managed"},
-    .summary = "a stream-ordered pool of managed memory, made for this stack (driver 13.0)",
+    .summary = "a stream-ordered pool of the driver for managed memory (driver 13.0 or newer)",
     .memory = RS_MEMORY_MANAGED,
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,

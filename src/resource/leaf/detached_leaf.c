@@ -249,10 +249,12 @@ static void detached_end(struct rs_mr *mr, bool memory_is_gone)
     for (struct rs_detached_record *record = leaf->first; record; record = record->next)
         rs_segment_remove(leaf->base.environment, record->address);
     if (leaf->first)
-        rs_log("%s: %zu bytes of a context that has ended could not be given back",
-               mr->descriptor->name, leaf->live_bytes);
+        rs_log(
+            "%s: %zu bytes of a CUDA context that has ended could not be given back to the driver",
+            mr->descriptor->name, leaf->live_bytes);
     else if (!leaf->is_closed)
-        rs_log("%s: memory that was reserved for a context that has ended could not be given back",
+        rs_log("%s: memory that was reserved for a CUDA context that has ended could not be given "
+               "back to the driver",
                mr->descriptor->name);
     rs_record_slab_destroy(&leaf->records);
 }
@@ -406,9 +408,8 @@ static bool system_validate(const void *config, const struct rs_validation *of)
     return !of->environment ||
            rs_driver_device_has(of->environment->device,
                                 CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) ||
-           RS_REFUSE(of,
-                     "system needs a device that reaches the process's own memory (HMM or ATS), "
-                     "which this one does not");
+           RS_REFUSE(of, "system needs a device that can access the process's own memory (HMM or "
+                         "ATS), which this device cannot");
 }
 
 static int system_init(struct rs_mr *mr, const void *config)
@@ -423,7 +424,7 @@ static const struct rs_option system_options[] = {RS_OPTION_END};
 const struct rs_mr_descriptor rs_mr_descriptor_system = {
     .name = "system",
     .aliases = {"system_memory"},
-    .summary = "the process's own memory, on devices that reach it (HMM, ATS)",
+    .summary = "host memory of the process (malloc), on devices that can access it (HMM, ATS)",
     .memory = RS_MEMORY_HOST,
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,

@@ -351,7 +351,7 @@ static const struct rs_option cuda_options[] = {RS_OPTION_END};
 
 const struct rs_mr_descriptor rs_mr_descriptor_cuda = {
     .name = "cuda",
-    .summary = "device memory, one driver allocation per request (cudaMalloc)",
+    .summary = "device memory, with one driver allocation for each request (cudaMalloc)",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,
@@ -390,8 +390,8 @@ static int managed_init(struct rs_mr *mr, const void *config)
 
 static const struct rs_option managed_options[] = {
     RS_OPTION_BOOLEAN_ROW(struct managed_config, charged, "1",
-                          "1: counts as device memory against a limit; 0: as host memory, for a "
-                          "program's spill from a full device"),
+                          "1: it counts against a limit as device memory does; 0: it counts as "
+                          "host memory, so that a program can use it when the device is full"),
     RS_OPTION_END,
 };
 

@@ -161,15 +161,14 @@ static bool pinned_validate(const void *config, const struct rs_validation *of)
     int node;
 
     return strcmp(settings->numa, "device") == 0 || parse_node(settings->numa, 0, &node) ||
-           RS_REFUSE(of, "numa=%s: expected none, device, or a node below %d", settings->numa,
-                     NODES_MAX);
+           RS_REFUSE(of, "numa=%s: expected none, device, or the number of a NUMA node, below %d",
+                     settings->numa, NODES_MAX);
 }
 
 static const struct rs_option pinned_options[] = {
-    RS_OPTION_TEXT_ROW(
-        struct pinned_config, numa, "none",
-        "NUMA node that the memory should lie on: none (by the thread's memory policy), "
-        "device (the nearest to the device), or a node's number"),
+    RS_OPTION_TEXT_ROW(struct pinned_config, numa, "none",
+                       "NUMA node for the memory; none: as the thread's memory policy says; "
+                       "device: the node nearest to the device; or the number of a node"),
     RS_OPTION_END,
 };
 

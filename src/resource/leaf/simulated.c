@@ -131,13 +131,16 @@ static int simulated_init(struct rs_mr *mr, const void *config)
 
 static const struct rs_option simulated_options[] = {
     RS_OPTION_SIZE_ROW(struct simulated_config, size, "none",
-                       "most bytes that may be live at once, in units of 512", .none = true),
+                       "the most bytes that may be in use at one time; each block counts as a "
+                       "multiple of 512 bytes",
+                       .none = true),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_simulated = {
     .name = "simulated",
-    .summary = "addresses without memory, for replaying traces; serves no program",
+    .summary = "addresses without memory behind them, to replay logs of allocations; no program "
+               "can use it",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,

@@ -281,16 +281,16 @@ static int reuse_create(const struct rs_environment *environment, const void *co
 static const struct rs_option reuse_options[] = {
     RS_OPTION_WORD_ROW(
         struct reuse_config, free, mode_words, "deferred",
-        "a free returns at once and its block waits in quarantine (with a driver before 12.5 only "
-        "a block of host memory), or the free itself waits for all earlier work of the context, as "
-        "cudaFree does"),
+        "deferred: a free returns at once, and the block is reused when all earlier work of the "
+        "context is done (with a driver older than 12.5 only for host memory); wait: a free itself "
+        "waits for all earlier work of the context, as cudaFree does"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_reuse = {
     .name = "reuse",
-    .summary = "a freed block becomes reusable when all earlier work of its context is done; added "
-               "where it is needed",
+    .summary = "lets a freed block be reused only when all earlier work of its context is done; "
+               "rmmshim adds it to an expression that needs it",
     .upstream_count = 1,
     .frees = RS_FREE_WAITS,
     .config_bytes = sizeof(struct reuse_config),

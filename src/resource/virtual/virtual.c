@@ -305,8 +305,8 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
     if (vm->held_granules < vm->initial_granules)
-        rs_log("virtual: the initial size is %s, but only %s are free: starting with that, growing "
-               "on demand",
+        rs_log("virtual: the initial size is %s, but only %s are free: it starts with that and "
+               "grows on demand",
                rs_size_format(initial_bytes, asked),
                rs_size_format(vm->held_granules * vm->granule_bytes, got));
     return CUDA_SUCCESS;
@@ -473,28 +473,28 @@ static bool virtual_validate(const void *config, const struct rs_validation *of)
 static const struct rs_option virtual_options[] = {
     RS_OPTION_SIZE_ROW(
         struct virtual_config, granularity, "none",
-        "size of the pieces in which physical memory is taken and moved, a power of two; "
-        "none: a 2048th of the device's memory, of the limit or of the maximum, "
-        "from 2 to 32 MiB",
+        "size of the pieces in which physical memory is taken and mapped, a power of two; none: "
+        "1/2048 of the device's memory, of the limit or of maximum_size, from 2 to 32 MiB",
         .none = true, .minimum = RS_DRIVER_GRANULARITY, .maximum = (uint64_t)1 << 34),
     RS_OPTION_SIZE_ROW(struct virtual_config, initial_size, "0",
-                       "taken at the first allocation; stays when memory is trimmed",
+                       "memory taken at the first allocation; `rmmshim trim` does not give it back",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct virtual_config, maximum_size, "none",
-                       "most bytes of physical memory, in whole pieces", .multiple_of = 256,
-                       .maximum = RS_SIZE_ADDRESSABLE, .none = true,
+                       "the most bytes of physical memory that are taken, in whole pieces",
+                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true,
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_COUNT_ROW(struct virtual_config, reserve, "4",
-                        "addresses reserved at a time, as a multiple of the device's memory",
-                        .minimum = 1, .maximum = 64),
+    RS_OPTION_COUNT_ROW(
+        struct virtual_config, reserve, "4",
+        "how many addresses are reserved at a time, as a multiple of the device's memory",
+        .minimum = 1, .maximum = 64),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_virtual = {
     .name = "virtual",
-    .summary = "device memory mapped at reserved addresses: free memory is mapped anew where a "
-               "request needs it",
+    .summary = "device memory that is mapped at reserved addresses, so that free pieces can be "
+               "mapped together to serve a large request",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct virtual_config),

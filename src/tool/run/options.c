@@ -131,16 +131,21 @@ static const struct own_option {
     size_t member; /* an option with a value the text, of a switch that it was given */
 } own_options[] = {
     {"--profile", "NAME|FILE",
-     "take settings from a profile or a file; options and the environment win", .set = set_profile},
-    {"--quiet", NULL, "print nothing at the end", MEMBER(is_quiet)},
+     "take settings from a profile or a file; options and the environment take precedence over "
+     "them",
+     .set = set_profile},
+    {"--quiet", NULL, "print no summary at the end", MEMBER(is_quiet)},
     {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", MEMBER(json)},
-    {"--fail-over", "SIZE", "exit 1 when a process used more than SIZE of a GPU",
+    {"--fail-over", "SIZE",
+     "exit with 1 if a process had more than SIZE of a GPU's memory in use at one time",
      .set = set_fail_over},
-    {"--fail-on-leak", NULL, "exit 1 when a process ended with blocks that it had not freed",
+    {"--fail-on-leak", NULL, "exit with 1 if a process ended with GPU memory that it had not freed",
      MEMBER(fails_on_leak)},
-    {"--find-min", NULL, "run it repeatedly to find the smallest RMM_LIMIT with which it succeeds",
+    {"--find-min", NULL,
+     "run the program repeatedly to find the smallest RMM_LIMIT with which it succeeds",
      MEMBER(finds_min)},
-    {"--exec", NULL, "become the program instead of staying as its parent", MEMBER(becomes)},
+    {"--exec", NULL, "replace this command by the program, rather than stay as its parent",
+     MEMBER(becomes)},
     {"--framework-pools", "on or off", NULL, .set = set_framework_pools},
 };
 
@@ -350,10 +355,10 @@ enum { TERM_BYTES = 2 * DESCRIBE_BYTES, MEANING_BYTES = 512 };
 
 static const char *const group_titles[RS_GROUPS] = {
     [RS_GROUP_LIMITS] = "Limits",
-    [RS_GROUP_STACK] = "What device memory is served from",
-    [RS_GROUP_OTHER_KINDS] = "What pinned and managed memory are served from",
+    [RS_GROUP_STACK] = "How device memory is allocated",
+    [RS_GROUP_OTHER_KINDS] = "How pinned host memory and managed memory are allocated",
     [RS_GROUP_REPORTS] = "Reports",
-    [RS_GROUP_PROCESS] = "Which processes are served, and what they notice of it",
+    [RS_GROUP_PROCESS] = "Which processes and calls rmmshim serves, and how it behaves in them",
 };
 
 /* `is_short`: what follows a semicolon is left out. */
@@ -393,47 +398,49 @@ static void print_own(void)
                  option->value ? option->value : "");
         tool_print_term(term, option->help);
     }
-    tool_print_term("--framework-pools on|off",
-                    "off switches off the memory pools that PyTorch, CuPy and JAX keep "
-                    "themselves, so that all that they allocate is served: sets "
-                    "PYTORCH_NO_CUDA_MEMORY_CACHING and XLA_PYTHON_CLIENT_ALLOCATOR where they are "
-                    "not set, and puts a sitecustomize.py for CuPy in front of PYTHONPATH "
-                    "(Python's options -E, -I and -S skip it). Pinned memory then gets a pool too "
-                    "(--pinned-pool-size 0), unless a setting of pinned memory is given.");
-    tool_print_term("--help", "show the options that are used most, and examples");
-    tool_print_term("--help-all", "show this");
+    tool_print_term(
+        "--framework-pools on|off",
+        "off: switch off the memory pools that PyTorch, CuPy and JAX keep themselves, so that "
+        "rmmshim serves all that they allocate. This sets PYTORCH_NO_CUDA_MEMORY_CACHING and "
+        "XLA_PYTHON_CLIENT_ALLOCATOR unless they are set, and puts a folder with a "
+        "sitecustomize.py for CuPy first in PYTHONPATH (Python's options -E, -I and -S skip it). "
+        "Pinned memory then gets a pool too (--pinned-pool-size 0), unless a setting of pinned "
+        "memory is given.");
+    tool_print_term("--help", "show the most common options and examples");
+    tool_print_term("--help-all", "show this help");
 }
 
 void run_options_print_help(void)
 {
-    puts("Options that are used most:");
+    puts("The most common options:");
     for (enum rs_group group = RS_GROUP_LIMITS; group < RS_GROUPS; group++)
         print_group(group, true);
-    tool_print_term("--help-all", "show all options, and the exit codes");
+    tool_print_term("--help-all", "show all options and the exit codes");
     puts("\n"
-         "Sizes are written as 8GiB, 512MiB, 80% (of the GPU's memory) or 80%free. Each\n"
-         "option sets a variable: --pool-size 4GiB is RMM_POOL_SIZE=4GiB.\n"
-         "\n"
+         "Sizes are written as 8GiB, 512MiB, 80% (of the GPU's memory) or 80%free (of its\n"
+         "free memory). Each option sets an environment variable: --pool-size 4GiB means\n"
+         "RMM_POOL_SIZE=4GiB.\n\n"
          "Examples:\n"
          "  rmmshim run --limit 8GiB python3 train.py\n"
-         "      The program sees a GPU of 8 GiB, and is out of memory beyond that.\n"
+         "      The program sees a GPU of 8 GiB, and cannot allocate more than that.\n"
          "  rmmshim run --limit-job 16GiB torchrun --nproc-per-node 4 train.py\n"
-         "      All processes of the job share 16 GiB of each GPU.\n"
+         "      All processes that it starts share 16 GiB of each GPU.\n"
          "  rmmshim run --pool-size 0 --fallback managed ./app\n"
-         "      Memory comes from a pool; what does not fit goes to the host's memory.\n"
+         "      Memory comes from a pool; what does not fit becomes managed memory.\n"
          "  rmmshim run --tracking --statistics json:%p.json ./app\n"
-         "      Leaks are listed by call site at the end, what was used is in PID.json.");
+         "      Leaks are listed by call site at the end; PID.json has the memory use.");
 }
 
 void run_options_print_all_help(void)
 {
     tool_print_paragraph(
-        "Everything behind the program's name is passed to the program. Each option of the last "
-        "groups may be set in the environment instead: --pool-size 4GiB is RMM_POOL_SIZE=4GiB. "
-        "One with a device's number behind it is for that device alone: --pool-size-1 4GiB, "
-        "RMM_POOL_SIZE_1. An option whose value is in brackets may be given alone, which means 1, "
-        "or with its value, as in --managed 0 or --statistics json:report.json; any other word "
-        "behind it is the program. Write `--` before a program whose name is 1.");
+        "Everything after the program's name is passed to the program. Each option that is not "
+        "listed under \"The run itself\" can be set by an environment variable too: --pool-size "
+        "4GiB is RMM_POOL_SIZE=4GiB. With a device's number at its end it applies to that device "
+        "alone: --pool-size-1 4GiB, or RMM_POOL_SIZE_1=4GiB. If the value of an option is shown in "
+        "brackets, the option may be given without a value, which means 1, or with a value, as in "
+        "--managed 0 or --statistics json:report.json. A next word that is not a valid value is "
+        "taken as the program's name; write `--` before a program that is called 1.");
     print_own();
     for (enum rs_group group = RS_GROUP_LIMITS; group < RS_GROUPS; group++)
         print_group(group, false);
@@ -441,12 +448,13 @@ void run_options_print_all_help(void)
     putchar('\n');
     tool_print_paragraph(
         "While the program runs, this command stays as its parent: it passes signals on, ends as "
-        "the program ends, and writes the report of --statistics for each process that could not, "
-        "as after a signal or _exit. At the end it says on stderr what each process used, and "
-        "which ones were seen to use CUDA without the library; short-lived ones can be missed.");
+        "the program ends, and writes the report of --statistics for each process that could not "
+        "write it, as after a signal or _exit. At the end it prints to stderr how much memory each "
+        "process used, and which processes were seen to use CUDA without rmmshim; short-lived "
+        "processes can be missed.");
     putchar('\n');
     tool_print_paragraph(
-        "Exit codes: the program's own; 1 when --fail-over, --fail-on-leak or --find-min says so; "
-        "125 when a setting is wrong or the library cannot be loaded, 126 when the program cannot "
-        "be executed, 127 when it is not found.");
+        "Exit codes: that of the program; 1 if the check of --fail-over, --fail-on-leak or "
+        "--find-min fails; 125 if a setting is wrong or the library cannot be loaded; 126 if the "
+        "program cannot be executed; 127 if it is not found.");
 }
