@@ -161,7 +161,7 @@ static void *take_from_heap(size_t bytes, size_t alignment)
 
     if (alignment <= _Alignof(max_align_t))
         return calloc(1, bytes);
-    memory = aligned_alloc(alignment, bytes); /* a sizeof: a multiple of the alignment */
+    memory = rs_round_up(bytes, alignment, &bytes) ? aligned_alloc(alignment, bytes) : NULL;
     return memory ? memset(memory, 0, bytes) : NULL;
 }
 
