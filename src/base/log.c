@@ -85,7 +85,7 @@ void rs_log(const char *format, ...)
     write_line(format, arguments);
     va_end(arguments);
     if (before == RS_LOG_LINES_MAX - 1)
-        rs_log_asked("further messages are suppressed");
+        rs_log_asked("no further messages are printed");
 }
 
 void rs_log_asked(const char *format, ...)

@@ -72,7 +72,8 @@ static bool parse_word(const struct parse *of, const char *const *words, const c
                            nearest);
     for (size_t i = 0, length = 0; words[i] && length < sizeof(known); i++)
         length += (size_t)snprintf(known + length, sizeof(known) - length, " %s", words[i]);
-    return rs_diagnose(of->diagnostics, of->source, begin, "unknown value; known are%s", known);
+    return rs_diagnose(of->diagnostics, of->source, begin,
+                       "unknown value; the possible values are%s", known);
 }
 
 /* Returns 16 for a character that is no digit. */
@@ -108,7 +109,7 @@ static bool ask_for_percentage(const struct parse *of, const char *at, const cha
     int percent = (count > 0 ? digits[0] - '0' : 0) * 10 + (count > 1 ? digits[1] - '0' : 0);
 
     return rs_diagnose(of->diagnostics, of->source, at,
-                       "bytes are whole numbers; did you mean %d%s%s%%?", percent,
+                       "a number of bytes must be whole; did you mean %d%s%s%%?", percent,
                        count > 2 ? "." : "", count > 2 ? digits + 2 : "");
 }
 
@@ -127,15 +128,16 @@ static bool ask_about_point(const struct parse *of, const char *at, const char *
     bool is_whole = part[strspn(part, "0")] == '\0';
 
     if (is_whole && bytes == 0)
-        return rs_diagnose(of->diagnostics, of->source, at, "bytes are whole numbers");
+        return rs_diagnose(of->diagnostics, of->source, at, "a number of bytes must be whole");
     if (is_whole)
-        return rs_diagnose(
-            of->diagnostics, of->source, at, "bytes are whole numbers; did you mean %s%llu%s?",
-            bytes == 1 ? "100% or " : "", (unsigned long long)bytes, missing_unit(bytes));
+        return rs_diagnose(of->diagnostics, of->source, at,
+                           "a number of bytes must be whole; did you mean %s%llu%s?",
+                           bytes == 1 ? "100% or " : "", (unsigned long long)bytes,
+                           missing_unit(bytes));
     if (bytes == 0)
         return ask_for_percentage(of, at, number);
     return rs_diagnose(of->diagnostics, of->source, at,
-                       "bytes are whole numbers; did you mean %sGiB?", number);
+                       "a number of bytes must be whole; did you mean %sGiB?", number);
 }
 
 /* Catches sizes whose unit was probably forgotten: 0.5 probably means half of the memory, 1.0
@@ -173,7 +175,7 @@ static bool check_share(const struct parse *of, const char *begin, uint64_t shar
     if (share > RS_SIZE_WHOLE && !of->row->beyond_whole)
         return rs_diagnose(of->diagnostics, of->source, begin, "more than 100%%");
     return share > 0 || of->row->minimum == 0 ||
-           rs_diagnose(of->diagnostics, of->source, begin, "must be more than 0");
+           rs_diagnose(of->diagnostics, of->source, begin, "the value must be more than 0");
 }
 
 static bool parse_plain_size(const struct parse *of, const char *begin, const char *end,
@@ -232,10 +234,10 @@ static bool parse_range(const struct parse *of, const char *begin, const char *e
     if (value->size.kind != RS_SIZE_BYTES || value->size_to.kind != RS_SIZE_BYTES)
         return rs_diagnose(of->diagnostics, of->source,
                            value->size.kind != RS_SIZE_BYTES ? begin : dash + 1,
-                           "a range takes sizes in bytes, not percentages");
+                           "the sizes of a range must be in bytes, not percentages");
     if (value->size.number > value->size_to.number)
         return rs_diagnose(of->diagnostics, of->source, begin,
-                           "the first size must be the smaller one");
+                           "the first size of a range must be smaller than the second");
     return true;
 }
 
@@ -253,12 +255,13 @@ static bool add_size(const struct parse *of, const char *begin, const char *end,
         return false;
     if (size.kind != RS_SIZE_BYTES)
         return rs_diagnose(of->diagnostics, of->source, begin,
-                           "a list takes sizes in bytes, not percentages");
+                           "the sizes of a list must be in bytes, not percentages");
     if (sizes->count == RS_SIZES_MAX)
-        return rs_diagnose(of->diagnostics, of->source, begin, "more than %d sizes", RS_SIZES_MAX);
+        return rs_diagnose(of->diagnostics, of->source, begin, "the list has more than %d sizes",
+                           RS_SIZES_MAX);
     for (size_t i = 0; i < sizes->count; i++)
         if (sizes->bytes[i] == size.number)
-            return rs_diagnose(of->diagnostics, of->source, begin, "is given twice");
+            return rs_diagnose(of->diagnostics, of->source, begin, "the same size is given twice");
     sizes->bytes[sizes->count++] = (size_t)size.number;
     return true;
 }
@@ -321,8 +324,9 @@ static bool parse_exponent(const struct parse *of, const char *begin, const char
                            "expected an exponent of two below 64");
     *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
     if (size->number < of->row->minimum || (of->row->maximum && size->number > of->row->maximum))
-        return rs_diagnose(of->diagnostics, of->source, begin, "2^%llu is out of bounds for %s",
-                           (unsigned long long)exponent, of->row->name);
+        return rs_diagnose(of->diagnostics, of->source, begin,
+                           "2^%llu is too large or too small for %s", (unsigned long long)exponent,
+                           of->row->name);
     return true;
 }
 
@@ -332,7 +336,8 @@ static bool parse_bounded_count(const struct parse *of, const char *begin, const
     if (!parse_count(of, begin, end, count))
         return false;
     return (*count >= of->row->minimum && (!of->row->maximum || *count <= of->row->maximum)) ||
-           rs_diagnose(of->diagnostics, of->source, begin, "out of bounds for %s", of->row->name);
+           rs_diagnose(of->diagnostics, of->source, begin,
+                       "the value is too large or too small for %s", of->row->name);
 }
 
 static bool parse_boolean(const struct parse *of, const char *begin, const char *end,

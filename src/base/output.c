@@ -62,7 +62,7 @@ static const char *variable(const char **cursor, char text[TEXT_BYTES], const ch
     text[close - name] = '\0';
     value = rs_environment_get(text);
     if (!value)
-        *reason = "this variable is not set";
+        *reason = "this environment variable is not set";
     *cursor = close + 1;
     return value;
 }
@@ -138,7 +138,8 @@ static bool expand(const char *begin, const char *end, bool only_variables, stru
         if (expands && !(value = placeholder(&begin, text, reason)))
             return false;
         if (!put(output, value, expands ? strlen(value) : 1)) {
-            *reason = only_variables ? "the text is too long" : too_long;
+            *reason = only_variables ? "the text is too long after its placeholders are replaced"
+                                     : too_long;
             return false;
         }
     }

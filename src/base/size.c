@@ -62,7 +62,7 @@ static bool decimal_parse(const char **cursor, const char *end, struct decimal *
             __builtin_mul_overflow(value->mantissa, (uint64_t)10, &value->mantissa) ||
             __builtin_add_overflow(value->mantissa, (uint64_t)(**cursor - '0'), &value->mantissa) ||
             (point && __builtin_mul_overflow(value->divisor, (uint64_t)10, &value->divisor)))
-            return fail(at, begin, reason, "too many digits");
+            return fail(at, begin, reason, "the number has too many digits");
     }
     if (digits == 0)
         return fail(at, begin, reason,
@@ -124,7 +124,7 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
     }
     exponent = exponent_parse(value, cursor, end);
     if (exponent == 64)
-        return fail(at, begin, reason, "larger than any memory");
+        return fail(at, begin, reason, "this size is larger than any memory");
     if (exponent >= 0) {
         *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
         return true;
@@ -135,7 +135,7 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
         return true;
     }
     if (unit)
-        return fail(at, begin, reason, "larger than any memory");
+        return fail(at, begin, reason, "this size is larger than any memory");
     return fail(at, cursor, reason,
                 "unknown unit; known are B K KB KiB M MB MiB G GB GiB T TB TiB %");
 }

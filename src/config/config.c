@@ -65,8 +65,7 @@ static void say_unknown_format(const struct rs_source *source, const char *const
     const char *text = source->text;
     const char *nearest = rs_nearest_word(text, text + strcspn(text, ":"), words);
 
-    rs_diagnose(diagnostics, source, text,
-                nearest ? "unknown value; did you mean '%s'?" : "expected %s",
+    rs_diagnose(diagnostics, source, text, nearest ? "unknown value; did you mean '%s'?" : "%s",
                 nearest ? nearest : expected);
 }
 
@@ -77,10 +76,11 @@ enum rs_statistics_format rs_config_report(const struct rs_source *source, bool 
     enum rs_statistics_format format = RS_STATISTICS_NONE;
 
     if (!read_format(source, prometheus, &format, path, diagnostics))
-        say_unknown_format(source, prometheus ? format_words + 8 : kinds,
-                           prometheus ? "1, text, text:PATH, json:PATH, prom:PATH or prom-all:PATH"
-                                      : "1, text, text:PATH or json:PATH",
-                           diagnostics);
+        say_unknown_format(
+            source, prometheus ? format_words + 8 : kinds,
+            prometheus ? "expected 1, text, text:PATH, json:PATH, prom:PATH or prom-all:PATH"
+                       : "expected 1, text, text:PATH or json:PATH",
+            diagnostics);
     return format;
 }
 
@@ -105,7 +105,7 @@ static void read_on_oom(const struct rs_reading *reading)
     if (strcasecmp(reading->source->text, "none") != 0 &&
         !read_format(reading->source, false, &config->on_oom, &config->on_oom_path,
                      reading->diagnostics))
-        say_unknown_format(reading->source, words, "text, text:PATH, json:PATH or none",
+        say_unknown_format(reading->source, words, "expected text, text:PATH, json:PATH or none",
                            reading->diagnostics);
 }
 
@@ -130,8 +130,8 @@ static void read_hooks(const struct rs_reading *reading)
         if (found < 0) {
             rs_diagnose(reading->diagnostics, reading->source, at,
                         nearest ? "unknown group; did you mean '%s'?"
-                                : "unknown group; known are device, pinned, managed, runtime, "
-                                  "async, all%s",
+                                : "unknown group; the possible groups are device, pinned, managed, "
+                                  "runtime, async, all%s",
                         nearest ? nearest : "");
             return;
         }
@@ -381,10 +381,9 @@ void rs_sanitizer_advise(const struct rs_config *config)
         return;
     for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
         if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {
-            rs_log(
-                "compute-sanitizer takes a pool for one allocation and misses errors between its "
-                "blocks: set RMM_RESOURCE=cuda; or RMM_FREE=wait "
-                "RMM_RESOURCE='poison(pool(cuda))' finds stray writes without compute-sanitizer");
+            rs_log("compute-sanitizer sees a pool as one allocation and misses errors between its "
+                   "blocks: set RMM_RESOURCE=cuda; or find wrong writes without compute-sanitizer "
+                   "by RMM_FREE=wait RMM_RESOURCE='poison(pool(cuda))'");
             return;
         }
 }

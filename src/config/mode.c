@@ -109,8 +109,8 @@ static bool is_limit_void(void)
     if (!limit || !atomic_load(&unknown))
         return false;
     rs_diagnose(&rs_mode_diagnostics, limit, NULL,
-                "%s: the driver returns a function that rmmshim does not know, so the limit would "
-                "not count what it allocates",
+                "%s: the driver returned a version of this function that rmmshim does not know, so "
+                "the limit would not count what it allocates",
                 unknown_name);
     return true;
 }

@@ -41,9 +41,12 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
     return rs_diagnose(
         diagnostics, stack->source, stack->at,
         stack->descriptor == &rs_mr_descriptor_simulated
-            ? "'%s' only replays traces: its addresses have no memory, so no program can use it"
-        : kind == RS_KIND_PINNED  ? "pinned memory must come from 'pinned', not from '%s'"
-        : kind == RS_KIND_MANAGED ? "managed memory must come from 'managed', not from '%s'"
+            ? "'%s' is only for replaying logs of allocations: its addresses have no memory, so no "
+              "program can use them"
+        : kind == RS_KIND_PINNED
+            ? "pinned memory must come from the memory resource 'pinned', not from '%s'"
+        : kind == RS_KIND_MANAGED
+            ? "managed memory must come from the memory resource 'managed', not from '%s'"
         : stack->descriptor == &rs_mr_descriptor_pinned
             ? "device memory cannot come from '%s'; for pinned memory use RMM_PINNED_RESOURCE"
             : "device memory cannot come from '%s'",
@@ -357,8 +360,9 @@ static struct rs_expression *add_observers(const struct build *of, struct rs_exp
     if (!log.value)
         return stack;
     if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
-        rs_diagnose(of->diagnostics, log.source, NULL,
-                    "RMM_RESOURCE already writes a log: use only one of them");
+        rs_diagnose(
+            of->diagnostics, log.source, NULL,
+            "RMM_RESOURCE already writes a log: use only one of RMM_RESOURCE and RMM_LOG for it");
         return stack;
     }
     stack = stack_on(&rs_mr_descriptor_logging, stack, log.source);
@@ -401,10 +405,10 @@ static struct rs_expression *asked_stack(const struct build *of, bool *bad)
         int part = scope_gives(scopes[i], of->kind, true),
             whole = scope_gives(scopes[i], of->kind, false);
         if (whole >= 0 && part >= 0) {
-            rs_diagnose(of->diagnostics, &scopes[i]->source[part], NULL,
-                        "sets a part of the stack, and %s already describes all of it: use only "
-                        "one of them",
-                        scopes[i]->source[whole].name);
+            rs_diagnose(
+                of->diagnostics, &scopes[i]->source[part], NULL,
+                "%s already says which memory resources are used: remove one of the two settings",
+                scopes[i]->source[whole].name);
             *bad = true;
             return NULL;
         }
@@ -436,7 +440,7 @@ static struct rs_expression *make_dedicated(const struct build *of, struct rs_ex
     if (leaf->descriptor == &rs_mr_descriptor_cuda)
         return stack;
     rs_diagnose(of->diagnostics, mode.source, NULL,
-                "other processes cannot open memory of '%s', only that of 'cuda'",
+                "other processes cannot open memory of the resource '%s', only memory of 'cuda'",
                 leaf->descriptor->name);
     rs_expression_free(stack);
     return NULL;

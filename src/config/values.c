@@ -211,7 +211,7 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
         return;
     }
     if (digits > 0 && digits == length && device < 0)
-        add(read, "devices are numbered below %d; did you mean ", RS_DEVICES_MAX);
+        add(read, "the number of a device must be below %d; did you mean ", RS_DEVICES_MAX);
     else
         add(read, "'%.40s' is not the number of a device; did you mean ", suffix);
     add_variable(read, index, device);
@@ -382,8 +382,9 @@ void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *dia
 
     if (!take_apart(text, &entry) || entry.read.kind != RS_NAME_DOUBTFUL)
         return;
-    rs_diagnose(diagnostics, &entry.source, NULL, "%s%s",
-                is_error ? "" : "ignored, as no variable of rmmshim is set: ", entry.read.reason);
+    rs_diagnose(
+        diagnostics, &entry.source, NULL, "%s%s",
+        is_error ? "" : "ignored, because no variable of rmmshim is set: ", entry.read.reason);
     diagnostics->count -= !is_error;
 }
 
@@ -403,8 +404,9 @@ void rs_config_say_ignored(char *const *environment)
             entry.read.kind == RS_NAME_FOREIGN)
             rs_diagnose(&asked, &entry.source, NULL, "%s",
                         strncmp(*environment, "RMM_LOG", 7) == 0
-                            ? "belongs to RAPIDS RMM: ignored; rmmshim's event log is RMM_LOG"
-                            : "not a variable of rmmshim: ignored");
+                            ? "this variable belongs to RAPIDS RMM and is ignored; rmmshim writes "
+                              "a log when RMM_LOG is set"
+                            : "this is not a variable of rmmshim and is ignored");
 }
 
 const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,
@@ -496,7 +498,7 @@ static bool read_bytes(const struct rs_source *source, struct rs_diagnostics *di
                     "only one of the letters g, m and k may follow the number, as in 8192m");
     else if (errno == ERANGE || __builtin_mul_overflow(*bytes, unit, bytes) ||
              *bytes > RS_SIZE_ADDRESSABLE)
-        rs_diagnose(diagnostics, source, text, "larger than any memory");
+        rs_diagnose(diagnostics, source, text, "this size is larger than any memory");
     else
         return true;
     return false;
@@ -565,7 +567,7 @@ void rs_config_say_compat(const struct rs_config_values *values, char *const *en
         if (front)
             rs_log_asked("%s=%s is ignored, because %s is set", alias.name, alias.text, front);
         else if (source && strcmp(source->name, alias.name) == 0)
-            rs_log_asked("%s=%s is taken as RMM_LIMIT%s", alias.name, alias.text,
+            rs_log_asked("%s=%s is read as RMM_LIMIT%s", alias.name, alias.text,
                          alias.name + sizeof(compat_prefix) - 1);
         else
             rs_log_asked("%s=%s sets no limit", alias.name, alias.text);

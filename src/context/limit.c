@@ -128,30 +128,32 @@ static const char *why_not(int error)
 {
     switch (-error) {
     case ESTALE:
-        return "the `rmmshim run` that started the job has ended, or is in another PID or network "
-               "namespace";
+        return "the `rmmshim run` that started the job (the processes that share the limit) has "
+               "ended, or is in another PID or network namespace";
     case ETIMEDOUT:
-        return "the `rmmshim run` that holds the job does not answer";
+        return "the `rmmshim run` that started the job (the processes that share the limit) does "
+               "not answer";
     case EPROTO:
-        return "the job's file is of another version of rmmshim";
+        return "the job's file was written by another version of rmmshim";
     case EACCES:
-        return "other users may write to the job's file, or shorten it: give access to its owner "
-               "alone";
+        return "the permissions of the job's file let other users change it: give access to its "
+               "owner alone";
     case EXDEV:
         return "the job's processes are in another PID namespace, so this process cannot see which "
                "of them still run: name another file, or remove this one when they have ended";
     case ESRCH:
         return "/proc cannot be read here, so the job could not see when this process ends";
     case EBUSY:
-        return "timed out: another process is joining the job";
+        return "timed out: another process was joining the job and did not finish";
     case ENOTSUP:
-        return "this kernel has no robust locks, so a process that dies could stop the job";
+        return "this kernel has no robust mutexes, so a process that dies could block all "
+               "processes that share the limit";
     case E2BIG:
-        return "more than 4 nested jobs";
+        return "more than 4 `rmmshim run --limit-job` are nested in each other";
     case EFBIG:
         return "the limit on file sizes (ulimit -f) leaves no room for the job's file";
     case EUSERS:
-        return "the job has too many processes";
+        return "too many processes share the job's limit";
     default:
         return strerror(-error);
     }
@@ -215,7 +217,8 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     if (result == 0)
         return true;
     if (!path && (result == -ENOENT || result == -EACCES) && job_count == 0)
-        reason = "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file";
+        reason = "there is no job, that is no processes to share the limit with: use `rmmshim run "
+                 "--limit-job`, or set RMM_JOB to the path of a file";
     else
         reason = why_not(result);
     if (result == -EEXIST)

@@ -255,7 +255,7 @@ void rs_capture_review(CUcontext context)
 void rs_capture_distrust(const char *name)
 {
     if (!atomic_exchange(&distrusted, true))
-        rs_log_once_serving(" may start work that rmmshim cannot see the end of: from now on freed "
+        rs_log_once_serving(" may start GPU work whose end rmmshim cannot see: from now on freed "
                             "memory is reused only after a wait for all work of the GPU",
                             name);
 }

@@ -237,8 +237,8 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
             return;
         if (hook->loss == LIMIT)
             rs_mode_note_unknown(name);
-        rs_log_once_serving(": the driver returns a function that rmmshim does not know, so calls "
-                            "of it are not served",
+        rs_log_once_serving(": the driver returned a version of this function that rmmshim does "
+                            "not know, so rmmshim does not serve calls of it",
                             name);
         return;
     }
@@ -349,8 +349,8 @@ static void say_driver_first(void)
     driver = rs_caller_driver_before_us();
     if (!driver || rs_mode_now() != RS_MODE_SERVE)
         return;
-    rs_log("%s was loaded before librmmshim.so, so calls that are bound to it directly are not "
-           "served%s; put librmmshim.so first in LD_PRELOAD",
+    rs_log("%s was loaded before librmmshim.so, so rmmshim does not see calls that the dynamic "
+           "linker bound to it directly%s; put librmmshim.so first in LD_PRELOAD",
            driver,
            rs_config.any_limit || rs_config.limit_job ? ", and no limit holds for them" : "");
 }

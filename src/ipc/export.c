@@ -209,7 +209,7 @@ static bool is_open_elsewhere(uint32_t number)
     if (!rs_descriptor_is_kept(&file)) {
         if (rs_log_once(&said))
             rs_log("the program closed a file that rmmshim had opened: memory that was shared with "
-                   "other processes is never reused");
+                   "other processes will never be reused");
         return true;
     }
     /* The generation must be cleared before the lock is asked for. */
@@ -248,8 +248,9 @@ static CUresult export_in_slot(const struct rs_introspection *block,
     if (!number) {
         number = exports || create_table() ? take_slot() : 0;
         if (!number || !rs_descriptor_is_kept(&file))
-            return refuse(&said, "the table of shared blocks is full or could not be created; "
-                                 "RMM_IPC=dedicated works without it");
+            return refuse(&said,
+                          "the table of memory blocks that are shared with other processes is full "
+                          "or could not be created; RMM_IPC=dedicated works without this table");
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;
@@ -280,8 +281,8 @@ static CUresult export_block(const struct rs_introspection *block, CUipcMemHandl
 
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
         CUresult refused =
-            refuse(&said, "other processes cannot open the kind of memory that this block lies in "
-                          "(virtual, stream-ordered, managed or host memory)");
+            refuse(&said, "other processes cannot open this block, because its memory is virtual, "
+                          "stream-ordered, managed or host memory");
         return block->whole ? result : refused;
     }
     if (result == CUDA_SUCCESS)

@@ -77,16 +77,20 @@ static const struct {
                               "the process that shared the memory has ended"},
     [RS_IPC_REFUSED_HIDDEN] = {CUDA_ERROR_NOT_PERMITTED,
                                "the process that shared the memory runs, but /proc hides it from "
-                               "this one (is it mounted with hidepid?)"},
+                               "this process (is /proc mounted with hidepid?)"},
     [RS_IPC_REFUSED_ACCESS] = {CUDA_ERROR_NOT_PERMITTED,
-                               "this process may not look into the one that shared the memory (it "
-                               "is another user's, or protected)"},
+                               "this process may not access the process that shared the memory (it "
+                               "belongs to another user, or is protected)"},
     [RS_IPC_REFUSED_TABLE] =
         {CUDA_ERROR_MAP_FAILED,
-         "the process that shared the memory no longer has a table of what it shares"},
-    [RS_IPC_REFUSED_LOCK] = {CUDA_ERROR_MAP_FAILED, "the table of shared memory cannot be locked"},
-    [RS_IPC_REFUSED_FREED] = {CUDA_ERROR_INVALID_VALUE, "the memory has been freed by its process"},
-    [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED, "the memory is smaller than its process says"},
+         "the process that shared the memory no longer has its table of shared memory blocks"},
+    [RS_IPC_REFUSED_LOCK] =
+        {CUDA_ERROR_MAP_FAILED,
+         "cannot lock the table of memory blocks that are shared between processes"},
+    [RS_IPC_REFUSED_FREED] = {CUDA_ERROR_INVALID_VALUE,
+                              "the process that shared the memory has freed it"},
+    [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED,
+                             "the memory is smaller than the process that shared it says"},
 };
 
 CUresult rs_ipc_refuse(enum rs_ipc_refusal why)

@@ -305,7 +305,7 @@ void rs_document_put_text(struct rs_page *page, const struct rs_node *root)
 {
     put_text(page, root);
     if (root->document->is_short)
-        rs_page_put(page, "There was no memory for all of this report.\n");
+        rs_page_put(page, "This report is incomplete, because host memory ran out.\n");
 }
 
 /* ---- as JSON ---- */

@@ -219,14 +219,15 @@ static const char *advice(void)
         [REFUSED_BY_LIMIT] = "raise --limit (RMM_LIMIT)",
         [REFUSED_BY_JOB] = "raise --limit-job (RMM_LIMIT_JOB)",
         [REFUSED_BY_STACK] = "raise the pool's maximum size (RMM_POOL_MAX_SIZE)",
-        [REFUSED_BY_DEVICE] = "use less at a time, or end other processes on the GPU",
+        [REFUSED_BY_DEVICE] = "use less memory at a time, or end other processes on the GPU",
     };
     const char *other = "";
 
     if (refused.kind == RS_KIND_PINNED)
-        return "use less pinned memory at a time, or free some of the host's";
+        return "use less pinned memory at a time, or free memory of the host";
     if (is_in_pieces())
-        other = ", or use --resource virtual, which joins free pieces";
+        other =
+            ", or use --resource virtual, which can serve a large request from several free pieces";
     else if (refused.kind == RS_KIND_DEVICE && !has_fallback())
         other = ", or add --fallback managed (RMM_FALLBACK)";
     return rs_document_format(&document, "%s%s", ways_out[refused.by], other);
@@ -315,7 +316,9 @@ static void add_neighbours(struct rs_node *root)
     rs_node_flag(others, "complete", !neighbours.is_cut);
     if (is_said) {
         more->line = "[  {held} held by {processes} more process{processes||es}\n]";
-        others->end = "[{complete!}  there was no time to look at all processes\n]";
+        others->end = "[{complete!}  the list of processes is incomplete, because there was no "
+                      "time to look at all of them\n"
+                      "]";
     }
 }
 

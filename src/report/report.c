@@ -115,7 +115,7 @@ static const char *none_line(void)
     static struct rs_gathered all;
     uint64_t blocks = 0, live = 0, untracked = 0, said;
     char text[RS_SIZE_TEXT_BYTES];
-    const char *what = "no leaks were looked for: no block was tracked";
+    const char *what = "leaks were not looked for, because no allocation was tracked";
 
     if (rs_locks_missed()->name_count)
         return NULL; /* it is said that something was left out */
@@ -130,12 +130,12 @@ static const char *none_line(void)
     said = live ? live : blocks;
     if (said) /* live: of a resource that a thread has pushed, say */
         what = rs_document_format(&document, "%s%" PRIu64 " block%s%s freed",
-                                  live ? "no leaks in stacks that track; in others "
+                                  live ? "no leaks among tracked allocations; of the others "
                                        : "no leaks: all ",
                                   said, said == 1 ? " was" : "s were", live ? " not" : "");
     return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, untracked ? "; " : "",
                               untracked ? rs_size_format_short(untracked, text) : "",
-                              untracked ? " that no stack serves are not tracked" : "");
+                              untracked ? " allocated without rmmshim are not tracked" : "");
 }
 
 static void fill_leaks(const struct rs_holders *leaks, size_t count, bool json)
@@ -390,7 +390,7 @@ static void write_report(enum rs_statistics_format format, struct rs_page_file *
 
     rs_gather(&all, false);
     if (all.is_short)
-        rs_log_asked("RMM_STATISTICS: out of memory, so some counters are missing");
+        rs_log_asked("RMM_STATISTICS: some counters are missing, because host memory ran out");
     rs_page_begin(&page, to, path);
     subject.stack_count = all.count;
     subject.left_out_count = missed->name_count;
@@ -408,7 +408,7 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
     enum rs_statistics_format format = rs_config_report(&source, true, &path, diagnostics);
 
     if (diagnostics->count == before && format == RS_STATISTICS_NONE)
-        rs_diagnose(diagnostics, &source, NULL, "this is not a report");
+        rs_diagnose(diagnostics, &source, NULL, "this is not the name of a report");
     if (diagnostics->count > before)
         return -EINVAL;
     rs_mutex_lock(&writing);
@@ -439,7 +439,7 @@ static void say_left_out(void)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
                                  missed->names[i]);
     if (used)
-        rs_log_asked("left out of the reports, since a thread was still using it at exit: %s",
+        rs_log_asked("left out of the reports, because a thread was still using it at exit: %s",
                      text);
 }
 

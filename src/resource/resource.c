@@ -203,7 +203,7 @@ bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t 
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
     return total_bytes == 0 || bytes <= total_bytes ||
-           RS_REFUSE(of, "the %s %s is larger than the device's memory of %s", what,
+           RS_REFUSE(of, "the %s of %s is larger than the device's memory, which is %s", what,
                      rs_size_format(bytes, first), rs_size_format_short(total_bytes, second));
 }
 

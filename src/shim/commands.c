@@ -35,9 +35,8 @@ static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_le
     if (!is_left)
         return;
     if (!rs_fence_supported()) {
-        (void)rs_control_error(
-            0, "some unused memory was not given back: a driver older than 12.5 takes it "
-               "back only by a call that waits for the GPU");
+        (void)rs_control_error(0, "some unused memory was not given back: with a driver older than "
+                                  "12.5 that would need a call that waits for the GPU");
         return;
     }
     atomic_store(&keep_of[command->device], keep_bytes);
@@ -72,7 +71,7 @@ static void set_limit(struct rs_commands *command)
     command->after_bytes = rs_limit_get(command->device);
     note_left(command, 0, is_left);
     if (command->result == 0)
-        rs_log_asked("the limit of device %d is now %s, by `rmmshim limit`", (int)command->device,
+        rs_log_asked("`rmmshim limit` has set the limit of device %d to %s", (int)command->device,
                      command->after_bytes ? rs_size_format_short(command->after_bytes, text)
                                           : "none");
 }
@@ -92,8 +91,8 @@ static void list(struct rs_commands *command)
 {
     command->result = rs_live_list(command->device, &command->before_bytes, &command->after_bytes);
     if (command->result != 0)
-        (void)rs_control_error(command->result,
-                               "the list does not fit into the memory that the process publishes");
+        (void)rs_control_error(
+            command->result, "the list is too long for the file in which the process publishes it");
 }
 
 static void carry_out(struct rs_commands *command)
@@ -103,10 +102,9 @@ static void carry_out(struct rs_commands *command)
     (void)rs_control_error(-EINVAL, "");
     command->result = -EINVAL;
     if (!rs_mode_serving())
-        command->result =
-            rs_control_error(-ENOTSUP, "rmmshim serves nothing in this process any more");
+        command->result = rs_control_error(-ENOTSUP, "rmmshim has stopped serving this process");
     else if (command->device < 0 || !account)
-        (void)rs_control_error(-EINVAL, "there is no device of that number");
+        (void)rs_control_error(-EINVAL, "there is no device with this number");
     else if (command->kind == RS_COMMAND_LIMIT)
         set_limit(command);
     else if (command->kind == RS_COMMAND_TRIM)
@@ -114,7 +112,7 @@ static void carry_out(struct rs_commands *command)
     else if (command->kind == RS_COMMAND_LIST)
         list(command);
     else
-        (void)rs_control_error(-EINVAL, "no such command");
+        (void)rs_control_error(-EINVAL, "the command is unknown");
     if (account)
         command->held_bytes = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
     snprintf(command->text, sizeof(command->text), "%s", rmmshim_last_error());
@@ -192,6 +190,6 @@ void rs_shim_commands_thread(void)
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
-        rs_log("RMM_CONTROL: the thread for commands could not be started: they wait for the "
-               "program's next CUDA call");
+        rs_log("RMM_CONTROL: the thread that takes commands could not be started: commands wait "
+               "for the program's next CUDA call");
 }

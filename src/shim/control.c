@@ -50,7 +50,7 @@ int rs_control_error(int result, const char *line)
 
 static int not_served(void)
 {
-    return rs_control_error(-ENOTSUP, "rmmshim serves nothing in this process");
+    return rs_control_error(-ENOTSUP, "rmmshim does not serve this process");
 }
 
 /* 0, or the error of a process that serves nothing or of an unknown device.  *started: CUDA is. */
@@ -64,7 +64,7 @@ static int check_device(int device, bool *started)
     *started = rs_driver_ready(false) && rs_driver.cuDeviceGetCount &&
                rs_driver.cuDeviceGetCount(&count) == CUDA_SUCCESS;
     if (device < 0 || !rs_limit_account(device) || (*started && device >= count))
-        return rs_control_error(-ENODEV, "there is no device of that number");
+        return rs_control_error(-ENODEV, "there is no device with this number");
     return 0;
 }
 
@@ -76,7 +76,7 @@ static int check(int device, int kind, bool needs_cuda)
     if (result == 0 && needs_cuda && !started)
         result = rs_control_error(-EAGAIN, "CUDA is not initialised yet");
     if (result == 0 && (kind < 0 || kind >= RS_KINDS))
-        result = rs_control_error(0, "there is no kind of memory of that number");
+        result = rs_control_error(0, "there is no kind of memory with this number");
     return result;
 }
 
@@ -257,7 +257,7 @@ int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters
     if (result == 0)
         result = check(device, kind, true);
     if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, &level) != 0)
-        result = rs_control_error(-ERANGE, "no counters are pushed");
+        result = rs_control_error(-ERANGE, "there are no pushed counters to pop");
     if (result == 0 && counters)
         copy_counters(counters, &level);
     return result;
@@ -295,7 +295,7 @@ int rmmshim_push_phase(const char *name)
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     if (!name || !*name)
-        return rs_control_error(0, "a phase has no name");
+        return rs_control_error(0, "the name of the phase is NULL or empty");
     if (rs_phase_push(name, of_program, &entered) != 0)
         return rs_control_error(-ENOMEM, "out of host memory");
     mark_phase("begin", entered);
@@ -309,7 +309,8 @@ int rmmshim_pop_phase(void)
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     if (rs_phase_pop(of_program, &name) != 0)
-        return rs_control_error(-ERANGE, "this thread has pushed no phase");
+        return rs_control_error(-ERANGE,
+                                "this thread has pushed no phase, so there is none to pop");
     mark_phase("end", name);
     return 0;
 }
@@ -341,7 +342,7 @@ int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase
     if (result == 0)
         result = check(device, kind, false);
     if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, &found, &memory))
-        result = rs_control_error(-ERANGE, "there is no phase of that number");
+        result = rs_control_error(-ERANGE, "there is no phase with this number");
     if (result != 0)
         return result;
     filled = (struct rmmshim_phase){
@@ -429,9 +430,10 @@ int rmmshim_set_limit_fraction(int device, double fraction)
     if (result != 0)
         return result;
     if (!(fraction >= 0 && fraction <= 1))
-        return rs_control_error(0, "a fraction is between 0 and 1");
+        return rs_control_error(0, "a fraction must be between 0 and 1");
     if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
-        return rs_control_error(-ENODEV, "the driver does not say how much memory the device has");
+        return rs_control_error(-ENODEV,
+                                "the driver does not report how much memory the device has");
     if (fraction > 0) /* at least one byte: 0 means no limit */
         return rmmshim_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1));
     return rmmshim_set_limit(device, 0);
@@ -469,7 +471,7 @@ static bool serves_device_memory(void)
 static int resource_error(int result)
 {
     if (result == -ENOSPC)
-        return rs_control_error(result, "too many resources are pushed");
+        return rs_control_error(result, "too many memory resources are pushed");
     if (result == -ENOMEM)
         return rs_control_error(result, "out of host memory");
     return result;
@@ -505,7 +507,9 @@ int rmmshim_pop_resource(void)
 {
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
-    return pop() == 0 ? 0 : rs_control_error(-ERANGE, "no resource is pushed");
+    return pop() == 0
+               ? 0
+               : rs_control_error(-ERANGE, "no memory resource is pushed, so there is none to pop");
 }
 
 int rmmshim_set_resource(int device, const char *expression)
@@ -539,7 +543,8 @@ static int prefetch_error(CUresult result)
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE ||
         result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED)
         return 0;
-    snprintf(line, sizeof(line), "the driver refused to prefetch: error %d", (int)result);
+    snprintf(line, sizeof(line), "the driver refused to prefetch the memory: error %d",
+             (int)result);
     return rs_control_error(-EIO, line);
 }
 
@@ -553,10 +558,10 @@ int rmmshim_prefetch(const void *start, size_t bytes, int device, void *stream)
     if (result != 0)
         return result;
     if (!rs_block_find(address, &block))
-        return rs_control_error(0, "the address is in no block that rmmshim served");
+        return rs_control_error(0, "the address does not lie in a block that rmmshim allocated");
     rest_bytes = block.size_bytes - (size_t)(address - block.address);
     if (bytes > rest_bytes)
-        return rs_control_error(0, "the range ends past the end of its block");
+        return rs_control_error(0, "the address range ends after the end of its block");
     return prefetch_error(
         rs_placement_prefetch(block.context, address, bytes ? bytes : rest_bytes, device, stream));
 }
@@ -604,5 +609,7 @@ int rmmshim_mark(const char *phase)
     result = rs_logging_mark(phase);
     if (result == -ENOENT)
         return rs_control_error(result, "no event log is open");
-    return result == 0 ? 0 : rs_control_error(result, "the file of marks cannot be written");
+    return result == 0 ? 0
+                       : rs_control_error(
+                             result, "the file for the marks of the event log cannot be written");
 }

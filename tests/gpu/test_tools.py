@@ -76,7 +76,7 @@ class ComputeSanitizer(Tool):
         return "; ".join(sorted(found)) if found else None
 
     def misses(self, result, setting):
-        said = result.stderr.count(b"compute-sanitizer takes a pool for one allocation")
+        said = result.stderr.count(b"compute-sanitizer sees a pool as one allocation")
         wanted = 0 if setting == OWN else 1
         if said != wanted:
             return "its line was said %d times, not %d" % (said, wanted)

@@ -31,7 +31,7 @@ GDB_SECONDS = 60  # the program is ended after it, whatever gdb does
 FEWER = 4 if PRELOAD_FIRST else 1
 
 # In the report at out-of-memory, where others' pages could not all be read in 20 ms.
-NO_TIME = "  there was no time to look at all processes\n"
+NO_TIME = "  the list of processes is incomplete, because there was no time to look at all of them\n"
 
 LINE = re.compile(r"^rmmshim\[\d+\]: (.*)$")
 

@@ -193,9 +193,9 @@ class Tolerated(support.Test):
         for more in ({}, {"RMM_POOL_SIZE": "1GiB"}):
             result = run(scene("plain"), dict(settings, **more))
             self.assertEqual(sorted(line for line in result.said if "ignored" in line),
-                             ["RMM_FOO=1: not a variable of rmmshim: ignored",
-                              "RMM_LOG_LEVEL=debug: belongs to RAPIDS RMM: ignored; rmmshim's event log is "
-                              "RMM_LOG"], result)
+                             ["RMM_FOO=1: this is not a variable of rmmshim and is ignored",
+                              "RMM_LOG_LEVEL=debug: this variable belongs to RAPIDS RMM and is ignored; rmmshim writes "
+                              "a log when RMM_LOG is set"], result)
 
     def test_unwritable_outputs_are_one_line(self):
         folder = self.path("missing/")

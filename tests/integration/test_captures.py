@@ -79,9 +79,9 @@ class Captures(support.Test):
     def test_fences_that_cannot_be_had(self):
         for settings in GROWING:
             self.scene("refused", settings)
-            self.scene("distrust", settings, says="cuStreamBeginCaptureToCig may start work that rmmshim cannot "
-                                                  "see the end of: from now on freed memory is reused only after "
-                                                  "a wait for all work of the GPU")
+            self.scene("distrust", settings, says="cuStreamBeginCaptureToCig may start GPU work whose end rmmshim "
+                                                  "cannot see: from now on freed memory is reused only after a wait "
+                                                  "for all work of the GPU")
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ class Compat(support.Test):
 
     def test_rmm_verbose_names_what_was_taken(self):
         result = allocate({"RMM_COMPAT": "hami", ALL: "8m", ALL + "_0": "0", ALL + "_1": "1g", "RMM_VERBOSE": "1"})
-        for line in ("%s=8m is taken as RMM_LIMIT" % ALL, "%s_0=0 sets no limit" % ALL,
-                     "%s_1=1g is taken as RMM_LIMIT_1" % ALL):
+        for line in ("%s=8m is read as RMM_LIMIT" % ALL, "%s_0=0 sets no limit" % ALL,
+                     "%s_1=1g is read as RMM_LIMIT_1" % ALL):
             self.assertIn(line, result.said)
         self.assertEqual(allocate({"RMM_COMPAT": "hami", ALL: "8m"}).said, [])
 
@@ -71,7 +71,7 @@ class Expanded(support.Test):
             self.assertEqual(allocate({"RMM_LIMIT": text, "MINE": value}).outcome, (0, REFUSED), (text, value))
 
     def test_what_is_wrong_with_it_is_one_line(self):
-        for text, value, line in (("%q{NOBODYS}", "", "RMM_LIMIT=^%q{NOBODYS}: this variable is not set"),
+        for text, value, line in (("%q{NOBODYS}", "", "RMM_LIMIT=^%q{NOBODYS}: this environment variable is not set"),
                                   ("%q", "", "RMM_LIMIT=^%q: expected %q{VARIABLE}"),
                                   ("1%q{MINE", "", "RMM_LIMIT=1^%q{MINE: expected %q{VARIABLE}"),
                                   ("%q{MINE}", "10Q", "RMM_LIMIT=10^Q: unknown unit"),

@@ -149,7 +149,8 @@ class Limit(support.Test):
                     "                          ctypes.c_size_t(10), 4)\n"
                     "print('allocated', flush=True)\n")
         start = "import ctypes\ndriver = ctypes.CDLL('libcuda.so.1')\nfound = ctypes.c_void_p()\n"
-        said = ["%s=64MiB: cuMemAlloc: the driver returns a function that rmmshim does not know, so the limit would not count what it allocates"]
+        said = ["%s=64MiB: cuMemAlloc: the driver returned a version of this function that rmmshim does not know, so "
+                "the limit would not count what it allocates"]
         withhold = {"HOSTCUDA_WITHHOLD": "cuMemAlloc_v2"}
         for name in "RMM_LIMIT", "RMM_LIMIT_JOB":
             settings = {name: "64MiB", "RMM_JOB": self.path("job")}

@@ -194,7 +194,7 @@ class LimitJob(support.Test):
                         command=[sys.executable, "-c", USE_TWO_DEVICES])
         self.assertEqual(first.process.stdout.readline(), "used\n")
         answer = tool("trim", first.pid)
-        self.assertIn("serves nothing in this process any more", answer.stderr, answer)
+        self.assertIn("has stopped serving this process", answer.stderr, answer)
         with open(first.commands(), "r+b") as file, mmap.mmap(file.fileno(), 4096) as memory:
             word = struct.unpack_from("Q", memory, ATTENTION_AT)[0]
             struct.pack_into("Q", memory, ATTENTION_AT, word | ATTENTION_JOB)  # as another member does
@@ -374,11 +374,13 @@ class LimitJob(support.Test):
         with open(shared, "wb"):
             os.chmod(shared, 0o666)
         for settings, said in (
-                ({}, "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file"),
-                ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that started the job has ended, or is in another PID or network "
-                                         "namespace"),
-                ({"RMM_JOB": foreign}, "the job's file is of another version of rmmshim"),
-                ({"RMM_JOB": shared}, "other users may write to the job's file, or shorten it: give access to its owner alone"),
+                ({}, "there is no job, that is no processes to share the limit with: use `rmmshim run --limit-job`, or "
+                     "set RMM_JOB to the path of a file"),
+                ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that started the job (the processes that share the limit) "
+                                         "has ended, or is in another PID or network namespace"),
+                ({"RMM_JOB": foreign}, "the job's file was written by another version of rmmshim"),
+                ({"RMM_JOB": shared}, "the permissions of the job's file let other users change it: give access to its "
+                                      "owner alone"),
                 ({"RMM_JOB": self.folder}, "Is a directory"),
                 ({"RMM_JOB": self.path("no/such")}, "No such file or directory")):
             with self.subTest(settings):

@@ -66,7 +66,7 @@ class Managed(support.Test):
         self.assertIn(", device 0, managed memory: statistics(reuse(", result.stderr)
 
     def test_verbose_line_on_a_driver_whose_frees_wait(self):
-        for version, more in (("12040", "; frees wait as cudaFree does, since the driver is older than 12.5 (R555)"), ("12050", "")):
+        for version, more in (("12040", "; frees wait as cudaFree does, because the driver is older than 12.5 (R555)"), ("12050", "")):
             result = run([support.program("managed_shared"), "calls"], {"RMM_MANAGED_POOL_SIZE": "64MiB", "RMM_VERBOSE": "1"},
                          more={"HOSTCUDA_DRIVER_VERSION": version})
             self.assertEqual(result.said, ["device 0, managed memory: "
@@ -98,9 +98,10 @@ class Managed(support.Test):
 
     def test_bad_settings(self):
         for settings, words in (
-                ({"RMM_MANAGED_RESOURCE": "pool(cuda)"}, "managed memory must come from 'managed', not from 'cuda'"),
+                ({"RMM_MANAGED_RESOURCE": "pool(cuda)"}, "managed memory must come from the memory resource 'managed', "
+                                                         "not from 'cuda'"),
                 ({"RMM_MANAGED_RESOURCE": "pool(managed, alignment=4KiB)"}, "must be a multiple of 64KiB"),
-                ({"RMM_MANAGED_RESOURCE": "pool(managed)", "RMM_MANAGED_POOL_SIZE": "1GiB"}, "use only one")):
+                ({"RMM_MANAGED_RESOURCE": "pool(managed)", "RMM_MANAGED_POOL_SIZE": "1GiB"}, "remove one of the two settings")):
             result = run([support.program("managed_shared"), "calls"], settings)
             self.assertEqual((result.status, len(result.said)), (78, 1), result)
             self.assertIn(words, result.said[0])

@@ -67,7 +67,8 @@ class Text(OutOfMemory):
         result = self.steps("text", "device", "40", "device", "33", "device", "10", "device", "10", "device", "100",
                             refused=[100])
         self.assertIn("100 MiB refused by the driver: the GPU has ", result.said[0])
-        self.assertIn(" free; 93.0 MiB used -> use less at a time, or end other processes on the GPU, or add --fallback",
+        self.assertIn(" free; 93.0 MiB used -> use less memory at a time, or end other processes on the GPU, or add "
+                      "--fallback",
                       result.said[0])
         self.assertNotIn("limit", result.said[0])
         self.assertIn("\n    73.0 MiB in 2 blocks of 33.0 MiB to 40.0 MiB\n    20.0 MiB in 2 blocks of 10.0 MiB\n",

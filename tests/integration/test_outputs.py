@@ -119,7 +119,7 @@ class ExitInHandler(support.Test):
                     result = run([support.program("outputs"), "left", place], settings, cwd=folder)
                     self.assertEqual(result.outcome, (9, "going\n"), result)
                     left = os.path.join(folder, left_out) if "." in left_out else left_out
-                    self.assertEqual(result.said, ["left out of the reports, since a thread was still using it at "
+                    self.assertEqual(result.said, ["left out of the reports, because a thread was still using it at "
                                                    "exit: " + left], result)
 
     @unittest.skipIf(support.PRELOAD_FIRST, "sanitizers stand in for these functions of libc's themselves")

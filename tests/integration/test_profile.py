@@ -78,11 +78,13 @@ class Precedence(Test):
     def test_a_contradiction_with_what_is_set_starts_nothing(self):
         """The line says where the profile's part of it is, and a setting to nothing takes that part away."""
         for text, options, line in (
-                ("RMM_FREE=wait\nRMM_POOL_SIZE=64MiB\n", ["--resource", "cuda"], "2: RMM_POOL_SIZE=64MiB: sets a part of the "
-                 "stack, and RMM_RESOURCE already describes all of it: use only one of them"),
+                ("RMM_FREE=wait\nRMM_POOL_SIZE=64MiB\n", ["--resource", "cuda"], "2: RMM_POOL_SIZE=64MiB: RMM_RESOURCE "
+                                                                                 "already says which memory resources "
+                                                                                 "are used: remove one of the two "
+                                                                                 "settings"),
                 ("RMM_LOG=a.csv\n", ["--resource", "logging(cuda, path=b.csv)"], "1: RMM_LOG=a.csv: RMM_RESOURCE "
-                                                                                 "already "
-                 "writes a log"),
+                                                                                 "already writes a log: use only one "
+                                                                                 "of RMM_RESOURCE and RMM_LOG for it"),
                 ("RMM_PREFETCH=1\nRMM_MANAGED=1\n", ["--managed", "0"], "1: RMM_PREFETCH=1: only managed")):
             with self.subTest(text):
                 path = self.profile(text)
@@ -136,7 +138,7 @@ class Precedence(Test):
                     self.assertIn(text, result.stdout)
         result = tool("check", "--profile", path, "RMM_RESOURCE=managed")
         self.assertEqual(result.status, 1)
-        self.assertIn("%s:2: RMM_POOL_SIZE=64MiB: sets a part" % path, result.stderr)
+        self.assertIn("%s:2: RMM_POOL_SIZE=64MiB: RMM_RESOURCE already says" % path, result.stderr)
         result = tool("check", "--profile", path, "pool(cuda)")
         self.assertEqual(result.status, 2)
         self.assertIn("RMM_RESOURCE='pool(cuda)'", result.stderr)
@@ -146,12 +148,13 @@ class Lines(Test):
     def test_a_bad_value_says_file_and_line(self):
         self.refused("#\nRMM_POOL_SIZE=1GiB\nRMM_LIMIT=4Q\n", "3: RMM_LIMIT=4^Q: unknown unit; known are "
                      "B K KB KiB M MB MiB G GB GiB T TB TiB %")
-        self.refused("RMM_FREE=later\n", "1: RMM_FREE=^later: unknown value; known are deferred wait immediate")
+        self.refused("RMM_FREE=later\n", "1: RMM_FREE=^later: unknown value; the possible values are deferred wait "
+                                         "immediate")
 
     def test_a_contradiction_says_file_and_line(self):
         self.refused("RMM_RESOURCE=cuda\nRMM_POOL_SIZE=1GiB\n",
-                     "2: RMM_POOL_SIZE=1GiB: sets a part of the stack, and RMM_RESOURCE already describes all of "
-                     "it: use only one of them")
+                     "2: RMM_POOL_SIZE=1GiB: RMM_RESOURCE already says which memory resources are used: remove one of "
+                     "the two settings")
         self.refused("RMM_PREFETCH=1\n", "1: RMM_PREFETCH=1: only managed memory can be prefetched: use it with RMM_MANAGED=1 "
                      "or RMM_FALLBACK=managed")
 

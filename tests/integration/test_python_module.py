@@ -132,7 +132,7 @@ class Module(support.Test):
         """Not preloaded; preloaded and without settings."""
         said = self.scene("inactive", {}, preload=[])
         self.assertRegex(said, r"^0 rmmshim is not preloaded into this process: start it by .*\ndone\n$")
-        self.assertRegex(self.scene("inactive", {}), r"^\d+ rmmshim serves nothing in this process\ndone\n$")
+        self.assertRegex(self.scene("inactive", {}), r"^\d+ rmmshim does not serve this process\ndone\n$")
         self.assertIn("not preloaded", self.scene("inactive", POOL, preload=[]))
 
     def test_a_notebook_without_the_library(self):

@@ -87,8 +87,8 @@ class Sizes(support.Test):
 
     def test_device_memory_is_still_bounded(self):
         for settings, steps, words in (
-                ({"RMM_POOL_SIZE": "128MiB"}, "device 1", "larger than the device's memory of 96.0 MiB"),
-                ({"RMM_ARENA_SIZE": "128MiB"}, "device 1", "larger than the device's memory of 96.0 MiB"),
+                ({"RMM_POOL_SIZE": "128MiB"}, "device 1", "larger than the device's memory, which is 96.0 MiB"),
+                ({"RMM_ARENA_SIZE": "128MiB"}, "device 1", "larger than the device's memory, which is 96.0 MiB"),
                 ({"RMM_RESOURCE": "async(initial_size=128MiB)"}, "device 1", "larger than the device's memory"),
                 ({"RMM_RESOURCE": "virtual(initial_size=128MiB)"}, "device 1", "larger than the device's memory"),
                 ({"RMM_RESOURCE": "fallback(pool(cuda, initial_size=128MiB), managed)"}, "device 1",

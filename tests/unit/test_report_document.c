@@ -145,6 +145,7 @@ TEST(a_document_has_a_bound)
     list->first = list->last = NULL;
     assert_string_equal(json_of(true), "{\"list\":[],\"short\":true}\n");
     document.root.line = "a list:\n";
-    assert_string_equal(text_of(), "a list:\nThere was no memory for all of this report.\n");
+    assert_string_equal(text_of(),
+                        "a list:\nThis report is incomplete, because host memory ran out.\n");
     rs_document_release(&document);
 }

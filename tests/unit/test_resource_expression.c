@@ -113,8 +113,7 @@ TEST(each_mistake_is_one_line_with_its_place)
          "mean 'initial_size'?"},
         {"pool(cuda, initial_size=1GiB, initial_size=2GiB)",
          "RMM_RESOURCE=pool(cuda, initial_size=1GiB, ^initial_size=2GiB): the option "
-         "'initial_size' is given "
-         "twice"},
+         "'initial_size' is given twice"},
         {"pool(cuda, initial_size=255)",
          "RMM_RESOURCE=pool(cuda, initial_size=^255): less than 256B"},
         {"cuda(pool)",

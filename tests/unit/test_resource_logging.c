@@ -342,7 +342,7 @@ TEST(an_unwritable_path_is_said_once_and_allocations_go_on)
     rs_mr_destroy(first.mr, false);
     rs_mr_destroy(second.mr, false);
     said = caught_stderr();
-    assert_non_null(strstr(said, "missing/log.csv: cannot be opened: No such file"));
+    assert_non_null(strstr(said, "missing/log.csv: the file cannot be opened: No such file"));
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 
@@ -358,7 +358,7 @@ TEST(a_full_disk_turns_the_log_off)
     for (unsigned i = 0; i < 10; i++)
         (void)take(&log, 100, NULL);
     said = caught_stderr();
-    assert_non_null(strstr(said, "/dev/full: cannot be written: No space left"));
+    assert_non_null(strstr(said, "/dev/full: the file cannot be written: No space left"));
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
     rs_mr_destroy(log.mr, false);
 }

@@ -380,8 +380,9 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_Lmiit=1GiB"}, "RMM_Lmiit=1GiB: unknown variable; did you mean RMM_LIMIT?"},
         /* not a device */
         {{"RMM_LIMIT_100=1GiB"},
-         "RMM_LIMIT_100=1GiB: devices are numbered below 64; did you mean RMM_LIMIT?"},
-        {{"RMM_LIMIT_99999999999=1GiB"}, "RMM_LIMIT_99999999999=1GiB: devices are numbered below"},
+         "RMM_LIMIT_100=1GiB: the number of a device must be below 64; did you mean RMM_LIMIT?"},
+        {{"RMM_LIMIT_99999999999=1GiB"},
+         "RMM_LIMIT_99999999999=1GiB: the number of a device must be below"},
         {{"RMM_LIMIT_007=1GiB"},
          "RMM_LIMIT_007=1GiB: '007' is not the number of a device; did you mean RMM_LIMIT_7?"},
         {{"RMM_LIMIT_GPU0=1GiB"},
@@ -436,14 +437,13 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_MANAGED_MEMORY_64=1"},
          "RMM_MANAGED_MEMORY_64=1: unknown variable; did you mean RMM_MANAGED?"},
         {{"RMM_RESOURCE=pool(cuda)", "RMM_POOL_SIZE=1GiB"},
-         "RMM_POOL_SIZE=1GiB: sets a part of the stack, and RMM_RESOURCE already describes all of "
-         "it"},
+         "RMM_POOL_SIZE=1GiB: RMM_RESOURCE already says which memory resources"},
         {{"RMM_RESOURCE_1=pool(cuda)", "RMM_MANAGED_1=1"},
-         "RMM_MANAGED_1=1: sets a part of the stack, and RMM_RESOURCE_1 already describes all of "
-         "it"},
+         "RMM_MANAGED_1=1: RMM_RESOURCE_1 already says which memory resources"},
         {{"RMM_RESOURCE=logging(cuda, path=x)", "RMM_LOG=y"},
-         "RMM_LOG=y: RMM_RESOURCE already writes a log"},
-        {{"RMM_MANAGED=maybe"}, "RMM_MANAGED=^maybe: unknown value"},
+         "RMM_LOG=y: RMM_RESOURCE already writes a log: use only one of RMM_RESOURCE and RMM_LOG "
+         "for it"},
+        {{"RMM_MANAGED=maybe"}, "RMM_MANAGED=^maybe: unknown value; the possible values are"},
         {{"RMM_FREE=imediate"}, "RMM_FREE=^imediate: unknown value; did you mean 'immediate'?"},
         {{"RMM_PHASES=nvxt"}, "RMM_PHASES=^nvxt: unknown value; did you mean 'nvtx'?"},
         {{"RMM_ON_ERROR=abrot"}, "RMM_ON_ERROR=^abrot: unknown value; did you mean 'abort'?"},
@@ -458,26 +458,27 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}"}, "RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}: "},
         {{"RMM_HOOKS=device,runtme"}, "RMM_HOOKS=device,^runtme: unknown group; did you mean"},
         {{"RMM_BINNING=4MiB-256KiB"},
-         "RMM_BINNING=^4MiB-256KiB: the first size must be the smaller"},
+         "RMM_BINNING=^4MiB-256KiB: the first size of a range must be smaller than the second"},
         {{"RMM_BINNING=4MiB"}, "RMM_BINNING=^4MiB: expected two sizes"},
         {{"RMM_IPC=dedicate"}, "RMM_IPC=^dedicate: unknown value; did you mean 'dedicated'?"},
         {{"RMM_IPC=dedicated", "RMM_MANAGED=1", "RMM_POOL_SIZE=1GiB"},
-         "RMM_IPC=dedicated: other processes cannot open memory of 'managed'"},
+         "RMM_IPC=dedicated: other processes cannot open memory of the resource 'managed'"},
         {{"RMM_IPC=dedicated", "RMM_RESOURCE=fallback(virtual, cuda)"},
-         "RMM_IPC=dedicated: other processes cannot open memory of 'virtual'"},
+         "RMM_IPC=dedicated: other processes cannot open memory of the resource 'virtual'"},
         {{"RMM_VERBOSE_1=1"}, "RMM_VERBOSE_1=1: RMM_VERBOSE is for the whole process"},
         {{"RMM_POOL_SIZE_64=1GiB"},
-         "RMM_POOL_SIZE_64=1GiB: devices are numbered below 64; did you mean RMM_POOL_SIZE?"},
+         "RMM_POOL_SIZE_64=1GiB: the number of a device must be below 64; did you mean "
+         "RMM_POOL_SIZE?"},
         {{"RMM_LIMIT=0"}, "RMM_LIMIT=^0: "},
-        {{"RMM_LIMIT=0%"}, "RMM_LIMIT=^0%: must be more than 0"},
-        {{"RMM_LIMIT=0.0%free"}, "RMM_LIMIT=^0.0%free: must be more than 0"},
-        {{"RMM_ARENA_SIZE=0%"}, "RMM_ARENA_SIZE=^0%: must be more than 0"},
+        {{"RMM_LIMIT=0%"}, "RMM_LIMIT=^0%: the value must be more than 0"},
+        {{"RMM_LIMIT=0.0%free"}, "RMM_LIMIT=^0.0%free: the value must be more than 0"},
+        {{"RMM_ARENA_SIZE=0%"}, "RMM_ARENA_SIZE=^0%: the value must be more than 0"},
         {{"RMM_POOL_MAX_SIZE=0"}, "RMM_POOL_MAX_SIZE=^0: "},
         {{"RMM_POOL_SIZE=255B"}, "RMM_POOL_SIZE=^255B: less than 256B"},
         {{"RMM_POOL_SIZE=1B"}, "RMM_POOL_SIZE=^1B: less than 256B"},
         {{"RMM_PINNED_POOL_SIZE=255B"}, "RMM_PINNED_POOL_SIZE=^255B: less than 256B"},
         {{"RMM_POOL_SIZE=0.0000001GiB"}, "RMM_POOL_SIZE=^0.0000001GiB: less than 256B"},
-        {{"RMM_POOL_MAX_SIZE=0%"}, "RMM_POOL_MAX_SIZE=^0%: must be more than 0"},
+        {{"RMM_POOL_MAX_SIZE=0%"}, "RMM_POOL_MAX_SIZE=^0%: the value must be more than 0"},
         {{"RMM_LIMIT=8"}, "RMM_LIMIT=^8: the unit is missing (8B is 8 bytes); did you mean 8GiB?"},
         {{"RMM_LIMIT_0=8192"},
          "RMM_LIMIT_0=^8192: the unit is missing (8192B is 8192 bytes); did you mean 8192MiB?"},
@@ -486,7 +487,7 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_ARENA_SIZE=4"}, "RMM_ARENA_SIZE=^4: the unit is missing"},
         {{"RMM_PINNED_POOL_SIZE=4"}, "RMM_PINNED_POOL_SIZE=^4: the unit is missing"},
         {{"RMM_MANAGED_POOL_SIZE=4"}, "RMM_MANAGED_POOL_SIZE=^4: the unit is missing"},
-        {{"RMM_LIMIT=0.5"}, "RMM_LIMIT=^0.5: bytes are whole numbers; did you mean 50%?"},
+        {{"RMM_LIMIT=0.5"}, "RMM_LIMIT=^0.5: a number of bytes must be whole; did you mean 50%?"},
         {{"RMM_LIMIT=9999TiB"}, "RMM_LIMIT=^9999TiB: more than 128TiB"},
         {{"RMM_POOL_SIZE=9999TiB"}, "RMM_POOL_SIZE=^9999TiB: more than 128TiB"},
         {{"RMM_POOL_MAX_SIZE=129TiB"}, "RMM_POOL_MAX_SIZE=^129TiB: more than 128TiB"},
@@ -511,18 +512,17 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_RESOURCE=pool(pinned)"},
          "RMM_RESOURCE=pool(^pinned): device memory cannot come from 'pinned'"},
         {{"RMM_RESOURCE=pool(simulated(size=1GiB))"},
-         "RMM_RESOURCE=pool(^simulated(size=1GiB)): 'simulated' only replays traces: its addresses "
-         "have no "
-         "memory"},
+         "RMM_RESOURCE=pool(^simulated(size=1GiB)): 'simulated' is only for replaying logs of "
+         "allocations"},
         {{"RMM_RESOURCE=binning(cuda, bin(cuda, size=1KiB), bin(pool(pinned), size=1MiB))"},
          "RMM_RESOURCE=...ng(cuda, bin(cuda, size=1KiB), bin(pool(^pinned), size=1MiB)): device "
          "memory cannot come from 'pinned'"},
         {{"RMM_RESOURCE=binning(cuda, bin(pool(simulated), size=1MiB))"},
-         "RMM_RESOURCE=binning(cuda, bin(pool(^simulated), size=1MiB)): 'simulated' only "
-         "replays traces"},
+         "RMM_RESOURCE=binning(cuda, bin(pool(^simulated), size=1MiB)): 'simulated' is only "
+         "for replaying"},
         {{"RMM_MANAGED_RESOURCE=binning(managed, bin(cuda, size=1MiB))"},
-         "RMM_MANAGED_RESOURCE=binning(managed, bin(^cuda, size=1MiB)): managed memory must "
-         "come from"},
+         "RMM_MANAGED_RESOURCE=binning(managed, bin(^cuda, size=1MiB)): managed memory must come "
+         "from the memory resource 'managed', not from '"},
         {{"RMM_MANAGED_RESOURCE=binning(managed, bin(arena(managed), size=1MiB))"},
          "RMM_MANAGED_RESOURCE=binning(managed, bin(^arena(managed), size=1MiB)): 'arena' cannot"},
         {{"RMM_LIMIT=1GiB",
@@ -530,27 +530,30 @@ TEST(bad_settings_are_one_line_each)
          "RMM_RESOURCE=binning(cuda, bin(^pool(cuda, initial_size=2GiB), size=1MiB...: pool "
          "has an initial size"},
         {{"RMM_PINNED_RESOURCE=pool(system)"},
-         "RMM_PINNED_RESOURCE=pool(^system): pinned memory must come from 'pinned'"},
+         "RMM_PINNED_RESOURCE=pool(^system): pinned memory must come from the memory resource "
+         "'pinned', not from '"},
         {{"RMM_RESOURCE=pool(cuda)", "RMM_ASYNC=1"},
-         "RMM_ASYNC=1: sets a part of the stack, and RMM_RESOURCE already describes all of it"},
+         "RMM_ASYNC=1: RMM_RESOURCE already says which memory resources"},
         {{"RMM_RESOURCE=async(initial_size=2GiB, release_threshold=1GiB)"},
          "RMM_RESOURCE=async(initial_size=2GiB, release_thresho...: the initial size 2GiB is "
          "above"},
         {{"RMM_PINNED_RESOURCE=pool(cuda)"},
-         "RMM_PINNED_RESOURCE=pool(^cuda): pinned memory must come from 'pinned'"},
+         "RMM_PINNED_RESOURCE=pool(^cuda): pinned memory must come from the memory resource "
+         "'pinned', not from '"},
         {{"RMM_RESOURCE=fallback(pinned, cuda)"},
          "RMM_RESOURCE=fallback(^pinned, cuda): device memory cannot come from"},
         {{"RMM_PINNED_RESOURCE=fallback(pinned, managed)"},
-         "RMM_PINNED_RESOURCE=fallback(pinned, ^managed): pinned memory must come from"},
+         "RMM_PINNED_RESOURCE=fallback(pinned, ^managed): pinned memory must come from the memory "
+         "resource 'pinned', not from '"},
         {{"RMM_RESOURCE=fallback(cuda, pool(simulated))"},
-         "RMM_RESOURCE=fallback(cuda, pool(^simulated)): 'simulated' only replays traces: its "
-         "addresses have no"},
+         "RMM_RESOURCE=fallback(cuda, pool(^simulated)): 'simulated' is only for replaying"},
         {{"RMM_PREFETCH=1"}, "RMM_PREFETCH=1: only managed memory can be prefetched"},
         {{"RMM_PREFETCH=1", "RMM_FALLBACK=pinned"}, "RMM_PREFETCH=1: only managed memory can"},
         {{"RMM_FALLBACK=manged"}, "RMM_FALLBACK=^manged: unknown value; did you mean 'managed'?"},
-        {{"RMM_FALLBACK=pinned", "RMM_RESOURCE=cuda"}, "RMM_FALLBACK=pinned: sets a part of"},
+        {{"RMM_FALLBACK=pinned", "RMM_RESOURCE=cuda"},
+         "RMM_FALLBACK=pinned: RMM_RESOURCE already says"},
         {{"RMM_PINNED_RESOURCE=pool(pinned)", "RMM_PINNED_POOL_SIZE=1GiB"},
-         "RMM_PINNED_POOL_SIZE=1GiB: sets a part of the stack, and RMM_PINNED_RESOURCE already"},
+         "RMM_PINNED_POOL_SIZE=1GiB: RMM_PINNED_RESOURCE already says which memory resources"},
         {{"RMM_ARENA_SIZE=1GiB", "RMM_POOL_SIZE=1GiB"},
          "RMM_ARENA_SIZE=1GiB: an arena replaces the pool that RMM_POOL_SIZE sets"},
         {{"RMM_ARENA_SIZE_2=1GiB", "RMM_POOL_MAX_SIZE_2=1GiB", "RMM_POOL_SIZE=1GiB"},
@@ -558,16 +561,17 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_ARENA_SIZE_2=1GiB", "RMM_POOL_SIZE_2=1GiB", "RMM_POOL_MAX_SIZE=1GiB"},
          "RMM_ARENA_SIZE_2=1GiB: an arena replaces the pool that RMM_POOL_MAX_SIZE"},
         {{"RMM_RESOURCE=arena(cuda)", "RMM_ARENA_SIZE=1GiB"},
-         "RMM_ARENA_SIZE=1GiB: sets a part of the stack, and RMM_RESOURCE already describes all of "
-         "it"},
+         "RMM_ARENA_SIZE=1GiB: RMM_RESOURCE already says which memory resources"},
         {{"RMM_ARENA_SIZE=1000KiB"}, "RMM_ARENA_SIZE=^1000KiB: "},
         {{"RMM_ARENA_SIZE=9999TiB"}, "RMM_ARENA_SIZE=^9999TiB: more than 128TiB"},
         {{"RMM_MANAGED_RESOURCE=pool(cuda)"},
-         "RMM_MANAGED_RESOURCE=pool(^cuda): managed memory must come from 'managed', not from "},
+         "RMM_MANAGED_RESOURCE=pool(^cuda): managed memory must come from the memory resource "
+         "'managed', not from '"},
         {{"RMM_MANAGED_RESOURCE=pool(pinned)"},
-         "RMM_MANAGED_RESOURCE=pool(^pinned): managed memory must come"},
+         "RMM_MANAGED_RESOURCE=pool(^pinned): managed memory must come from the memory resource "
+         "'managed', not from '"},
         {{"RMM_MANAGED_RESOURCE=managed", "RMM_MANAGED_POOL_SIZE=1GiB"},
-         "RMM_MANAGED_POOL_SIZE=1GiB: sets a part of the stack, and RMM_MANAGED_RESOURCE already"},
+         "RMM_MANAGED_POOL_SIZE=1GiB: RMM_MANAGED_RESOURCE already says which memory resources"},
         {{"RMM_MANAGED_RESOURCE=pool(managed, alignment=4KiB)"},
          "RMM_MANAGED_RESOURCE=^pool(managed, alignment=4KiB): alignment of pool must be a "
          "multiple of 64KiB"},
@@ -580,7 +584,8 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_MANAGED_RESOURCE=arena(managed)"},
          "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot give each block pages of its own"},
         {{"RMM_MANAGED_RESOURCE=fallback(managed, cuda)"},
-         "RMM_MANAGED_RESOURCE=fallback(managed, ^cuda): managed memory must come from"},
+         "RMM_MANAGED_RESOURCE=fallback(managed, ^cuda): managed memory must come from the memory "
+         "resource 'managed', not from '"},
         {{"RMM_MANAGED_POOL_SIZE=1GB1"}, "RMM_MANAGED_POOL_SIZE=1^GB1: "},
         {{"RMM_HOOKS=manged"}, "RMM_HOOKS=^manged: unknown group; did you mean 'managed'?"},
     };
@@ -612,7 +617,9 @@ static void expect_of_name(const char *name, const char *beside, unsigned errors
             fail_msg("%s beside %s: %u lines: %s", name, beside ? beside : "nothing", lines.count,
                      lines.count ? lines.text[0] : "");
         if (count)
-            assert_int_equal(strstr(lines.text[0], ": ignored, as no variable of") == NULL, errors);
+            assert_int_equal(
+                strstr(lines.text[0], ": ignored, because no variable of rmmshim is set") == NULL,
+                errors);
         rs_config_free(&config);
         if (!beside)
             return;

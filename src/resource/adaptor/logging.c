@@ -89,7 +89,7 @@ static bool is_ours(const struct sink *sink)
 static bool is_written(struct sink *sink, int failed)
 {
     if (failed) {
-        sink_turn_off(sink, "cannot be written", -failed);
+        sink_turn_off(sink, "the file cannot be written", -failed);
         rs_output_release(&sink->output);
     }
     return !failed;
@@ -102,7 +102,7 @@ static bool is_writable(struct sink *sink)
     if (is_ours(sink))
         return true;
     sink->marks_fd = -1; /* the descriptor is not ours to close */
-    sink_turn_off(sink, "closed by the program", EBADF);
+    sink_turn_off(sink, "the program closed the file", EBADF);
     return false;
 }
 
@@ -316,7 +316,7 @@ static struct sink *sink_open(const char *path)
     sink->marks_fd = -1;
     result = sink_claim(sink);
     if (result != 0) {
-        sink_turn_off(sink, "cannot be opened", -result);
+        sink_turn_off(sink, "the file cannot be opened", -result);
         return sink;
     }
     sink->on = true;
