@@ -72,7 +72,8 @@ static void print_tree(const struct rs_expression *node, int depth)
     /* A node of the text knows its place there; a `reuse` that was put in has none.  In a stack
      * made from variables no node has one. */
     if (!node->at && node->descriptor == &rs_mr_descriptor_reuse)
-        printf("   <- added by rmmshim: blocks below are reused only when earlier work is done");
+        printf("   <- added by rmmshim, so that a freed block is reused only when the GPU is done "
+               "with it");
     putchar('\n');
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
         if (node->upstream[i])
@@ -130,7 +131,7 @@ static void print_stacks(const struct rs_config *config)
             print_stack(config, (enum rs_kind)kind, device, whose);
     }
     if (!config->anything_set)
-        puts("nothing set: every call goes to the driver");
+        puts("no setting asks rmmshim to serve memory: every call goes to the driver");
 }
 
 /* Returns the length of the variable's name in front of a '='; 0: the argument is an expression. */
@@ -156,8 +157,8 @@ static bool is_known(const char *variable)
         return true;
     tool_say("%.100s: %s; it is ignored", variable,
              strncmp(variable, "RMM_LOG", 7) == 0
-                 ? "belongs to RAPIDS RMM (rmmshim's event log is RMM_LOG)"
-                 : "not a variable of rmmshim");
+                 ? "this variable belongs to RAPIDS RMM (rmmshim writes a log when RMM_LOG is set)"
+                 : "this is not a variable of rmmshim");
     return false;
 }
 
@@ -203,7 +204,8 @@ static int check_arguments(char **arguments, const char *profile)
     if (count == 1 && !profile)
         return check_expression(expression);
     if (variables > 0 || profile)
-        tool_say("beside variables, write the expression as a variable too: RMM_RESOURCE='%s'",
+        tool_say("an expression cannot be combined with variables: write it as a variable too, "
+                 "RMM_RESOURCE='%s'",
                  expression);
     else
         tool_say("expected one expression in quotes, or variables: rmmshim check 'pool(cuda)', "
@@ -226,16 +228,16 @@ static int check(char **arguments)
 const struct tool_command tool_check = {
     .name = "check",
     .arguments = "[--profile NAME|FILE] EXPRESSION|VARIABLE=VALUE...",
-    .summary =
-        "Checks an expression for RMM_RESOURCE, or variables, and shows the stacks they mean",
+    .summary = "Checks an expression for RMM_RESOURCE, or variables, and shows the memory "
+               "resources that result",
     .run = check,
     .help =
         "Prints the stack as a tree, the top first, every option with its value.  For variables\n"
         "it prints the stacks that they mean for each device and kind of memory; variables of\n"
         "the environment are not read.  Exit code 1 when something is wrong, with a line that\n"
         "shows where: all that RMM_RESOURCE refuses is wrong here too.\n\n"
-        "--profile NAME|FILE   also the settings of a profile of `rmmshim run` or of a file; the\n"
-        "                      variables given here win\n\n"
+        "--profile NAME|FILE   add the settings of a profile of `rmmshim run` or of a file; the\n"
+        "                      variables given here take precedence over them\n\n"
         "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
         "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB",
 };
@@ -371,7 +373,7 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     static const char *const frees[] = {
         [RS_FREE_WAITS] = "a free waits for all earlier work of the context",
         [RS_FREE_AT_ONCE] = "a free makes the memory reusable at once",
-        [RS_FREE_AS_UPSTREAM] = "a free is passed on to the upstream",
+        [RS_FREE_AS_UPSTREAM] = "a free is handled as by the upstream",
     };
     struct table table;
     char text[DESCRIBE_BYTES], aliases[DESCRIBE_BYTES];
@@ -413,7 +415,7 @@ static int resources(char **arguments)
         return TOOL_OK;
     }
     if (arguments[1]) {
-        tool_say("one name at most; `rmmshim resources --help` says how");
+        tool_say("at most one name can be given; see `rmmshim resources --help`");
         return TOOL_USAGE;
     }
     descriptor = rs_mr_find(name, name + strlen(name));
@@ -426,6 +428,6 @@ static int resources(char **arguments)
 const struct tool_command tool_resources = {
     .name = "resources",
     .arguments = "[RESOURCE]",
-    .summary = "Lists the memory resources, or one with its options",
+    .summary = "Lists the memory resources, or the options of one memory resource",
     .run = resources,
 };

@@ -409,7 +409,8 @@ static void add_site(struct rs_node *list, const struct holder *holder)
     rs_node_block_sum(site, holder->of.amount);
     site->line = rs_document_format(
         &document, "  " AMOUNT "%s, %s\n", rs_kind_texts[holder->of.kind],
-        holder->frame_count || holder->line_count ? "allocated at" : "it is not known where");
+        holder->frame_count || holder->line_count ? "allocated at"
+                                                  : "allocated at an unknown place");
     list = rs_node_list(site, "python");
     for (unsigned i = 0; i < holder->line_count; i++)
         rs_node_text(list, NULL, holder->lines[i])->line = "    {}\n";
@@ -485,8 +486,8 @@ static void add_device(struct rs_node *devices, const struct steer_target *targe
     device->line = list.live.blocks ? "{program} [[{pid}]] device {device}: holds " AMOUNT "\n"
                                     : "{program} [[{pid}]] device {device}: no block is live\n";
     add_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
-    rs_node_flag(device, "complete", list.is_whole)->line =
-        "[{complete!}  the list is not whole\n]";
+    rs_node_flag(device, "complete", list.is_whole)->line = "[{complete!}  the list is incomplete\n"
+                                                            "]";
     add_outside(device, target, number);
     for (size_t i = 0; i < list.count; i++)
         free(list.holders[i]);
@@ -522,7 +523,7 @@ static int ask(const struct steer_target *target, int device, struct rs_node *de
     if (code == TOOL_OK && list)
         add_device(devices, target, device, list, is_json);
     else if (code == TOOL_OK)
-        tool_say("process %d: its list is damaged", target->process.number);
+        tool_say("process %d: its list of blocks is damaged", target->process.number);
     if (code == TOOL_OK && !list)
         code = TOOL_FINDING;
     free(list);
@@ -569,19 +570,21 @@ static int run(char **arguments)
 const struct tool_command tool_leaks = {
     .name = "leaks",
     .arguments = "PID [--json] [--device N] [--wait SECONDS]",
-    .summary = "Lists what a process that runs has not freed, and who allocated it",
+    .summary =
+        "Lists the memory that a running process has not freed, and the code that allocated it",
     .run = run,
     .help =
         "Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
         "call site with RMM_TRACKING, else by library and size.\n\n"
         "  --json          as JSON: an object, with bytes as integers\n"
-        "  --device N      one device; without it each that the process uses\n"
-        "  --wait SECONDS  how long to wait for the process (2)\n\n"
+        "  --device N      only this device; default: each device that the process uses\n"
+        "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
         "The process makes the list at its next call that allocates, frees, synchronises or asks\n"
         "for free memory; with RMM_CONTROL=thread also between such calls. Functions of C++ are\n"
         "demangled where libstdc++ is installed; file and line need debug information, and\n"
         "addr2line.\n\n"
-        "exit codes: 0 it is listed; 1 it cannot be; 2 wrong usage; 3 the process did not answer\n"
+        "exit codes: 0 the memory is listed; 1 it cannot be listed; 2 wrong usage; 3 the process\n"
+        "did not answer\n"
         "in time\n\n"
         "example: rmmshim leaks 4711",
 };

@@ -245,10 +245,11 @@ static int say(const struct process *process, enum steer_answer answer,
                const struct rs_commands *command)
 {
     static const char *const texts[] = {
-        [STEER_STUCK] = "has taken the command, but is not done with it yet",
+        [STEER_STUCK] = "has begun to carry out the command, but has not finished yet",
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
-        [STEER_REFUSED] = "takes no commands: its file for them is closed, or another user's",
+        [STEER_REFUSED] =
+            "takes no commands: its file for commands is closed, or belongs to another user",
     };
     int number = process->number, device = (int)command->device;
 
@@ -256,7 +257,7 @@ static int say(const struct process *process, enum steer_answer answer,
         tool_say("interrupted; nothing was changed on device %d of process %d", device, number);
     else if (answer == STEER_LATE)
         tool_say("process %d made no CUDA call in time, and %s device %d%s", number,
-                 command->kind == RS_COMMAND_LIST ? "has not listed what it holds of"
+                 command->kind == RS_COMMAND_LIST ? "has not listed its memory of"
                                                   : "nothing was changed on",
                  device,
                  command->has_thread
@@ -397,7 +398,7 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
         return false;
     target->number = *arguments;
     if (!*arguments) {
-        tool_say("no process ID; 'rmmshim ls' lists them");
+        tool_say("no process ID given; 'rmmshim ls' lists them");
         return false;
     }
     arguments++;
@@ -424,7 +425,7 @@ static void print_limit(const struct steer_target *target, const struct rs_comma
            limit_text(command->before_bytes, before),
            rs_size_format_short(command->held_bytes, held));
     if (command->after_bytes && command->held_bytes > command->after_bytes)
-        printf(", %s above it: memory in use stays, and further requests are refused",
+        printf(", %s above the limit: memory in use stays, and further requests are refused",
                rs_size_format_short(command->held_bytes - command->after_bytes, above));
     printf("%s%s\n", command->text[0] ? "; " : "", command->text);
 }
@@ -435,8 +436,8 @@ static bool resolve(const struct steer_target *target, int index, const struct r
     uint64_t total_bytes = target->total_bytes[index];
 
     if (size->kind != RS_SIZE_BYTES && !total_bytes) {
-        tool_say("device %d: a percentage cannot be used yet, as it is not known how much memory "
-                 "the device has",
+        tool_say("device %d: a percentage cannot be used yet, as the size of the device's memory "
+                 "is not known yet",
                  target->devices[index]);
         return false;
     }
@@ -496,11 +497,11 @@ const struct tool_command tool_limit = {
     .summary = "Changes the limit of a running process",
     .run = limit,
     .help =
-        "Sets the most that a process takes from the driver on a device from now on, whatever\n"
-        "RMM_LIMIT said; `none` takes the limit away.  Unused memory above the limit goes back to\n"
-        "the driver; memory in use stays, and further requests are refused.\n\n"
-        "  --device N      one device; without it each that the process uses\n"
-        "  --wait SECONDS  how long to wait for the process (2)\n\n"
+        "Sets the most memory that a process may take from the driver on a device from now on,\n"
+        "overriding RMM_LIMIT; `none` removes the limit.  Unused memory above the limit goes back\n"
+        "to the driver; memory in use stays, and further requests are refused.\n\n"
+        "  --device N      only this device; default: each device that the process uses\n"
+        "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
         "The process takes the command at its next call that allocates, frees, synchronises or "
         "asks\n"
         "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
@@ -544,16 +545,17 @@ static int trim(char **arguments)
 const struct tool_command tool_trim = {
     .name = "trim",
     .arguments = "PID [--keep SIZE] [--device N] [--wait SECONDS]",
-    .summary = "Makes a running process give back memory that it does not use",
+    .summary = "Makes a running process give back to the driver the memory that it does not use",
     .run = trim,
-    .help = "Makes the process return unused memory to the driver.\n\n"
-            "  --keep SIZE     how much of it the process keeps\n"
-            "  --device N      one device; without it each that the process uses\n"
-            "  --wait SECONDS  how long to wait for the process (2)\n\n"
-            "The process takes the command at its next call that allocates, frees, synchronises or "
-            "asks\n"
-            "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
-            "exit codes: 0 done; 1 it cannot be done; 2 wrong usage; 3 the process did not answer "
-            "in time\n\n"
-            "example: rmmshim trim 4711 --keep 512MiB",
+    .help =
+        "Makes the process return unused memory to the driver.\n\n"
+        "  --keep SIZE     how much unused memory the process may keep (default 0)\n"
+        "  --device N      only this device; default: each device that the process uses\n"
+        "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
+        "The process takes the command at its next call that allocates, frees, synchronises or "
+        "asks\n"
+        "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
+        "exit codes: 0 the memory is given back; 1 it cannot be given back; 2 wrong usage; 3 the\n"
+        "process did not answer in time\n\n"
+        "example: rmmshim trim 4711 --keep 512MiB",
 };

@@ -138,7 +138,7 @@ static int run(char **arguments)
             return TOOL_RUN_FAILED;
     }
     if (!*arguments) {
-        tool_say("no program; `rmmshim run --help` says how");
+        tool_say("no program given; see `rmmshim run --help`");
         return TOOL_RUN_FAILED;
     }
     return start(arguments, &options);
@@ -159,7 +159,7 @@ static int path(char **arguments)
     char library[PATH_MAX];
 
     if (*arguments) {
-        tool_say("%s: path takes no argument", *arguments);
+        tool_say("%s: `rmmshim path` takes no argument", *arguments);
         return TOOL_USAGE;
     }
     if (!library_find(library))

@@ -143,8 +143,8 @@ static bool read_one(struct subjects *subjects, int number)
         tool_say("process %d %s", number,
                  answer != PROCESS_SERVED ? process_answer_text(answer)
                  : publication_has_directory(process.file)
-                     ? "has published counters that are damaged"
-                     : "is served and has no memory yet");
+                     ? "has damaged counters"
+                     : "is served by rmmshim, but has allocated no memory yet");
     process_close(&process);
     return is_read;
 }
@@ -188,7 +188,8 @@ static int stats(char **arguments)
     if (is_json && is_prometheus)
         tool_say("use only one of --json and --prom");
     else if (!*arguments)
-        tool_say("no process ID; 'rmmshim ls' lists them, and 'all' means all");
+        tool_say(
+            "no process ID given; 'rmmshim ls' lists them, and 'all' stands for all processes");
     else if (arguments[1])
         tool_say("expected one process ID, or 'all'");
     else if (has_counters && !is_prometheus)
@@ -205,7 +206,7 @@ static int stats(char **arguments)
 const struct tool_command tool_stats = {
     .name = "stats",
     .arguments = "PID|all [--json|--prom] [--all-metrics]",
-    .summary = "Shows all counters of a process, or of all",
+    .summary = "Shows all counters of a process, or of all processes",
     .run = stats,
     .help =
         "Prints what RMM_STATISTICS reports at exit, and the program's own counters; counters for\n"
@@ -280,7 +281,7 @@ static bool parse_address(const char *text, union address *address)
         inet_pton(is_ipv6 ? AF_INET6 : AF_INET, host, bytes) != 1)
         return refuse(text, begin,
                       is_ipv6 ? "this is not an IPv6 address"
-                              : "this is not an IPv4 address, and names are not looked up");
+                              : "this is not an IPv4 address, and host names are not looked up");
     end += is_ipv6;
     if (!is_port && *end != ':')
         return refuse(text, end, "':' and a port are missing after the address");
@@ -656,16 +657,16 @@ const struct tool_command tool_serve = {
     .arguments = "[--listen ADDRESS] [--all-metrics]",
     .summary = "Serves the counters of all processes to Prometheus",
     .run = serve,
-    .help = "Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, "
-            "until SIGINT or\n"
-            "SIGTERM.\n\n"
-            "--listen ADDRESS  " ADDRESS_DEFAULT
-            " by default; [::1]:9835; a port alone means 127.0.0.1;\n"
-            "                  port 0 takes a free one, which the line on stderr names\n"
-            "--all-metrics     also each counter of each resource, which tell developers what a "
-            "stack does\n\n"
-            "All users of this machine can read a loopback address, everybody on the network any "
-            "other one.\n\n"
-            "exit codes: 0 ended by a signal, 1 when it cannot listen or has no HTTP server, 2 "
-            "wrong usage",
+    .help =
+        "Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, "
+        "until SIGINT or\n"
+        "SIGTERM.\n\n"
+        "--listen ADDRESS  " ADDRESS_DEFAULT
+        " by default; [::1]:9835; a port alone means 127.0.0.1;\n"
+        "                  port 0: any free port is chosen, and printed to stderr\n"
+        "--all-metrics     add the counters of each memory resource, which are for developers\n\n"
+        "All users of this machine can read the metrics at a loopback address; at any other\n"
+        "address everybody on the network can.\n\n"
+        "exit codes: 0 ended by a signal, 1 when it cannot listen or has no HTTP server, 2 wrong "
+        "usage",
 };

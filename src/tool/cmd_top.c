@@ -192,18 +192,17 @@ const struct tool_command tool_ls = {
     .summary = "Lists the processes that have GPU memory served by rmmshim",
     .run = ls,
     .help =
-        "A line for each process and device, and for each kind of memory but the device's own; "
-        "most\n"
-        "held bytes first.\n\n"
-        "PROGRAM    the script where the program is an interpreter: python3 train.py is train.py\n"
+        "Prints a line for each process and device, and another one for pinned and for managed\n"
+        "memory; the lines with the most held memory come first.\n\n"
+        "PROGRAM    the program's name, or the script's: train.py for python3 train.py\n"
         "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
         "           the number alone is ambiguous\n"
-        "USED       what the program has\n"
-        "HELD       what was taken from the driver for it\n"
-        "PEAK       the most that was used\n"
-        "LIMIT      of the process; JOB LIMIT: of all processes of its job together\n"
+        "USED       memory that the program has allocated and not yet freed\n"
+        "HELD       memory that was taken from the driver for the program\n"
+        "PEAK       the most memory that was used at one time\n"
+        "LIMIT      limit of the process; JOB LIMIT: of all processes that share a limit\n"
         "REFUSED    out-of-memory errors that the program received\n"
-        "SPILLED    what did not fit into the device\n\n"
+        "SPILLED    allocated memory that did not fit into the device's memory\n\n"
         "--json    an array of objects, bytes as integers, `limit` 0 where there is none\n\n"
         "Shows your own processes; root sees everyone's.",
 };

@@ -156,7 +156,7 @@ static int dispatch(char **arguments)
     const struct tool_command *command;
 
     if (!arguments[0]) {
-        tool_say("no command; `rmmshim --help` lists them");
+        tool_say("no command given; `rmmshim --help` lists the commands");
         return TOOL_USAGE;
     }
     if (strcmp(arguments[0], "--version") == 0) {

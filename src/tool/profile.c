@@ -117,8 +117,8 @@ static bool read_text(void)
     FILE *file = fopen(profile.path, "re");
     size_t length = file ? fread(profile.text, 1, sizeof(profile.text), file) : 0;
     const char *why = !file || ferror(file)             ? strerror(errno)
-                      : length > FILE_BYTES_MAX         ? "larger than 64 KiB"
-                      : memchr(profile.text, 0, length) ? "not a text file"
+                      : length > FILE_BYTES_MAX         ? "the file is larger than 64 KiB"
+                      : memchr(profile.text, 0, length) ? "the file is not a text file"
                                                         : NULL;
 
     if (why)
@@ -149,7 +149,8 @@ static bool read_name(const char *name, struct assignment *assignment)
     if (read.kind == RS_NAME_WRONG || read.kind == RS_NAME_DOUBTFUL)
         tool_say("%s:%u: %s: %s", profile.path, assignment->number, name, read.reason);
     else if (read.kind != RS_NAME_OURS)
-        tool_say("%s:%u: %s is not a variable of rmmshim, and a profile sets nothing else%s%s%s",
+        tool_say("%s:%u: %s is not a variable of rmmshim, and a profile (a file of settings) may "
+                 "contain only those%s%s%s",
                  profile.path, assignment->number, name, nearest ? "; did you mean " : "",
                  nearest ? nearest : "", nearest ? "?" : "");
     return read.kind == RS_NAME_OURS;
@@ -233,9 +234,9 @@ static bool has_compat_limit(char *const *given, const struct assignment *assign
         if (!rs_config_is_compat_limit(*given, &device) ||
             (device >= 0 && assignment->device >= 0 && device != assignment->device))
             continue;
-        tool_say("%s:%u: %.*s is ignored, as %.*s sets a limit", profile.path, assignment->number,
-                 (int)strcspn(assignment->entry, "="), assignment->entry, (int)strcspn(*given, "="),
-                 *given);
+        tool_say("%s:%u: %.*s is ignored, because %.*s sets a limit", profile.path,
+                 assignment->number, (int)strcspn(assignment->entry, "="), assignment->entry,
+                 (int)strcspn(*given, "="), *given);
         return true;
     }
     return false;

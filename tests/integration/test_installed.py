@@ -112,7 +112,7 @@ class Installed(Folder):
         self.assertIn("No such file", do(self.command, "path", code=1, RMMSHIM_LIBRARY=other + ".none"))
 
     def test_path_says_what_is_wrong(self):
-        self.assertEqual("rmmshim: x: path takes no argument\n", do(self.command, "path", "x", code=2))
+        self.assertEqual("rmmshim: x: `rmmshim path` takes no argument\n", do(self.command, "path", "x", code=2))
         os.rename(self.library, self.library + ".away")
         self.addCleanup(os.rename, self.library + ".away", self.library)
         self.assertIn("librmmshim.so is not beside this command", do(self.command, "path", code=1))

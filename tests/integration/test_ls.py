@@ -145,7 +145,7 @@ class Ls(Test):
         self.assertEqual(self.rows(process), [])
         self.assertIn(tool("stats", process.pid).stderr, [
             "rmmshim: process %d %s\n" % (process.pid, text)
-            for text in ("is not served by rmmshim", "is served and has no memory yet")])
+            for text in ("is not served by rmmshim", "is served by rmmshim, but has allocated no memory yet")])
 
     def test_hostile_names(self):
         process = scene(self, "use:1", name=HOSTILE)
@@ -343,8 +343,8 @@ class BadInput(Test):
         for arguments, line in (
             (["ls", "--jsn"], "unknown option '--jsn'; did you mean '--json'?"),
             (["ls", "4711"], "unknown option '4711'"),
-            (["stats"], "no process ID; 'rmmshim ls' lists them, and 'all' means all"),
-            (["stats", "--json"], "no process ID; 'rmmshim ls' lists them, and 'all' means all"),
+            (["stats"], "no process ID given; 'rmmshim ls' lists them, and 'all' stands for all processes"),
+            (["stats", "--json"], "no process ID given; 'rmmshim ls' lists them, and 'all' stands for all processes"),
             (["stats", "x"], "'x' is not a process ID, nor 'all'; 'rmmshim ls' lists them"),
             (["stats", "0"], "'0' is not a process ID, nor 'all'; 'rmmshim ls' lists them"),
             (["stats", "-1"], "unknown option '-1'"),
@@ -374,11 +374,11 @@ class BadInput(Test):
     def test_pages_that_lie(self):
         real = scene(self, "use:3")
         for change, text in (("version", "is served by another version of rmmshim"),
-                             ("directory:8", "has published counters that are damaged"),
-                             ("directory:33554400", "has published counters that are damaged"),
-                             ("directory:18446744073709551600", "has published counters that are damaged"),
-                             ("empty", "has published counters that are damaged"),
-                             ("directory:0", "is served and has no memory yet"),
+                             ("directory:8", "has damaged counters"),
+                             ("directory:33554400", "has damaged counters"),
+                             ("directory:18446744073709551600", "has damaged counters"),
+                             ("empty", "has damaged counters"),
+                             ("directory:0", "is served by rmmshim, but has allocated no memory yet"),
                              ("truncated", "is not served by rmmshim"),
                              ("unsealed", "is not served by rmmshim"),
                              ("ordinary", "is not served by rmmshim"),

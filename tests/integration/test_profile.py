@@ -106,7 +106,7 @@ class Precedence(Test):
 
     def test_a_limit_of_hami_wins(self):
         path, every = self.profile("RMM_LIMIT=80%\nRMM_LIMIT_1=1GiB\nRMM_LIMIT_2=1GiB\n"), "CUDA_DEVICE_MEMORY_LIMIT"
-        told = "%d: RMM_LIMIT%s is ignored, as CUDA_DEVICE_MEMORY_LIMIT%s sets a limit"
+        told = "%d: RMM_LIMIT%s is ignored, because CUDA_DEVICE_MEMORY_LIMIT%s sets a limit"
         for given, left_out, expected in (
                 ({every: "64m"}, [(1, "", ""), (2, "_1", ""), (3, "_2", "")], {}),
                 ({every + "_1": "0x40m"}, [(1, "", "_1"), (2, "_1", "_1")], {"RMM_LIMIT_2": "1GiB"}),
@@ -166,14 +166,15 @@ class Lines(Test):
     def test_a_misspelt_name_gets_the_nearest(self):
         self.refused("RMM_POOLSIZE=1GiB\nMM_LIMIT=1GiB\nRMM_LIMIT_GPU0=1\n",
                      "1: RMM_POOLSIZE: unknown variable; did you mean RMM_POOL_SIZE?",
-                     "2: MM_LIMIT is not a variable of rmmshim, and a profile sets nothing else; did you mean "
-                     "RMM_LIMIT?",
+                     "2: MM_LIMIT is not a variable of rmmshim, and a profile (a file of settings) may contain "
+                     "only those; did you mean RMM_LIMIT?",
                      "3: RMM_LIMIT_GPU0: 'GPU0' is not the number of a device; did you mean RMM_LIMIT_0?")
 
     def test_other_programs_variables_are_refused(self):
         for name in ("PATH", "LD_PRELOAD", "RMMSHIM_LIBRARY", "RMM_LOG_FILE", "RMM_", "R" * 200):
             self.refused(name + "=1\n", "1: " + (
-                name + " is not a variable of rmmshim, and a profile sets nothing else" if len(name) < 128
+                name + " is not a variable of rmmshim, and a profile (a file of settings) may contain only "
+                       "those" if len(name) < 128
                 else "expected VARIABLE=value, or a comment after #"))
 
     def test_what_is_no_assignment_is_refused(self):
@@ -194,8 +195,8 @@ class Lines(Test):
     def test_files_that_are_none(self):
         os.mkdir(self.path("folder"))
         for path, reason in ((self.path("nothing"), "No such file or directory"), (self.path("folder"), "Is a directory"),
-                             (self.profile("RMM_LIMIT=1GiB\0\n", "zero"), "not a text file"),
-                             (self.profile("#" * 65536 + "\n", "large"), "larger than 64 KiB")):
+                             (self.profile("RMM_LIMIT=1GiB\0\n", "zero"), "the file is not a text file"),
+                             (self.profile("#" * 65536 + "\n", "large"), "the file is larger than 64 KiB")):
             result = tool("run", "--profile", path, "true")
             self.assertEqual((result.status, result.stderr), (125, "rmmshim: --profile: %s: %s\n" % (path, reason)))
         self.assertEqual(self.settings("--profile", self.profile("#" * 65535 + "\n")), {})

@@ -124,7 +124,7 @@ class Reports(Run):
         result = self.under(PYTHON + [SCENES, "use:30", "again:use:40"],
                             {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + self.path("report")})
         self.assertEqual(result.status, 0, result)
-        self.assertIn("it is another process's file; the report is in", result.stderr)
+        self.assertIn("another process writes to this file; the report is in", result.stderr)
         self.assertEqual(sorted(self.counters(name)[0, "device", "statistics", "allocations"]
                                 for name in os.listdir(self.folder)), [30, 40])
 

@@ -267,7 +267,7 @@ class Lines(Run):
         result, report = self.report(*served, script, "hold:%d" % (2 * MIB))
         said = self.said(result)
         self.assertTrue(said[0].startswith("train.py (pid N), GPU 0: "), said)
-        self.assertIn("--fail-over 1MiB: train.py (pid N) used up to 2.00 MiB of GPU 0", said)
+        self.assertIn("--fail-over 1MiB: train.py (pid N) used at its peak 2.00 MiB of GPU 0", said)
         process, = report["processes"]
         self.assertEqual((process["program"], process["script"]), (os.path.basename(sys.executable), "train.py"))
         result = self.under(*served, "-m", "output_scenes", "use:1", more={"PYTHONPATH": folder})
@@ -389,12 +389,13 @@ class Checks(Run):
             with self.subTest(size):
                 result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100)
                 self.assertEqual(result.status, status, result)
-                self.assertEqual(self.said(result), ["--fail-over %s: memory_steps (pid N) used up to 100 MiB of GPU 0" %
+                self.assertEqual(self.said(result), ["--fail-over %s: memory_steps (pid N) used at its peak 100 MiB of "
+                                                     "GPU 0" %
                                                      size] * status)
 
     def test_a_share_of_what_is_not_known(self):
         """The driver does not tell how much memory the device has: that fails the check, and is said."""
-        for size, status, said in (("50%", 1, ["--fail-over 50%: it is not known how much memory GPU 0 has"]), ("1GiB", 0, [])):
+        for size, status, said in (("50%", 1, ["--fail-over 50%: the size of the memory of GPU 0 is not known"]), ("1GiB", 0, [])):
             with self.subTest(size):
                 result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100,
                                     settings={"HOSTCUDA_FAULT": "cuDeviceTotalMem:code=999"})

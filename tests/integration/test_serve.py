@@ -363,16 +363,15 @@ class Usage(support.Test):
         for words, line in (
                 (["--listen"], "--listen needs a value"),
                 (["--listen="], "--listen needs a value"),
-                (["--listen", "localhost:9835"], "--listen=^localhost:9835: this is not an IPv4 address, and "
+                (["--listen", "localhost:9835"], "--listen=^localhost:9835: this is not an IPv4 address, and host "
                                                  "names are not looked up" + FORM),
-                (["--listen", ":9835"], "--listen=^:9835: this is not an IPv4 address, and names are not looked "
-                                        "up" + FORM),
-                (["--listen", "127.1:1"], "--listen=^127.1:1: this is not an IPv4 address, and names are not "
+                (["--listen", ":9835"], "--listen=^:9835: this is not an IPv4 address, and host names are not looked up" + FORM),
+                (["--listen", "127.1:1"], "--listen=^127.1:1: this is not an IPv4 address, and host names are not "
                                           "looked up" + FORM),
                 (["--listen", "127.0.0.1"], "--listen=127.0.0.1^: ':' and a port are missing after the address" + FORM),
                 (["--listen", "127.0.0.1:"], "--listen=127.0.0.1:^: no port" + FORM),
                 (["--listen", "127.0.0.1:98x"], "--listen=127.0.0.1:98^x: a port is a number" + FORM),
-                (["--listen", "-1"], "--listen=^-1: this is not an IPv4 address, and names are not looked up" + FORM),
+                (["--listen", "-1"], "--listen=^-1: this is not an IPv4 address, and host names are not looked up" + FORM),
                 (["--listen", "65536"], "--listen=^65536: a port is at most 65535" + FORM),
                 (["--listen", 30 * "9"], "--listen=^%s: a port is at most 65535" % (30 * "9") + FORM),
                 (["--listen", "::1:9835"], "--listen=^::1:9835: an IPv6 address needs brackets" + FORM),
@@ -381,7 +380,7 @@ class Usage(support.Test):
                 (["--listen", "[::g]:1"], "--listen=[^::g]:1: this is not an IPv6 address" + FORM),
                 (["--listen", "[%s]:1" % (99 * ":")], "--listen=[^%s...: this is not an IPv6 address" %
                  (40 * ":") + FORM),
-                (["--listen", "\x1b[2J:1"], "--listen=^?[2J:1: this is not an IPv4 address, and names are not "
+                (["--listen", "\x1b[2J:1"], "--listen=^?[2J:1: this is not an IPv4 address, and host names are not "
                                             "looked up" + FORM),
                 (["--listne", "1"], "unknown option '--listne'; did you mean '--listen'?"),
                 (["9835"], "unexpected argument '9835'")):

@@ -139,7 +139,7 @@ class Steer(support.Test):
         steered.step("device", 256)
         answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "100MiB")
         self.assertEqual(answer.status, 0, answer)
-        self.assertRegex(answer.stdout, r"MiB above it: memory in use stays, and further requests are refused\n$")
+        self.assertRegex(answer.stdout, r"MiB above the limit: memory in use stays, and further requests are refused\n$")
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
 
     def test_a_share_of_the_device(self):
@@ -267,7 +267,7 @@ class Steer(support.Test):
                 (["limit", here], 2, "the limit is missing: a size as in 6GiB or 50%, or none"),
                 (["limit", here, ""], 2, "limit=^: a size is missing"),
                 (["trim", here, "--keep", ""], 2, "--keep needs a value"),
-                (["limit"], 2, "no process ID; 'rmmshim ls' lists them"),
+                (["limit"], 2, "no process ID given; 'rmmshim ls' lists them"),
                 (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; known are"),
                 (["limit", here, "50%free"], 2, "limit=50%free: a percentage of the free memory cannot be used here"),
                 (["limit", here, "1GiB", "--device", "x"], 2, "--device x: not the number of a device"),

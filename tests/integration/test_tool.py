@@ -283,7 +283,8 @@ class Check(Test):
               "  managed"]),
             (["RMM_POOL_SIZE=200%", "RMM_MANAGED=1", "RMM_LIMIT=250%"],
              ["every device, at most 250%", "  reuse", "    pool initial_size=200%", "      managed"]),
-            (["RMM_VERBOSE=1", "RMM_POOL_SIZE="], ["nothing set: every call goes to the driver"]),
+            (["RMM_VERBOSE=1", "RMM_POOL_SIZE="], ["no setting asks rmmshim to serve memory: every call goes to the "
+                                                   "driver"]),
         ):
             with self.subTest(variables):
                 result = rmmshim("check", *variables, RMM_POOL_SIZE="10Q")  # its own settings are not meant
@@ -304,11 +305,12 @@ class Check(Test):
             (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of pool is more than 100%"),
             (["RMM_POOLSIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
             (["rmm_limit=1GiB"], "did you mean RMM_LIMIT?"),
-            (["RMM_MANAGED_MEMORY=1"], "RMM_MANAGED_MEMORY=1: not a variable of rmmshim"),
+            (["RMM_MANAGED_MEMORY=1"], "RMM_MANAGED_MEMORY=1: this is not a variable of rmmshim"),
             (["RMM_INITIAL_POOL_SIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
             (["RMM_PINNED_RESOURCE=pool(cuda)"], "RMM_PINNED_RESOURCE=pool(^cuda)"),
-            (["RMM_FOO=1"], "RMM_FOO=1: not a variable of rmmshim"),
-            (["RMM_POOL_SIZE=1GiB", "RMM_LOG_FILE=x"], "RMM_LOG_FILE=x: belongs to RAPIDS RMM (rmmshim's event log is RMM_LOG)"),
+            (["RMM_FOO=1"], "RMM_FOO=1: this is not a variable of rmmshim"),
+            (["RMM_POOL_SIZE=1GiB", "RMM_LOG_FILE=x"], "RMM_LOG_FILE=x: this variable belongs to RAPIDS RMM (rmmshim "
+                                                       "writes a log when RMM_LOG is set)"),
         ):
             with self.subTest(variables):
                 result = rmmshim("check", *variables)

@@ -85,7 +85,7 @@ static bool claim(struct rs_output *output, const struct rs_publication *head)
         return false;
     result = rs_output_claim(output, own);
     if (result == 0)
-        tool_say("RMM_STATISTICS: %s: it is another process's file; the report is in %s",
+        tool_say("RMM_STATISTICS: %s: another process writes to this file; the report is in %s",
                  head->path, output->path);
     else
         tool_say("RMM_STATISTICS: %s: %s: no report", own, strerror(-result));
@@ -332,7 +332,7 @@ static const char *const reasons[] = {
     [UNSERVED_NO_PRELOAD] = "it was started without LD_PRELOAD",
     [UNSERVED_NO_CALL] = "none of its allocations reached rmmshim",
     [UNSERVED_BEHIND] = "its LD_PRELOAD names the driver before rmmshim",
-    [UNSERVED_NOT_HELD] = "it is served, but its counters did not reach this command",
+    [UNSERVED_NOT_HELD] = "it is served by rmmshim, but its counters did not reach this command",
 };
 
 static void add_unserved(struct rs_node *root, const struct summary *summary)
@@ -387,7 +387,7 @@ static const char *why_incomplete(struct rs_document *document, const struct run
                                   "whose counters did not reach this command\n",
                                   summary->missed, summary->missed == 1 ? "" : "es");
     if (summary->is_short)
-        return "rmmshim: NOT counted: some processes, for lack of memory or file descriptors\n";
+        return "rmmshim: NOT counted: some processes, because memory or file descriptors ran out\n";
     return summary->count || summary->unserved_count ? NULL : why_none(document, options);
 }
 
@@ -527,10 +527,10 @@ static bool used_more(const struct run_options *options, const struct summary_pr
     if (!options->has_fail_over || (is_known && device->used_peak_bytes <= most))
         return false;
     if (is_said && !is_known)
-        tool_say("--fail-over %s: it is not known how much memory GPU %d has", options->over_text,
-                 device->device);
+        tool_say("--fail-over %s: the size of the memory of GPU %d is not known",
+                 options->over_text, device->device);
     else if (is_said)
-        tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
+        tool_say("--fail-over %s: %s (pid %d) used at its peak %s of GPU %d", options->over_text,
                  name_of(process, name), process->number,
                  rs_size_format_short(device->used_peak_bytes, used), device->device);
     return true;
