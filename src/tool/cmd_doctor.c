@@ -51,7 +51,7 @@ void doctor_add(struct doctor *doctor, bool is_problem, const char *topic, const
 static void add_bad_setting(void *data, const char *line)
 {
     doctor_problem(data, "settings",
-                   "correct the variable; `rmmshim check` shows what variables mean", "%s", line);
+                   "correct the variable; `rmmshim check` shows what the variables do", "%s", line);
 }
 
 unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnostics,
@@ -103,8 +103,9 @@ bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_on
     doctor->is_unseen = !has_arguments;
     doctor_problem(doctor, "only",
                    "add its name to RMM_ONLY (`rmmshim run --only`), or unset RMM_ONLY",
-                   "RMM_ONLY=%s leaves it out%s: its names are %s, and the library is inert in it",
-                   patterns, has_arguments ? "" : " unless an argument matches", names);
+                   "RMM_ONLY=%s does not name this program%s: its names are %s, and the library "
+                   "does nothing in it",
+                   patterns, has_arguments ? "" : ", unless one of its arguments is named", names);
     return false;
 }
 
@@ -264,15 +265,16 @@ static void add_devices(struct doctor *doctor)
     if (read_line("/proc/driver/nvidia/version", line, sizeof(line)))
         doctor_note(doctor, "driver", NULL, "kernel module: %s", line);
     if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) != 0) {
-        doctor_note(doctor, "device", "in a container: start it with the GPU (--gpus all)",
-                    "no /dev/nvidia0: no GPU, or one that is reached in another way, as in WSL");
+        doctor_note(
+            doctor, "device", "in a container: start it with the GPU (--gpus all)",
+            "there is no /dev/nvidia0: there is no GPU, or it is used in another way, as in WSL");
         return;
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {
         if (access(found.gl_pathv[i], R_OK | W_OK) == 0)
             doctor_note(doctor, "device", NULL, "%s", found.gl_pathv[i]);
         else
-            doctor_problem(doctor, "device", "the user must be allowed to read and write it",
+            doctor_problem(doctor, "device", "give the user permission to read and write the file",
                            "%s: %s", found.gl_pathv[i], strerror(errno));
     }
     globfree(&found);
@@ -286,7 +288,7 @@ static void add_mig(struct doctor *doctor)
     if (glob("/proc/driver/nvidia/capabilities/gpu*/mig/gi*", 0, NULL, &found) != 0)
         return;
     doctor_note(doctor, "mig", NULL,
-                "%zu MIG instances: each is a device of its own, and limits apply to its memory",
+                "%zu MIG instances: each is a device of its own, with limits of its own",
                 found.gl_pathc);
     globfree(&found);
 }
@@ -317,7 +319,8 @@ static void add_mps(struct doctor *doctor)
                     "MPS is running (process %d): its own limits apply in addition to RMM_LIMIT",
                     daemon);
     else if (directory && *directory)
-        doctor_note(doctor, "mps", "start it by nvidia-cuda-mps-control -d, or unset the variable",
+        doctor_note(doctor, "mps",
+                    "start the MPS daemon by nvidia-cuda-mps-control -d, or unset the variable",
                     "CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here", directory);
 }
 
@@ -379,16 +382,17 @@ static void add_page(struct doctor *doctor)
 
     if (!can_seal())
         doctor_note(doctor, "page", "use Linux 5.1 or later",
-                    "memory files cannot be sealed against writing: another process of this user "
-                    "can change what a process publishes");
+                    "memory files cannot be protected against writing: other processes of this "
+                    "user can change the counters that a process publishes");
     if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < RS_PUBLISHED_BYTES)
-        doctor_problem(doctor, "page", "ulimit -f unlimited",
-                       "the limit on file sizes is below the %d MiB that a process publishes: "
-                       "commands cannot see or steer it",
+        doctor_problem(doctor, "page", "set `ulimit -f unlimited`",
+                       "the limit on file sizes is below the %d MiB in which a process publishes "
+                       "its counters: commands can neither show nor control a process",
                        RS_PUBLISHED_BYTES >> 20);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED)
-        doctor_problem(doctor, "page", "ulimit -n 1024",
-                       "the limit on open files is %llu: driver and library keep files open",
+        doctor_problem(doctor, "page", "set `ulimit -n 1024`",
+                       "the limit on open files is %llu, which may be too low: driver and library "
+                       "keep files open",
                        (unsigned long long)files.rlim_cur);
 }
 
@@ -403,8 +407,9 @@ static void add_environment(struct doctor *doctor)
     if (preload && *preload)
         doctor_note(doctor, "preload", NULL, "LD_PRELOAD=%s", preload);
     if (only && *only)
-        doctor_note(doctor, "only", "`rmmshim doctor PROGRAM` says whether it names a program",
-                    "RMM_ONLY=%s: the library is inert in programs with other names", only);
+        doctor_note(doctor, "only",
+                    "`rmmshim doctor PROGRAM` tells whether RMM_ONLY names a program",
+                    "RMM_ONLY=%s: the library does nothing in programs with other names", only);
     if (doctor_settings(doctor, environ, &asks))
         doctor_note(doctor, "settings", asks ? NULL : "rmmshim run --pool-size 4GiB PROGRAM",
                     asks ? "the RMM_ variables of the environment are valid"
@@ -533,15 +538,16 @@ const struct tool_command tool_doctor = {
         "findings, one a line: '!' stands before what keeps memory from being served, and after "
         "'->'\n"
         "the setting or step that would change it.\n\n"
-        "  PID      a process that runs: what it has loaded, and which memory no stack serves\n"
+        "  PID      a running process: what it has loaded, and which memory rmmshim does not "
+        "serve\n"
         "  PROGRAM  a program before it is run, as it would be started, with arguments or "
         "without:\n"
         "           whether the library can be loaded into it\n"
         "  nothing  this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
-        "  --json   the same as JSON; put it before the program, or last\n\n"
-        "A program whose name is a number is given with a slash: ./4711.  A script that is called "
-        "python, as\n"
-        "pyenv's is, is asked which interpreter it starts.\n\n"
-        "exit codes: 0 served, or would be; 1 not, or only in part; 2 wrong usage\n\n"
+        "  --json   print JSON; put this option before the program, or last\n\n"
+        "A program whose name is a number is given with a slash: ./4711.  If python is a\n"
+        "script, as that of pyenv is, it is run to find out which interpreter it starts.\n\n"
+        "exit codes: 0 memory is served, or would be; 1 it is not, or only in part; 2 wrong "
+        "usage\n\n"
         "example: rmmshim doctor python3 train.py",
 };

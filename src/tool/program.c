@@ -228,8 +228,10 @@ static bool check_rights(const struct question *of, const char *path)
     else if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
         why = "has file capabilities";
     return !why ||
-           refuse(of, path, "start a copy that has no setuid or setgid bit and no capabilities",
-                  "%s: the dynamic linker ignores LD_PRELOAD", why);
+           refuse(
+               of, path,
+               "start a copy of the program that has no setuid or setgid bit and no capabilities",
+               "%s: the dynamic linker ignores LD_PRELOAD", why);
 }
 
 /* Dynamic linkers of other libcs.  They read LD_PRELOAD and end the program because the library
@@ -259,15 +261,15 @@ static bool check_elf(const struct question *of, const char *path, const struct 
     const struct elf_file *library = of->library;
 
     if (program->class != library->class)
-        return refuse(of, path, "use a build of it for this machine",
+        return refuse(of, path, "use a build of the program for this machine",
                       "is a %d-bit program: the %d-bit library cannot be loaded into it",
                       program->class == ELFCLASS32 ? 32 : 64,
                       library->class == ELFCLASS32 ? 32 : 64);
     if (program->machine != library->machine)
-        return refuse(of, path, "use a build of it for this machine",
+        return refuse(of, path, "use a build of the program for this machine",
                       "is for another processor than the library");
     if (elf_is_static(program))
-        return refuse(of, path, "link it dynamically (without -static)",
+        return refuse(of, path, "link the program dynamically (without -static)",
                       "is linked statically: no library can be loaded into it");
     return check_libc(of, path, program);
 }
@@ -481,7 +483,7 @@ void library_make_way(const char *library, const char *program)
             tool_say("%s has %u variable%s with names of the driver's functions (%s): %s",
                      order.paths[i], found.count, found.count == 1 ? "" : "s", found.names,
                      preload_first(order.paths[i])
-                         ? "it is loaded before librmmshim.so, in child processes too"
+                         ? "this object is loaded before librmmshim.so, in child processes too"
                          : "librmmshim.so takes their place, and the program will crash");
     load_order_free(&order);
 }

@@ -73,17 +73,17 @@ class Program(Doctor):
     def test_what_cannot_load_the_library(self):
         static, pie = self.elf("static"), self.elf("pie", kind=3, flags=0x08000000)
         for program, why, step in (
-                (static, "is linked statically: no library can be loaded into it", "link it dynamically"),
-                (pie, "is linked statically: no library can be loaded into it", "link it dynamically"),
+                (static, "is linked statically: no library can be loaded into it", "link the program dynamically"),
+                (pie, "is linked statically: no library can be loaded into it", "link the program dynamically"),
                 (self.elf("small", bits=32), "is a 32-bit program: the 64-bit library cannot be loaded into it",
-                 "use a build of it for this machine"),
+                 "use a build of the program for this machine"),
                 (self.elf("foreign", machine=0x1234), "is for another processor than the library",
-                 "use a build of it for this machine"),
+                 "use a build of the program for this machine"),
                 (self.elf("musl", interpreter="/lib/ld-musl-x86_64.so.1"),
                  "is linked with musl: the library needs glibc", "use a build of the program that is linked with glibc"),
                 (self.file("script", "#!%s\n" % static),
                  "is run by %s, which is linked statically: no library can be loaded into it" % static,
-                 "link it dynamically")):
+                 "link the program dynamically")):
             with self.subTest(program):
                 self.expect(doctor(program), 1, "not served: %s %s" % (program, why), "! program: .* -> " + step)
                 refused = support.run([TOOL, "run", program], preload=[], driver=False)
@@ -107,15 +107,17 @@ class Program(Doctor):
             os.chmod(program, 0o755 | bit)
             with self.subTest(whose):
                 self.expect(doctor(program), 1, "not served: %s runs as another %s: the dynamic linker ignores "
-                                                "LD_PRELOAD" % (program, whose), "! program: .* -> start a copy")
+                                                "LD_PRELOAD" % (program, whose), "! program: .* -> start a copy of the "
+                                                                                 "program that has no setuid or setgid "
+                                                                                 "bit and no capabilities")
 
     def test_its_way_to_cuda(self):
         for program, line in ((STEPS, r"- driver: .* needs libcuda\.so\.1$"),
                               (support.program("door_program_shared"), r"- runtime: .* needs libcudart\.so\.\d+$"),
                               (support.program("door_program_static"), "- runtime: .* contains a CUDA runtime"),
                               (self.elf("later", interpreter="/lib64/ld-linux-x86-64.so.2", tail=b"libcuda.so.1\0"),
-                               r"- driver: .* names libcuda\.so and may load it by dlopen$"),
-                              (sys.executable, "- driver: .* names neither libcuda nor a CUDA runtime; .* -> ")):
+                               r"- driver: .* contains the name libcuda\.so and may load it by dlopen$"),
+                              (sys.executable, "- driver: .* uses neither libcuda nor a CUDA runtime itself; .* -> ")):
             with self.subTest(program):
                 self.expect(doctor(program), 0, "would be served under `rmmshim run`", line,
                             "- settings: .* -> rmmshim run --pool-size 4GiB PROGRAM")
@@ -140,7 +142,7 @@ class Program(Doctor):
         path = {"PATH": self.folder + ":/usr/bin:/bin"}
         for words in (["python3"], ["python3", "train.py", "--epochs", "3"], ["python3", "-m", "module"]):
             self.expect(doctor(*words, settings=path), 0, "would.*", "- program: %s starts %s$" % (shim, sys.executable),
-                        "- driver: %s names neither libcuda" % sys.executable)
+                        "- driver: %s uses neither libcuda" % sys.executable)
         broken = self.file("python3.1", "#!/bin/sh\necho not here; exit 1\n")
         self.expect(doctor(broken), 0, "would.*", "- program: %s is run by /bin/sh" % broken)
 
@@ -157,7 +159,7 @@ class Program(Doctor):
     def test_settings(self):
         self.assertNotIn("settings", doctor(STEPS, settings={ONE_ASKED: "1GiB"}).stdout)
         self.expect(doctor(STEPS, settings={ONE_ASKED: "1Gib?"}), 1, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*",
-                    "! settings: .* -> correct the variable")
+                    "! settings: .* -> correct the variable; `rmmshim check` shows what the variables do")
 
     def test_programs_that_rmm_only_leaves_out(self):
         python = os.path.basename(os.path.realpath(sys.executable))
@@ -181,19 +183,20 @@ class Program(Doctor):
                     self.expect(answer, 0, "would be served under `rmmshim run`")
                     self.assertNotIn(" only: ", answer.stdout)
                 else:
-                    self.expect(answer, 1, "not known: RMM_ONLY=%s leaves it out unless an argument matches: its names are %s, and the "
-                                           "library is inert in it" % (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
+                    self.expect(answer, 1, "not known: RMM_ONLY=%s does not name this program, unless one of its "
+                                           "arguments is named: its names are %s, and the library does nothing in it" %
+                                (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
         bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
         self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known: RMM_ONLY=worker .*"))
 
     def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
-        self.expect(doctor(sys.executable, settings=only), 1, "not known: RMM_ONLY=train.py leaves it out unless an argument "
-                                                              "matches: .*", "! only: ")
+        self.expect(doctor(sys.executable, settings=only), 1, "not known: RMM_ONLY=train.py does not name this program, unless one "
+                                                              "of its arguments is named: .*", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "would.*")
         self.expect(doctor(sys.executable, "-u", "train.py", settings=only), 0, "would.*")
-        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "not served: RMM_ONLY=train.py leaves it out: its "
+        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "not served: RMM_ONLY=train.py does not name this program: its "
                                                                           "names are .*, other.py, .*")
 
     def test_broken_files(self):
@@ -241,7 +244,7 @@ class Process(Doctor):
         steered.step("device", 64)
         self.expect(doctor(steered.pid), 0, "served", "- library: .*/librmmshim.so is loaded",
                     r"- driver: .*/libcuda\.so\S* is loaded", r"- stack: device 0, device memory: .*pool\(",
-                    r"- memory: device 0: [1-9][0-9.]* MiB held for what rmmshim serves, limit 1\.00 GiB$")
+                    r"- memory: device 0: [1-9][0-9.]* MiB taken from the driver to serve the program, limit 1\.00 GiB$")
 
     def test_memory_that_no_stack_serves(self):
         counts = {"RMM_POOL_SIZE": "16MiB", "RMM_CONTROL": "calls"}
@@ -249,8 +252,8 @@ class Process(Doctor):
         steered.step("device", 1)
         steered.step("ordered", 64)
         self.expect(doctor(steered.pid), 1,
-                    r"served only in part: device 0: [1-9][0-9.]* MiB not served by rmmshim: in stream-ordered pools .*",
-                    "! memory: .* -> RMM_HOOKS=all")
+                    r"served only in part: device 0: [1-9][0-9.]* MiB not served by rmmshim: lies in stream-ordered pools .*",
+                    "! memory: .* -> set RMM_HOOKS=all")
         steered = Steered(self, dict(counts, RMM_HOOKS="all"))
         steered.step("ordered", 64)
         self.expect(doctor(steered.pid), 0, "served")
@@ -261,7 +264,7 @@ class Process(Doctor):
         steered = Steered(self, {"RMM_LIMIT": "1GiB", "RMM_HOOKS": "pinned"})
         steered.step("device", 64)
         self.expect(doctor(steered.pid), 1, "served only in part: device 0: .*: allocated by the driver's cuMemAlloc",
-                    "! memory: .* -> set RMM_POOL_SIZE or RMM_RESOURCE")
+                    "! memory: .* -> set RMM_POOL_SIZE or RMM_RESOURCE; if RMM_HOOKS is set, add `device` to it")
 
     def test_pools_that_are_not_counted(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
@@ -275,7 +278,8 @@ class Process(Doctor):
     def test_no_library(self):
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[])
         self.expect(doctor(sleeper), 1, "not served: it was started without the library: its LD_PRELOAD does not "
-                                        "name it", "! preload: .* -> start it with `rmmshim run`")
+                                        "name it", "! preload: .* -> start the program by `rmmshim run` with an option "
+                                                   "such as --pool-size")
         missing = self.path("librmmshim.so")
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[missing])
         self.expect(doctor(sleeper), 1, "not served: LD_PRELOAD names %s: No such file or directory" % missing)
@@ -296,7 +300,7 @@ class Process(Doctor):
         for settings, verdict, line in (
                 (with_folder, "not served: the library is loaded, but libcuda is not.*", "! driver: "),
                 ({}, "not served: the library is loaded, but no RMM_ variable asks for a pool, a limit or a report: .*",
-                 "! settings: .* -> start it with `rmmshim run`"),
+                 "! settings: .* -> start the program by `rmmshim run` with an option such as --pool-size"),
                 ({ONE_ASKED: "1GiB"}, "not served: the library is loaded, but libcuda is not: .*",
                  "! driver: .* -> run doctor again"),
                 ({ONE_ASKED: "1Gib?"}, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*", "! settings: ")):
@@ -317,8 +321,8 @@ class Process(Doctor):
             for values in (settings, bad):
                 with self.subTest(names, bad=values is bad):
                     said = self.expect(doctor(self.start(command, values, told)), 1,
-                                       "not served: RMM_ONLY=worker,train leaves it out: its names are %s, and the "
-                                       "library is inert in it" % names, "! only: .* -> add its name to RMM_ONLY")
+                                       "not served: RMM_ONLY=worker,train does not name this program: its names are %s, and the "
+                                       "library does nothing in it" % names, "! only: .* -> add its name to RMM_ONLY")
                     self.assertNotIn("settings", said)
         pid = self.start([sys.executable, train], {ONE_ASKED: "1GiB", "RMM_ONLY": "train*"})
         self.expect(doctor(pid), 1, "not served: the library is loaded, but libcuda is not: .*")
@@ -340,8 +344,8 @@ class Process(Doctor):
         steered.step("used")
         resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
         steered.step("device", 1)
-        self.expect(doctor(steered.pid), 1, "not known: its limit on file sizes is below the 32 MiB that a process publishes, "
-                                            "so .*", "! page: .* -> ulimit -f unlimited")
+        self.expect(doctor(steered.pid), 1, "not known: its limit on file sizes is below the 32 MiB in which a process "
+                                            "publishes its counters, so .*", "! page: .* -> set `ulimit -f unlimited`")
         self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
 
     def test_the_order_of_preloaded_libraries(self):
@@ -421,8 +425,8 @@ class Machine(Doctor):
 
         def descriptors():
             resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-        for limit, line in ((files, "! page: the limit on file sizes .* -> ulimit -f unlimited"),
-                            (descriptors, "! page: the limit on open files is 32: .* -> ulimit -n 1024")):
+        for limit, line in ((files, "! page: the limit on file sizes .* -> set `ulimit -f unlimited`"),
+                            (descriptors, "! page: the limit on open files is 32, .* -> set `ulimit -n 1024`")):
             with self.subTest(limit.__name__):
                 self.expect(doctor(driver=True, preexec_fn=limit), 1, "not served: the limit on .*", line)
 
@@ -432,7 +436,7 @@ class Machine(Doctor):
 
     def test_rmm_only(self):
         self.expect(doctor(driver=True, settings={"RMM_ONLY": "train*", ONE_ASKED: "1GiB"}), 0, "rmmshim can be used .*",
-                    r"- only: RMM_ONLY=train\*: .* -> `rmmshim doctor PROGRAM`")
+                    r"- only: RMM_ONLY=train\*: .* -> `rmmshim doctor PROGRAM` tells whether RMM_ONLY names a program")
         self.assertNotIn(" only: ", doctor(driver=True, settings={"RMM_ONLY": ""}).stdout)
 
     MPS_RUNS = r"- mps: MPS is running \(process {}\)".format

@@ -62,7 +62,7 @@ class Variables(LoadOrder):
         said = self.tool("run", "--quiet", support.program("wrangler"), settings=POOL).stderr.splitlines()
         self.assertEqual(len(said), 1, said)
         self.assertRegex(said[0], r"libwrangler\.so has 5 variables with names of the driver's functions \(.*\bcuMemAlloc_v2\b.*\): "
-                                  "it is loaded before librmmshim.so, in child processes too$")
+                                  "this object is loaded before librmmshim.so, in child processes too$")
 
     def test_an_object_that_only_this_program_can_load(self):
         """What it needs is found by the program's run path alone: a child would not start."""

@@ -28,7 +28,8 @@ struct patient {
     struct load_order files; /* that are mapped with code */
 };
 
-static const char start_step[] = "start it with `rmmshim run` and an option such as --pool-size";
+static const char start_step[] =
+    "start the program by `rmmshim run` with an option such as --pool-size";
 
 /* ---- what /proc says ---- */
 
@@ -103,14 +104,15 @@ static bool is_bundled(const char *path)
 
 static void note_library(struct patient *patient, const char *path)
 {
-    static const char host_memory[] = ": it serves host memory, and not the GPU's";
+    static const char host_memory[] = ", which serves host memory, not GPU memory";
     const struct {
         const char *begin, *topic, *more;
         bool *has;
     } rows[] = {
         {"librmmshim", "library", "", &patient->has_library},
         {"libcuda.so", "driver", "", &patient->has_driver},
-        {"libcudart", "runtime", is_bundled(path) ? ", the one of a Python package" : "", NULL},
+        {"libcudart", "runtime", is_bundled(path) ? ", which belongs to a Python package" : "",
+         NULL},
         {"libtorch_cuda", "framework", "", &patient->has_torch},
         {"libc10_cuda", "framework", "", &patient->has_torch},
         {"libjemalloc", "preload", host_memory, NULL},
@@ -125,7 +127,7 @@ static void note_library(struct patient *patient, const char *path)
         if (rows[i].has)
             *rows[i].has = true;
         if (rows[i].has == &patient->has_library && strstr(name, "(deleted)"))
-            step = "start it again to use the new file";
+            step = "start the program again to use the new file";
         doctor_note(patient->doctor, rows[i].topic, step, "%s is loaded%s", path, rows[i].more);
         return;
     }
@@ -206,7 +208,7 @@ static bool find_in_preload(struct patient *patient, char ours[PATH_MAX])
         }
         if (is_sanitizer(name))
             doctor_note(patient->doctor, "preload", NULL,
-                        "%s, a sanitizer's runtime, comes before the library, which is allowed",
+                        "%s, a sanitizer's runtime, comes before librmmshim.so, which is allowed",
                         name);
         else
             doctor_note(patient->doctor, "preload",
@@ -228,7 +230,8 @@ static void explain_not_loaded(struct patient *patient)
     bool is_named = find_in_preload(patient, ours);
 
     if (is_secure(patient))
-        doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
+        doctor_problem(doctor, "loader",
+                       "start the program as its own user, without setuid or capabilities",
                        "it runs with elevated privileges: the dynamic linker ignores LD_PRELOAD");
     if (library_look(library, why) && read_executable(&patient->process, path) &&
         !program_loads(library, path, &refusal))
@@ -330,9 +333,9 @@ static bool limits_files(struct patient *patient)
 static void explain_unseen(struct doctor *doctor)
 {
     doctor->is_unseen = true;
-    doctor_problem(doctor, "page", "ulimit -f unlimited, before it is started",
-                   "its limit on file sizes is below the %d MiB that a process publishes, so it "
-                   "cannot be examined",
+    doctor_problem(doctor, "page", "set `ulimit -f unlimited` before the program is started",
+                   "its limit on file sizes is below the %d MiB in which a process publishes its "
+                   "counters, so it cannot be examined",
                    RS_PUBLISHED_BYTES >> 20);
 }
 
@@ -370,7 +373,8 @@ static void explain_not_served(struct patient *patient)
                        "report: each call "
                        "goes to the driver");
     else if (is_secure(patient))
-        doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
+        doctor_problem(doctor, "loader",
+                       "start the program as its own user, without setuid or capabilities",
                        "it runs with elevated privileges, so the library ignores its variables");
     else if (patient->has_driver && limits_files(patient))
         explain_unseen(doctor);
@@ -399,15 +403,15 @@ static const struct {
     const char *counter, *what, *step;
 } paths[] = {
     {"driver", "allocated by the driver's cuMemAlloc",
-     "set RMM_POOL_SIZE or RMM_RESOURCE, and name device in RMM_HOOKS where that is set"},
+     "set RMM_POOL_SIZE or RMM_RESOURCE; if RMM_HOOKS is set, add `device` to it"},
     {"managed", "allocated by the driver's cuMemAllocManaged",
      "set RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE"},
-    {"arrays", "in CUDA arrays: only the driver can allocate these", NULL},
-    {"vmm", "mapped by the program (cuMemCreate)",
-     "PyTorch: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"},
-    {"stream_ordered", "in stream-ordered pools of the driver (cudaMallocAsync)",
-     "RMM_HOOKS=all has rmmshim serve cudaMallocAsync"},
-    {"graphs", "in CUDA graphs' memory nodes: only the driver can allocate these", NULL},
+    {"arrays", "lies in CUDA arrays, which only the driver can allocate", NULL},
+    {"vmm", "created by the program with cuMemCreate",
+     "for PyTorch set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"},
+    {"stream_ordered", "lies in stream-ordered pools of the driver (cudaMallocAsync)",
+     "set RMM_HOOKS=all, so that rmmshim serves cudaMallocAsync"},
+    {"graphs", "lies in memory nodes of CUDA graphs, which only the driver can allocate", NULL},
 };
 
 static void add_stack(struct doctor *doctor, const struct rs_reported_stack *stack)
@@ -419,7 +423,8 @@ static void add_stack(struct doctor *doctor, const struct rs_reported_stack *sta
     doctor_note(doctor, "stack", NULL, "device %d, %s memory: %s", stack->device,
                 rs_kind_names[stack->kind], stack->expression);
     if (rs_report_value(report, "account", "charged_peak", 0) || limit_bytes)
-        doctor_note(doctor, "memory", NULL, "device %d: %s held for what rmmshim serves, limit %s",
+        doctor_note(doctor, "memory", NULL,
+                    "device %d: %s taken from the driver to serve the program, limit %s",
                     stack->device,
                     rs_size_format_short(rs_report_value(report, "account", "served", 0), text),
                     limit_bytes ? rs_size_format_short(limit_bytes, limit) : "none");
@@ -474,9 +479,9 @@ static void add_framework_pools(struct patient *patient)
     const char *uncached = variable_of(patient, "PYTORCH_NO_CUDA_MEMORY_CACHING");
 
     if (patient->has_torch && patient->environment && !(uncached && *uncached))
-        doctor_note(
-            patient->doctor, "framework", "rmmshim run --framework-pools off",
-            "PyTorch keeps freed memory in a pool of its own: all that it holds counts as used");
+        doctor_note(patient->doctor, "framework", "rmmshim run --framework-pools off",
+                    "PyTorch keeps freed memory in a pool of its own: all memory in that pool "
+                    "counts as used");
 }
 
 /* ---- the process ---- */
@@ -533,9 +538,10 @@ void doctor_process(struct doctor *doctor, int number)
     else if (answer == PROCESS_DENIED)
         explain_denied(doctor, number);
     else
-        doctor_problem(
-            doctor, "process",
-            answer == PROCESS_UNREADABLE ? "use the command of the version that serves it" : NULL,
-            "process %d %s", number, process_answer_text(answer));
+        doctor_problem(doctor, "process",
+                       answer == PROCESS_UNREADABLE
+                           ? "use the rmmshim command of the version that serves the process"
+                           : NULL,
+                       "process %d %s", number, process_answer_text(answer));
     process_close(&patient.process);
 }

@@ -71,11 +71,13 @@ static void add_way(struct doctor *doctor, const char *path)
     if (has_runtime && !needs_runtime)
         doctor_note(doctor, "runtime", NULL, "%s contains a CUDA runtime (libcudart_static)", path);
     else if (!needs_driver && !needs_runtime && names_driver)
-        doctor_note(doctor, "driver", NULL, "%s names libcuda.so and may load it by dlopen", path);
+        doctor_note(doctor, "driver", NULL,
+                    "%s contains the name libcuda.so and may load it by dlopen", path);
     else if (!needs_driver && !needs_runtime)
-        doctor_note(doctor, "driver", "`rmmshim doctor PID` while it runs shows what it has loaded",
-                    "%s names neither libcuda nor a CUDA runtime; a library that it loads may, as "
-                    "in Python",
+        doctor_note(doctor, "driver",
+                    "run `rmmshim doctor PID` while the program runs, to see what it has loaded",
+                    "%s uses neither libcuda nor a CUDA runtime itself; a library that it loads "
+                    "may, as in Python",
                     path);
 }
 
