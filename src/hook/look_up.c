@@ -352,7 +352,7 @@ static void say_driver_first(void)
     rs_log("%s was loaded before librmmshim.so, so rmmshim does not see calls that the dynamic "
            "linker bound to it directly%s; put librmmshim.so first in LD_PRELOAD",
            driver,
-           rs_config.any_limit || rs_config.limit_job ? ", and no limit holds for them" : "");
+           rs_config.any_limit || rs_config.limit_job ? ", and no limit applies to them" : "");
 }
 
 RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbol,

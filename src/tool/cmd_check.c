@@ -371,9 +371,9 @@ static void print_example(const struct rs_mr_descriptor *descriptor)
 static void describe_one(const struct rs_mr_descriptor *descriptor)
 {
     static const char *const frees[] = {
-        [RS_FREE_WAITS] = "a free waits for all earlier work of the context",
-        [RS_FREE_AT_ONCE] = "a free makes the memory reusable at once",
-        [RS_FREE_AS_UPSTREAM] = "a free is handled as by the upstream",
+        [RS_FREE_WAITS] = "each free waits for all earlier work in the context",
+        [RS_FREE_AT_ONCE] = "each free makes its memory reusable at once",
+        [RS_FREE_AS_UPSTREAM] = "each free is passed on to the upstream",
     };
     struct table table;
     char text[DESCRIBE_BYTES], aliases[DESCRIBE_BYTES];

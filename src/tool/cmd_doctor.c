@@ -320,7 +320,8 @@ static void add_mps(struct doctor *doctor)
                     daemon);
     else if (directory && *directory)
         doctor_note(doctor, "mps",
-                    "start the MPS daemon by nvidia-cuda-mps-control -d, or unset the variable",
+                    "start the MPS daemon with nvidia-cuda-mps-control -d, or unset "
+                    "CUDA_MPS_PIPE_DIRECTORY",
                     "CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here", directory);
 }
 

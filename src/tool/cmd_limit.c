@@ -481,7 +481,7 @@ static int limit(char **arguments)
     if (!steer_parse(arguments, NULL, NULL, &target))
         return TOOL_USAGE;
     if (!target.value) {
-        tool_say("the limit is missing: a size as in 6GiB or 50%%, or none");
+        tool_say("no limit was given: expected a size such as 6GiB or 50%%, or the word none");
         return TOOL_USAGE;
     }
     has_limit = strcmp(target.value, "none") != 0;

@@ -192,8 +192,8 @@ const struct tool_command tool_ls = {
     .summary = "Lists the processes that have GPU memory served by rmmshim",
     .run = ls,
     .help =
-        "Prints a line for each process and device, and another one for pinned and for managed\n"
-        "memory; the lines with the most held memory come first.\n\n"
+        "Prints one line for each device of each process, and one more for its pinned memory and\n"
+        "for its managed memory each; the lines with the most held memory come first.\n\n"
         "PROGRAM    the program's name, or the script's: train.py for python3 train.py\n"
         "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
         "           the number alone is ambiguous\n"

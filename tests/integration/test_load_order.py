@@ -104,7 +104,7 @@ class DriverFirst(LoadOrder):
     FIRST = ["libcuda.so.1", support.SHIM]
     SAID = "libcuda.so.1 was loaded before librmmshim.so, so rmmshim does not see calls that the dynamic linker bound " \
            "to it directly%s; put librmmshim.so first in LD_PRELOAD"
-    LIMIT = ", and no limit holds for them"
+    LIMIT = ", and no limit applies to them"
 
     def test_a_look_up_says_it_once(self):
         looks = ("import ctypes\n"

@@ -202,7 +202,7 @@ class Lines(Run):
         device = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && : >/dev/nvidia-uvm && exec \"$@\""
         if run(["unshare", "-m", "sh", "-c", device, "sh", "true"], preload=[]).status:
             self.skipTest("no namespace for mounts here")
-        for first, reason in ((["libcuda.so.1", support.SHIM], "its LD_PRELOAD names the driver before rmmshim"),
+        for first, reason in ((["libcuda.so.1", support.SHIM], "its LD_PRELOAD lists the driver (libcuda) before rmmshim"),
                               ([support.SHIM, "libcuda.so.1"], "none of its allocations reached rmmshim")):
             process = subprocess.Popen(["unshare", "-m", "sh", "-c", device, "sh", TOOL, "run", "--limit", "1GiB", "env",
                                         "LD_PRELOAD=" + ":".join(first), "sh", "-c", "exec 3</dev/nvidia-uvm; echo ready; read x"],
@@ -439,7 +439,7 @@ class FindMin(Run):
         self.assertEqual(lines[:3], ["without a limit: the program succeeds; it used up to 130 MiB, held up to 130 MiB",
                                      "with limit 130 MiB: the program succeeds",
                                      "with limit 64.0 MiB: the program fails with exit status 1"])
-        self.assertEqual(lines[-1], "the smallest limit with which it succeeds is 130 MiB (%d runs)" %
+        self.assertEqual(lines[-1], "the smallest limit with which the program succeeds is 130 MiB (%d runs)" %
                          (len(lines) - 1))
         self.assertEqual((report["smallest_limit_bytes"], report["runs"]), (130 * MIB, len(lines) - 1))
         process, = report["processes"]

@@ -264,7 +264,7 @@ class Steer(support.Test):
                 (["limit", 2 ** 22 + 1, "1GiB"], 1, "process %d does not exist" % (2 ** 22 + 1)),
                 (["limit", "python3", "1GiB"], 2, "'python3' is not a process ID; 'rmmshim ls' lists them"),
                 (["limit", "-1", "1GiB"], 2, "unknown option '-1'"),
-                (["limit", here], 2, "the limit is missing: a size as in 6GiB or 50%, or none"),
+                (["limit", here], 2, "no limit was given: expected a size such as 6GiB or 50%, or the word none"),
                 (["limit", here, ""], 2, "limit=^: a size is missing"),
                 (["trim", here, "--keep", ""], 2, "--keep needs a value"),
                 (["limit"], 2, "no process ID given; 'rmmshim ls' lists them"),

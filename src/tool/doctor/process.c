@@ -230,9 +230,10 @@ static void explain_not_loaded(struct patient *patient)
     bool is_named = find_in_preload(patient, ours);
 
     if (is_secure(patient))
-        doctor_problem(doctor, "loader",
-                       "start the program as its own user, without setuid or capabilities",
-                       "it runs with elevated privileges: the dynamic linker ignores LD_PRELOAD");
+        doctor_problem(
+            doctor, "loader",
+            "start the program as an ordinary user, without setuid, setgid or capabilities",
+            "it runs with elevated privileges: the dynamic linker ignores LD_PRELOAD");
     if (library_look(library, why) && read_executable(&patient->process, path) &&
         !program_loads(library, path, &refusal))
         doctor_problem(doctor, "loader", refusal.step, "%s", refusal.why);
@@ -373,9 +374,10 @@ static void explain_not_served(struct patient *patient)
                        "report: each call "
                        "goes to the driver");
     else if (is_secure(patient))
-        doctor_problem(doctor, "loader",
-                       "start the program as its own user, without setuid or capabilities",
-                       "it runs with elevated privileges, so the library ignores its variables");
+        doctor_problem(
+            doctor, "loader",
+            "start the program as an ordinary user, without setuid, setgid or capabilities",
+            "it runs with elevated privileges, so the library ignores its variables");
     else if (patient->has_driver && limits_files(patient))
         explain_unseen(doctor);
     else if (read_executable(&patient->process, path) && is_served(parent, path))

@@ -34,7 +34,7 @@ static int show(const char *page, const char *folder)
     snprintf(compressed, sizeof(compressed), "../" RMMSHIM_MANDIR "/%s/%s.gz", folder, page);
     snprintf(built, sizeof(built), "man/%s", page);
     if (!library_find_beside(places, RS_ARRAY_LENGTH(places), path)) {
-        tool_say("the page %s is not beside this command", page);
+        tool_say("the manual page %s is not installed beside this command", page);
         return TOOL_FINDING;
     }
     (void)execlp("man", "man", path, (char *)NULL);

@@ -328,10 +328,10 @@ static void add_processes(struct rs_node *root, const struct summary *summary)
 }
 
 static const char *const reasons[] = {
-    [UNSERVED_STATIC] = "it is linked statically",
+    [UNSERVED_STATIC] = "it is statically linked",
     [UNSERVED_NO_PRELOAD] = "it was started without LD_PRELOAD",
     [UNSERVED_NO_CALL] = "none of its allocations reached rmmshim",
-    [UNSERVED_BEHIND] = "its LD_PRELOAD names the driver before rmmshim",
+    [UNSERVED_BEHIND] = "its LD_PRELOAD lists the driver (libcuda) before rmmshim",
     [UNSERVED_NOT_HELD] = "it is served by rmmshim, but its counters did not reach this command",
 };
 
@@ -350,9 +350,10 @@ static void add_unserved(struct rs_node *root, const struct summary *summary)
                             "{reason}\n";
     }
     if (summary->unserved_count > SAID_MAX)
-        unserved->end =
-            rs_document_format(root->document, "rmmshim: NOT covered: %zu more processes\n",
-                               summary->unserved_count - SAID_MAX);
+        unserved->end = rs_document_format(
+            root->document,
+            "rmmshim: NOT covered: %zu more processes that used CUDA without rmmshim\n",
+            summary->unserved_count - SAID_MAX);
 }
 
 /* Why no process used CUDA through the library, if that is known.  RMM_ONLY may hold any name, so

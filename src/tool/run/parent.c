@@ -399,7 +399,7 @@ static int say_found(const struct search *search, struct run_outcome *first)
                  rs_size_format_short(search->fails_bytes, text));
         return TOOL_FINDING;
     }
-    tool_say("the smallest limit with which it succeeds is %s (%s%u runs)",
+    tool_say("the smallest limit with which the program succeeds is %s (%s%u runs)",
              rs_size_format_short(search->succeeds_bytes, text),
              search->empty_pools ? "with a pool that starts empty; " : "", search->runs);
     first->smallest_limit_bytes = search->succeeds_bytes;
