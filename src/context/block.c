@@ -94,11 +94,11 @@ bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *a
             rs_block_record_give(block);
         return refuse(stack);
     }
-    rs_block_show(block, stack, allocation, object);
+    rs_block_publish(block, stack, allocation, object);
     return true;
 }
 
-bool rs_block_enter_again(struct rs_stack *stack, const struct rs_allocation *allocation)
+bool rs_block_restore(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
     struct rs_block_record *block = allocation->block;
 
@@ -126,7 +126,7 @@ static const struct rs_context *context_of(struct rs_block_record *block)
 
 bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
 {
-    struct rs_block_record *block = rs_block_see(address);
+    struct rs_block_record *block = rs_block_lookup(address);
 
     return block && kinds >> rs_block_stack(block)->kind & 1 &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_LIVE &&

@@ -119,8 +119,8 @@ RS_HOT_INLINE unsigned rs_block_alive(struct rs_block_record *block)
 }
 
 /* Resets the record, counts the block and makes it live: from here on look-ups find it. */
-RS_HOT_INLINE void rs_block_show(struct rs_block_record *block, struct rs_stack *stack,
-                                 const struct rs_allocation *allocation, unsigned object)
+RS_HOT_INLINE void rs_block_publish(struct rs_block_record *block, struct rs_stack *stack,
+                                    const struct rs_allocation *allocation, unsigned object)
 {
     rs_block_count_entered(stack->counter, allocation->size_bytes);
     block->token = allocation->token;
@@ -143,7 +143,7 @@ RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_alloca
         RS_UNLIKELY(atomic_load_explicit(&block->state, memory_order_relaxed) != RS_BLOCK_TAKEN) ||
         RS_UNLIKELY(!rs_block_alive_in(stack)))
         return rs_block_enter_slowly(stack, allocation, object);
-    rs_block_show(block, stack, allocation, object);
+    rs_block_publish(block, stack, allocation, object);
     rs_address_map_prefetch(atomic_load_explicit(&rs_blocks, memory_order_relaxed),
                             allocation->address); /* the free of this block reads this line */
     return true;
@@ -151,18 +151,18 @@ RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_alloca
 
 /* Enters a block whose deallocation failed.  Who allocated it is known only where it comes with its
  * record. */
-bool rs_block_enter_again(struct rs_stack *stack, const struct rs_allocation *allocation);
+bool rs_block_restore(struct rs_stack *stack, const struct rs_allocation *allocation);
 
 /* Returns the record of the block that begins at address, or that lately began there; NULL when
  * there is none.  The caller must check its state. */
-RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
+RS_HOT_INLINE struct rs_block_record *rs_block_lookup(CUdeviceptr address)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
 
     return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
 }
 
-/* The part of rs_block_take_seen after the checks that need no write. */
+/* The part of rs_block_claim_found after the checks that need no write. */
 RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdeviceptr address,
                                          struct rs_taken_block *taken)
 {
@@ -199,22 +199,22 @@ RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdevice
 /* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
  * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
  * when there is no such block, or its context is faulty (context/end.h).  If the deallocation
- * then fails, rs_block_enter_again makes the block live again.  A record that a resource made stays
+ * then fails, rs_block_restore makes the block live again.  A record that a resource made stays
  * in the map and goes with the allocation (taken->allocation.block). */
-RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
-                                      unsigned kinds, struct rs_taken_block *taken)
+RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdeviceptr address,
+                                        unsigned kinds, struct rs_taken_block *taken)
 {
     return RS_LIKELY(block) &&
            RS_LIKELY(rs_block_alive(block) & kinds >> rs_block_stack(block)->kind) &&
            rs_block_take_checked(block, address, taken);
 }
 
-/* As rs_block_take, also where a call may be ending the block's context: then the driver is asked.
+/* As rs_block_claim, also where a call may be ending the block's context: then the driver is asked.
  */
 RS_COLD bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds,
                                    struct rs_taken_block *taken);
 
-RS_HOT_INLINE bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
+RS_HOT_INLINE bool rs_block_claim(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
 {
-    return rs_block_take_seen(rs_block_see(address), address, kinds, taken);
+    return rs_block_claim_found(rs_block_lookup(address), address, kinds, taken);
 }

@@ -172,7 +172,7 @@ void rs_context_forget_found(void);
 
 /* Returns the stack at index `which` (RS_STACK_DEVICE or RS_STACK_MANAGED) of the current context
  * if it has been made, else NULL. For device memory a pushed resource comes first. */
-struct rs_stack *rs_context_made_stack(unsigned which);
+struct rs_stack *rs_stack_if_made(unsigned which);
 
 /* Returns the current context from the cache of the calling thread.  NULL: take the slow path; so
  * always when `unusual` is not 0. */
@@ -188,9 +188,9 @@ RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
     return RS_LIKELY(!(unusual | RS_DIFFER(rs_thread.found.handle, handle))) ? context : NULL;
 }
 
-/* As rs_context_made_stack, from the cache of the calling thread alone.  NULL: call
- * rs_context_made_stack. */
-RS_HOT_INLINE struct rs_stack *rs_context_stack_before(unsigned which)
+/* As rs_stack_if_made, from the cache of the calling thread alone.  NULL: call
+ * rs_stack_if_made. */
+RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
 {
     struct rs_context *context = rs_context_found_before((uintptr_t)rs_thread.pushed);
 

@@ -310,7 +310,7 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
     return atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
 
-struct rs_stack *rs_context_made_stack(unsigned which)
+struct rs_stack *rs_stack_if_made(unsigned which)
 {
     struct rs_context *context = find_current(false);
     struct rs_stack *stack = context ? &context->stack[which] : NULL;

@@ -381,7 +381,7 @@ static void add_moves(void *data, struct rs_stack *stack, struct rs_mr *mr)
 
     (void)stack;
     if (mr->memories & moves->memories)
-        moves->total += rs_mr_moves(mr);
+        moves->total += rs_mr_progress(mr);
 }
 
 uint64_t rs_context_moves(unsigned memories)

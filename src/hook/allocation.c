@@ -51,7 +51,7 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
     struct rs_allocation allocation;
     CUresult result;
 
-    rs_shim_attend_in_request();
+    rs_poll_commands_in_request();
     result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
     if (RS_UNLIKELY(result != CUDA_SUCCESS)) {
         return note_failure(stack, size_bytes, result);
@@ -122,14 +122,14 @@ bool rs_shim_allocate(enum rs_mode mode, unsigned hook_group, unsigned host_flag
     return true;
 }
 
-RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, unsigned object,
-                                     CUdeviceptr *address)
+RS_HOT bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned object,
+                          CUdeviceptr *address)
 {
-    struct rs_stack *stack = rs_context_stack_before(which_stack);
+    struct rs_stack *stack = rs_stack_cached(which_stack);
     CUresult result;
 
     if (RS_UNLIKELY(!stack) && rs_driver_ready(false))
-        stack = rs_context_made_stack(which_stack);
+        stack = rs_stack_if_made(which_stack);
     if (RS_UNLIKELY(!stack || size_bytes == 0))
         return false;
     result = allocate_from(stack, size_bytes, NULL, object, address);
@@ -142,7 +142,7 @@ RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, un
  * would without the library.  A record for it is there: it was given up a moment ago. */
 RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
 {
-    if (rs_block_enter_again(taken->stack, &taken->allocation))
+    if (rs_block_restore(taken->stack, &taken->allocation))
         rs_block_note_advice(taken->allocation.address, &taken->advice);
     return result;
 }
@@ -196,7 +196,7 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
     CUresult result;
 
-    rs_shim_attend();
+    rs_poll_commands();
     if (RS_UNLIKELY(RS_DIFFER(taken->exported, RS_EXPORTED_NOT) | taken->advice.advised |
                     taken->advice.device_accesses))
         result = free_with_history(taken, stream);
@@ -251,7 +251,7 @@ RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult
  * When the driver has forgotten the error, the block is freed. */
 RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
-    struct rs_block_record *block = rs_block_see(address);
+    struct rs_block_record *block = rs_block_lookup(address);
     struct rs_taken_block taken;
 
     if (!rs_context_any_fault())
@@ -262,7 +262,7 @@ RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *
             return true;
     }
     /* Another thread may have been told meanwhile that the driver has forgotten the error. */
-    if (!rs_block_take(address, kinds, &taken))
+    if (!rs_block_claim(address, kinds, &taken))
         return free_otherwise(address, kinds, result);
     *result = free_block(&taken, NULL);
     return true;
@@ -274,7 +274,7 @@ RS_HOT_INLINE bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *resu
 
     if (RS_UNLIKELY(address == 0))
         return false;
-    if (RS_UNLIKELY(!rs_block_take(address, kinds, &taken)))
+    if (RS_UNLIKELY(!rs_block_claim(address, kinds, &taken)))
         return free_unusual(address, kinds, result);
     *result = free_block(&taken, NULL);
     return true;
@@ -293,7 +293,7 @@ static CUresult free_in_order(struct rs_taken_block *taken, CUstream stream)
     if (result == CUDA_SUCCESS)
         result = free_block(taken, stream);
     else
-        (void)rs_block_enter_again(stack, &taken->allocation);
+        (void)rs_block_restore(stack, &taken->allocation);
     rs_driver_context_leave(entered);
     return result;
 }
@@ -304,17 +304,17 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
     bool ordered = !block || !block->has_other_streams;
     struct rs_taken_block taken;
 
-    if (!rs_block_take(address, 1 << RS_KIND_DEVICE, &taken))
+    if (!rs_block_claim(address, 1 << RS_KIND_DEVICE, &taken))
         return free_kind(address, DEVICE_KINDS, result);
     *result = free_in_order(&taken, ordered ? stream : NULL);
     return true;
 }
 
-RS_HOT bool rs_shim_free_at_once(CUdeviceptr address)
+RS_HOT bool rs_free_fast(CUdeviceptr address)
 {
     /* Looked up first: while the look-up waits for memory, the processor fetches the driver's
      * instructions. */
-    struct rs_block_record *block = rs_block_see(address);
+    struct rs_block_record *block = rs_block_lookup(address);
     struct rs_taken_block taken;
     CUcontext current = NULL;
 
@@ -322,7 +322,7 @@ RS_HOT bool rs_shim_free_at_once(CUdeviceptr address)
      * the runtime makes one current. */
     return RS_LIKELY(block) &&
            RS_LIKELY(rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) &&
-           RS_LIKELY(rs_block_take_seen(block, address, DEVICE_KINDS, &taken)) &&
+           RS_LIKELY(rs_block_claim_found(block, address, DEVICE_KINDS, &taken)) &&
            RS_LIKELY(free_block(&taken, NULL) == CUDA_SUCCESS);
 }
 
@@ -360,7 +360,7 @@ RS_HOT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
     if (RS_UNLIKELY(!rs_mode_serving()) ||
         RS_UNLIKELY(~rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
         return allocate_slowly(address, size_bytes, object);
-    stack = rs_context_stack_before(RS_STACK_DEVICE);
+    stack = rs_stack_cached(RS_STACK_DEVICE);
     if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
         return allocate_slowly(address, size_bytes, object);
     return allocate_from(stack, size_bytes, NULL, object, address);

@@ -29,9 +29,8 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
  * error. `which_stack`: RS_STACK_... of context/context.h.  A refused request is remembered: when
  * the runtime passes it on to the driver layer it is not tried again, so that it waits, fails and
  * is logged once. */
-bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, unsigned object,
-                              CUdeviceptr *address);
-bool rs_shim_free_at_once(CUdeviceptr address);
+bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned object, CUdeviceptr *address);
+bool rs_free_fast(CUdeviceptr address);
 
 /* The runtime is done with the call: forgets the refused request. */
 void rs_shim_forget_refusal(void);

@@ -266,7 +266,7 @@ static bool is_stream_of_owner(CUstream stream, const struct rs_introspection *b
 
 static struct rs_stack *stack_of(CUdeviceptr address)
 {
-    struct rs_block_record *block = rs_block_see(address);
+    struct rs_block_record *block = rs_block_lookup(address);
 
     return block ? rs_block_stack(block) : NULL;
 }

@@ -76,7 +76,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     CUresult result;
 
     if (rs_mode_serving())
-        rs_shim_attend_in_request(); /* a limit that was changed shows in the answer */
+        rs_poll_commands_in_request(); /* a limit that was changed shows in the answer */
     result = RS_FORWARD(cuMemGetInfo_v2, (&free_seen, &total_seen));
     if (result != CUDA_SUCCESS)
         return result;

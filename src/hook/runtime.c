@@ -244,7 +244,7 @@ RS_HOT_INLINE bool allocate_at_once(unsigned which_stack, void **address, size_t
 {
     CUdeviceptr allocated;
 
-    if (RS_UNLIKELY(!rs_shim_allocate_at_once(which_stack, size_bytes, object, &allocated)))
+    if (RS_UNLIKELY(!rs_serve_fast(which_stack, size_bytes, object, &allocated)))
         return false;
     *address = (void *)(uintptr_t)allocated;
     return true;
@@ -267,7 +267,7 @@ RS_HOT rs_cuda_error cudaFree(void *address)
     unsigned object;
 
     if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, FREE, &object)) &&
-        RS_LIKELY(rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address)))
+        RS_LIKELY(rs_free_fast((CUdeviceptr)(uintptr_t)address)))
         return 0;
     return forward_cudaFree(caller, address);
 }
@@ -334,7 +334,7 @@ static inline rs_cuda_error allocate(struct runtime *runtime, unsigned object, v
 
 static inline rs_cuda_error deallocate(struct runtime *runtime, void *address)
 {
-    if (address && runtime_serves(runtime) && rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address))
+    if (address && runtime_serves(runtime) && rs_free_fast((CUdeviceptr)(uintptr_t)address))
         return 0;
     return forwarded(CALL_OWN(runtime, cudaFree, FREE)(address));
 }

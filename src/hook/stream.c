@@ -21,7 +21,7 @@
 static enum rs_synchronise begin_wait(enum rs_synchronise end)
 {
     if (rs_mode_serving())
-        rs_shim_attend_in_request();
+        rs_poll_commands_in_request();
     rs_context_synchronise(RS_SYNCHRONISE_BEGIN);
     return end;
 }

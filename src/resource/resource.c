@@ -94,9 +94,9 @@ enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
     return best;
 }
 
-uint64_t rs_mr_moves(struct rs_mr *mr)
+uint64_t rs_mr_progress(struct rs_mr *mr)
 {
-    return mr->ops.moves ? mr->ops.moves(mr) : sum_of_upstreams(mr, rs_mr_moves);
+    return mr->ops.moves ? mr->ops.moves(mr) : sum_of_upstreams(mr, rs_mr_progress);
 }
 
 void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)

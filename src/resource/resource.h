@@ -448,7 +448,7 @@ size_t rs_mr_excess_bytes(struct rs_mr *mr);
 
 void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when);
 
-uint64_t rs_mr_moves(struct rs_mr *mr);
+uint64_t rs_mr_progress(struct rs_mr *mr);
 
 /* These call the op of `mr` and of every resource below it; sizes are summed. */
 void rs_mr_context_ended(struct rs_mr *mr);

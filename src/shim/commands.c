@@ -139,7 +139,7 @@ static void take_command(void)
     inside = false;
 }
 
-void rs_shim_attend_now(void)
+void rs_poll_commands_now(void)
 {
     uint64_t attention = atomic_load(rs_attention);
 
@@ -151,10 +151,10 @@ void rs_shim_attend_now(void)
         take_command();
 }
 
-void rs_shim_attend_in_request_now(void)
+void rs_poll_commands_in_request_now(void)
 {
     rs_request_begin();
-    rs_shim_attend_now();
+    rs_poll_commands_now();
     rs_request_end();
 }
 

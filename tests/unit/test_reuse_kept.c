@@ -24,7 +24,7 @@ static void give_at_door(struct stack *stack, CUdeviceptr address)
 {
     struct rs_taken_block taken;
 
-    assert_true(rs_block_take(address, 1 << RS_KIND_DEVICE, &taken));
+    assert_true(rs_block_claim(address, 1 << RS_KIND_DEVICE, &taken));
     assert_non_null(taken.allocation.block);
     give(stack, &taken.allocation);
 }
@@ -99,7 +99,7 @@ TEST(a_kept_block_that_is_cut_enters_the_map_anew)
     struct rs_taken_block taken;
 
     assert_true(rs_block_enter(&door, &part, 0));
-    assert_true(rs_block_take(part.address, 1 << RS_KIND_DEVICE, &taken));
+    assert_true(rs_block_claim(part.address, 1 << RS_KIND_DEVICE, &taken));
     assert_null(taken.allocation.block);
     assert_int_equal(taken.allocation.size_bytes, 100);
     give(&stack, &whole);

@@ -89,7 +89,7 @@ static void free_block(const struct rs_allocation *block)
 {
     struct rs_taken_block taken;
 
-    assert_true(rs_block_take(block->address, 1u << stack.kind, &taken));
+    assert_true(rs_block_claim(block->address, 1u << stack.kind, &taken));
     rs_sync_memops_freed(&taken);
 }
 

@@ -366,8 +366,7 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
 
     if (!has_own_open(reuse))
         return CUDA_SUCCESS;
-    refusal = rs_reuse_seal_and_retire_in_passing(
-        reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
+    refusal = rs_reuse_advance(reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
     count_seal(reuse, refusal);
     return RS_LIKELY(refusal == RS_FENCE_GRANTED && !is_starved(reuse))
                ? CUDA_SUCCESS

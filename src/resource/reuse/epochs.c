@@ -454,7 +454,7 @@ static bool lock_in_passing(struct rs_reuse *reuse)
 }
 
 /* Without fences no driver call is made under the lock. */
-enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
+enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
     enum rs_fence_refusal refusal = RS_FENCE_GRANTED;

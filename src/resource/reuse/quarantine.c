@@ -114,7 +114,7 @@ static void publish_less(struct rs_reuse *reuse, struct rs_reuse_shard *shard)
     atomic_fetch_sub_explicit(&reuse->open_bytes, less_bytes, memory_order_relaxed);
 }
 
-/* The lock is only tried, as in each free (rs_reuse_seal_and_retire_in_passing). */
+/* The lock is only tried, as in each free (rs_reuse_advance). */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record)
 {
     size_t size_bytes = 0;

@@ -402,7 +402,7 @@ static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
  * when it is open no longer. */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 
-enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large);
+enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large);
 
 /* True when an epoch is sealed.  not_timed_out: and no wait for the oldest one has timed out. */
 bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out);
