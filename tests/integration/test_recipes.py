@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -33,6 +34,7 @@ PAGE = (ROOT / "src" / "tool" / "man" / "rmmshim-recipes.7.md").read_text(encodi
 SECTIONS = dict(part.split("\n", 1) for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:])
 CODE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ENVIRONMENT = os.environ.get("RECIPES_ENVIRONMENT", "")
+DASHBOARD = "grafana.json"  # too long to be shown
 PATIENCE_SECONDS = 120
 SWITCHES = ("--quiet", "--exec")
 # They refuse root, more ranks than cores, and clients without a token, unless told otherwise.
@@ -154,6 +156,9 @@ class Page(unittest.TestCase):
             shown = shown.replace(escaped, plain)
         for name, text in FILES.items():
             with self.subTest(name):
+                if name == DASHBOARD:
+                    self.assertIn("`%s`" % name, PAGE)
+                    continue
                 rows = [row for row in text.splitlines() if not row.startswith("# SPDX-")]
                 self.assertTrue("\n.EX\n" + "\n".join(rows) + "\n.EE\n" in shown, "the page does not show it")
         self.assertGreaterEqual(len(FILES), 9)
@@ -209,6 +214,59 @@ class Page(unittest.TestCase):
         for text in [*code("sh"), *(text for text in FILES.values() if text.startswith("#!/bin/sh"))]:
             result = subprocess.run(["shellcheck", "-s", "sh", "-"], input=text, capture_output=True, text=True, check=False)
             self.assertEqual(result.stdout + result.stderr, "")
+
+
+class Dashboard(unittest.TestCase):
+    """Grafana's dashboard asks for what `rmmshim serve` gives: the manual's table of metrics is made from the code."""
+    REPORTS = (ROOT / "src/tool/man/rmmshim-reports.7.md").read_text(encoding="utf-8")
+    METRICS = set(re.findall(r"^\| `(rmmshim_\w+)` \|", REPORTS, re.MULTILINE))
+    LABELS = set(re.findall(r"`(\w+)`", re.search(r"with the labels (.*?) of those", REPORTS, re.DOTALL).group(1)))
+    BOARD = json.loads(FILES[DASHBOARD])
+    QUERIES = [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]
+    VARIABLES = {variable["name"]: variable for variable in BOARD["templating"]["list"]}
+
+    def test_every_metric_is_asked_for_and_no_other(self):
+        self.assertEqual(len(self.METRICS), 13)
+        self.assertEqual({name for query in self.QUERIES for name in re.findall(r"\brmmshim_\w+", query)}, self.METRICS)
+
+    def test_its_labels_exist(self):
+        asked = set(re.findall(r"{{(\w+)}}", FILES[DASHBOARD]))
+        for query in self.QUERIES:
+            for group in re.findall(r"\b(?:by|on) \(([^()]*)\)", query):
+                asked.update(group.split(", "))
+            asked.update(re.findall(r"(\w+)=~?\"", query))
+        self.assertEqual(asked - self.LABELS, set())
+        self.assertLessEqual({"device", "pid", "program"}, asked)
+
+    def test_its_variables_exist(self):
+        for variable in self.VARIABLES.values():
+            for metric, label in re.findall(r"label_values\((\w+), (\w+)\)", variable.get("definition", "")):
+                self.assertIn(metric, self.METRICS)
+                self.assertEqual(label, variable["name"])
+        names = set(re.findall(r"\$\{?(\w+)", FILES[DASHBOARD])) - {"__range", "__rate_interval", "__all"}
+        self.assertEqual(names, set(self.VARIABLES))
+
+    def test_counters_are_asked_for_their_increase(self):
+        for query in self.QUERIES:
+            for before, name in re.findall(r"(\w*)\(?\b(rmmshim_\w+_total)\b", query):
+                self.assertIn(before, ("rate", "increase") if "$__" in query else ("",), (query, name))
+
+    def test_panels_do_not_overlap(self):
+        cells = [(panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y) for panel in self.BOARD["panels"]
+                 for x in range(panel["gridPos"]["w"]) for y in range(panel["gridPos"]["h"])]
+        self.assertEqual(len(cells), len(set(cells)))
+        self.assertLess(max(x for x, _ in cells), 24)
+
+    @needs("promtool")
+    def test_its_queries_are_understood(self):
+        rules = [{"record": "query:%d" % number, "expr": re.sub(r"\$__\w+", "5m", query)}
+                 for number, query in enumerate(self.QUERIES)]
+        with tempfile.NamedTemporaryFile("w", suffix=".yml", encoding="utf-8") as file:
+            json.dump({"groups": [{"name": "dashboard", "rules": rules}]}, file)
+            file.flush()
+            result = subprocess.run(["promtool", "check", "rules", file.name], capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("%d rules found" % len(rules), result.stdout)
 
 
 class Systemd(support.Test):
