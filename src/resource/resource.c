@@ -207,21 +207,38 @@ bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t 
                      rs_size_format(bytes, first), rs_size_format_short(total_bytes, second));
 }
 
+/* Here is the one mention of all classes: who never makes a resource links none of them. */
+static const struct rs_mr_class *class_of(const struct rs_mr_descriptor *descriptor)
+{
+    static const struct rs_mr_class *const classes[] = {
+#define RS_MR_ROW(name) &rs_mr_class_##name,
+        RS_MR_LIST(RS_MR_ROW)
+#undef RS_MR_ROW
+    };
+    size_t i = 0;
+
+    while (rs_mr_descriptors[i] && rs_mr_descriptors[i] != descriptor)
+        i++;
+    RS_ASSERT(i < RS_ARRAY_LENGTH(classes));
+    return classes[i];
+}
+
 int rs_mr_create(const struct rs_mr_descriptor *descriptor,
                  const struct rs_environment *environment, const void *config,
                  struct rs_mr *const *upstream, struct rs_mr **out)
 {
+    const struct rs_mr_class *of = class_of(descriptor);
     struct rs_mr *mr;
     int failed;
 
-    if (descriptor->create)
-        return descriptor->create(environment, config, upstream, out);
-    mr = rs_published_allocate(descriptor->bytes, RS_PUBLISHED_ALIGNMENT);
+    if (of->create)
+        return of->create(environment, config, upstream, out);
+    mr = rs_published_allocate(of->bytes, RS_PUBLISHED_ALIGNMENT);
     if (!mr)
         return -ENOMEM;
-    rs_mr_init(mr, descriptor->ops, descriptor, upstream);
+    rs_mr_init(mr, of->ops, descriptor, upstream);
     mr->environment = environment;
-    failed = descriptor->init ? descriptor->init(mr, config) : 0;
+    failed = of->init ? of->init(mr, config) : 0;
     if (failed)
         mr->ops.destroy(mr, false);
     else

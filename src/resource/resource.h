@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory resources: the interface that all of them share, and the descriptor that each file
- * defines.
+/* Memory resources: the interface that all of them share, and the descriptor and the
+ * class that each file defines.
  *
  * A stack is a tree of memory resources.  A leaf takes memory from the driver; an adaptor or an
  * allocator takes it from its upstream.  There is one stack per context and kind of memory.
  *
  * To add a resource, write one file that defines `const struct rs_mr_descriptor
- * rs_mr_descriptor_<name>`, and add its name to src/resource/meson.build.  Parser, help, the
- * manual's tables and the contract test read the descriptor. */
+ * rs_mr_descriptor_<name>` and `const struct rs_mr_class rs_mr_class_<name>`, and add its name to
+ * src/resource/meson.build.  Parser, help, the manual's tables and the contract test read the
+ * descriptor. */
 #pragma once
 
 #include "base/check.h"
@@ -302,7 +303,7 @@ struct rs_validation {
 /* False after reporting the option values of a `validate`. */
 #define RS_REFUSE(of, ...) rs_diagnose((of)->diagnostics, (of)->source, NULL, __VA_ARGS__)
 
-/* The description of a kind of resource: its names, its options, its behaviour and its factory. */
+/* The description of a kind of resource: its names, its options and its behaviour. */
 struct rs_mr_descriptor {
     const char *name;
     const char *aliases[3];  /* other names, RMM's among them */
@@ -330,7 +331,11 @@ struct rs_mr_descriptor {
      * involved, and again when the stack is made.  environment->total_bytes is 0 unless all memory
      * beneath is device memory, the only kind that the device bounds.  May be NULL. */
     bool (*validate)(const void *config, const struct rs_validation *of);
+};
 
+/* What makes a resource and what it does.  It stands beside the descriptor and not in it, so that a
+ * program that only parses and describes expressions, as the command does, links none of it. */
+struct rs_mr_class {
     /* The structure of the resource and its ops, for rs_mr_create, which calls `init` with all
      * other fields zero.  `init` returns 0, or -errno, after which the resource is destroyed.  It
      * may be NULL.  `config` and its text live only during the call. */
@@ -346,8 +351,15 @@ struct rs_mr_descriptor {
                   struct rs_mr *const *upstream, struct rs_mr **out);
 };
 
-/* Declares rs_mr_descriptor_cuda and all others. */
-#define RS_MR_DECLARE(name) extern const struct rs_mr_descriptor rs_mr_descriptor_##name;
+/* Defines a class; `function` is its init, or NULL. */
+#define RS_MR_CLASS(name, type, operations, function)                                              \
+    const struct rs_mr_class rs_mr_class_##name = {                                                \
+        .bytes = sizeof(type), .ops = &(operations), .init = (function)}
+
+/* Declares rs_mr_descriptor_cuda, rs_mr_class_cuda and all others. */
+#define RS_MR_DECLARE(name)                                                                        \
+    extern const struct rs_mr_descriptor rs_mr_descriptor_##name;                                  \
+    extern const struct rs_mr_class rs_mr_class_##name;
 RS_MR_LIST(RS_MR_DECLARE)
 #undef RS_MR_DECLARE
 

@@ -152,7 +152,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_aligned = {
     .config_bytes = sizeof(struct aligned_config),
     .options = aligned_options,
     .validate = aligned_validate,
-    .bytes = sizeof(struct aligned),
-    .ops = &aligned_ops,
-    .init = aligned_init,
 };
+
+RS_MR_CLASS(aligned, struct aligned, aligned_ops, aligned_init);

@@ -284,7 +284,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_fallback = {
     .upstream_count = 2,
     .frees = RS_FREE_AS_UPSTREAM,
     .options = fallback_options,
-    .bytes = sizeof(struct fallback),
-    .ops = &fallback_ops,
-    .init = fallback_init,
 };
+
+RS_MR_CLASS(fallback, struct fallback, fallback_ops, fallback_init);

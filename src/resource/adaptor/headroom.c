@@ -228,7 +228,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_headroom = {
     .config_bytes = sizeof(struct headroom_config),
     .options = headroom_options,
     .validate = headroom_validate,
-    .bytes = sizeof(struct headroom),
-    .ops = &headroom_ops,
-    .init = headroom_init,
 };
+
+RS_MR_CLASS(headroom, struct headroom, headroom_ops, headroom_init);

@@ -149,7 +149,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_limiting = {
     .config_bytes = sizeof(struct limiting_config),
     .options = limiting_options,
     .validate = limiting_validate,
-    .bytes = sizeof(struct limiting),
-    .ops = &limiting_ops,
-    .init = limiting_init,
 };
+
+RS_MR_CLASS(limiting, struct limiting, limiting_ops, limiting_init);

@@ -524,7 +524,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_logging = {
     .config_bytes = sizeof(struct logging_config),
     .options = logging_options,
     .validate = logging_validate,
-    .bytes = sizeof(struct logging),
-    .ops = &logging_ops,
-    .init = logging_init,
 };
+
+RS_MR_CLASS(logging, struct logging, logging_ops, logging_init);

@@ -684,7 +684,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_poison = {
     .keeps_blocks = true,
     .config_bytes = sizeof(struct poison_config),
     .options = poison_options,
-    .bytes = sizeof(struct poison),
-    .ops = &poison_ops,
-    .init = poison_init,
 };
+
+RS_MR_CLASS(poison, struct poison, poison_ops, poison_init);

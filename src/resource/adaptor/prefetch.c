@@ -171,7 +171,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_prefetch = {
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct prefetch_config),
     .options = prefetch_options,
-    .bytes = sizeof(struct prefetch),
-    .ops = &prefetch_ops,
-    .init = prefetch_init,
 };
+
+RS_MR_CLASS(prefetch, struct prefetch, prefetch_ops, prefetch_init);

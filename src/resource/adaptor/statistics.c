@@ -96,6 +96,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_statistics = {
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .options = statistics_options,
-    .bytes = sizeof(struct statistics),
-    .ops = &statistics_ops,
 };
+
+RS_MR_CLASS(statistics, struct statistics, statistics_ops, NULL);

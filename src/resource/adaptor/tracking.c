@@ -226,7 +226,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_tracking = {
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct tracking_config),
     .options = tracking_options,
-    .bytes = sizeof(struct tracking),
-    .ops = &tracking_ops,
-    .init = tracking_init,
 };
+
+RS_MR_CLASS(tracking, struct tracking, tracking_ops, tracking_init);

@@ -504,10 +504,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_fixed_size = {
     .options = fixed_size_options,
     .unit_option = "block_size",
     .validate = fixed_size_validate,
-    .bytes = sizeof(struct bins),
-    .ops = &bins_ops,
-    .init = fixed_size_init,
 };
+
+RS_MR_CLASS(fixed_size, struct bins, bins_ops, fixed_size_init);
 
 /* ---- bin ---- */
 
@@ -556,10 +555,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_bin = {
     .config_bytes = sizeof(struct bin_config),
     .options = bin_options,
     .validate = bin_validate,
-    .bytes = sizeof(struct bins),
-    .ops = &bins_ops,
-    .init = bin_init,
 };
+
+RS_MR_CLASS(bin, struct bins, bins_ops, bin_init);
 
 /* ---- binning ---- */
 
@@ -650,7 +648,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_binning = {
     .options = binning_options,
     .unit_option = "minimum_size",
     .validate = binning_validate,
-    .bytes = sizeof(struct bins),
-    .ops = &bins_ops,
-    .init = binning_init,
 };
+
+RS_MR_CLASS(binning, struct bins, bins_ops, binning_init);

@@ -502,10 +502,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_pool = {
     .options = pool_options,
     .unit_option = "alignment",
     .validate = pool_validate,
-    .bytes = sizeof(struct rs_pool),
-    .ops = &pool_ops,
-    .init = pool_init,
 };
+
+RS_MR_CLASS(pool, struct rs_pool, pool_ops, pool_init);
 
 /* ---- arena: RMM's word for a pool whose initial and maximum size are arena_size.  RMM's
  * arena_memory_resource has one block of a fixed size, and superblocks of it for each thread.
@@ -562,7 +561,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_arena = {
     .config_bytes = sizeof(struct arena_config),
     .options = arena_options,
     .validate = arena_validate,
-    .bytes = sizeof(struct rs_pool),
-    .ops = &pool_ops,
-    .init = arena_init,
 };
+
+RS_MR_CLASS(arena, struct rs_pool, pool_ops, arena_init);

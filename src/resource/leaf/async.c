@@ -557,10 +557,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_async = {
     .config_bytes = sizeof(struct async_config),
     .options = async_options,
     .validate = async_validate,
-    .bytes = sizeof(struct async),
-    .ops = &rs_detached_ops,
-    .init = async_init,
 };
+
+RS_MR_CLASS(async, struct async, rs_detached_ops, async_init);
 
 /* ---- async_managed: a driver pool of managed memory that prefers its device.  RMM's
  * cuda_async_managed_memory_resource, over a pool of our own in place of the device's default one.
@@ -596,7 +595,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .config_bytes = sizeof(struct async_config),
     .options = async_options,
     .validate = async_managed_validate,
-    .bytes = sizeof(struct async),
-    .ops = &rs_detached_ops,
-    .init = async_init,
 };
+
+RS_MR_CLASS(async_managed, struct async, rs_detached_ops, async_init);

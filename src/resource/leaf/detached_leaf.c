@@ -430,7 +430,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_system = {
     .frees = RS_FREE_AT_ONCE,
     .options = system_options,
     .validate = system_validate,
-    .bytes = sizeof(struct rs_detached_leaf),
-    .ops = &rs_detached_ops,
-    .init = system_init,
 };
+
+RS_MR_CLASS(system, struct rs_detached_leaf, rs_detached_ops, system_init);

@@ -356,10 +356,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_cuda = {
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,
     .options = cuda_options,
-    .bytes = sizeof(struct rs_leaf),
-    .ops = &rs_leaf_ops,
-    .init = cuda_init,
 };
+
+RS_MR_CLASS(cuda, struct rs_leaf, rs_leaf_ops, cuda_init);
 
 /* ---- managed: memory that migrates between host and device.  RMM's managed_memory_resource. ----
  */
@@ -405,7 +404,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_managed = {
     .dies_with_context = true,
     .config_bytes = sizeof(struct managed_config),
     .options = managed_options,
-    .bytes = sizeof(struct rs_leaf),
-    .ops = &rs_leaf_ops,
-    .init = managed_init,
 };
+
+RS_MR_CLASS(managed, struct rs_leaf, rs_leaf_ops, managed_init);

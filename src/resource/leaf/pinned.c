@@ -182,7 +182,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_pinned = {
     .config_bytes = sizeof(struct pinned_config),
     .options = pinned_options,
     .validate = pinned_validate,
-    .bytes = sizeof(struct rs_leaf),
-    .ops = &rs_leaf_ops,
-    .init = pinned_init,
 };
+
+RS_MR_CLASS(pinned, struct rs_leaf, rs_leaf_ops, pinned_init);

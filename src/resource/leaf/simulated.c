@@ -146,7 +146,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_simulated = {
     .dies_with_context = true,
     .config_bytes = sizeof(struct simulated_config),
     .options = simulated_options,
-    .bytes = sizeof(struct simulated),
-    .ops = &simulated_ops,
-    .init = simulated_init,
 };
+
+RS_MR_CLASS(simulated, struct simulated, simulated_ops, simulated_init);

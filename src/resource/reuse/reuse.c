@@ -295,5 +295,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_reuse = {
     .frees = RS_FREE_WAITS,
     .config_bytes = sizeof(struct reuse_config),
     .options = reuse_options,
-    .create = reuse_create,
 };
+
+const struct rs_mr_class rs_mr_class_reuse = {.create = reuse_create};

@@ -500,7 +500,6 @@ const struct rs_mr_descriptor rs_mr_descriptor_virtual = {
     .config_bytes = sizeof(struct virtual_config),
     .options = virtual_options,
     .validate = virtual_validate,
-    .bytes = sizeof(struct rs_virtual),
-    .ops = &virtual_ops,
-    .init = virtual_init,
 };
+
+RS_MR_CLASS(virtual, struct rs_virtual, virtual_ops, virtual_init);
