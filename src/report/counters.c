@@ -7,7 +7,7 @@
 #include "context/block_counts.h"
 #include "context/end.h"
 #include "context/limit.h"
-#include "context/phase.h"
+#include "context/scope.h"
 #include "context/visit.h"
 #include "resource/resource.h"
 
@@ -534,19 +534,19 @@ void rs_report_fill_counters(struct rs_node *object, const struct rs_report *rep
 /* ---- phases ---- */
 
 static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device,
-                             const struct rs_phase_memory *memory)
+                             const struct rmmshim_phase *memory)
 {
     struct rs_node *node = rs_node_object(list, NULL);
 
     rs_node_count(node, "device", (uint64_t)device);
     rs_node_word(node, "kind", rs_kind_names[kind]);
     rs_node_bytes(node, "peak_bytes", memory->peak_bytes);
-    rs_node_bytes(node, "peak_live_bytes", memory->peak_live_bytes);
-    rs_node_bytes(node, "allocated_bytes", memory->entered_bytes);
-    rs_node_count(node, "allocations", memory->entered_blocks);
+    rs_node_bytes(node, "peak_live_bytes", memory->peak_used_bytes);
+    rs_node_bytes(node, "allocated_bytes", memory->allocated_bytes);
+    rs_node_count(node, "allocations", memory->allocations);
     rs_node_bytes(node, "thread_peak_bytes", memory->thread_peak_bytes);
-    rs_node_bytes(node, "thread_allocated_bytes", memory->thread_entered_bytes);
-    rs_node_count(node, "thread_allocations", memory->thread_entered_blocks);
+    rs_node_bytes(node, "thread_allocated_bytes", memory->thread_allocated_bytes);
+    rs_node_count(node, "thread_allocations", memory->thread_allocations);
     rs_node_bytes(node, "peak_charged_bytes", memory->peak_charged_bytes);
     node->line = rs_document_format(
         list->document,
@@ -558,11 +558,10 @@ static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device
 }
 
 /* Each kind of memory of each device that the phase took any of. */
-static void add_phase(struct rs_node *phases, unsigned index, const struct rs_phase *phase)
+static void add_phase(struct rs_node *phases, unsigned index, const struct rmmshim_phase *phase)
 {
     struct rs_node *node = rs_node_object(phases, NULL), *list;
-    struct rs_phase_memory memory;
-    struct rs_phase same;
+    struct rmmshim_phase memory;
 
     rs_node_text(node, "name", phase->name);
     rs_node_count(node, "entries", phase->entries);
@@ -573,17 +572,17 @@ static void add_phase(struct rs_node *phases, unsigned index, const struct rs_ph
         "[{memory!}rmmshim[[{pid}]]: {program}, phase {name}: entries {entries}, no memory\n]";
     for (int device = 0; device < RS_DEVICES_MAX; device++)
         for (enum rs_kind kind = 0; kind < RS_KINDS; kind++)
-            if (rs_phase_get(index, kind, device, &same, &memory) &&
-                (memory.peak_live_bytes || memory.entered_blocks || memory.peak_charged_bytes))
+            if (rs_phase_get(index, kind, device, &memory) &&
+                (memory.peak_used_bytes || memory.allocations || memory.peak_charged_bytes))
                 add_phase_memory(list, kind, device, &memory);
 }
 
 static void add_phases(struct rs_node *root)
 {
     struct rs_node *phases = NULL;
-    struct rs_phase phase;
+    struct rmmshim_phase phase;
 
-    for (unsigned i = 0; rs_phase_get(i, RS_KIND_DEVICE, 0, &phase, NULL); i++) {
+    for (unsigned i = 0; rs_phase_get(i, RS_KIND_DEVICE, 0, &phase); i++) {
         phases = phases ? phases : rs_node_list(root, "phases");
         add_phase(phases, i, &phase);
     }

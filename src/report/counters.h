@@ -94,7 +94,7 @@ struct rs_report_subject {
     size_t left_out_count;
     bool hides_program;   /* of what counts the program's own allocations (RS_PROGRAM) only the
                              out-of-memory errors are told */
-    bool is_this_process; /* the report has its phases (context/phase.h), which no other process
+    bool is_this_process; /* the report has its phases (context/scope.h), which no other process
                              can read */
 };
 

@@ -10,7 +10,7 @@
 #include "context/block_counts.h"
 #include "context/context.h"
 #include "context/limit.h"
-#include "context/phase.h"
+#include "context/scope.h"
 #include "context/visit.h"
 #include "driver/driver.h"
 #include "report/report.h"
@@ -212,31 +212,17 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
 
 static const char no_counters_size[] = "counters->size is not set";
 
-static void copy_counters(struct rmmshim_counters *counters, const struct rs_count_level *level)
-{
-    struct rmmshim_counters filled = {
-        .used_bytes = level->live_bytes,
-        .peak_used_bytes = level->peak_live_bytes,
-        .allocated_bytes = level->entered_bytes,
-        .used_blocks = level->live_blocks,
-        .peak_used_blocks = level->peak_live_blocks,
-        .allocations = level->entered_blocks,
-    };
-
-    copy_out(counters, &filled, sizeof(filled));
-}
-
 int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters)
 {
-    struct rs_count_level level;
+    struct rmmshim_counters filled;
     int result = check_size(counters, no_counters_size);
 
     if (result == 0)
         result = check(device, kind, true);
     if (result != 0)
         return result;
-    rs_count_levels_get((enum rs_kind)kind, device, &level);
-    copy_counters(counters, &level);
+    rs_count_levels_get((enum rs_kind)kind, device, &filled);
+    copy_out(counters, &filled, sizeof(filled));
     return 0;
 }
 
@@ -251,15 +237,15 @@ int rmmshim_push_counters(int device, int kind)
 
 int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters)
 {
-    struct rs_count_level level;
+    struct rmmshim_counters filled;
     int result = counters ? check_size(counters, no_counters_size) : 0;
 
     if (result == 0)
         result = check(device, kind, true);
-    if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, &level) != 0)
+    if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, &filled) != 0)
         result = rs_control_error(-ERANGE, "there are no pushed counters to pop");
     if (result == 0 && counters)
-        copy_counters(counters, &level);
+        copy_out(counters, &filled, sizeof(filled));
     return result;
 }
 
@@ -334,33 +320,16 @@ void rs_control_pop_range(const void *owner)
 /* Phases can be asked for before CUDA has been started. */
 int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase *phase)
 {
-    struct rs_phase_memory memory;
     struct rmmshim_phase filled;
-    struct rs_phase found;
     int result = check_size(phase, "phase->size is not set");
 
     if (result == 0)
         result = check(device, kind, false);
-    if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, &found, &memory))
+    if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, &filled))
         result = rs_control_error(-ERANGE, "there is no phase with this number");
-    if (result != 0)
-        return result;
-    filled = (struct rmmshim_phase){
-        .name = found.name,
-        .entries = found.entries,
-        .open = found.open,
-        .unended = found.unended,
-        .peak_bytes = memory.peak_bytes,
-        .peak_used_bytes = memory.peak_live_bytes,
-        .allocated_bytes = memory.entered_bytes,
-        .allocations = memory.entered_blocks,
-        .thread_peak_bytes = memory.thread_peak_bytes,
-        .thread_allocated_bytes = memory.thread_entered_bytes,
-        .thread_allocations = memory.thread_entered_blocks,
-        .peak_charged_bytes = memory.peak_charged_bytes,
-    };
-    copy_out(phase, &filled, sizeof(filled));
-    return 0;
+    if (result == 0)
+        copy_out(phase, &filled, sizeof(filled));
+    return result;
 }
 
 int rmmshim_reset_phase_peaks(int device, int kind)

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "config/mode.h"
-#include "context/phase.h"
+#include "context/scope.h"
 #include "driver/driver.h"
 #include "shim/control.h"
 

@@ -8,7 +8,7 @@
 #include "context/block_counts.h"
 #include "context/context.h"
 #include "context/limit.h"
-#include "context/phase.h"
+#include "context/scope.h"
 #include "context/table.h"
 #include "introspect/introspect.h"
 #include "ipc/export.h"
@@ -44,8 +44,7 @@ static void forked(void)
 {
     rs_commands_forget();
     begin_counters();
-    rs_count_levels_forget();
-    rs_phase_forked();
+    rs_scopes_forked();
 }
 
 /* The locks of the whole process (RS_RESET_IN_CHILD). */
@@ -53,7 +52,7 @@ static void forked(void)
     X(charge_charge)                                                                               \
     X(calls_done)                                                                                  \
     X(holds_done)                                                                                  \
-    X(context_peak_watch)                                                                          \
+    X(context_scope)                                                                               \
     X(context_pushed)                                                                              \
     X(context_table)                                                                               \
     X(driver_capture)                                                                              \

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "context/block_counts.h"
+#include "context/scope.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -20,17 +21,17 @@ static void leave(int device, size_t size_bytes)
     rs_block_count_left(rs_block_counter(RS_KIND_PINNED, device), size_bytes);
 }
 
-static struct rs_count_level get(int device)
+static struct rmmshim_counters get(int device)
 {
-    struct rs_count_level level;
+    struct rmmshim_counters level;
 
     rs_count_levels_get(RS_KIND_PINNED, device, &level);
     return level;
 }
 
-static struct rs_count_level pop(int device)
+static struct rmmshim_counters pop(int device)
 {
-    struct rs_count_level level;
+    struct rmmshim_counters level;
 
     assert_int_equal(rs_count_levels_pop(RS_KIND_PINNED, device, &level), 0);
     return level;
@@ -41,18 +42,19 @@ static void push(int device)
     assert_int_equal(rs_count_levels_push(RS_KIND_PINNED, device), 0);
 }
 
-static void expect_bytes(struct rs_count_level level, int64_t live, int64_t peak, int64_t entered)
+static void expect_bytes(struct rmmshim_counters level, int64_t live, int64_t peak, int64_t entered)
 {
-    assert_int_equal(level.live_bytes, live);
-    assert_int_equal(level.peak_live_bytes, peak);
-    assert_int_equal(level.entered_bytes, entered);
+    assert_int_equal(level.used_bytes, live);
+    assert_int_equal(level.peak_used_bytes, peak);
+    assert_int_equal(level.allocated_bytes, entered);
 }
 
-static void expect_blocks(struct rs_count_level level, int64_t live, int64_t peak, int64_t entered)
+static void expect_blocks(struct rmmshim_counters level, int64_t live, int64_t peak,
+                          int64_t entered)
 {
-    assert_int_equal(level.live_blocks, live);
-    assert_int_equal(level.peak_live_blocks, peak);
-    assert_int_equal(level.entered_blocks, entered);
+    assert_int_equal(level.used_blocks, live);
+    assert_int_equal(level.peak_used_blocks, peak);
+    assert_int_equal(level.allocations, entered);
 }
 
 TEST(without_a_level_all_is_counted)
@@ -89,7 +91,7 @@ TEST(levels_nest_as_in_rmm)
 /* Below zero, and a peak that is never below it. */
 TEST(what_was_there_before_may_go)
 {
-    struct rs_count_level level;
+    struct rmmshim_counters level;
 
     enter(3, 1000);
     enter(3, 1000);
@@ -121,7 +123,7 @@ TEST(peaks_of_neighbours_are_apart)
 
 TEST(nothing_is_popped_twice)
 {
-    struct rs_count_level level;
+    struct rmmshim_counters level;
 
     push(5);
     (void)pop(5);
@@ -184,15 +186,15 @@ static void *allocate(void *data)
 
 static void *look(void *data)
 {
-    struct rs_count_level level;
+    struct rmmshim_counters level;
 
     (void)data;
     while (!atomic_load(&stop)) {
         push(8);
         level = get(8);
-        wrong += level.peak_live_bytes < 0 || level.peak_live_bytes > THREADS * SIZE;
+        wrong += level.peak_used_bytes < 0 || level.peak_used_bytes > THREADS * SIZE;
         level = pop(8);
-        wrong += level.peak_live_bytes < level.live_bytes || level.peak_live_bytes > THREADS * SIZE;
+        wrong += level.peak_used_bytes < level.used_bytes || level.peak_used_bytes > THREADS * SIZE;
     }
     return NULL;
 }
@@ -212,5 +214,5 @@ TEST(threads_lose_nothing)
     pthread_join(looker, NULL);
     assert_int_equal(wrong, 0);
     expect_bytes(get(8), 0, 10 * SIZE, (int64_t)SIZE * (10 + THREADS * ROUNDS));
-    assert_int_equal(get(8).entered_blocks, 1 + THREADS * ROUNDS);
+    assert_int_equal(get(8).allocations, 1 + THREADS * ROUNDS);
 }

@@ -4,7 +4,7 @@
 #include "context/block_counts.h"
 #include "context/context.h"
 #include "context/limit.h"
-#include "context/phase.h"
+#include "context/scope.h"
 #include "ledger/account.h"
 
 #include <errno.h>
@@ -42,46 +42,42 @@ static void pop(void)
     assert_int_equal(rs_phase_pop(NULL, &name), 0);
 }
 
-static struct rs_phase find(const char *name, enum rs_kind kind, int device,
-                            struct rs_phase_memory *memory)
+static struct rmmshim_phase find(const char *name, enum rs_kind kind, int device)
 {
-    struct rs_phase phase;
+    struct rmmshim_phase phase;
 
-    for (unsigned i = 0; rs_phase_get(i, kind, device, &phase, memory); i++)
+    for (unsigned i = 0; rs_phase_get(i, kind, device, &phase); i++)
         if (strcmp(phase.name, name) == 0)
             return phase;
     fail_msg("no phase %s", name);
     return phase;
 }
 
-static struct rs_phase_memory memory_of(const char *name, int device)
+static struct rmmshim_phase memory_of(const char *name, int device)
 {
-    struct rs_phase_memory memory;
-
-    (void)find(name, RS_KIND_PINNED, device, &memory);
-    return memory;
+    return find(name, RS_KIND_PINNED, device);
 }
 
-static struct rs_phase phase_of(const char *name)
+static struct rmmshim_phase phase_of(const char *name)
 {
-    return find(name, RS_KIND_PINNED, 0, NULL);
+    return find(name, RS_KIND_PINNED, 0);
 }
 
-static void expect(struct rs_phase_memory memory, size_t peak, size_t peak_live, uint64_t entered,
+static void expect(struct rmmshim_phase memory, size_t peak, size_t peak_live, uint64_t entered,
                    uint64_t blocks)
 {
     assert_int_equal(memory.peak_bytes, peak);
-    assert_int_equal(memory.peak_live_bytes, peak_live);
-    assert_int_equal(memory.entered_bytes, entered);
-    assert_int_equal(memory.entered_blocks, blocks);
+    assert_int_equal(memory.peak_used_bytes, peak_live);
+    assert_int_equal(memory.allocated_bytes, entered);
+    assert_int_equal(memory.allocations, blocks);
 }
 
-static void expect_thread(struct rs_phase_memory memory, size_t peak, uint64_t entered,
+static void expect_thread(struct rmmshim_phase memory, size_t peak, uint64_t entered,
                           uint64_t blocks)
 {
     assert_int_equal(memory.thread_peak_bytes, peak);
-    assert_int_equal(memory.thread_entered_bytes, entered);
-    assert_int_equal(memory.thread_entered_blocks, blocks);
+    assert_int_equal(memory.thread_allocated_bytes, entered);
+    assert_int_equal(memory.thread_allocations, blocks);
 }
 
 TEST(a_phase_has_what_is_allocated_in_it)
@@ -300,10 +296,10 @@ TEST(threads_lose_nothing_of_phases)
     assert_int_equal(wrong, 0);
     assert_int_equal(phase_of("odd").entries, THREADS * ROUNDS / 2);
     assert_int_equal(phase_of("even").open, 0);
-    assert_int_equal(memory_of("all", 10).entered_bytes, (uint64_t)THREADS * ROUNDS * SIZE);
-    assert_int_equal(memory_of("all", 10).thread_entered_bytes, 0);
+    assert_int_equal(memory_of("all", 10).allocated_bytes, (uint64_t)THREADS * ROUNDS * SIZE);
+    assert_int_equal(memory_of("all", 10).thread_allocated_bytes, 0);
     assert_in_range(memory_of("all", 10).peak_bytes, SIZE, THREADS * SIZE);
-    assert_int_equal(memory_of("odd", 10).thread_entered_blocks, THREADS * ROUNDS / 2);
+    assert_int_equal(memory_of("odd", 10).thread_allocations, THREADS * ROUNDS / 2);
     assert_int_equal(memory_of("odd", 10).thread_peak_bytes, SIZE);
 }
 
@@ -311,7 +307,7 @@ TEST(threads_lose_nothing_of_phases)
 
 TEST(levels_and_phases_keep_each_others_peaks)
 {
-    struct rs_count_level level;
+    struct rmmshim_counters level;
 
     assert_int_equal(rs_count_levels_push(RS_KIND_PINNED, 11), 0);
     enter(11, 900);
@@ -322,10 +318,10 @@ TEST(levels_and_phases_keep_each_others_peaks)
     assert_int_equal(rs_count_levels_push(RS_KIND_PINNED, 11), 0);
     enter(11, 40);
     assert_int_equal(rs_count_levels_pop(RS_KIND_PINNED, 11, &level), 0);
-    assert_int_equal(level.peak_live_bytes, 40);
+    assert_int_equal(level.peak_used_bytes, 40);
     pop();
     assert_int_equal(rs_count_levels_pop(RS_KIND_PINNED, 11, &level), 0);
-    assert_int_equal(level.peak_live_bytes, 900);
+    assert_int_equal(level.peak_used_bytes, 900);
     expect(memory_of("in a level", 11), 600, 600, 640, 2);
     assert_int_equal(rs_block_counts(RS_KIND_PINNED, 11).peak_live_bytes, 900);
 }
@@ -351,12 +347,9 @@ TEST(peaks_of_phases_begin_anew)
     assert_int_equal(rs_block_counts(RS_KIND_PINNED, 12).peak_live_bytes, 800);
 }
 
-static struct rs_phase_memory charged_in(const char *name)
+static struct rmmshim_phase charged_in(const char *name)
 {
-    struct rs_phase_memory memory;
-
-    (void)find(name, RS_KIND_DEVICE, 13, &memory);
-    return memory;
+    return find(name, RS_KIND_DEVICE, 13);
 }
 
 static void grow(struct rs_account *account, size_t bytes)
@@ -384,7 +377,7 @@ TEST(phases_have_what_is_charged_without_a_stack)
     pop();
     assert_int_equal(charged_in("charges more").peak_charged_bytes, 1100);
     assert_int_equal(charged_in("charges").peak_charged_bytes, 1200);
-    assert_int_equal(charged_in("charges").entered_blocks, 0);
+    assert_int_equal(charged_in("charges").allocations, 0);
     assert_int_equal(atomic_load(&account->peak_charged_bytes), 5000);
     assert_int_equal(memory_of("charges", 13).peak_charged_bytes, 0); /* pinned */
     push("charged now");
@@ -442,17 +435,16 @@ TEST(phases_too_deep_are_their_owner_s)
 
 static int look_after_fork(void)
 {
-    struct rs_phase_memory memory;
-    struct rs_phase phase;
+    struct rmmshim_phase phase;
 
-    rs_phase_forked();
-    if (!rs_phase_get(0, RS_KIND_PINNED, 16, &phase, &memory) || strcmp(phase.name, "kept") != 0)
+    rs_scopes_forked();
+    if (!rs_phase_get(0, RS_KIND_PINNED, 16, &phase) || strcmp(phase.name, "kept") != 0)
         return 1;
     if (phase.entries != 2 || phase.open != 2 || phase.unended != 0)
         return 2;
-    if (!rs_phase_get(1, RS_KIND_PINNED, 16, &phase, &memory) || strcmp(phase.name, "inner") != 0)
+    if (!rs_phase_get(1, RS_KIND_PINNED, 16, &phase) || strcmp(phase.name, "inner") != 0)
         return 3;
-    if (rs_phase_get(2, RS_KIND_PINNED, 16, &phase, &memory))
+    if (rs_phase_get(2, RS_KIND_PINNED, 16, &phase))
         return 4;
     pop();
     push("ended");
@@ -511,10 +503,9 @@ TEST(names_without_a_place_share_one)
     }
     assert_int_equal(phase_of("name 0").entries, 1);
     assert_true(phase_of(RS_PHASE_OTHERS).entries >= RS_PHASE_NAMES);
-    assert_int_equal(memory_of(RS_PHASE_OTHERS, 15).entered_blocks,
-                     phase_of(RS_PHASE_OTHERS).entries);
+    assert_int_equal(memory_of(RS_PHASE_OTHERS, 15).allocations, phase_of(RS_PHASE_OTHERS).entries);
     assert_string_equal(push("name 0"), "name 0");
     pop();
-    assert_false(rs_phase_get(RS_PHASE_NAMES, RS_KIND_PINNED, 15, &(struct rs_phase){0}, NULL));
-    assert_true(rs_phase_get(RS_PHASE_NAMES - 1, RS_KIND_PINNED, 15, &(struct rs_phase){0}, NULL));
+    assert_false(rs_phase_get(RS_PHASE_NAMES, RS_KIND_PINNED, 15, &(struct rmmshim_phase){0}));
+    assert_true(rs_phase_get(RS_PHASE_NAMES - 1, RS_KIND_PINNED, 15, &(struct rmmshim_phase){0}));
 }

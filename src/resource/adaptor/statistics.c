@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* statistics: counts live, peak and total bytes and allocations.  RMM's
- * statistics_resource_adaptor; its nested levels are in context/block_counts.h, which need no
+ * statistics_resource_adaptor; its nested levels are in context/scope.h, which need no
  * adaptor. */
 #include "resource/report.h"
 #include "resource/resource.h"

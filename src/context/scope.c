@@ -1,44 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "context/phase.h"
+#include "context/scope.h"
 
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "context/block_counts.h"
-#include "context/context.h"
 #include "context/limit.h"
 #include "ledger/account.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { BUCKETS = 256, OWNERS = 8 /* with phases too deep, of one thread */ };
+enum { OWNERS = 8 /* with phases too deep, of one thread */ };
 
-/* Mapped, not allocated: only the pages of devices in use take memory. */
-struct name {
-    char text[RS_PHASE_NAME_BYTES];
-    struct name *next_in_bucket;
-    uint64_t entries, open, unended;
-    struct rs_phase_memory ended[RS_DEVICES_MAX][RS_KINDS]; /* of the entries that have ended */
+/* What was counted of one kind of memory on one device when the scope began, and the peaks since,
+ * up to the last restart.  All zero is right for memory that nobody had used then. */
+struct scope {
+    size_t begin_live_bytes, begin_live_blocks;
+    uint64_t begin_entered_bytes, begin_entered;
+    struct rs_block_peaks peaks;
 };
 
-/* What was counted of one kind of memory on one device when a phase began, and the peaks since, up
- * to the last restart.  All zero is right for memory that nobody had used then. */
+struct level {
+    struct scope scope;
+    struct level *around;
+};
+
+/* A phase's scope, and the same of its thread alone. */
 struct measure {
-    size_t begin_live_bytes, peak_live_bytes;
-    uint64_t begin_entered_bytes, begin_entered;
+    struct scope scope;
     int64_t thread_begin_live_bytes, thread_peak_live_bytes;
     uint64_t thread_begin_entered_bytes, thread_begin_entered;
 };
 
+/* Mapped, not allocated: only the pages of devices in use take memory. */
+struct name {
+    char text[RS_PHASE_NAME_BYTES];
+    uint64_t entries, open, unended;
+    struct rmmshim_phase ended[RS_DEVICES_MAX]
+                              [RS_KINDS]; /* memory of the entries that have ended */
+};
+
 struct open_phase {
-    struct open_phase *next, *previous; /* of all threads */
-    struct open_phase *around;          /* of the same thread */
+    struct open_phase *next;   /* of all threads */
+    struct open_phase *around; /* of the same thread */
     struct name *name;
     const void *owner;
     unsigned thread_index;
@@ -46,10 +57,14 @@ struct open_phase {
     struct measure measures[RS_DEVICES_MAX][RS_KINDS];
 };
 
-/* All under rs_peak_lock. */
+/* Protects all below.  Its holder makes no counter (rs_block_counter). */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
+RS_RESET_IN_CHILD(context_scope, lock);
+
+static struct level *innermost[RS_KINDS][RS_DEVICES_MAX];
 static struct name *names[RS_PHASE_NAMES];
+static uint32_t name_hashes[RS_PHASE_NAMES]; /* so that a search reads few of the names */
 static unsigned name_count;
-static struct name *buckets[BUCKETS];
 static struct open_phase *open_phases;
 
 /* The calling thread's phases. */
@@ -63,7 +78,7 @@ static __thread struct {
     } too_deep[OWNERS];
 } mine;
 
-/* ---- what is counted; the caller holds the lock from here on ---- */
+/* ---- what is counted; the caller holds the lock ---- */
 
 static struct measure *measure_of(struct open_phase *phase, enum rs_kind kind, int device)
 {
@@ -76,16 +91,128 @@ static void raise_to(size_t *peak, size_t value)
     *peak = rs_max(*peak, value);
 }
 
-/* Called by whoever restarts the peaks. */
-static void raise_all(struct rs_peak_watch *watch, enum rs_kind kind, int device,
-                      struct rs_block_peaks peaks)
+static void raise_peaks(struct scope *scope, struct rs_block_peaks peaks)
 {
-    (void)watch;
-    for (struct open_phase *phase = open_phases; phase; phase = phase->next)
-        raise_to(&measure_of(phase, kind, device)->peak_live_bytes, peaks.live_bytes);
+    raise_to(&scope->peaks.live_bytes, peaks.live_bytes);
+    raise_to(&scope->peaks.live_blocks, peaks.live_blocks);
 }
 
-static struct rs_peak_watch watch = {.raise = raise_all};
+/* Restarts the peaks of the block counts, and notes those until now in all open scopes. */
+static void restart_peaks(enum rs_kind kind, int device, bool forgets)
+{
+    struct rs_block_peaks peaks = rs_block_counts_restart(kind, device, forgets);
+
+    RS_ASSERT_HELD(&lock);
+    for (struct level *level = innermost[kind][device]; level; level = level->around)
+        raise_peaks(&level->scope, peaks);
+    for (struct open_phase *phase = open_phases; phase; phase = phase->next)
+        raise_peaks(&measure_of(phase, kind, device)->scope, peaks);
+}
+
+/* Peaks are restarted, so that the scope's begin at what is live now. */
+static struct scope begin_scope(enum rs_kind kind, int device)
+{
+    struct rs_block_counts now;
+
+    restart_peaks(kind, device, false);
+    now = rs_block_counts(kind, device);
+    return (struct scope){now.live_bytes,
+                          now.live_blocks,
+                          now.entered_bytes,
+                          now.entered,
+                          {now.live_bytes, now.live_blocks}};
+}
+
+/* ---- levels ---- */
+
+/* The counter is made before the lock is taken. */
+static void lock_levels(enum rs_kind kind, int device)
+{
+    (void)rs_block_counter(kind, device);
+    rs_mutex_lock(&lock);
+}
+
+/* Returns the peak above the amount that was live when the scope began: at least 0, as in RMM. More
+ * may be live now than when the peak was read. */
+static uint64_t above(size_t begin, size_t peak, size_t now)
+{
+    size_t most = rs_max(peak, now);
+
+    return most - rs_min(begin, most);
+}
+
+static struct rmmshim_counters count_level(const struct scope *scope, struct rs_block_counts now)
+{
+    return (struct rmmshim_counters){
+        .used_bytes = (int64_t)(now.live_bytes - scope->begin_live_bytes),
+        .peak_used_bytes =
+            (int64_t)above(scope->begin_live_bytes, scope->peaks.live_bytes, now.live_bytes),
+        .allocated_bytes = (int64_t)(now.entered_bytes - scope->begin_entered_bytes),
+        .used_blocks = (int64_t)(now.live_blocks - scope->begin_live_blocks),
+        .peak_used_blocks =
+            (int64_t)above(scope->begin_live_blocks, scope->peaks.live_blocks, now.live_blocks),
+        .allocations = (int64_t)(now.entered - scope->begin_entered),
+    };
+}
+
+/* The counts of the innermost level, or since the process began. */
+static struct rmmshim_counters count_innermost(enum rs_kind kind, int device)
+{
+    const struct level *level = innermost[kind][device];
+    struct rs_block_counts now;
+
+    if (level)
+        restart_peaks(kind, device, false);
+    now = rs_block_counts(kind, device);
+    return count_level(level
+                           ? &level->scope
+                           : &(struct scope){.peaks = {now.peak_live_bytes, now.peak_live_blocks}},
+                       now);
+}
+
+void rs_count_levels_get(enum rs_kind kind, int device, struct rmmshim_counters *counters)
+{
+    lock_levels(kind, device);
+    *counters = count_innermost(kind, device);
+    rs_mutex_unlock(&lock);
+}
+
+int rs_count_levels_push(enum rs_kind kind, int device)
+{
+    struct level *pushed = malloc(sizeof(*pushed));
+
+    if (!pushed)
+        return -ENOMEM;
+    lock_levels(kind, device);
+    *pushed = (struct level){begin_scope(kind, device), innermost[kind][device]};
+    innermost[kind][device] = pushed;
+    rs_mutex_unlock(&lock);
+    return 0;
+}
+
+int rs_count_levels_pop(enum rs_kind kind, int device, struct rmmshim_counters *counters)
+{
+    struct level *popped;
+
+    lock_levels(kind, device);
+    popped = innermost[kind][device];
+    if (popped) {
+        *counters = count_innermost(kind, device);
+        innermost[kind][device] = popped->around;
+    }
+    rs_mutex_unlock(&lock);
+    free(popped);
+    return popped ? 0 : -ERANGE;
+}
+
+void rs_count_levels_reset_peaks(enum rs_kind kind, int device)
+{
+    lock_levels(kind, device);
+    restart_peaks(kind, device, true);
+    rs_mutex_unlock(&lock);
+}
+
+/* ---- what a phase counts; the caller holds the lock ---- */
 
 static bool is_counted(enum rs_kind kind, int device)
 {
@@ -121,26 +248,17 @@ static void restart_charged(int device)
         raise_to(&phase->peak_charged_bytes[device], peak);
 }
 
-/* Peaks are restarted, so that the phase's begin at what is live now. */
 static void begin_measure(struct open_phase *phase, enum rs_kind kind, int device)
 {
+    struct measure *measure = measure_of(phase, kind, device);
     struct rs_block_thread_counts thread;
-    struct rs_block_counts all;
 
-    rs_peaks_restart(kind, device);
+    measure->scope = begin_scope(kind, device);
     restart_thread(kind, device, phase->thread_index);
-    all = rs_block_counts(kind, device);
     thread = rs_block_counts_thread(kind, device, phase->thread_index);
-    *measure_of(phase, kind, device) = (struct measure){
-        .begin_live_bytes = all.live_bytes,
-        .peak_live_bytes = all.live_bytes,
-        .begin_entered_bytes = all.entered_bytes,
-        .begin_entered = all.entered,
-        .thread_begin_live_bytes = thread.live_bytes,
-        .thread_peak_live_bytes = thread.live_bytes,
-        .thread_begin_entered_bytes = thread.entered_bytes,
-        .thread_begin_entered = thread.entered,
-    };
+    measure->thread_begin_live_bytes = measure->thread_peak_live_bytes = thread.live_bytes;
+    measure->thread_begin_entered_bytes = thread.entered_bytes;
+    measure->thread_begin_entered = thread.entered;
 }
 
 static void begin_measures(struct open_phase *phase)
@@ -153,35 +271,33 @@ static void begin_measures(struct open_phase *phase)
     }
 }
 
-static void count_thread(const struct open_phase *phase, const struct measure *measure,
-                         struct rs_block_thread_counts now, struct rs_phase_memory *counted)
+static void count_thread(struct rmmshim_phase *counted, const struct measure *measure,
+                         struct rs_block_thread_counts now)
 {
     int64_t peak = measure->thread_peak_live_bytes;
 
-    RS_ASSERT(phase->thread_index < RS_THREAD_INDEXES);
     if (now.peak_live_bytes > peak)
         peak = now.peak_live_bytes;
     if (peak > measure->thread_begin_live_bytes)
-        counted->thread_peak_bytes = (size_t)(peak - measure->thread_begin_live_bytes);
-    counted->thread_entered_bytes = now.entered_bytes - measure->thread_begin_entered_bytes;
-    counted->thread_entered_blocks = now.entered - measure->thread_begin_entered;
+        counted->thread_peak_bytes = (uint64_t)(peak - measure->thread_begin_live_bytes);
+    counted->thread_allocated_bytes = now.entered_bytes - measure->thread_begin_entered_bytes;
+    counted->thread_allocations = now.entered - measure->thread_begin_entered;
 }
 
-static struct rs_phase_memory measured(struct open_phase *phase, enum rs_kind kind, int device)
+static struct rmmshim_phase measured(struct open_phase *phase, enum rs_kind kind, int device)
 {
     const struct measure *measure = measure_of(phase, kind, device);
+    const struct scope *scope = &measure->scope;
     struct rs_account *account = kind == RS_KIND_DEVICE ? charged_account(device) : NULL;
-    struct rs_phase_memory counted = {.peak_bytes = 0};
+    struct rmmshim_phase counted = {.peak_bytes = 0};
 
     if (is_counted(kind, device)) {
         struct rs_block_counts now = rs_block_counts(kind, device);
-        size_t most = rs_max(measure->peak_live_bytes, now.recent_peak_live_bytes);
-        counted.peak_live_bytes = most;
-        counted.peak_bytes = most - rs_min(measure->begin_live_bytes, most);
-        counted.entered_bytes = now.entered_bytes - measure->begin_entered_bytes;
-        counted.entered_blocks = now.entered - measure->begin_entered;
-        count_thread(phase, measure, rs_block_counts_thread(kind, device, phase->thread_index),
-                     &counted);
+        counted.peak_used_bytes = rs_max(scope->peaks.live_bytes, now.recent_peak_live_bytes);
+        counted.peak_bytes = above(scope->begin_live_bytes, counted.peak_used_bytes, 0);
+        counted.allocated_bytes = now.entered_bytes - scope->begin_entered_bytes;
+        counted.allocations = now.entered - scope->begin_entered;
+        count_thread(&counted, measure, rs_block_counts_thread(kind, device, phase->thread_index));
     }
     if (account)
         counted.peak_charged_bytes =
@@ -189,16 +305,16 @@ static struct rs_phase_memory measured(struct open_phase *phase, enum rs_kind ki
     return counted;
 }
 
-static void add(struct rs_phase_memory *sum, struct rs_phase_memory one)
+static void add(struct rmmshim_phase *sum, struct rmmshim_phase one)
 {
     raise_to(&sum->peak_bytes, one.peak_bytes);
-    raise_to(&sum->peak_live_bytes, one.peak_live_bytes);
+    raise_to(&sum->peak_used_bytes, one.peak_used_bytes);
     raise_to(&sum->thread_peak_bytes, one.thread_peak_bytes);
     raise_to(&sum->peak_charged_bytes, one.peak_charged_bytes);
-    sum->entered_bytes += one.entered_bytes;
-    sum->entered_blocks += one.entered_blocks;
-    sum->thread_entered_bytes += one.thread_entered_bytes;
-    sum->thread_entered_blocks += one.thread_entered_blocks;
+    sum->allocated_bytes += one.allocated_bytes;
+    sum->allocations += one.allocations;
+    sum->thread_allocated_bytes += one.thread_allocated_bytes;
+    sum->thread_allocations += one.thread_allocations;
 }
 
 static void end_measures(struct open_phase *phase)
@@ -211,31 +327,29 @@ static void end_measures(struct open_phase *phase)
 
 /* ---- names ---- */
 
-static unsigned bucket_of(const char *text)
+static uint32_t hash_of(const char *text)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
 
     for (; *text; text++)
         hash = (hash ^ (unsigned char)*text) * 16777619u;
-    return hash % BUCKETS;
+    return hash;
 }
 
 static struct name *find_name(const char *text)
 {
-    struct name *name = buckets[bucket_of(text)];
+    uint32_t hash = hash_of(text);
 
-    while (name && strcmp(name->text, text) != 0)
-        name = name->next_in_bucket;
-    return name;
+    for (unsigned i = 0; i < name_count; i++)
+        if (name_hashes[i] == hash && strcmp(names[i]->text, text) == 0)
+            return names[i];
+    return NULL;
 }
 
 static void add_name(struct name *name)
 {
-    unsigned bucket = bucket_of(name->text);
-
     RS_ASSERT(name_count < RS_PHASE_NAMES);
-    name->next_in_bucket = buckets[bucket];
-    buckets[bucket] = name;
+    name_hashes[name_count] = hash_of(name->text);
     names[name_count++] = name;
 }
 
@@ -281,28 +395,22 @@ static void copy_name(char text[RS_PHASE_NAME_BYTES], const char *name)
 
 static void link_phase(struct open_phase *phase)
 {
-    RS_ASSERT_HELD(&rs_peak_lock);
-    if (!open_phases)
-        rs_peak_watch_begin(&watch);
-    phase->previous = NULL;
+    RS_ASSERT_HELD(&lock);
     phase->next = open_phases;
-    if (open_phases)
-        open_phases->previous = phase;
     open_phases = phase;
     phase->name->open++;
 }
 
 static void unlink_phase(struct open_phase *phase)
 {
-    RS_ASSERT_HELD(&rs_peak_lock);
+    struct open_phase **link = &open_phases;
+
+    RS_ASSERT_HELD(&lock);
     RS_ASSERT(phase->name->open > 0);
-    RS_ASSERT((phase->previous ? phase->previous->next : open_phases) == phase);
-    *(phase->previous ? &phase->previous->next : &open_phases) = phase->next;
-    if (phase->next)
-        phase->next->previous = phase->previous;
+    while (*link != phase)
+        link = &(*link)->next;
+    *link = phase->next;
     phase->name->open--;
-    if (!open_phases)
-        rs_peak_watch_end(&watch);
 }
 
 /* Takes the phase at *place out of the thread's. */
@@ -313,11 +421,11 @@ static void end_phase(struct open_phase **place, bool is_unended)
     RS_ASSERT(mine.depth > 0);
     *place = phase->around;
     mine.depth--;
-    rs_mutex_lock(&rs_peak_lock);
+    rs_mutex_lock(&lock);
     end_measures(phase);
     phase->name->unended += is_unended;
     unlink_phase(phase);
-    rs_mutex_unlock(&rs_peak_lock);
+    rs_mutex_unlock(&lock);
     free(phase);
 }
 
@@ -366,57 +474,53 @@ static struct name *enter_name(const char *text)
 {
     struct name *name;
 
-    RS_ASSERT_HELD(&rs_peak_lock);
+    RS_ASSERT_HELD(&lock);
     name = get_name(text);
     if (name)
         name->entries++;
     return name;
 }
 
-/* NULL: the owner has none that are too deep. */
-static struct too_deep *too_deep_of(const void *owner)
+/* The owner's phases that are too deep, or, with `make`, a free place for them; NULL: there is
+ * none.
+ */
+static struct too_deep *too_deep_of(const void *owner, bool make)
 {
-    for (int i = 0; i < OWNERS; i++)
+    struct too_deep *place = NULL;
+
+    for (int i = 0; i < OWNERS; i++) {
         if (mine.too_deep[i].count > 0 && mine.too_deep[i].owner == owner)
             return &mine.too_deep[i];
-    return NULL;
-}
-
-static struct too_deep *make_too_deep(const void *owner)
-{
-    for (int i = 0; i < OWNERS; i++)
-        if (mine.too_deep[i].count == 0) {
-            mine.too_deep[i].owner = owner;
-            return &mine.too_deep[i];
-        }
-    return NULL;
+        if (mine.too_deep[i].count == 0)
+            place = &mine.too_deep[i];
+    }
+    return make ? place : NULL;
 }
 
 static int push_too_deep(const char *text, const void *owner)
 {
-    struct too_deep *too_deep = too_deep_of(owner);
+    struct too_deep *too_deep = too_deep_of(owner, true);
     struct name *name;
 
     if (!too_deep)
-        too_deep = make_too_deep(owner);
-    if (!too_deep)
         return -ENOMEM;
-    rs_mutex_lock(&rs_peak_lock);
+    rs_mutex_lock(&lock);
     name = enter_name(text);
-    rs_mutex_unlock(&rs_peak_lock);
+    rs_mutex_unlock(&lock);
+    too_deep->owner = owner;
     too_deep->count += name != NULL;
     return name ? 0 : -ENOMEM;
 }
 
 static bool enter_phase(struct open_phase *phase, const char *text)
 {
-    rs_mutex_lock(&rs_peak_lock);
+    rs_mutex_lock(&lock);
     phase->name = enter_name(text);
     if (phase->name) {
         begin_measures(phase);
         link_phase(phase);
     }
-    rs_mutex_unlock(&rs_peak_lock);
+    rs_mutex_unlock(&lock);
     return phase->name != NULL;
 }
 
@@ -428,7 +532,7 @@ int rs_phase_push(const char *name, const void *owner, const char **entered)
     *entered = NULL;
     copy_name(text, name);
     /* Inside one that is too deep, as a pop ends the latest one. */
-    if (mine.depth == RS_PHASE_DEPTH || too_deep_of(owner))
+    if (mine.depth == RS_PHASE_DEPTH || too_deep_of(owner, false))
         return push_too_deep(text, owner);
     phase = is_end_noticed() ? calloc(1, sizeof(*phase)) : NULL;
     if (!phase)
@@ -449,7 +553,7 @@ int rs_phase_push(const char *name, const void *owner, const char **entered)
 int rs_phase_pop(const void *owner, const char **name)
 {
     struct open_phase **place = &mine.innermost;
-    struct too_deep *too_deep = too_deep_of(owner);
+    struct too_deep *too_deep = too_deep_of(owner, false);
 
     *name = NULL;
     if (too_deep) {
@@ -466,40 +570,39 @@ int rs_phase_pop(const void *owner, const char **name)
 }
 
 /* The caller holds the lock. */
-static struct rs_phase_memory sum_of(const struct name *name, enum rs_kind kind, int device)
+static struct rmmshim_phase sum_of(const struct name *name, enum rs_kind kind, int device)
 {
-    struct rs_phase_memory sum = name->ended[device][kind];
+    struct rmmshim_phase sum = name->ended[device][kind];
 
     for (struct open_phase *phase = open_phases; phase; phase = phase->next)
         if (phase->name == name)
             add(&sum, measured(phase, kind, device));
+    sum.name = name->text;
+    sum.entries = name->entries;
+    sum.open = name->open;
+    sum.unended = name->unended;
     return sum;
 }
 
-bool rs_phase_get(unsigned index, enum rs_kind kind, int device, struct rs_phase *phase,
-                  struct rs_phase_memory *memory)
+bool rs_phase_get(unsigned index, enum rs_kind kind, int device, struct rmmshim_phase *phase)
 {
     bool is_there;
 
     RS_ASSERT(kind < RS_KINDS && device >= 0 && device < RS_DEVICES_MAX);
-    if (!rs_mutex_lock_bounded(&rs_peak_lock, "phases"))
+    if (!rs_mutex_lock_bounded(&lock, "phases"))
         return false;
     is_there = index < name_count;
-    if (is_there) {
-        const struct name *name = names[index];
-        *phase = (struct rs_phase){name->text, name->entries, name->open, name->unended};
-        if (memory)
-            *memory = sum_of(name, kind, device);
-    }
-    rs_mutex_unlock(&rs_peak_lock);
+    if (is_there)
+        *phase = sum_of(names[index], kind, device);
+    rs_mutex_unlock(&lock);
     return is_there;
 }
 
 static void forget_ended_peaks(enum rs_kind kind, int device)
 {
     for (unsigned i = 0; i < name_count; i++) {
-        struct rs_phase_memory *ended = &names[i]->ended[device][kind];
-        ended->peak_bytes = ended->peak_live_bytes = 0;
+        struct rmmshim_phase *ended = &names[i]->ended[device][kind];
+        ended->peak_bytes = ended->peak_used_bytes = 0;
         ended->thread_peak_bytes = ended->peak_charged_bytes = 0;
     }
 }
@@ -509,10 +612,10 @@ static void forget_open_peaks(enum rs_kind kind, int device)
 {
     for (struct open_phase *phase = open_phases; phase; phase = phase->next)
         restart_thread(kind, device, phase->thread_index);
-    rs_peaks_restart(kind, device);
+    restart_peaks(kind, device, false);
     for (struct open_phase *phase = open_phases; phase; phase = phase->next) {
         struct measure *measure = measure_of(phase, kind, device);
-        measure->peak_live_bytes = rs_block_counts(kind, device).live_bytes;
+        measure->scope.peaks.live_bytes = rs_block_counts(kind, device).live_bytes;
         measure->thread_peak_live_bytes =
             rs_block_counts_thread(kind, device, phase->thread_index).live_bytes;
     }
@@ -520,7 +623,7 @@ static void forget_open_peaks(enum rs_kind kind, int device)
 
 void rs_phase_reset_peaks(enum rs_kind kind, int device)
 {
-    rs_mutex_lock(&rs_peak_lock);
+    rs_mutex_lock(&lock);
     forget_ended_peaks(kind, device);
     if (is_counted(kind, device))
         forget_open_peaks(kind, device);
@@ -529,7 +632,7 @@ void rs_phase_reset_peaks(enum rs_kind kind, int device)
         for (struct open_phase *phase = open_phases; phase; phase = phase->next)
             phase->peak_charged_bytes[device] = 0;
     }
-    rs_mutex_unlock(&rs_peak_lock);
+    rs_mutex_unlock(&lock);
 }
 
 static void begin_name_anew(struct name *name)
@@ -550,24 +653,23 @@ static void begin_phase_anew(struct open_phase *phase)
     link_phase(phase);
 }
 
-/* The other threads are not in the child, and the lock, the links and the table of names may be as
- * one of them had left them.  The counters begin anew, so the phases and their names do.  Names
- * that nobody enters any more stay mapped: somebody may have been told of them. */
-void rs_phase_forked(void)
+/* The other threads are not in the child, and the links and the table of names may be as one of
+ * them had left them; the lock has been reset.  The counters begin anew, so the phases and their
+ * names do.  Names that nobody enters any more stay mapped: somebody may have been told of them. */
+void rs_scopes_forked(void)
 {
     struct open_phase *own[RS_PHASE_DEPTH];
     unsigned count = 0;
 
-    rs_peak_watches_forget();
+    memset(innermost, 0, sizeof(innermost));
     process = getpid();
     open_phases = NULL;
     name_count = 0;
-    memset(buckets, 0, sizeof(buckets));
     for (struct open_phase *phase = mine.innermost; phase; phase = phase->around)
         own[count++] = phase;
     RS_ASSERT(count == mine.depth);
-    rs_mutex_lock(&rs_peak_lock);
+    rs_mutex_lock(&lock);
     while (count > 0) /* the outermost first, as they were entered */
         begin_phase_anew(own[--count]);
-    rs_mutex_unlock(&rs_peak_lock);
+    rs_mutex_unlock(&lock);
 }

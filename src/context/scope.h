@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is counted from a moment on: nested levels of counters, one stack of them for each kind of
+ * memory on each device, and phases, which are named ranges of the program.  Allocations do no work
+ * for either: both note the block counts when they begin, and take the difference later.
+ *
+ * A phase is begun and ended by a thread, and has its own peak and totals, summed up by name.  It
+ * counts twice: what its thread allocates, and what the whole process allocates while it is open.
+ * There is room for RS_PHASE_NAMES names; those that come later share the last one.  A thread has
+ * at most RS_PHASE_DEPTH phases open; one inside these is only counted as an entry.
+ *
+ * All functions but the last are thread safe; kind and device must be in range. */
+#pragma once
+
+#include "config/config.h"
+#include "rmmshim/rmmshim.h"
+
+#include <stdbool.h>
+
+/* ---- levels ---- */
+
+/* Fills in the counts of the innermost level, all but counters->size; without a level, the counts
+ * since the process began.  Those of live blocks are negative where blocks that were allocated
+ * before the level were freed in it. */
+void rs_count_levels_get(enum rs_kind kind, int device, struct rmmshim_counters *counters);
+
+/* Begins a level inside the current one.  Returns 0 or -ENOMEM. */
+int rs_count_levels_push(enum rs_kind kind, int device);
+
+/* Ends the innermost level and fills in its counts.  Returns 0, or -ERANGE when there is no level.
+ */
+int rs_count_levels_pop(enum rs_kind kind, int device, struct rmmshim_counters *counters);
+
+/* Restarts the peaks of rs_block_counts at the live bytes and blocks; levels keep their peaks. */
+void rs_count_levels_reset_peaks(enum rs_kind kind, int device);
+
+/* ---- phases ---- */
+
+enum { RS_PHASE_NAMES = 256, RS_PHASE_NAME_BYTES = 128, RS_PHASE_DEPTH = 64 };
+
+/* The name that phases share for which there was no other room. */
+#define RS_PHASE_OTHERS "(others)"
+
+/* Begins a phase of the calling thread.  `owner` tells apart who begins phases: a pop ends the
+ * latest phase of its own.  The name is cut to RS_PHASE_NAME_BYTES - 1 bytes, and control
+ * characters in it become blanks.  *entered is the name as it is kept, or NULL where the phase is
+ * too deep to be measured.  Returns 0 or -ENOMEM (also: a thread has too deep phases of 8 owners).
+ */
+int rs_phase_push(const char *name, const void *owner, const char **entered);
+
+/* Ends the calling thread's latest phase of the owner, and fills in its name (NULL: it was too
+ * deep).  Returns 0, or -ERANGE when there is none. */
+int rs_phase_pop(const void *owner, const char **name);
+
+/* Fills in the name number `index` in the order of the first entries, with its memory of one kind
+ * on one device, the entries that are open now included; all but phase->size.  False when there are
+ * fewer names, or when a report at exit cannot have the lock. */
+bool rs_phase_get(unsigned index, enum rs_kind kind, int device, struct rmmshim_phase *phase);
+
+/* Restarts all peaks of phases for one kind of memory on one device: those of open phases at what
+ * is live now, those of ended ones at 0. */
+void rs_phase_reset_peaks(enum rs_kind kind, int device);
+
+/* Must be called in a child after fork(), whose counters begin anew: forgets all levels, and keeps
+ * only the phases that the calling thread has open, and their names, each entered as often as it is
+ * open. */
+void rs_scopes_forked(void);
