@@ -248,13 +248,12 @@ static void fill_fields(struct rs_config *config, struct rs_diagnostics *diagnos
 {
     for (int i = 0; i < RS_VARIABLE_COUNT; i++) {
         const struct rs_variable *variable = &rs_variables[i];
-        const struct rs_source *source;
-        const struct rs_option_value *value = rs_config_value(config->values, -1, i, &source);
+        struct rs_setting set = rs_config_value(config->values, -1, i);
 
-        if (value && variable->read)
-            variable->read(&(struct rs_reading){value, source, diagnostics, config});
-        else if (value && variable->fills_a_field)
-            rs_option_store(&variable->option, value, config, 0, 0);
+        if (set.value && variable->read)
+            variable->read(&(struct rs_reading){set.value, set.source, diagnostics, config});
+        else if (set.value && variable->fills_a_field)
+            rs_option_store(&variable->option, set.value, config, 0, 0);
     }
 }
 
@@ -270,7 +269,7 @@ static void build_stacks(struct rs_config *config, int device, struct rs_diagnos
 /* A stack that tracks without RMM_TRACKING reports as if that were 1. */
 static void report_what_is_tracked(struct rs_config *config)
 {
-    if (rs_config_value(config->values, -1, RS_VARIABLE_TRACKING, NULL))
+    if (rs_config_value(config->values, -1, RS_VARIABLE_TRACKING).value)
         return;
     for (int kind = 0; kind < RS_KINDS; kind++)
         for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
@@ -349,11 +348,10 @@ unsigned rs_config_count_absent(const struct rs_config *config, int devices,
 
 const struct rs_size *rs_config_limit(const struct rs_config *config, int device)
 {
-    const struct rs_option_value *limit =
-        config->values && device < RS_DEVICES_MAX
-            ? rs_config_value(config->values, device, RS_VARIABLE_LIMIT, NULL)
-            : NULL;
+    const struct rs_option_value *limit = NULL;
 
+    if (config->values && device < RS_DEVICES_MAX)
+        limit = rs_config_value(config->values, device, RS_VARIABLE_LIMIT).value;
     return limit ? &limit->size : NULL;
 }
 

@@ -255,16 +255,16 @@ void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *dia
 /* Logs each entry that begins with RMM_ and is none of ours (RMM_VERBOSE). */
 void rs_config_say_ignored(char *const *environment);
 
-/* Returns the value that a variable has for the device (-1: for all devices): that of the
- * device's own variable, else that for all devices; NULL when neither is set.  *source, unless
- * `source` is NULL, is the variable that gave it. */
-const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,
-                                              int index, const struct rs_source **source);
+/* What a variable is set to.  NULL both: it is not set. */
+struct rs_setting {
+    const struct rs_option_value *value;
+    const struct rs_source *source; /* the variable that gave it */
+    bool is_own;                    /* it is the device's own variable */
+};
 
-/* True when `value`, which rs_config_value returned for the device, is of the device's own
- * variable. */
-bool rs_config_is_own(const struct rs_config_values *values, int device,
-                      const struct rs_option_value *value);
+/* Returns what a variable is set to for the device (-1: for all devices): by the device's own
+ * variable, else by that for all devices. */
+struct rs_setting rs_config_value(const struct rs_config_values *values, int device, int index);
 
 /* ---- names: ours, other programs', and what may be a misspelling of ours ---- */
 

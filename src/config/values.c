@@ -409,25 +409,15 @@ void rs_config_say_ignored(char *const *environment)
                             : "this is not a variable of rmmshim and is ignored");
 }
 
-const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,
-                                              int index, const struct rs_source **source)
+struct rs_setting rs_config_value(const struct rs_config_values *values, int device, int index)
 {
     const struct rs_config_scope *own = device >= 0 ? values->device[device] : NULL;
-    const struct rs_config_scope *scope = own && own->value[index].given ? own : &values->general;
+    bool is_own = own && own->value[index].given;
+    const struct rs_config_scope *scope = is_own ? own : &values->general;
 
     if (!scope->value[index].given)
-        return NULL;
-    if (source)
-        *source = &scope->source[index];
-    return &scope->value[index];
-}
-
-bool rs_config_is_own(const struct rs_config_values *values, int device,
-                      const struct rs_option_value *value)
-{
-    const struct rs_config_scope *own = device >= 0 ? values->device[device] : NULL;
-
-    return own && value >= own->value && value < own->value + RS_VARIABLE_COUNT;
+        return (struct rs_setting){.value = NULL};
+    return (struct rs_setting){&scope->value[index], &scope->source[index], is_own};
 }
 
 /* ---- the variables of HAMi ---- */
@@ -520,17 +510,15 @@ bool rs_config_is_compat_limit(const char *entry, int *device)
 
 static bool is_asked(const struct rs_config_values *values)
 {
-    return rs_config_value(values, -1, RS_VARIABLE_COMPAT, NULL) != NULL;
+    return rs_config_value(values, -1, RS_VARIABLE_COMPAT).value;
 }
 
 /* RMM_LIMIT or RMM_LIMIT_<N>, by which the alias is not taken; NULL: none. */
 static const char *limit_in_front(const struct rs_config_values *values, int device)
 {
-    const struct rs_source *source = NULL;
+    const struct rs_source *source = rs_config_value(values, device, RS_VARIABLE_LIMIT).source;
 
-    if (rs_config_value(values, device, RS_VARIABLE_LIMIT, &source) && source->name[0] == 'R')
-        return source->name;
-    return NULL;
+    return source && source->name[0] == 'R' ? source->name : NULL;
 }
 
 void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
@@ -557,13 +545,13 @@ void rs_config_say_compat(const struct rs_config_values *values, char *const *en
     struct alias alias;
 
     for (; is_asked(values) && *environment; environment++) {
-        const struct rs_source *source = NULL;
+        const struct rs_source *source;
         const char *front;
 
         if (!read_alias(*environment, &alias))
             continue;
         front = limit_in_front(values, alias.device);
-        (void)rs_config_value(values, alias.device, RS_VARIABLE_LIMIT, &source);
+        source = rs_config_value(values, alias.device, RS_VARIABLE_LIMIT).source;
         if (front)
             rs_log_asked("%s=%s is ignored, because %s is set", alias.name, alias.text, front);
         else if (source && strcmp(source->name, alias.name) == 0)
