@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of a block.  There is one from the allocation of a block until its memory is upstream
+/* An allocation, as resources, contexts and hooks hand it on, and the record of its block.
+ *
+ * There is one record from the allocation of a block until its memory is upstream
  * again: while the program has the block (context/block.h), while it waits in quarantine, and while
  * it is kept for the next request (resource/reuse).
  *
@@ -19,8 +21,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct rs_stack;
+enum {
+    RS_BLOCK_ALIGNMENT = 512,        /* of every block, in bytes: the driver's own (MEASURED.md) */
+    RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's unit for large allocations, 2 MiB */
+};
+
 struct rs_block_list;
+struct rs_block_record;
+struct rs_stack;
+
+/* One allocation on its way down a stack and back.  Whoever holds it keeps address, size and
+ * token, and deallocates with the same values.  `token` is private to the resource that made the
+ * allocation (its record of the block, so that deallocation needs no search); adaptors pass it
+ * through. */
+struct rs_allocation {
+    CUdeviceptr address;
+    size_t size_bytes; /* as requested, not as rounded */
+    void *token;
+    struct rs_block_record *block; /* the block's record, where a resource made one; NULL: none did.
+                                      An adaptor that changes neither address nor size passes it
+                                      on, up and down */
+};
+
+/* ---- the record ---- */
 
 enum rs_block_state {
     RS_BLOCK_HIDDEN, /* not in the map of blocks */

@@ -15,8 +15,8 @@
 #include "base/lock.h"
 #include "base/option.h"
 #include "driver/cuda.h"
-#include "heap/allocation.h"
 #include "ledger/account.h"
+#include "resource/block.h"
 #include "resource/resource_list.h"
 
 #include <stdatomic.h>

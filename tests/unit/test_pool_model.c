@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pool and its index of free blocks against plain models, in random steps. */
-#include "heap/blocks.h"
 #include "pool_stack.h"
 #include "random_workload.h"
+#include "resource/ranges.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * compared with the requested bytes; smaller requests pass through unchanged.
  *
  * The upstream gets its own address, size and token back: the record that is the token has them. */
-#include "heap/record_slab.h"
+#include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 

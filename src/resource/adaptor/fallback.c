@@ -19,7 +19,7 @@
  * second while there is room for the request in the first. */
 #include "base/lock.h"
 #include "base/request.h"
-#include "heap/record_slab.h"
+#include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 

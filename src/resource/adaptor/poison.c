@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "driver/driver.h"
 #include "driver/stream.h"
-#include "heap/record_slab.h"
+#include "resource/record_slab.h"
 #include "resource/report.h"
 #include "trace/call_site.h"
 

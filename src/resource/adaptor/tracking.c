@@ -7,7 +7,7 @@
 #include "resource/adaptor/tracking.h"
 
 #include "base/thread.h"
-#include "heap/record_slab.h"
+#include "resource/record_slab.h"
 #include "resource/report.h"
 
 enum { SHARDS = 16 };

@@ -2,7 +2,7 @@
 /* pool: best fit with immediate coalescing, in chunks from its upstream.  RMM's
  * pool_memory_resource, with an index in place of its lists, and no upstream call under its lock.
  *
- * How chunks are cut into blocks, and how blocks merge, is in blocks.h.
+ * How chunks are cut into blocks, and how blocks merge, is in ranges.h.
  *
  * Held bytes beyond the live ones are pieces that no request fits.  Four rules keep them few.  A
  * chunk taken on demand serves requests of one size group only, so that a small block that lives

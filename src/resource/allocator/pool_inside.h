@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/lock.h"
-#include "heap/blocks.h"
+#include "resource/ranges.h"
 #include "resource/resource.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
  * context's own allocations. */
 #pragma once
 
-#include "heap/record_slab.h"
+#include "resource/record_slab.h"
 #include "resource/resource.h"
 
 struct rs_detached_leaf;

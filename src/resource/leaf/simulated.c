@@ -3,8 +3,8 @@
  * on a machine without a GPU.  It makes no driver call, and never serves a program
  * (config/stacks.c).
  *
- * The address space is one range of blocks (blocks.h). */
-#include "heap/blocks.h"
+ * The address space is one range of blocks (ranges.h). */
+#include "resource/ranges.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 

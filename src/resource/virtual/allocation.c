@@ -2,7 +2,7 @@
 /* The path of an allocation through `virtual`: attempts to find a block, or to grow by one, while
  * other threads do the same.
  *
- * The range is cut into blocks without gaps: blocks with memory, live or free (blocks.h), and void
+ * The range is cut into blocks without gaps: blocks with memory, live or free (ranges.h), and void
  * blocks, which are addresses without memory.  A request that no free block serves gets a hole,
  * which is void addresses with the free memory on either side.  The memory for the hole is taken
  * from wherever whole granules are free, and only the missing rest from the driver. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* virtual: one reserved range of addresses with physical memory mapped behind parts of it.
  *
- * The range is cut into blocks without gaps, as pool's chunks are (blocks.h): live, free, or void,
+ * The range is cut into blocks without gaps, as pool's chunks are (ranges.h): live, free, or void,
  * which is addresses without memory.  Physical memory comes in granules of one size, each mapped at
  * a multiple of this size.  A request that no free block serves gets a hole, which is void
  * addresses with the free memory on either side.  The memory for the hole is taken from wherever

@@ -8,12 +8,12 @@
  * it, and no lock is held during the call. */
 #pragma once
 
-#include "heap/blocks.h"
+#include "resource/ranges.h"
 #include "resource/resource.h"
 
 #include <stdatomic.h>
 
-/* One reservation of addresses.  Its first block lives as long as the region (blocks.h). */
+/* One reservation of addresses.  Its first block lives as long as the region (ranges.h). */
 struct rs_virtual_region {
     struct rs_block first_block;
     struct rs_virtual_region *next;

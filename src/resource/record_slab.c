@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "heap/record_slab.h"
+#include "resource/record_slab.h"
 
 #include "base/check.h"
 

@@ -15,8 +15,8 @@
  * merging keeps the lower record, so the first one lives as long as its range. */
 #pragma once
 
-#include "heap/allocation.h"
-#include "heap/record_slab.h"
+#include "resource/block.h"
+#include "resource/record_slab.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -54,7 +54,7 @@ struct rs_block {
     struct rs_block *before, *after; /* neighbours in the chunk; NULL at the chunk's ends */
     struct rs_block *left, *right;   /* of a free block: its children in the index's tree */
     uint32_t rank; /* of a free block: its heap priority in the tree, a hash of the address */
-    uint8_t group; /* of the chunk: an enum rs_block_group (blocks.h) */
+    uint8_t group; /* of the chunk: an enum rs_block_group */
     bool is_free;
     bool is_void; /* `virtual` only: addresses without memory, in a separate index */
     bool is_busy; /* `virtual` only: driver calls on the block are under way */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "heap/blocks.h"
+#include "resource/ranges.h"
 
 #include "base/lock.h"
 
