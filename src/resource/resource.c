@@ -81,24 +81,6 @@ size_t rs_mr_trim_with(struct rs_mr *mr, const struct rs_trim *trim)
     return given_back;
 }
 
-enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
-{
-    enum rs_readiness best = RS_READY_NOTHING;
-
-    if (mr->ops.make_ready)
-        return mr->ops.make_ready(mr, wait_ns);
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++) {
-        enum rs_readiness readiness = rs_mr_make_ready(mr->upstream[i], wait_ns);
-        best = readiness > best ? readiness : best;
-    }
-    return best;
-}
-
-uint64_t rs_mr_progress(struct rs_mr *mr)
-{
-    return mr->ops.moves ? mr->ops.moves(mr) : sum_of_upstreams(mr, rs_mr_progress);
-}
-
 void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
     if (mr->ops.synchronise) {

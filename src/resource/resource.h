@@ -28,7 +28,7 @@ struct rs_mr;
 struct rs_report;
 struct rs_counter_row;
 
-/* What make_ready achieved for the blocks in quarantine. Ordered: a higher value is more. */
+/* What rs_mr_make_ready achieved for the blocks in quarantine.  Ordered: a higher value is more. */
 enum rs_readiness {
     RS_READY_NOTHING, /* no block is in quarantine, or none of them can become ready now */
     RS_READY_PENDING, /* the GPU still works on the blocks in quarantine */
@@ -154,14 +154,6 @@ struct rs_mr_ops {
     /* Gives wholly free upstream blocks back, except for the bytes that `trim` lets stay, and has
      * the upstreams do the same.  Returns the bytes given back.  Default: trims the upstreams. */
     size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim);
-
-    /* Makes blocks in quarantine ready for any request; where the GPU is not done with them, waits
-     * up to wait_ns for the oldest ones.  Thread safe.  Default: asks the upstreams. */
-    enum rs_readiness (*make_ready)(struct rs_mr *mr, uint64_t wait_ns);
-
-    /* A number that changes with each block that enters or leaves quarantine.  A refusal between
-     * two different values may be stale.  Default: the sum of the upstreams' numbers. */
-    uint64_t (*moves)(struct rs_mr *mr);
 
     /* Held bytes, live or idle, beyond the release threshold: idle memory up to this amount goes
      * back to the driver when it is deallocated to this resource, or when the program synchronises.
@@ -454,12 +446,19 @@ static inline bool rs_trim_takes_initial(const struct rs_trim *trim, const struc
     return (trim->initial_of & mr->memories) != 0;
 }
 
-enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns);
-
 size_t rs_mr_excess_bytes(struct rs_mr *mr);
 
 void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when);
 
+/* These two ask each `reuse` of the stack, the only resource that has a quarantine, and are defined
+ * there (reuse/allocation.c). */
+
+/* Makes blocks in quarantine ready for any request; where the GPU is not done with them, waits up
+ * to wait_ns for the oldest ones.  Thread safe. */
+enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns);
+
+/* Returns a number that changes with each block that enters or leaves quarantine.  A refusal
+ * between two different values may be stale. */
 uint64_t rs_mr_progress(struct rs_mr *mr);
 
 /* These call the op of `mr` and of every resource below it; sizes are summed. */

@@ -88,9 +88,9 @@ static bool are_open_for_good(struct rs_reuse *reuse)
            open > 0 && blocks <= open;
 }
 
-enum rs_readiness rs_reuse_make_ready(struct rs_mr *mr, uint64_t wait_ns)
+/* As rs_mr_make_ready. */
+static enum rs_readiness make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
     uint64_t begin_ns = rs_clock_ns();
     bool some = rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL), in_vain = false;
 
@@ -114,6 +114,30 @@ enum rs_readiness rs_reuse_make_ready(struct rs_mr *mr, uint64_t wait_ns)
     return RS_READY_PENDING;
 }
 
+enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
+{
+    enum rs_readiness best = RS_READY_NOTHING, readiness;
+
+    if (mr->descriptor == &rs_mr_descriptor_reuse)
+        return make_ready(rs_reuse_of(mr), wait_ns);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++) {
+        readiness = rs_mr_make_ready(mr->upstream[i], wait_ns);
+        best = readiness > best ? readiness : best;
+    }
+    return best;
+}
+
+uint64_t rs_mr_progress(struct rs_mr *mr)
+{
+    uint64_t progress = 0;
+
+    if (mr->descriptor == &rs_mr_descriptor_reuse)
+        return rs_reuse_progress(rs_reuse_of(mr));
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        progress += rs_mr_progress(mr->upstream[i]);
+    return progress;
+}
+
 /* False when a request is larger than all idle memory and upstream's growth together. */
 static bool can_be_served(struct rs_reuse *reuse, size_t size_bytes)
 {
@@ -131,7 +155,7 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
     if (!can_be_served(reuse, size_bytes))
         return false;
     do
-        readiness = rs_reuse_make_ready(&reuse->base, rs_min(SLICE_NS, rs_request_patience_ns()));
+        readiness = make_ready(reuse, rs_min(SLICE_NS, rs_request_patience_ns()));
     while (readiness == RS_READY_PENDING && rs_request_patience_ns() > 0);
     return readiness == RS_READY_SOME;
 }
@@ -150,24 +174,23 @@ static bool reclaim(const struct rs_reuse *reuse, const struct rs_refusal *refus
 
 /* True when another try may succeed.  A block may have moved in and out of quarantine meanwhile,
  * unseen by each look at one place: then the refusal does not count. */
-static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t moves)
+static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t progress)
 {
-    if (rs_request_is_short() && reuse->environment->reclaim)
-        return reclaim(reuse, refusal) ||
-               (moves != rs_reuse_moves(&reuse->base) && rs_request_may_repeat());
-    return wait_for_own(reuse, refusal->size_bytes) ||
-           (moves != rs_reuse_moves(&reuse->base) && rs_request_may_repeat());
+    bool is_short = rs_request_is_short() && reuse->environment->reclaim;
+
+    return (is_short ? reclaim(reuse, refusal) : wait_for_own(reuse, refusal->size_bytes)) ||
+           (progress != rs_reuse_progress(reuse) && rs_request_may_repeat());
 }
 
 /* Serves the request from freed blocks after a bounded wait: with the driver alone the program
  * would have waited in cudaFree for the same work. */
-static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refusal, uint64_t moves,
-                                 struct rs_allocation *out)
+static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refusal,
+                                 uint64_t progress, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, refusal, moves)) {
-        moves = rs_reuse_moves(&reuse->base);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, refusal, progress)) {
+        progress = rs_reuse_progress(reuse);
         refusal->releases = rs_account_releases(reuse->environment->account);
         result = rs_mr_allocate(reuse->base.upstream[0], refusal->size_bytes, NULL, out);
     }
@@ -224,7 +247,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     struct rs_mr *upstream = reuse->base.upstream[0];
     bool more = rs_reuse_begin_slow_path(reuse, rs_kept_class(size_bytes)), allowed, retired;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(reuse)};
-    uint64_t begin_ns = rs_clock_ns(), moves;
+    uint64_t begin_ns = rs_clock_ns(), progress;
     size_t entered = count_entered(reuse);
     CUresult result;
 
@@ -250,13 +273,13 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
             return result;
     }
     /* Read before the allocation, so that no block's move is missed. */
-    moves = rs_reuse_moves(&reuse->base);
+    progress = rs_reuse_progress(reuse);
     refusal.releases = rs_account_releases(reuse->environment->account);
     result = allowed
                  ? allocate_or_fall_back(reuse, size_bytes, effort, out)
                  : rs_mr_allocate_with(upstream, size_bytes, NULL, effort | RS_EFFORT_LITTLE, out);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && !rs_effort_is_ahead(effort))
-        result = allocate_at_last(reuse, &refusal, moves, out);
+        result = allocate_at_last(reuse, &refusal, progress, out);
     if (result == CUDA_SUCCESS)
         (void)peak_with(reuse, size_bytes, true);
     else if (!reuse->is_eager && rs_reuse_open_count(reuse))

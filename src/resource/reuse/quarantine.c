@@ -30,10 +30,8 @@ bool rs_reuse_has_quarantine(const struct rs_reuse *reuse)
     return entered(reuse).blocks != left;
 }
 
-uint64_t rs_reuse_moves(struct rs_mr *mr)
+uint64_t rs_reuse_progress(const struct rs_reuse *reuse)
 {
-    const struct rs_reuse *reuse = rs_reuse_of(mr);
-
     return entered(reuse).blocks + load(&reuse->left_count) + load(&reuse->given);
 }
 

@@ -319,6 +319,9 @@ struct rs_reuse_quantity {
  * only once it is upstream or kept. */
 bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
 
+/* As rs_mr_progress. */
+uint64_t rs_reuse_progress(const struct rs_reuse *reuse);
+
 /* Errs only towards too little, so that no report shows more idle memory than there is. */
 struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse);
 
@@ -554,5 +557,3 @@ CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                            enum rs_effort effort, struct rs_allocation *out);
 CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                              CUstream stream);
-enum rs_readiness rs_reuse_make_ready(struct rs_mr *mr, uint64_t wait_ns);
-uint64_t rs_reuse_moves(struct rs_mr *mr);
