@@ -3,11 +3,13 @@
 
 #include "base/check.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -106,6 +108,32 @@ void rs_file_close(int fd)
     (void)close(fd);
     rs_uncancelled_end(&uncancelled);
     errno = kept_errno;
+}
+
+/* ---- folders ---- */
+
+bool rs_listing_open(struct rs_listing *listing, const char *path)
+{
+    listing->bytes = listing->at = 0;
+    listing->fd = rs_file_open(path);
+    return listing->fd >= 0;
+}
+
+const char *rs_listing_next(struct rs_listing *listing)
+{
+    const struct dirent64 *entry;
+
+    if (listing->at == listing->bytes) {
+        listing->at = 0;
+        /* By its system call: the C library has getdents64 since glibc 2.30 only. */
+        listing->bytes =
+            syscall(SYS_getdents64, listing->fd, listing->entries, sizeof(listing->entries));
+        if (listing->bytes <= 0)
+            return NULL;
+    }
+    entry = (const void *)(listing->entries + listing->at);
+    listing->at += entry->d_reclen;
+    return entry->d_name;
 }
 
 /* ---- descriptors ---- */

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Returns what follows the last slash of a path. */
@@ -42,6 +43,22 @@ bool rs_file_cannot_shrink(int fd);
 
 /* Closes fd and leaves errno unchanged. */
 void rs_file_close(int fd);
+
+/* ---- folders ---- */
+
+/* A folder that is read without malloc, as those of /proc are where memory is short. */
+struct rs_listing {
+    int fd;
+    ssize_t bytes, at;
+    _Alignas(uint64_t) char entries[8 << 10];
+};
+
+/* Opens a folder; rs_file_close(listing->fd) is due.  False, with errno, where it cannot be read.
+ */
+bool rs_listing_open(struct rs_listing *listing, const char *path);
+
+/* The next name; NULL behind the last one. */
+const char *rs_listing_next(struct rs_listing *listing);
 
 /* ---- descriptors ---- */
 

@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,10 +66,15 @@ bool rs_process_stat_has_ended(const char *stat)
            (state == 'Z' || state == 'X') && threads <= 1;
 }
 
-int rs_process_own_number(const char *status)
+int rs_process_own_number(const char *directory)
 {
-    const char *line = strstr(status, "\nNSpid:"), *last;
+    static char status[8 << 10]; /* not on the stack of a thread that may have a small one */
+    char path[64];
+    const char *line, *last;
 
+    snprintf(path, sizeof(path), "%s/status", directory);
+    (void)rs_file_text(path, status, sizeof(status));
+    line = strstr(status, "\nNSpid:");
     if (!line)
         return 0;
     line++;
@@ -75,6 +82,18 @@ int rs_process_own_number(const char *status)
     while (last > line && last[-1] >= '0' && last[-1] <= '9')
         last--;
     return atoi(last);
+}
+
+int rs_process_parse(const char *text)
+{
+    char *end;
+    long number;
+
+    if (*text < '0' || *text > '9')
+        return 0;
+    errno = 0;
+    number = strtol(text, &end, 10);
+    return *end || errno || number <= 0 || number > INT_MAX ? 0 : (int)number;
 }
 
 uint64_t rs_process_namespace(void)

@@ -40,9 +40,12 @@ long long rs_process_start_seconds(void);
  * PMI_RANK or SLURM_PROCID; "" when none is set. */
 const char *rs_process_rank(void);
 
-/* Returns the number that a process has in its own PID namespace, from the text of
- * /proc/PID/status; 0 where the kernel does not say. */
-int rs_process_own_number(const char *status);
+/* Returns the number that a process has in its own PID namespace; 0 where the kernel does not say.
+ * `directory` is the process's in /proc: "/proc/4711".  Not thread safe. */
+int rs_process_own_number(const char *directory);
+
+/* Parses the number of a process, a folder's name in /proc.  0 where the text is none. */
+int rs_process_parse(const char *text);
 
 /* True when the text of /proc/PID/stat is that of a process that has ended: of a zombie without
  * other threads.  A process whose first thread has ended before the others is a zombie to the

@@ -7,71 +7,22 @@
 #include "base/process.h"
 #include "report/plain.h"
 
-#include <dirent.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
     TIME_NS = 20 * 1000 * 1000,
-    LISTING_BYTES = 8 << 10,
-    STATUS_BYTES = 8 << 10,
     COUNTERS_AT_ONCE = 16,
     FIELDS_MAX = 64, /* of one counter; an account's has one */
     TRIES = 3,       /* a process whose directory changes as often while it is read is left out */
 };
-
-static const char link_name[] = "/memfd:rmmshim (deleted)";
 
 static uint64_t deadline_ns;
 
 static bool is_late(void)
 {
     return rs_clock_ns() >= deadline_ns;
-}
-
-/* ---- directories of /proc ---- */
-
-struct listing {
-    int fd;
-    ssize_t bytes, at;
-    _Alignas(struct dirent64) char entries[LISTING_BYTES];
-};
-
-static bool listing_open(struct listing *listing, const char *path)
-{
-    listing->bytes = listing->at = 0;
-    listing->fd = rs_file_open(path);
-    return listing->fd >= 0;
-}
-
-/* The next name; NULL at the end. */
-static const char *listing_next(struct listing *listing)
-{
-    const struct dirent64 *entry;
-
-    if (listing->at == listing->bytes) {
-        listing->at = 0;
-        /* By its system call: the C library has getdents64 since glibc 2.30 only. */
-        listing->bytes =
-            syscall(SYS_getdents64, listing->fd, listing->entries, sizeof(listing->entries));
-        if (listing->bytes <= 0)
-            return NULL;
-    }
-    entry = (const void *)(listing->entries + listing->at);
-    listing->at += entry->d_reclen;
-    return entry->d_name;
-}
-
-/* 0: the name is no number. */
-static int number_of(const char *name)
-{
-    size_t digits = strspn(name, "0123456789");
-
-    return digits > 0 && digits < 10 && !name[digits] ? atoi(name) : 0;
 }
 
 /* ---- a page ---- */
@@ -180,74 +131,21 @@ static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYT
     return 0;
 }
 
-/* ---- a process ---- */
-
-static bool is_link_to_page(const char *path)
-{
-    char target[sizeof(link_name)];
-    ssize_t length = readlink(path, target, sizeof(target));
-
-    return length == (ssize_t)strlen(link_name) && memcmp(target, link_name, (size_t)length) == 0;
-}
-
-/* The number of the process in its own PID namespace, by which its page calls it; 0: not known. */
-static int own_number(int process)
-{
-    static char status[STATUS_BYTES];
-    char path[64];
-    ssize_t length;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%d/status", process);
-    fd = rs_file_open(path);
-    length = fd < 0 ? -1 : rs_file_read(fd, status, sizeof(status) - 1, 0);
-    if (fd >= 0)
-        rs_file_close(fd);
-    status[length > 0 ? length : 0] = '\0';
-    return rs_process_own_number(status);
-}
-
-/* A forked child has its parent's page open, and `run` has those of all its processes. */
-static bool is_page_of(int fd, int process)
-{
-    static struct rs_publication head;
-    int own = own_number(process);
-
-    return rs_published_check_file(fd) &&
-           read_at(fd, &head, offsetof(struct rs_publication, path), 0) &&
-           rs_published_check_layout(&head) && (!own || head.process == own);
-}
-
-static int open_page(int process, const char *path)
-{
-    int fd = rs_file_open(path);
-
-    if (fd >= 0 && !is_page_of(fd, process)) {
-        rs_file_close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
 /* The page has a high number, so the files that the process has for itself are passed over: with
  * these, 1000 processes of 30 files took longer than there is time for. */
 static int find_page(int process)
 {
-    static struct listing files;
-    const char *name;
-    char path[64];
-    int fd = -1;
+    static struct rs_publication head;
+    char path[32];
+    int fd;
 
-    snprintf(path, sizeof(path), "/proc/%d/fd", process);
-    if (!listing_open(&files, path))
-        return -1; /* another user's, or gone */
-    (void)lseek(files.fd, RS_DESCRIPTOR_HIGH, SEEK_SET);
-    while (fd < 0 && !is_late() && (name = listing_next(&files))) {
-        snprintf(path, sizeof(path), "/proc/%d/fd/%.20s", process, name);
-        if (is_link_to_page(path))
-            fd = open_page(process, path);
+    snprintf(path, sizeof(path), "/proc/%d", process);
+    fd = rs_published_find(path, RS_DESCRIPTOR_HIGH, deadline_ns);
+    if (fd >= 0 && !(read_at(fd, &head, offsetof(struct rs_publication, path), 0) &&
+                     rs_published_check_layout(&head))) {
+        rs_file_close(fd);
+        fd = -1;
     }
-    rs_file_close(files.fd);
     return fd;
 }
 
@@ -296,22 +194,22 @@ static int number_here(void)
 {
     char target[16] = "";
 
-    return readlink("/proc/self", target, sizeof(target) - 1) > 0 ? number_of(target) : 0;
+    return readlink("/proc/self", target, sizeof(target) - 1) > 0 ? rs_process_parse(target) : 0;
 }
 
 void rs_neighbours_find(struct rs_neighbours *neighbours,
                         const unsigned char uuid[RS_PUBLISHED_UUID_BYTES])
 {
-    static struct listing processes;
+    static struct rs_listing processes;
     int here = number_here();
     const char *name;
 
     *neighbours = (struct rs_neighbours){.count = 0};
     deadline_ns = rs_clock_ns() + TIME_NS;
-    if (!listing_open(&processes, "/proc"))
+    if (!rs_listing_open(&processes, "/proc"))
         return;
-    while (!is_late() && (name = listing_next(&processes))) {
-        int process = number_of(name);
+    while (!is_late() && (name = rs_listing_next(&processes))) {
+        int process = rs_process_parse(name);
         if (process && process != here)
             look_at(neighbours, process, uuid);
     }

@@ -10,6 +10,7 @@
 #include "driver/driver.h"
 #include "report/counters.h"
 #include "shared/job.h"
+#include "shared/memory_file.h"
 #include "shared/published.h"
 
 #include <errno.h>
@@ -268,6 +269,30 @@ bool rs_published_check_file(int fd)
 
     return fstat(fd, &status) == 0 && status.st_size == RS_PUBLISHED_BYTES &&
            rs_file_cannot_shrink(fd);
+}
+
+/* A forked child has its parent's page open, and `run` has those of all its processes. */
+static bool is_page_of(int fd, const void *process)
+{
+    int own = rs_process_own_number(process);
+    int32_t number;
+
+    return rs_published_check_file(fd) &&
+           rs_file_read(fd, &number, sizeof(number), offsetof(struct rs_publication, process)) ==
+               (ssize_t)sizeof(number) &&
+           (!own || number == own);
+}
+
+int rs_published_find(const char *process, int first, uint64_t deadline_ns)
+{
+    return rs_memory_file_find(&(struct rs_memory_file_search){
+        .process = process,
+        .name = RS_PUBLISHED_NAME,
+        .first = first,
+        .deadline_ns = deadline_ns,
+        .accepts = is_page_of,
+        .data = process,
+    });
 }
 
 bool rs_published_check_layout(const struct rs_publication *head)

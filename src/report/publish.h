@@ -137,6 +137,10 @@ void rs_publish_report_step(enum rs_report_step step);
 
 enum { RS_PUBLISHED_STACKS_MAX = RS_DEVICES_MAX * RS_KINDS };
 
+/* Opens the page of the process whose directory in /proc that is, among its descriptors from
+ * `first` on: as rs_memory_file_find. */
+int rs_published_find(const char *process, int first, uint64_t deadline_ns);
+
 /* True for a file of a page's length that cannot shrink: a file that can would be a signal for who
  * has it mapped. */
 bool rs_published_check_file(int fd);

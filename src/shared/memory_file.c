@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -52,6 +53,43 @@ void *rs_memory_file_map(int process, int fd, uint64_t inode, size_t bytes)
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
     rs_file_close(opened);
     return memory == MAP_FAILED ? NULL : memory;
+}
+
+static bool is_link_to(const char *path, const char *wanted)
+{
+    char target[64];
+    ssize_t length = readlink(path, target, sizeof(target));
+
+    return length == (ssize_t)strlen(wanted) && memcmp(target, wanted, (size_t)length) == 0;
+}
+
+int rs_memory_file_find(const struct rs_memory_file_search *search)
+{
+    static struct rs_listing files;
+    char path[64], wanted[64];
+    int fd = -1, failed = -ENODATA;
+    const char *name;
+
+    snprintf(path, sizeof(path), "%s/fd", search->process);
+    if (!rs_listing_open(&files, path))
+        return -errno;
+    snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", search->name);
+    (void)lseek(files.fd, search->first, SEEK_SET);
+    while (fd < 0 && !(search->deadline_ns && rs_clock_ns() >= search->deadline_ns) &&
+           (name = rs_listing_next(&files))) {
+        snprintf(path, sizeof(path), "%s/fd/%.20s", search->process, name);
+        if (!is_link_to(path, wanted))
+            continue;
+        fd = search->to_change ? rs_file_open_to_change(path) : rs_file_open(path);
+        if (fd < 0 && (errno == EACCES || errno == EPERM))
+            failed = -errno;
+        if (fd >= 0 && !search->accepts(fd, search->data)) {
+            rs_file_close(fd);
+            fd = -1;
+        }
+    }
+    rs_file_close(files.fd);
+    return fd < 0 ? failed : fd;
 }
 
 void rs_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns)

@@ -59,7 +59,7 @@ static bool back(size_t bytes)
 int rs_published_begin(size_t head_bytes)
 {
     void *memory;
-    int fd = rs_memory_file_make("rmmshim", RS_PUBLISHED_BYTES, &memory);
+    int fd = rs_memory_file_make(RS_PUBLISHED_NAME, RS_PUBLISHED_BYTES, &memory);
 
     RS_ASSERT(!published.memory);
     if (fd < 0)

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define RS_PUBLISHED_NAME "rmmshim" /* of the file */
+
 enum {
     RS_PUBLISHED_BYTES = 32 << 20, /* length of the file; memory is taken as it fills */
     RS_PUBLISHED_ALIGNMENT = 128,  /* the processor fetches cache lines in pairs */

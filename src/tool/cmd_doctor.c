@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim doctor: says whether memory is served, and if not why; of this machine, as a program that
  * is started now would find it, in this file. */
+#include "base/process.h"
 #include "base/size.h"
 #include "shared/published.h"
 #include "tool/doctor/doctor.h"
@@ -298,13 +299,11 @@ static int find_process(const char *name)
 {
     size_t count;
     int *numbers = process_list(&count), found = 0;
-    char path[64], comm[64];
+    char comm[RS_PROCESS_TEXT_BYTES];
 
-    for (size_t i = 0; numbers && i < count && !found; i++) {
-        snprintf(path, sizeof(path), "/proc/%d/comm", numbers[i]);
-        if (read_line(path, comm, sizeof(comm)) && strncmp(comm, name, strlen(name)) == 0)
+    for (size_t i = 0; numbers && i < count && !found; i++)
+        if (rs_process_read(numbers[i], "comm", comm) && strncmp(comm, name, strlen(name)) == 0)
             found = numbers[i];
-    }
     free(numbers);
     return found;
 }
@@ -468,9 +467,9 @@ static int examine(const char *subject, char *const *arguments, bool as_json)
     if (!subject) {
         begin(&doctor, "machine", "");
         look_at_machine(&doctor);
-    } else if (process_parse(subject)) {
+    } else if (rs_process_parse(subject)) {
         begin(&doctor, "process", subject);
-        doctor_process(&doctor, process_parse(subject));
+        doctor_process(&doctor, rs_process_parse(subject));
     } else {
         begin(&doctor, "program", subject);
         doctor_program(&doctor, subject, arguments);
@@ -524,7 +523,7 @@ static int run(char **arguments)
         as_json = true;
         arguments[--count] = NULL;
     }
-    if (process_parse(subject) && !tool_has_no_more(arguments))
+    if (rs_process_parse(subject) && !tool_has_no_more(arguments))
         return TOOL_USAGE;
     return examine(subject, arguments, as_json);
 }

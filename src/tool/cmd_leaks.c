@@ -56,20 +56,16 @@ struct code {
     char *(*demangle)(const char *name, char *to, size_t *room, int *failed);
 };
 
-static void add_range(struct code *code, int process, char *line)
+static void add_range(struct code *code, int process, const struct process_mapping *mapping)
 {
-    unsigned long begin, end, offset;
-    int at = 0;
     struct range *range;
 
-    line[strcspn(line, "\n")] = '\0';
-    if (sscanf(line, "%lx-%lx %*s %lx %*s %*s %n", &begin, &end, &offset, &at) < 3 || !at ||
-        line[at] != '/')
+    if (*mapping->name != '/')
         return;
     code->ranges = tool_grow(code->ranges, (code->range_count + 1) * sizeof(*range));
     range = &code->ranges[code->range_count];
-    *range = (struct range){begin, end, offset, NULL};
-    code->range_count += asprintf(&range->path, "/proc/%d/root%s", process, line + at) >= 0;
+    *range = (struct range){mapping->begin, mapping->end, mapping->offset, NULL};
+    code->range_count += asprintf(&range->path, "/proc/%d/root%s", process, mapping->name) >= 0;
 }
 
 /* Reads which objects the process has in memory: none where it does not let itself be looked at. */
@@ -77,21 +73,17 @@ static void read_code(struct code *code, int process)
 {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY);
     void *demangle = library ? dlsym(library, "__cxa_demangle") : NULL;
-    char path[64], *line = NULL;
+    struct process_mapping mapping = {.line = NULL};
+    char directory[PROCESS_PATH_BYTES];
     struct stat status;
-    size_t room = 0;
     FILE *maps;
 
     memcpy(&code->demangle, &demangle, sizeof(demangle));
-    snprintf(path, sizeof(path), "/proc/%d/maps", process);
-    code->is_own_users = stat(path, &status) == 0 && status.st_uid == geteuid();
-    maps = fopen(path, "re");
-    if (!maps)
-        return;
-    while (getline(&line, &room, maps) > 0)
-        add_range(code, process, line);
-    free(line);
-    fclose(maps);
+    snprintf(directory, sizeof(directory), "/proc/%d", process);
+    code->is_own_users = stat(directory, &status) == 0 && status.st_uid == geteuid();
+    maps = process_file(directory, "maps");
+    while (process_next_mapping(maps, &mapping))
+        add_range(code, process, &mapping);
 }
 
 static void free_code(struct code *code)

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "config/config.h"
 #include "report/plain.h"
 #include "report/report.h"
@@ -14,7 +15,6 @@
 #include "tool/tool.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,18 +45,31 @@ enum steer_answer {
 
 /* ---- the file ---- */
 
-static bool is_commands_of(int fd, void *data)
+static bool is_commands_of(int fd, const void *process)
 {
-    const struct process *process = data;
+    int own = rs_process_own_number(process);
     struct rs_commands head;
     struct stat status;
-    int own = process_own_number(process);
 
     return fstat(fd, &status) == 0 && status.st_size == RS_COMMANDS_BYTES &&
            rs_file_cannot_shrink(fd) &&
            pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
            strncmp(head.layout, RS_COMMANDS_LAYOUT, sizeof(head.layout)) == 0 &&
            (!own || head.process == own);
+}
+
+static int open_commands(const struct process *process)
+{
+    char path[PROCESS_PATH_BYTES];
+
+    process_path(process, "", path);
+    return rs_memory_file_find(&(struct rs_memory_file_search){
+        .process = path,
+        .name = RS_COMMANDS_NAME,
+        .to_change = true,
+        .accepts = is_commands_of,
+        .data = path,
+    });
 }
 
 /* One writer at a time. */
@@ -215,15 +228,12 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
     uint64_t until_ns = rs_clock_ns() + wait_ns;
     enum steer_answer answer = STEER_REFUSED;
     struct sigaction before[ENDINGS];
-    enum process_answer found;
     void *file = MAP_FAILED;
-    int fd = process_open_file(process, RS_COMMANDS_NAME, O_RDWR, is_commands_of,
-                               (void *)(uintptr_t)process, &found);
+    int fd = open_commands(process);
 
     if (fd < 0)
-        return found == PROCESS_GONE || process_directory_is_ending(process->directory)
-                   ? STEER_GONE
-                   : STEER_REFUSED;
+        return process_answer_of(fd) == PROCESS_GONE || process_is_ending(process) ? STEER_GONE
+                                                                                   : STEER_REFUSED;
     if (!lock_in_time(fd, until_ns))
         answer = STEER_BUSY;
     else
@@ -315,7 +325,7 @@ static void list_devices(struct steer_target *target)
 
 int steer_open(struct steer_target *target)
 {
-    int number = process_parse(target->number);
+    int number = rs_process_parse(target->number);
     enum process_answer answer;
 
     if (!number) {

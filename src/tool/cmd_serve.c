@@ -5,6 +5,7 @@
  * make every start of the command 2 ms longer and impossible where one is missing. */
 #include "base/check.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "report/counters.h"
 #include "tool/row.h"
 #include "tool/tool.h"
@@ -153,7 +154,7 @@ static int show(const char *whose, enum rs_statistics_format format, bool has_co
 {
     struct subjects subjects = {.count = 0};
     bool is_of_all = strcmp(whose, "all") == 0, is_good = true;
-    int number = process_parse(whose);
+    int number = rs_process_parse(whose);
 
     if (!is_of_all && !number) {
         tool_say("'%s' is not a process ID, nor 'all'; 'rmmshim ls' lists them", whose);

@@ -2,16 +2,16 @@
 #include "tool/process.h"
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "context/block_counts.h"
 #include "report/plain.h"
 #include "report/publish.h"
 #include "shared/published.h"
+#include "tool/tool.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,121 +24,57 @@
 /* How long a process may take from closing its files to being gone, on a busy machine: 2 s. */
 enum { ENDING_NAP_NS = 5 * 1000 * 1000, ENDING_TURNS = 400 };
 
+enum { LIST_STEP = 1024 };
+
 /* ---- one process ---- */
 
-ssize_t process_read_file(int directory, const char *name, char *text, size_t room)
+const char *process_path(const struct process *process, const char *name,
+                         char path[PROCESS_PATH_BYTES])
 {
-    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? -1 : read(fd, text, room - 1);
-
-    if (fd >= 0)
-        close(fd);
-    if (length >= 0)
-        text[length] = '\0';
-    return length;
+    snprintf(path, PROCESS_PATH_BYTES, "/proc/self/fd/%d%s", process->directory, name);
+    return path;
 }
 
-/* It has ended, or is a zombie without threads. */
-static bool directory_has_ended(int directory)
+bool process_has_ended(const struct process *process)
 {
-    char stat[1024];
+    char stat[RS_PROCESS_TEXT_BYTES], path[PROCESS_PATH_BYTES];
 
-    return process_read_file(directory, "stat", stat, sizeof(stat)) <= 0 ||
+    return rs_file_text(process_path(process, "/stat", path), stat, sizeof(stat)) <= 0 ||
            rs_process_stat_has_ended(stat);
 }
 
-bool process_directory_is_ending(int directory)
+bool process_is_ending(const struct process *process)
 {
     const struct timespec turn = {0, ENDING_NAP_NS};
     struct stat status;
     bool has_ended;
 
-    for (int i = 0; !(has_ended = directory_has_ended(directory)) && i < ENDING_TURNS; i++) {
+    for (int i = 0; !(has_ended = process_has_ended(process)) && i < ENDING_TURNS; i++) {
         /* A process without a program file is about to be a zombie, or is a kernel thread. */
-        if (fstatat(directory, "exe", &status, 0) == 0 || errno == EACCES)
+        if (fstatat(process->directory, "exe", &status, 0) == 0 || errno == EACCES)
             break;
         nanosleep(&turn, NULL);
     }
     return has_ended;
 }
 
-int process_own_number(const struct process *process)
+enum process_answer process_answer_of(int failed)
 {
-    char status[8192];
-
-    return process_read_file(process->directory, "status", status, sizeof(status)) > 0
-               ? rs_process_own_number(status)
-               : 0;
-}
-
-int process_parent(int number)
-{
-    char path[64], stat[1024], *behind_name;
-    int parent = 0;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", number);
-    if (process_read_file(AT_FDCWD, path, stat, sizeof(stat)) <= 0)
-        return 0;
-    behind_name = strrchr(stat, ')');
-    return behind_name && sscanf(behind_name + 1, " %*c %d", &parent) == 1 ? parent : 0;
-}
-
-int process_open_file(const struct process *process, const char *name, int flags,
-                      bool (*accepts)(int fd, void *data), void *data, enum process_answer *answer)
-{
-    int fds = openat(process->directory, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
-    DIR *listing = fds < 0 ? NULL : fdopendir(fds);
-    const struct dirent *entry;
-    char wanted[64];
-
-    *answer = PROCESS_UNSERVED;
-    if (!listing) {
-        *answer = errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
-        if (fds >= 0)
-            close(fds);
-        return -1;
-    }
-    snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", name);
-    while (fd < 0 && (entry = readdir(listing))) {
-        char link[sizeof(wanted)];
-        ssize_t length = readlinkat(fds, entry->d_name, link, sizeof(link));
-        if (length != (ssize_t)strlen(wanted) || memcmp(link, wanted, (size_t)length) != 0)
-            continue;
-        fd = openat(fds, entry->d_name, flags | O_CLOEXEC | O_NONBLOCK);
-        if (fd < 0 && (errno == EACCES || errno == EPERM))
-            *answer = PROCESS_DENIED;
-        if (fd >= 0 && !accepts(fd, data)) {
-            close(fd);
-            fd = -1;
-        }
-    }
-    closedir(listing);
-    return fd;
-}
-
-/* A forked child may have its parent's page open. */
-static bool is_page_of(int fd, void *data)
-{
-    struct process *process = data;
-    struct rs_publication head;
-    struct stat status;
-    int own = process_own_number(process);
-
-    if (!rs_published_check_file(fd) || fstat(fd, &status) != 0 ||
-        pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) || (own && head.process != own))
-        return false;
-    process->inode = (uint64_t)status.st_ino;
-    return true;
+    return failed == -ENODATA                      ? PROCESS_UNSERVED
+           : failed == -EACCES || failed == -EPERM ? PROCESS_DENIED
+                                                   : PROCESS_GONE;
 }
 
 static enum process_answer find_page(struct process *process)
 {
-    enum process_answer answer;
-    int fd = process_open_file(process, "rmmshim", O_RDONLY, is_page_of, process, &answer);
+    char path[PROCESS_PATH_BYTES];
+    int fd = rs_published_find(process_path(process, "", path), 0, 0);
+    struct stat status;
     void *file;
 
     if (fd < 0)
-        return answer;
+        return process_answer_of(fd);
+    process->inode = fstat(fd, &status) == 0 ? (uint64_t)status.st_ino : 0;
     file = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (file == MAP_FAILED)
@@ -149,13 +85,13 @@ static enum process_answer find_page(struct process *process)
 
 enum process_answer process_open(int number, struct process *process)
 {
-    char path[64];
+    char path[PROCESS_PATH_BYTES];
 
     *process = (struct process){.number = number};
     snprintf(path, sizeof(path), "/proc/%d", number);
     process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (process->directory < 0)
-        return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
+        return process_answer_of(-errno);
     return process_has_ended(process) ? PROCESS_GONE : find_page(process);
 }
 
@@ -167,28 +103,16 @@ void process_close(struct process *process)
         close(process->directory);
 }
 
-bool process_has_ended(const struct process *process)
-{
-    return directory_has_ended(process->directory);
-}
-
-static bool is_that_page(int fd, void *data)
-{
-    const struct process *process = data;
-    struct stat status;
-
-    return fstat(fd, &status) == 0 && (uint64_t)status.st_ino == process->inode;
-}
-
 bool process_has_its_page(const struct process *process)
 {
-    struct process copy = *process;
-    enum process_answer answer;
-    int fd = process_open_file(process, "rmmshim", O_RDONLY, is_that_page, &copy, &answer);
+    char path[PROCESS_PATH_BYTES];
+    int fd = rs_published_find(process_path(process, "", path), 0, 0);
+    struct stat status;
+    bool has = fd >= 0 && fstat(fd, &status) == 0 && (uint64_t)status.st_ino == process->inode;
 
     if (fd >= 0)
         close(fd);
-    return fd >= 0;
+    return has;
 }
 
 const char *process_answer_text(enum process_answer answer)
@@ -206,18 +130,6 @@ const char *process_answer_text(enum process_answer answer)
 
 /* ---- all processes ---- */
 
-int process_parse(const char *text)
-{
-    char *end;
-    long number;
-
-    if (*text < '0' || *text > '9')
-        return 0;
-    errno = 0;
-    number = strtol(text, &end, 10);
-    return *end || errno || number <= 0 || number > INT_MAX ? 0 : (int)number;
-}
-
 int process_compare_numbers(const void *one, const void *other)
 {
     int a = *(const int *)one, b = *(const int *)other;
@@ -227,35 +139,112 @@ int process_compare_numbers(const void *one, const void *other)
 
 int *process_list(size_t *count)
 {
-    DIR *listing = opendir("/proc");
-    const struct dirent *entry;
-    size_t room = 1024;
-    int *numbers = listing ? malloc(room * sizeof(*numbers)) : NULL;
+    struct rs_listing listing;
+    int *numbers = NULL, *more, number;
+    const char *name;
 
     *count = 0;
-    while (numbers && (entry = readdir(listing))) {
-        int number = process_parse(entry->d_name);
+    if (!rs_listing_open(&listing, "/proc"))
+        return NULL;
+    while ((name = rs_listing_next(&listing))) {
+        number = rs_process_parse(name);
         if (!number)
             continue;
-        if (*count == room) {
-            int *more = realloc(numbers, 2 * room * sizeof(*numbers));
-            if (!more)
-                break; /* those that there is memory for */
-            numbers = more;
-            room *= 2;
-        }
+        more = *count % LIST_STEP ? numbers
+                                  : realloc(numbers, (*count + LIST_STEP) * sizeof(*numbers));
+        if (!more)
+            break; /* those that there is memory for */
+        numbers = more;
         numbers[(*count)++] = number;
     }
-    if (listing)
-        closedir(listing);
+    rs_file_close(listing.fd);
     if (numbers)
         qsort(numbers, *count, sizeof(*numbers), process_compare_numbers);
     return numbers;
 }
 
+/* ---- what /proc says of one ---- */
+
+int process_parent_in(const char *stat)
+{
+    const char *behind_name = strrchr(stat, ')');
+    int parent = 0;
+
+    return behind_name && sscanf(behind_name + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+int process_parent(int number)
+{
+    char stat[RS_PROCESS_TEXT_BYTES];
+
+    return rs_process_read(number, "stat", stat) ? process_parent_in(stat) : 0;
+}
+
+FILE *process_file(const char *directory, const char *name)
+{
+    char path[PROCESS_PATH_BYTES];
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    return fopen(path, "re");
+}
+
+char **process_environment(const char *directory)
+{
+    FILE *file = process_file(directory, "environ");
+    char **all = NULL, *entry = NULL;
+    size_t count = 0, room = 0;
+
+    while (file && getdelim(&entry, &room, '\0', file) > 0) {
+        all = tool_grow((void *)all, (count + 2) * sizeof(*all));
+        all[count++] = entry;
+        entry = NULL;
+    }
+    free(entry);
+    if (file && !count && !ferror(file))
+        all = tool_grow(NULL, sizeof(*all));
+    if (all)
+        all[count] = NULL;
+    if (file)
+        (void)fclose(file);
+    return all;
+}
+
+void process_free_environment(char **environment)
+{
+    for (size_t i = 0; environment && environment[i]; i++)
+        free(environment[i]);
+    free((void *)environment);
+}
+
+bool process_next_mapping(FILE *maps, struct process_mapping *mapping)
+{
+    unsigned long begin, end, offset;
+    char access[5];
+    int at = 0;
+
+    while (maps && getline(&mapping->line, &mapping->room, maps) > 0) {
+        mapping->line[strcspn(mapping->line, "\n")] = '\0';
+        if (sscanf(mapping->line, "%lx-%lx %4s %lx %*s %*s %n", &begin, &end, access, &offset,
+                   &at) < 4 ||
+            !at)
+            continue;
+        mapping->begin = begin;
+        mapping->end = end;
+        mapping->offset = offset;
+        mapping->has_code = access[2] == 'x';
+        mapping->name = mapping->line + at;
+        return true;
+    }
+    free(mapping->line);
+    mapping->line = NULL;
+    if (maps)
+        (void)fclose(maps);
+    return false;
+}
+
 /* ---- its script ---- */
 
-enum { WORDS_BYTES = 4096, ENTRY_BYTES = 4096, STATUS_BYTES = 8192 };
+enum { WORDS_BYTES = 4096, ENTRY_BYTES = 4096 };
 
 /* Letters of options, by what the word behind them is unless it follows at once. */
 static const struct interpreter {
@@ -333,20 +322,20 @@ void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIP
     rs_plain_make(script);
 }
 
-static void read_script(int directory, const char *path, char script[IDENTITY_SCRIPT_BYTES])
+static void read_script(const char *path, char script[IDENTITY_SCRIPT_BYTES])
 {
     char words[WORDS_BYTES];
-    ssize_t bytes = process_read_file(directory, path, words, sizeof(words));
+    ssize_t bytes = rs_file_text(path, words, sizeof(words));
 
     identity_script(words, bytes > 0 ? (size_t)bytes : 0, script);
 }
 
 void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES])
 {
-    char path[64];
+    char path[PROCESS_PATH_BYTES];
 
     snprintf(path, sizeof(path), "/proc/%d/cmdline", number);
-    read_script(AT_FDCWD, path, script);
+    read_script(path, script);
 }
 
 /* ---- its user ---- */
@@ -372,15 +361,14 @@ static void put_user(long user, char name[IDENTITY_USER_BYTES])
 
 void identity_read(const struct process *process, struct identity *identity)
 {
-    char text[STATUS_BYTES];
+    char text[RS_PROCESS_TEXT_BYTES], path[PROCESS_PATH_BYTES];
     const char *line;
     long user;
 
-    read_script(process->directory, "cmdline", identity->script);
+    read_script(process_path(process, "/cmdline", path), identity->script);
     *identity->user = '\0';
-    line = process_read_file(process->directory, "status", text, sizeof(text)) > 0
-               ? strstr(text, "\nUid:")
-               : NULL;
+    (void)rs_file_text(process_path(process, "/status", path), text, sizeof(text));
+    line = strstr(text, "\nUid:");
     if (line && sscanf(line, "\nUid:%*d%ld", &user) == 1)
         put_user(user, identity->user);
 }

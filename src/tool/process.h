@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 enum process_answer {
@@ -26,27 +27,18 @@ struct process {
     uint64_t inode;   /* of the page: tells a process from a later one with its number */
 };
 
-/* Opens a memory file of the process by its name ("rmmshim-commands"), with open()'s flags: the
- * first one for which `accepts` is true.  A descriptor, or -1 with *answer telling why. */
-int process_open_file(const struct process *process, const char *name, int flags,
-                      bool (*accepts)(int fd, void *data), void *data, enum process_answer *answer);
-
 /* Finds the page of a process and maps it.  process_close is due in any case. */
 enum process_answer process_open(int number, struct process *process);
 void process_close(struct process *process);
 
-/* Reads the beginning of a small file of the process's directory in /proc; the number of bytes,
- * ended by a zero, or -1. */
-ssize_t process_read_file(int directory, const char *name, char *text, size_t room);
-
-/* The number that the process has in its own PID namespace; 0 where the kernel does not say. */
-int process_own_number(const struct process *process);
-
-/* The parent of the process of that number; 0 where it has none, or /proc does not tell. */
-int process_parent(int number);
+/* What a failure of the search for a file of the process means (-errno of rs_memory_file_find). */
+enum process_answer process_answer_of(int failed);
 
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);
+
+/* True when the process has ended, or does so within 2 s: it has closed its files. */
+bool process_is_ending(const struct process *process);
 
 /* False when the process has another page than the one that is mapped, or none: it went on as
  * another program. */
@@ -61,11 +53,43 @@ int *process_list(size_t *count);
 /* Their order, for qsort() and bsearch(), of anything that begins with such a number. */
 int process_compare_numbers(const void *one, const void *other);
 
-/* Parses a process number.  0 when the text is none. */
-int process_parse(const char *text);
+/* ---- what /proc says of one ----
+ *
+ * `directory` is the process's in /proc, as "/proc/4711", or by its descriptor (process_path),
+ * which cannot be another process's with the same number. */
 
-/* True when the process has ended, or does so within 2 s: it has closed its files. */
-bool process_directory_is_ending(int directory);
+enum { PROCESS_PATH_BYTES = 64 };
+
+/* Writes the path of a file ("/maps") in the directory of an open process, or for "" its own. */
+const char *process_path(const struct process *process, const char *name,
+                         char path[PROCESS_PATH_BYTES]);
+
+/* The parent of the process of that number, or by the text of its /proc/PID/stat; 0 where it has
+ * none, or /proc does not tell. */
+int process_parent(int number);
+int process_parent_in(const char *stat);
+
+/* Opens a file of the directory for reading; NULL where that is not possible. */
+FILE *process_file(const char *directory, const char *name);
+
+/* The variables with which the process was started, as an array like environ; NULL where they
+ * cannot be read.  process_free_environment is due. */
+char **process_environment(const char *directory);
+void process_free_environment(char **environment);
+
+/* A line of /proc/PID/maps.  All zero at first. */
+struct process_mapping {
+    uintptr_t begin, end;
+    uint64_t offset; /* of its first byte in the file */
+    bool has_code;
+    const char *name; /* a path, "[stack]" or the like, or empty; valid until the next one */
+    char *line;
+    size_t room;
+};
+
+/* Takes the next mapping out of the file, which may be NULL and is closed behind the last one:
+ * false then.  A process that ends meanwhile has the first mappings alone. */
+bool process_next_mapping(FILE *maps, struct process_mapping *mapping);
 
 /* ---- its name ----
  *

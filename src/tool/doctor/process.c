@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `rmmshim doctor PID`: what a running process has loaded, and what its page counts. */
 #include "tool/process.h"
+#include "base/file.h"
 #include "base/size.h"
 #include "shared/published.h"
 #include "tool/advice.h"
@@ -23,6 +24,7 @@
 struct patient {
     struct doctor *doctor;
     struct process process;
+    char directory[PROCESS_PATH_BYTES]; /* its own in /proc, by the descriptor */
     char **environment; /* what it was started with, as an array like environ; NULL: unreadable */
     bool has_library, has_driver, has_torch;
     struct load_order files; /* that are mapped with code */
@@ -32,34 +34,6 @@ static const char start_step[] =
     "start the program by `rmmshim run` with an option such as --pool-size";
 
 /* ---- what /proc says ---- */
-
-static FILE *open_file(const struct patient *patient, const char *name)
-{
-    int fd = openat(patient->process.directory, name, O_RDONLY | O_CLOEXEC);
-
-    return fd < 0 ? NULL : fdopen(fd, "r");
-}
-
-static void read_environment(struct patient *patient)
-{
-    FILE *file = open_file(patient, "environ");
-    char **all = NULL, *entry = NULL;
-    size_t count = 0, room = 0;
-
-    while (file && getdelim(&entry, &room, '\0', file) > 0) {
-        all = tool_grow((void *)all, (count + 2) * sizeof(*all));
-        all[count++] = entry;
-        entry = NULL;
-    }
-    free(entry);
-    if (file && !count && !ferror(file))
-        all = tool_grow(NULL, sizeof(*all));
-    if (all)
-        all[count] = NULL;
-    if (file)
-        fclose(file);
-    patient->environment = all;
-}
 
 /* The value of a variable of the process; NULL: not set, or not readable. */
 static const char *variable_of(void *patient, const char *name)
@@ -72,9 +46,10 @@ static bool is_secure(const struct patient *patient)
 {
     Elf64_auxv_t entries[64] = {{.a_type = AT_NULL}};
     const Elf64_auxv_t *entry = entries;
+    char path[PROCESS_PATH_BYTES];
 
-    (void)process_read_file(patient->process.directory, "auxv", (char *)entries,
-                            sizeof(entries) - sizeof(*entry));
+    (void)rs_file_text(process_path(&patient->process, "/auxv", path), (char *)entries,
+                       sizeof(entries) - sizeof(*entry));
     while (entry->a_type != AT_NULL && entry->a_type != AT_SECURE)
         entry++;
     return entry->a_type == AT_SECURE && entry->a_un.a_val;
@@ -133,47 +108,26 @@ static void note_library(struct patient *patient, const char *path)
     }
 }
 
-/* The path in a line of the file, or NULL; a library's segments lie in lines behind each other. */
-static const char *path_of(char *line)
-{
-    int at = 0;
-
-    (void)sscanf(line, "%*s %*s %*s %*s %*s %n", &at);
-    return at > 0 && line[at] == '/' ? line + at : NULL;
-}
-
-/* "ADDRESS-ADDRESS r-xp ..." */
-static bool has_code(const char *line)
-{
-    const char *access = strchr(line, ' ');
-
-    return access && strlen(access) > 3 && access[3] == 'x';
-}
-
 /* Notes the libraries that matter to GPU memory, with their versions, which are part of their
  * files' names. */
 static void read_maps(struct patient *patient)
 {
-    FILE *maps = open_file(patient, "maps");
-    char *line = NULL, *last = NULL;
-    const char *path;
-    size_t room = 0;
+    FILE *maps = process_file(patient->directory, "maps");
+    struct process_mapping mapping = {.line = NULL};
+    char *last = NULL; /* a library's segments lie in lines behind each other */
 
-    while (maps && getline(&line, &room, maps) > 0) {
-        line[strcspn(line, "\n")] = '\0';
-        path = path_of(line);
-        if (path && !(last && strcmp(path, last) == 0)) {
+    while (process_next_mapping(maps, &mapping)) {
+        if (*mapping.name != '/')
+            continue;
+        if (!last || strcmp(mapping.name, last) != 0) {
             free(last);
-            last = strdup(path);
-            note_library(patient, path);
+            last = strdup(mapping.name);
+            note_library(patient, mapping.name);
         }
-        if (path && has_code(line))
-            load_order_add(&patient->files, path);
+        if (mapping.has_code)
+            load_order_add(&patient->files, mapping.name);
     }
-    if (maps)
-        fclose(maps);
     free(last);
-    free(line);
 }
 
 /* ---- preloaded libraries ---- */
@@ -344,11 +298,8 @@ static void explain_unseen(struct doctor *doctor)
 static bool is_named_by_only(struct patient *patient)
 {
     struct rs_only_process process;
-    char directory[64];
 
-    /* By the descriptor it cannot be another process with the same number. */
-    snprintf(directory, sizeof(directory), "/proc/self/fd/%d", patient->process.directory);
-    rs_only_read(&process, directory);
+    rs_only_read(&process, patient->directory);
     return is_secure(patient) ||
            doctor_only(patient->doctor,
                        variable_of(patient, rs_variables[RS_VARIABLE_ONLY].option.name), &process,
@@ -492,7 +443,8 @@ static void examine(struct patient *patient, bool is_served)
 {
     char ours[PATH_MAX];
 
-    read_environment(patient);
+    process_path(&patient->process, "", patient->directory);
+    patient->environment = process_environment(patient->directory);
     read_maps(patient);
     look_at_objects(patient);
     if (is_served || patient->has_library)
@@ -508,9 +460,7 @@ static void examine(struct patient *patient, bool is_served)
     }
     add_framework_pools(patient);
     load_order_free(&patient->files);
-    for (size_t i = 0; patient->environment && patient->environment[i]; i++)
-        free(patient->environment[i]);
-    free((void *)patient->environment);
+    process_free_environment(patient->environment);
 }
 
 static void explain_denied(struct doctor *doctor, int number)

@@ -7,6 +7,7 @@
 #include "shared/job.h"
 #include "tool/process.h"
 #include "tool/run/run.h"
+#include "tool/tool.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -45,9 +46,10 @@ static bool read_row(int number, struct row *row)
         return false;
     begin = strchr(text, '(');
     end = strrchr(text, ')');
-    if (!begin || !end || sscanf(end + 1, " %*c %d", &row->parent) != 1)
+    if (!begin || !end)
         return false;
     row->number = number;
+    row->parent = process_parent_in(text);
     row->started = rs_process_start_ticks_in(text);
     snprintf(row->program, sizeof(row->program), "%.*s", (int)(end - begin - 1), begin + 1);
     return true;
@@ -84,30 +86,13 @@ static bool is_below(const struct row *rows, size_t count, const struct row *row
     return false;
 }
 
-static FILE *open_of(int number, const char *name)
+/* The variables with which the process was started, or NULL. */
+static char **environment_of(int number)
 {
-    char path[64];
+    char directory[PROCESS_PATH_BYTES];
 
-    snprintf(path, sizeof(path), "/proc/%d/%s", number, name);
-    return fopen(path, "re");
-}
-
-/* The variable with which the process was started, or NULL; free() is due. */
-static char *variable_of(int number, const char *name)
-{
-    FILE *file = open_of(number, "environ");
-    size_t room = 0, length = strlen(name);
-    char *entry = NULL;
-    bool found = false;
-
-    while (file && !found && getdelim(&entry, &room, '\0', file) > 0)
-        found = strncmp(entry, name, length) == 0 && entry[length] == '=';
-    if (file)
-        fclose(file);
-    if (found)
-        return memmove(entry, entry + length + 1, strlen(entry + length + 1) + 1);
-    free(entry);
-    return NULL;
+    snprintf(directory, sizeof(directory), "/proc/%d", number);
+    return process_environment(directory);
 }
 
 /* One whose parents are gone still has the job's variable. */
@@ -116,13 +101,15 @@ static bool is_of_job(const struct row *rows, size_t count, const struct row *ro
     const struct row *own = find_row(rows, count, getpid());
     const char *job = getenv(RS_JOB_VARIABLE);
     bool is_of = is_below(rows, count, row);
-    char *value;
+    char **environment;
+    const char *value;
 
     if (is_of || !own || !job || row->started < own->started || row == own)
         return is_of;
-    value = variable_of(row->number, RS_JOB_VARIABLE);
+    environment = environment_of(row->number);
+    value = tool_variable(environment, RS_JOB_VARIABLE);
     is_of = value && strcmp(value, job) == 0;
-    free(value);
+    process_free_environment(environment);
     return is_of;
 }
 
@@ -140,19 +127,19 @@ struct use {
  */
 static void read_maps(int number, struct use *use)
 {
-    FILE *file = open_of(number, "maps");
-    char *line = NULL;
-    size_t room = 0;
+    struct process_mapping mapping = {.line = NULL};
+    char directory[PROCESS_PATH_BYTES];
+    FILE *maps;
 
-    while (file && getline(&line, &room, file) > 0) {
-        use->can_read |= strstr(line, "[stack]") != NULL;
-        use->has_libcuda |= strstr(line, "/libcuda.so") != NULL;
-        use->has_library |= strstr(line, "/librmmshim.so") != NULL;
-        use->has_linker |= strstr(line, "/ld-") || strstr(line, "/ld.so") || strstr(line, "/ld64");
+    snprintf(directory, sizeof(directory), "/proc/%d", number);
+    maps = process_file(directory, "maps");
+    while (process_next_mapping(maps, &mapping)) {
+        const char *name = mapping.name;
+        use->can_read |= strcmp(name, "[stack]") == 0;
+        use->has_libcuda |= strstr(name, "/libcuda.so") != NULL;
+        use->has_library |= strstr(name, "/librmmshim.so") != NULL;
+        use->has_linker |= strstr(name, "/ld-") || strstr(name, "/ld.so") || strstr(name, "/ld64");
     }
-    if (file)
-        fclose(file);
-    free(line);
 }
 
 static void read_opened(int number, struct use *use)
@@ -193,12 +180,13 @@ static bool is_chosen(int number)
 /* True where the process was started with the driver named before the library. */
 static bool is_behind_driver(int number)
 {
-    char *preload = variable_of(number, "LD_PRELOAD");
+    char **environment = environment_of(number);
+    const char *preload = tool_variable(environment, "LD_PRELOAD");
     const char *driver = preload ? strstr(preload, "libcuda.so") : NULL;
     const char *library = preload ? strstr(preload, "librmmshim") : NULL;
     bool is_behind = driver && library && driver < library;
 
-    free(preload);
+    process_free_environment(environment);
     return is_behind;
 }
 
