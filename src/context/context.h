@@ -91,6 +91,13 @@ struct rs_stack {
     struct rs_environment environment;
 };
 
+static inline const struct rs_stack *rs_stack_of(const struct rs_environment *environment)
+{
+    const char *stack = (const char *)environment - offsetof(struct rs_stack, environment);
+
+    return (const struct rs_stack *)(const void *)stack;
+}
+
 /* The stack of a pushed resource in one context, made at the first allocation under the resource.
  */
 struct rs_pushed_stack {
@@ -103,7 +110,7 @@ struct rs_pushed_stack {
 /* A small driver allocation that stands for its context, where the driver has no cuCtxGetId: the
  * context lives as long as the driver reports this allocation id for the address.  All zero: none.
  */
-struct rs_witness {
+struct rs_liveness_probe {
     CUdeviceptr address;
     unsigned long long id;
 };
@@ -121,7 +128,7 @@ struct rs_context {
     unsigned long long id; /* of cuCtxGetId, which tells a reused handle; 0 on drivers without it */
     CUdevice device;
     bool primary;
-    struct rs_witness witness;
+    struct rs_liveness_probe probe;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
     struct rs_own_stream joining; /* waits for other contexts' work, so own_stream need not */

@@ -15,7 +15,6 @@
 #include "shim/wiring.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 /* ---- contexts; the caller holds the lock ---- */
@@ -51,11 +50,7 @@ static bool reclaim(const struct rs_environment *environment, const struct rs_re
 
 static bool has_memory(const struct rs_environment *environment, CUdeviceptr address)
 {
-    const struct rs_stack *stack =
-        (const struct rs_stack *)((const char *)environment -
-                                  offsetof(struct rs_stack, environment));
-
-    return rs_context_has_memory(stack->context, address);
+    return rs_context_has_memory(rs_stack_of(environment)->context, address);
 }
 
 static struct rs_context *describe(CUcontext handle, CUdevice device)
@@ -125,7 +120,7 @@ static struct rs_context *create(CUcontext handle)
     if (context && owner != handle)
         (void)rs_contexts_add(handle, rs_context_id_of(handle), context);
     if (context)
-        rs_context_keep_probe(context, block);
+        rs_context_keep_block(context, block);
     return context;
 }
 

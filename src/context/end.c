@@ -38,30 +38,30 @@ unsigned long long rs_context_id_of(CUcontext handle)
     return ask_id(handle, &is_faulty);
 }
 
-/* True when the witness shows that its context has ended.  False without a witness, and when the
+/* True when the probe shows that its context has ended.  False without a probe, and when the
  * driver gives another error than INVALID_VALUE. */
-static bool is_gone(struct rs_witness witness)
+static bool is_gone(struct rs_liveness_probe probe)
 {
     unsigned long long id = 0;
     CUresult result = CUDA_SUCCESS;
 
-    if (witness.address)
+    if (probe.address)
         result =
-            rs_driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, witness.address);
-    return result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != witness.id);
+            rs_driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, probe.address);
+    return result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != probe.id);
 }
 
 /* As is_gone, for a thread that may have no context current: makes `handle` current for the
  * question. */
-static bool is_gone_there(struct rs_witness witness, CUcontext handle)
+static bool is_gone_there(struct rs_liveness_probe probe, CUcontext handle)
 {
     CUresult result;
     bool entered, gone;
 
-    if (!witness.address)
+    if (!probe.address)
         return false;
     entered = rs_driver_context_enter(handle, &result);
-    gone = result == CUDA_SUCCESS && is_gone(witness);
+    gone = result == CUDA_SUCCESS && is_gone(probe);
     rs_driver_context_leave(entered);
     return gone;
 }
@@ -80,7 +80,7 @@ static bool is_there(const struct rs_context *context)
         !active)
         return false;
     if (!context->id)
-        return !is_gone(context->witness);
+        return !is_gone(context->probe);
     id = ask_id(context->handle, &is_faulty);
     return is_faulty || id == context->id || (id == 0 && context->primary);
 }
@@ -112,18 +112,18 @@ CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block)
     return owner;
 }
 
-void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block)
+void rs_context_keep_block(struct rs_context *context, CUdeviceptr block)
 {
     CUstream stream;
     CUresult result;
     bool entered;
 
-    if (block && !rs_driver.cuCtxGetId && !context->witness.address) {
-        context->witness.id = rs_driver_allocation_id(block);
-        context->witness.address = context->witness.id ? block : 0;
+    if (block && !rs_driver.cuCtxGetId && !context->probe.address) {
+        context->probe.id = rs_driver_allocation_id(block);
+        context->probe.address = context->probe.id ? block : 0;
     }
-    RS_ASSERT(!context->witness.address || context->witness.id);
-    if (!block || block == context->witness.address || rs_sentinel_add(&context->sentinel, block))
+    RS_ASSERT(!context->probe.address || context->probe.id);
+    if (!block || block == context->probe.address || rs_sentinel_add(&context->sentinel, block))
         return;
     stream = rs_own_stream(&context->own_stream, context->handle);
     if (!stream || !rs_driver.cuMemFreeAsync)
@@ -141,7 +141,7 @@ bool rs_context_owns_memory(struct rs_context *context)
     if (context->owns_memory)
         return true;
     context->owns_memory = rs_context_memory_owner(context->handle, &block) == context->handle;
-    rs_context_keep_probe(context, block);
+    rs_context_keep_block(context, block);
     return context->owns_memory;
 }
 
@@ -170,9 +170,7 @@ RS_COLD void rs_context_note_fault(struct rs_context *context)
 
 RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment)
 {
-    const char *stack = (const char *)environment - offsetof(struct rs_stack, environment);
-
-    rs_context_note_fault(((const struct rs_stack *)(const void *)stack)->context);
+    rs_context_note_fault(rs_stack_of(environment)->context);
 }
 
 static CUresult ask_without_wait(CUcontext handle)
@@ -364,7 +362,7 @@ struct rs_context *rs_context_find(CUcontext handle)
     id = ask_id(handle, &is_faulty);
     if (is_faulty)
         rs_context_note_fault(context);
-    if ((is_faulty || id == entry->id) && !is_gone(context->witness))
+    if ((is_faulty || id == entry->id) && !is_gone(context->probe))
         return atomic_load(&context->ending) <= RS_ENDING_MAYBE ? context : NULL;
     if (context->handle == handle)
         drop(context);
@@ -417,13 +415,45 @@ bool rs_context_has_ended(void)
     return ended;
 }
 
+/* Bit i: the primary context of device i has not ended since its handle was asked for. */
+static _Atomic uint64_t primaries_learnt;
+
+static void forget_learnt(CUdevice device)
+{
+    atomic_fetch_and(&primaries_learnt, ~(1ull << (unsigned)device % RS_DEVICES_MAX));
+}
+
+/* The driver is asked without the lock.  Its answer is about the context found before: ids are
+ * never used twice, and no record is recycled while a context ends. */
+static void drop_if_ended(CUdevice device)
+{
+    struct rs_liveness_probe probe = {0, 0};
+    struct rs_context *context;
+
+    rs_mutex_lock(&rs_contexts_lock);
+    context = rs_contexts_primary(device);
+    if (context)
+        probe = context->probe;
+    rs_mutex_unlock(&rs_contexts_lock);
+    if (!context || (is_there(context) && !is_gone_there(probe, context->handle)))
+        return;
+    rs_mutex_lock(&rs_contexts_lock);
+    if (rs_contexts_have(context))
+        drop(context);
+    rs_mutex_unlock(&rs_contexts_lock);
+    rs_context_give_back_ended();
+}
+
 /* The context's table entries stay, so that no look-up enters it anew meanwhile. */
 void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure)
 {
     const struct rs_context_entry *entry;
     struct rs_context *context;
 
+    if (device >= 0 && is_sure)
+        forget_learnt(device);
     ending->excluded = rs_context_ending_enter(handle, device);
+    ending->device = device;
     ending->is_sure = is_sure;
     rs_mutex_lock(&rs_contexts_lock);
     entry = rs_contexts_entry(handle);
@@ -456,8 +486,14 @@ static void finish(struct rs_context *context, bool was_sure, bool has_ended)
 
 void rs_ending_finish(const struct rs_ending *ending, bool has_ended)
 {
+    bool may_live_on = ending->device >= 0 && !ending->is_sure;
+
+    if (has_ended && may_live_on) {
+        forget_learnt(ending->device);
+        drop_if_ended(ending->device);
+    }
     if (ending->context)
-        finish(ending->context, ending->is_sure, has_ended);
+        finish(ending->context, ending->is_sure, has_ended && !may_live_on);
     rs_context_ending_leave(ending->excluded);
 }
 
@@ -502,74 +538,13 @@ const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device)
 
 /* ---- primary contexts ---- */
 
-/* Bit i: the primary context of device i has not ended since its handle was asked for. */
-static _Atomic uint64_t primaries_learnt;
-
-static void forget_learnt(CUdevice device)
-{
-    atomic_fetch_and(&primaries_learnt, ~(1ull << (unsigned)device % RS_DEVICES_MAX));
-}
-
-void rs_ending_begin_primary(struct rs_ending *ending, CUdevice device, bool is_sure)
-{
-    if (is_sure)
-        forget_learnt(device);
-    rs_ending_begin(ending, NULL, device, is_sure);
-}
-
-/* False once the context has ended, even where a new one has its handle. */
-static bool is_primary_alive(const struct rs_context *context, struct rs_witness witness)
-{
-    unsigned long long id;
-    unsigned flags;
-    int active = 1;
-
-    if (!rs_driver.cuDevicePrimaryCtxGetState ||
-        rs_driver.cuDevicePrimaryCtxGetState(context->device, &flags, &active) != CUDA_SUCCESS)
-        return true;
-    if (!active || is_gone_there(witness, context->handle))
-        return false;
-    id = rs_context_id_of(context->handle);
-    return id == 0 || id == context->id;
-}
-
-/* The driver is asked without the lock.  Its answer is about the context found before: ids are
- * never used twice, and no record is recycled while a context ends. */
-static void drop_if_ended(CUdevice device)
-{
-    struct rs_witness witness = {0, 0};
-    struct rs_context *context;
-
-    rs_mutex_lock(&rs_contexts_lock);
-    context = rs_contexts_primary(device);
-    if (context)
-        witness = context->witness;
-    rs_mutex_unlock(&rs_contexts_lock);
-    if (!context || is_primary_alive(context, witness))
-        return;
-    rs_mutex_lock(&rs_contexts_lock);
-    if (rs_contexts_have(context))
-        drop(context);
-    rs_mutex_unlock(&rs_contexts_lock);
-    rs_context_give_back_ended();
-}
-
-void rs_ending_finish_release(const struct rs_ending *ending, CUdevice device, bool is_released)
-{
-    if (is_released) {
-        forget_learnt(device);
-        drop_if_ended(device);
-    }
-    rs_ending_finish(ending, false);
-}
-
 void rs_context_release_primary(CUdevice device)
 {
     struct rs_ending ending;
 
-    rs_ending_begin_primary(&ending, device, false);
+    rs_ending_begin(&ending, NULL, device, false);
     (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
-    rs_ending_finish_release(&ending, device, true);
+    rs_ending_finish(&ending, true);
 }
 
 /* Retains and releases the primary context; the program may release its last reference in between,
@@ -580,7 +555,7 @@ static void learn_primary(CUdevice device)
 
     if (!rs_driver_is_primary_active(device))
         return;
-    rs_ending_begin_primary(&ending, device, false);
+    rs_ending_begin(&ending, NULL, device, false);
     (void)rs_driver_learn_primary(device);
     forget_learnt(device);
     drop_if_ended(device);

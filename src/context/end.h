@@ -16,13 +16,13 @@ unsigned long long rs_context_id_of(CUcontext handle);
 
 /* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
  * primary context of a green one.  *block is the 512-byte allocation that was asked about (0:
- * none), for rs_context_keep_probe; freeing it here would wait for the device. */
+ * none), for rs_context_keep_block; freeing it here would wait for the device. */
 CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block);
 
-/* Keeps the block of rs_context_memory_owner as witness or sentinel, or else frees it in the order
- * of an own stream, since cuMemFree would wait and a kernel may wait for this very thread.  The
- * driver counts the freed block as used until a thread synchronises with that stream. */
-void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block);
+/* Keeps the block of rs_context_memory_owner as liveness probe or sentinel, or else frees it in the
+ * order of an own stream, since cuMemFree would wait and a kernel may wait for this very thread.
+ * The driver counts the freed block as used until a thread synchronises with that stream. */
+void rs_context_keep_block(struct rs_context *context, CUdeviceptr block);
 
 /* True when the context owns the memory that is allocated in it.  A green context that was found
  * while its device had no stacks does not: its memory and its fences belong to the primary.  Asks
@@ -57,6 +57,7 @@ struct rs_ending {
     struct rs_context *excluded; /* no deallocation of the library's is under way in it */
     struct rs_context *context; /* out of service, or in doubt where it may live on; NULL: it is not
                                    known */
+    CUdevice device;            /* whose primary context it may end; -1: none */
     bool is_sure;
 };
 
@@ -69,7 +70,11 @@ struct rs_ending {
  * Between the two no thread caches its context, as a handle may become another context's at any
  * moment.  The driver may give the context's addresses to others, so look-ups by address step over
  * what belongs to it (rs_context_serves).  Entries go when it has ended, or earlier, when another
- * entry takes their place; if it lives on, they are as before. */
+ * entry takes their place; if it lives on, they are as before.
+ *
+ * has_ended: the call has ended the context; for a call that gives up a reference to a primary
+ * context, that it succeeded.  Then the driver is asked whether that was the last one, and the
+ * context is dropped even where a new primary context exists already. */
 void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure);
 void rs_ending_finish(const struct rs_ending *ending, bool has_ended);
 
@@ -92,8 +97,9 @@ void rs_context_give_back_ended(void);
 bool rs_context_has_ended(void);
 
 /* Returns the context in service that `handle` stands for (a green context's owner), or NULL; NULL
- * also while it is about to end.  When the id or the witness shows that the context ended unseen,
- * this drops it.  The caller holds the contexts' lock, and some context of the process is current.
+ * also while it is about to end.  When the id or the liveness probe shows that the context ended
+ * unseen, this drops it.  The caller holds the contexts' lock, and some context of the process is
+ * current.
  */
 struct rs_context *rs_context_find(CUcontext handle);
 
@@ -108,13 +114,6 @@ const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device);
 bool rs_context_has_folded(enum rs_kind kind, int device);
 
 /* ---- primary contexts ---- */
-
-/* rs_ending_begin for the device's primary context. */
-void rs_ending_begin_primary(struct rs_ending *ending, CUdevice device, bool is_sure);
-
-/* rs_ending_finish for a call that released a reference to the device's primary context.  Drops the
- * context when that was the last one, even where a new primary context exists already. */
-void rs_ending_finish_release(const struct rs_ending *ending, CUdevice device, bool is_released);
 
 /* Releases a reference to the device's primary context that the library took for a moment. */
 void rs_context_release_primary(CUdevice device);
