@@ -138,10 +138,10 @@ static struct rs_pushed_stack *find_pushed(struct rs_context *context,
 }
 
 /* Makes a stack and enters it into the context's list; its mr stays NULL where the driver is to
- * serve the allocations.  False, after reporting it and without an entry, when the resource does
- * not fit this device. */
+ * serve the allocations.  False, after reporting it, when the resource does not fit this device:
+ * then the entry denies allocations, or, without `deny`, there is none. */
 static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
-                       struct rs_diagnostics *diagnostics)
+                       struct rs_diagnostics *diagnostics, bool deny)
 {
     struct rs_pushed_stack *pushed = rs_pushed_stack_take(context, resource);
     CUresult result = CUDA_SUCCESS;
@@ -154,25 +154,14 @@ static bool add_pushed(struct rs_context *context, const struct rs_pushed *resou
     if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
         good = rs_stack_make(&pushed->stack, resource->expression, true, diagnostics);
     rs_driver_context_leave(entered);
-    if (!good) {
+    if (!good && !deny) {
         rs_pushed_stack_recycle(pushed);
         return false;
     }
+    pushed->denies = !good;
     pushed->next = atomic_load(&context->pushed);
     atomic_store_explicit(&context->pushed, pushed, memory_order_release);
-    return true;
-}
-
-static void deny_pushed(struct rs_context *context, const struct rs_pushed *resource)
-{
-    struct rs_pushed_stack *pushed = rs_pushed_stack_take(context, resource);
-
-    RS_ASSERT_SLOW(!find_pushed(context, resource));
-    if (!pushed)
-        return;
-    pushed->denies = true;
-    pushed->next = atomic_load(&context->pushed);
-    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
+    return good;
 }
 
 static struct rs_stack *pushed_made(struct rs_context *context, bool *denied)
@@ -195,10 +184,8 @@ static bool make_pushed(struct rs_context *context, const struct rs_pushed *reso
     rs_mutex_lock(&rs_contexts_lock);
     if (!find_pushed(context, resource)) {
         CUstreamCaptureMode mode = rs_capture_relax();
-        good = add_pushed(context, resource, diagnostics);
+        good = add_pushed(context, resource, diagnostics, deny);
         rs_capture_restore(mode);
-        if (!good && deny)
-            deny_pushed(context, resource);
     }
     rs_mutex_unlock(&rs_contexts_lock);
     rs_context_creating_end();

@@ -44,51 +44,43 @@ static bool jit_again(struct jit *jit, CUresult result)
     return true;
 }
 
-static CUresult told(CUresult result)
-{
-    return RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) ? rs_again_refused(RS_AGAIN_CURRENT, 0)
-                                                           : result;
-}
+/* The result of a driver call with such values, which is made while jit_again says so. */
+#define JIT_AGAIN(values, count, call)                                                             \
+    ({                                                                                             \
+        struct jit jit_ = jit_keep(values, count);                                                 \
+        CUresult result_;                                                                          \
+        do                                                                                         \
+            result_ = (call);                                                                      \
+        while (jit_again(&jit_, result_));                                                         \
+        RS_UNLIKELY(result_ == CUDA_ERROR_OUT_OF_MEMORY) ? rs_again_refused(RS_AGAIN_CURRENT, 0)   \
+                                                         : result_;                                \
+    })
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
                             CUjit_option *options, void **values)
 {
-    struct jit jit = jit_keep(values, count);
-    CUresult result;
-
-    do
-        result = RS_FORWARD(cuModuleLoadDataEx, (module, image, count, options, values));
-    while (jit_again(&jit, result));
-    return told(result);
+    return JIT_AGAIN(values, count,
+                     RS_FORWARD(cuModuleLoadDataEx, (module, image, count, options, values)));
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *options,
                            void **values, unsigned count, CUlibraryOption *library_options,
                            void **library_values, unsigned library_count)
 {
-    struct jit jit = jit_keep(values, count);
-    CUresult result;
-
-    do
-        result = RS_FORWARD(cuLibraryLoadData, (library, image, options, values, count,
-                                                library_options, library_values, library_count));
-    while (jit_again(&jit, result));
-    return told(result);
+    return JIT_AGAIN(
+        values, count,
+        RS_FORWARD(cuLibraryLoadData, (library, image, options, values, count, library_options,
+                                       library_values, library_count)));
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options,
                                void **values, unsigned count, CUlibraryOption *library_options,
                                void **library_values, unsigned library_count)
 {
-    struct jit jit = jit_keep(values, count);
-    CUresult result;
-
-    do
-        result =
-            RS_FORWARD(cuLibraryLoadFromFile, (library, path, options, values, count,
-                                               library_options, library_values, library_count));
-    while (jit_again(&jit, result));
-    return told(result);
+    return JIT_AGAIN(
+        values, count,
+        RS_FORWARD(cuLibraryLoadFromFile, (library, path, options, values, count, library_options,
+                                           library_values, library_count)));
 }
 
 /* ---- the rows: whose memory each call takes ---- */

@@ -338,7 +338,6 @@ RS_COLD static void note_forwarded(enum rs_kind kind)
 /* The first allocation in a context, and every unusual one. */
 RS_COLD static CUresult allocate_slowly(CUdeviceptr *address, size_t size_bytes, unsigned object)
 {
-    struct rs_charged_call call;
     CUresult result;
 
     if (address && size_bytes > 0 &&
@@ -346,10 +345,8 @@ RS_COLD static CUresult allocate_slowly(CUdeviceptr *address, size_t size_bytes,
                          &result))
         return result;
     note_forwarded(RS_KIND_DEVICE);
-    call = rs_charged_begin(RS_NO_DEVICE, RS_PATH_DRIVER, size_bytes, address, NULL);
-    while (rs_charged_next(&call))
-        call.result = RS_FORWARD(cuMemAlloc_v2, (address, size_bytes));
-    return rs_charged_end(&call);
+    return RS_CHARGED(rs_charged_begin(RS_NO_DEVICE, RS_PATH_DRIVER, size_bytes, address, NULL),
+                      RS_FORWARD(cuMemAlloc_v2, (address, size_bytes)));
 }
 
 RS_HOT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
@@ -376,7 +373,6 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes, size_t wi
 {
     bool is_odd = !pitch_bytes || (element_bytes != 4 && element_bytes != 8 && element_bytes != 16);
     size_t row_bytes, size_bytes;
-    struct rs_charged_call call;
     CUresult result;
 
     if (!rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
@@ -389,12 +385,10 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes, size_t wi
             *pitch_bytes = row_bytes;
         return result;
     }
-    call = rs_charged_begin(RS_NO_DEVICE, RS_PATH_DRIVER, size_bytes, address,
-                            is_odd ? undo_allocate : NULL);
-    while (rs_charged_next(&call))
-        call.result = RS_FORWARD(cuMemAllocPitch_v2,
-                                 (address, pitch_bytes, width_bytes, height, element_bytes));
-    return rs_charged_end(&call);
+    return RS_CHARGED(
+        rs_charged_begin(RS_NO_DEVICE, RS_PATH_DRIVER, size_bytes, address,
+                         is_odd ? undo_allocate : NULL),
+        RS_FORWARD(cuMemAllocPitch_v2, (address, pitch_bytes, width_bytes, height, element_bytes)));
 }
 
 __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool serving)
@@ -421,7 +415,6 @@ RS_HOT CUresult cuMemFree_v2(CUdeviceptr address)
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)
 {
     bool is_odd = flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST;
-    struct rs_charged_call call;
     CUresult result;
 
     if (address && size_bytes > 0 && flags == CU_MEM_ATTACH_GLOBAL &&
@@ -429,11 +422,9 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned fla
                          RS_CALLER_OBJECT(), address, &result))
         return result;
     note_forwarded(RS_KIND_MANAGED);
-    call = rs_charged_begin(RS_NO_DEVICE, RS_PATH_MANAGED, size_bytes, address,
-                            is_odd ? undo_allocate : NULL);
-    while (rs_charged_next(&call))
-        call.result = RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags));
-    return rs_charged_end(&call);
+    return RS_CHARGED(rs_charged_begin(RS_NO_DEVICE, RS_PATH_MANAGED, size_bytes, address,
+                                       is_odd ? undo_allocate : NULL),
+                      RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags)));
 }
 
 /* ---- hooks of pinned host memory ---- */

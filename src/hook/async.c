@@ -130,15 +130,12 @@ static CUresult allocate_or_forward(__typeof__(&cuMemAllocAsync) real, bool is_p
                                     unsigned object, CUdeviceptr *address, size_t size_bytes,
                                     CUstream stream)
 {
-    struct rs_charged_call call;
     CUresult served;
 
     if (allocate(size_bytes, named(stream, is_per_thread), object, address, &served))
         return served;
-    call = rs_charged_begin_async(address, size_bytes, NULL, stream, is_per_thread);
-    while (rs_charged_next(&call))
-        call.result = real ? real(address, size_bytes, stream) : rs_hook_missing();
-    return rs_charged_end(&call);
+    return RS_CHARGED(rs_charged_begin_async(address, size_bytes, NULL, stream, is_per_thread),
+                      real ? real(address, size_bytes, stream) : rs_hook_missing());
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size_bytes, CUstream stream)
@@ -246,7 +243,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
 
 /* True for a stream of the block's context, and for one of a green context whose memory is that
  * context's. */
-static bool is_stream_of_owner(CUstream stream, const struct rs_introspection *block)
+static bool is_stream_of_owner(CUstream stream, const struct rs_block_view *block)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUcontext context = context_of(stream);
@@ -313,14 +310,15 @@ static CUresult come_after(CUstream stream, const struct rs_stack *stack)
 
 /* The driver's error for a wrong free.  In a capture the driver would make a graph node of the
  * free, which a block of a stack cannot have. */
-static CUresult check_free(const struct rs_introspection *block, CUdeviceptr address,
+static CUresult check_free(const struct rs_introspection *found, CUdeviceptr address,
                            CUstream stream)
 {
     bool is_capturing;
     CUresult result;
 
-    if (block->what == RS_INTROSPECTED_BLOCK && block->kind == RS_KIND_MANAGED)
-        return address == block->address ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    if (found->what == RS_INTROSPECTED_BLOCK && found->block.kind == RS_KIND_MANAGED)
+        return address == found->block.address ? CUDA_ERROR_NOT_SUPPORTED
+                                               : CUDA_ERROR_INVALID_VALUE;
     result = ask_capturing(stream, &is_capturing);
     return result == CUDA_SUCCESS && is_capturing ? CUDA_ERROR_INVALID_VALUE : result;
 }
@@ -328,14 +326,14 @@ static CUresult check_free(const struct rs_introspection *block, CUdeviceptr add
 /* Only where stacks serve. */
 static bool free_async(CUdeviceptr address, CUstream stream, CUresult *result)
 {
-    struct rs_introspection block = rs_introspect_if(true, address);
+    struct rs_introspection found = rs_introspect_if(true, address);
 
-    if (block.what == RS_INTROSPECTED_FOREIGN || block.what == RS_INTROSPECTED_OPENED)
+    if (found.what == RS_INTROSPECTED_FOREIGN || found.what == RS_INTROSPECTED_OPENED)
         return false;
-    *result = check_free(&block, address, stream);
+    *result = check_free(&found, address, stream);
     if (*result != CUDA_SUCCESS)
         return true;
-    if (block.what == RS_INTROSPECTED_BLOCK && !is_stream_of_owner(stream, &block)) {
+    if (found.what == RS_INTROSPECTED_BLOCK && !is_stream_of_owner(stream, &found.block)) {
         const struct rs_stack *stack = stack_of(address);
         if (!stack || !is_freed_there(stack, stream)) {
             *result = come_after(stream, stack);

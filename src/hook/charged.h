@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forwarded calls that are counted: the account is charged, the driver's call is made, perhaps
- * several times, and the charge is settled (charge/charge.h).  A hook has the loop:
- *
- *     call = rs_charged_begin(...);
- *     while (rs_charged_next(&call))
- *         call.result = RS_FORWARD(...);
- *     return rs_charged_end(&call); */
+ * several times, and the charge is settled (charge/charge.h).  A hook returns RS_CHARGED. */
 #pragma once
 
 #include "base/check.h"
@@ -16,6 +11,16 @@
 
 /* Frees what a call made. */
 typedef CUresult rs_charged_undo(unsigned long long key);
+
+/* The program's result of a driver call that is made while rs_charged_next says so: `begin` is a
+ * call of a function below that begins it, `driver_call` the expression that makes it. */
+#define RS_CHARGED(begin, driver_call)                                                             \
+    ({                                                                                             \
+        struct rs_charged_call call_ = (begin);                                                    \
+        while (rs_charged_next(&call_))                                                            \
+            call_.result = (driver_call);                                                          \
+        rs_charged_end(&call_);                                                                    \
+    })
 
 struct rs_charged_call {
     CUresult result; /* the driver's latest answer, which the hook fills in */

@@ -23,7 +23,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
         address = rs_introspect_unknown_address();
     if (introspection.what == RS_INTROSPECTED_BLOCK && value &&
         attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && rs_driver.cuPointerSetAttribute)
-        return rs_sync_memops_set(address, introspection.kind, *(const unsigned *)value != 0);
+        return rs_sync_memops_set(address, introspection.block.kind, *(const unsigned *)value != 0);
     result = RS_FORWARD(cuPointerSetAttribute, (value, attribute, address));
     /* For mapped memory (`virtual`) the driver answers NOT_SUPPORTED whichever attribute is set;
      * for an allocation of its own it answers INVALID_VALUE where the attribute cannot be set
@@ -68,7 +68,7 @@ static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
 
 /* True when the range ends in the block or in its last host page, as the driver rounds ranges
  * outwards to the host's pages. */
-static bool is_inside(const struct rs_introspection *block, CUdeviceptr address, size_t size_bytes)
+static bool is_inside(const struct rs_block_view *block, CUdeviceptr address, size_t size_bytes)
 {
     size_t room_bytes;
 
@@ -84,8 +84,9 @@ static bool refuses_advice(CUdeviceptr address, size_t size_bytes)
 
     if (introspection.what == RS_INTROSPECTED_FREED)
         return true;
-    return introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_MANAGED &&
-           !is_inside(&introspection, address, size_bytes);
+    return introspection.what == RS_INTROSPECTED_BLOCK &&
+           introspection.block.kind == RS_KIND_MANAGED &&
+           !is_inside(&introspection.block, address, size_bytes);
 }
 
 /* Notes advice that the driver has accepted, for undoing it.  `device` is CU_DEVICE_CPU for the
@@ -97,7 +98,7 @@ static CUresult note_advice(CUdeviceptr address, CUmem_advise advice, CUdevice d
     struct rs_advice undo = to_be_undone(advice, device);
 
     if (result == CUDA_SUCCESS && (undo.advised || undo.device_accesses) &&
-        rs_introspect(address).kind == RS_KIND_MANAGED)
+        rs_introspect(address).block.kind == RS_KIND_MANAGED)
         rs_block_note_advice(address, &undo);
     return result;
 }
@@ -138,19 +139,19 @@ static CUresult attach(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thr
                        CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags)
 {
     struct rs_introspection introspection = rs_introspect(address);
-    bool is_whole = address == introspection.address &&
-                    (size_bytes == 0 || size_bytes == introspection.size_bytes);
+    bool is_whole = address == introspection.block.address &&
+                    (size_bytes == 0 || size_bytes == introspection.block.size_bytes);
     struct rs_segment segment;
 
     if (!real)
         return rs_hook_missing();
     if (introspection.what == RS_INTROSPECTED_FOREIGN ||
-        (introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_PINNED))
+        (introspection.what == RS_INTROSPECTED_BLOCK && introspection.block.kind == RS_KIND_PINNED))
         return real(stream, address, size_bytes, flags);
     /* The driver refuses parts of an allocation, and device memory; a block of device memory may
      * lie in managed memory, which the driver would accept. */
-    if (introspection.what == RS_INTROSPECTED_FREED || introspection.kind != RS_KIND_MANAGED ||
-        !is_whole ||
+    if (introspection.what == RS_INTROSPECTED_FREED ||
+        introspection.block.kind != RS_KIND_MANAGED || !is_whole ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
          flags != CU_MEM_ATTACH_SINGLE) ||
         (flags == CU_MEM_ATTACH_SINGLE && is_null_stream(stream, is_per_thread)) ||

@@ -125,7 +125,8 @@ static bool is_known(CUdeviceptr address)
  * (RMM_MEMORY_TYPE=requested). */
 static bool is_as_requested(const struct rs_introspection *introspection)
 {
-    return introspection->what == RS_INTROSPECTED_BLOCK && introspection->kind == RS_KIND_DEVICE &&
+    return introspection->what == RS_INTROSPECTED_BLOCK &&
+           introspection->block.kind == RS_KIND_DEVICE &&
            rs_config.memory_type == RS_MEMORY_TYPE_REQUESTED;
 }
 
@@ -139,7 +140,7 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
         *(CUdeviceptr *)data = address;
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = introspection->device;
+        *(int *)data = introspection->block.device;
         break;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *(unsigned *)data = 1;
@@ -174,9 +175,9 @@ static bool correct_range(const struct rs_introspection *introspection,
                           CUpointer_attribute attribute, void *data)
 {
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-        *(CUdeviceptr *)data = introspection->address;
+        *(CUdeviceptr *)data = introspection->block.address;
     else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-        *(size_t *)data = introspection->size_bytes;
+        *(size_t *)data = introspection->block.size_bytes;
     else
         return false;
     return true;
@@ -193,19 +194,19 @@ static void correct(const struct rs_introspection *introspection, CUpointer_attr
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         /* the driver reports no context for mapped memory (`virtual`) */
         if (!*(CUcontext *)data)
-            *(CUcontext *)data = introspection->context;
+            *(CUcontext *)data = introspection->block.context;
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        id = rs_block_id(introspection->address);
+        id = rs_block_id(introspection->block.address);
         if (id)
             *(unsigned long long *)data = id;
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)data = rs_sync_memops_get(introspection->address, introspection->kind,
-                                               *(const unsigned *)data != 0);
+        *(unsigned *)data = rs_sync_memops_get(
+            introspection->block.address, introspection->block.kind, *(const unsigned *)data != 0);
         break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking for tokens sets SYNC_MEMOPS in the driver */
-        rs_sync_memops_note(introspection->address);
+        rs_sync_memops_note(introspection->block.address);
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         if (is_as_requested(introspection))
@@ -289,9 +290,9 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes, CUdevice
          result != CUDA_ERROR_NOT_FOUND)) /* memory of the process itself: NOT_FOUND */
         return result;
     if (base)
-        *base = introspection.address;
+        *base = introspection.block.address;
     if (size_bytes)
-        *size_bytes = introspection.size_bytes;
+        *size_bytes = introspection.block.size_bytes;
     return CUDA_SUCCESS;
 }
 

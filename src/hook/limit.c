@@ -20,12 +20,9 @@ static CUresult allocate_from_pool(__typeof__(&cuMemAllocFromPoolAsync) real, bo
                                    CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
                                    CUstream stream)
 {
-    struct rs_charged_call call =
-        rs_charged_begin_async(pool ? address : NULL, size_bytes, pool, stream, is_per_thread);
-
-    while (rs_charged_next(&call))
-        call.result = real ? real(address, size_bytes, pool, stream) : rs_hook_missing();
-    return rs_charged_end(&call);
+    return RS_CHARGED(
+        rs_charged_begin_async(pool ? address : NULL, size_bytes, pool, stream, is_per_thread),
+        real ? real(address, size_bytes, pool, stream) : rs_hook_missing());
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
@@ -148,7 +145,6 @@ static bool has_limit(int device)
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size_bytes,
                      const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    struct rs_charged_call call;
     bool is_odd;
     int device;
 
@@ -158,10 +154,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size_bytes,
                              RS_FORWARD(cuMemCreate, (handle, size_bytes, prop, flags)));
     device = prop->location.id;
     is_odd = has_limit(device) && is_odd_creation(size_bytes, prop, flags);
-    call = rs_charged_begin(device, RS_PATH_VMM, size_bytes, handle, is_odd ? undo_create : NULL);
-    while (rs_charged_next(&call))
-        call.result = RS_FORWARD(cuMemCreate, (handle, size_bytes, prop, flags));
-    return rs_charged_end(&call);
+    return RS_CHARGED(
+        rs_charged_begin(device, RS_PATH_VMM, size_bytes, handle, is_odd ? undo_create : NULL),
+        RS_FORWARD(cuMemCreate, (handle, size_bytes, prop, flags)));
 }
 
 FREE(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle), RS_KEYS_HANDLES, handle)
@@ -248,36 +243,27 @@ static struct rs_charged_call begin_array(void *array, const CUDA_ARRAY3D_DESCRI
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
     CUDA_ARRAY3D_DESCRIPTOR full = {.Depth = 0};
-    struct rs_charged_call call;
 
     if (descriptor)
         full = (CUDA_ARRAY3D_DESCRIPTOR){.Width = descriptor->Width,
                                          .Height = descriptor->Height,
                                          .Format = descriptor->Format,
                                          .NumChannels = descriptor->NumChannels};
-    call = begin_array(array, &full, 1, undo_array);
-    while (rs_charged_next(&call))
-        call.result = RS_FORWARD(cuArrayCreate_v2, (array, descriptor));
-    return rs_charged_end(&call);
+    return RS_CHARGED(begin_array(array, &full, 1, undo_array),
+                      RS_FORWARD(cuArrayCreate_v2, (array, descriptor)));
 }
 
 CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
-    struct rs_charged_call call = begin_array(array, descriptor, 1, undo_array);
-
-    while (rs_charged_next(&call))
-        call.result = RS_FORWARD(cuArray3DCreate_v2, (array, descriptor));
-    return rs_charged_end(&call);
+    return RS_CHARGED(begin_array(array, descriptor, 1, undo_array),
+                      RS_FORWARD(cuArray3DCreate_v2, (array, descriptor)));
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
                                 unsigned levels)
 {
-    struct rs_charged_call call = begin_array(array, descriptor, levels, undo_mipmapped);
-
-    while (rs_charged_next(&call))
-        call.result = RS_FORWARD(cuMipmappedArrayCreate, (array, descriptor, levels));
-    return rs_charged_end(&call);
+    return RS_CHARGED(begin_array(array, descriptor, levels, undo_mipmapped),
+                      RS_FORWARD(cuMipmappedArrayCreate, (array, descriptor, levels)));
 }
 
 FREE(cuArrayDestroy, (CUarray array), (array), RS_KEYS_ARRAYS, (uintptr_t)array)

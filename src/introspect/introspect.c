@@ -16,32 +16,23 @@
 
 struct rs_introspection rs_introspect_if(bool serving, CUdeviceptr address)
 {
-    struct rs_introspection introspection = {.what = RS_INTROSPECTED_FOREIGN};
-    struct rs_block_view view;
+    struct rs_introspection found = {.what = RS_INTROSPECTED_FOREIGN};
 
-    switch (rs_import_find(address, &introspection.address, &introspection.size_bytes)) {
+    switch (rs_import_find(address, &found.block.address, &found.block.size_bytes)) {
     case RS_IMPORTED_BLOCK:
-        introspection.what = RS_INTROSPECTED_OPENED;
-        return introspection;
+        found.what = RS_INTROSPECTED_OPENED;
+        break;
     case RS_IMPORTED_OUTSIDE:
-        introspection.what = RS_INTROSPECTED_FREED;
-        return introspection;
+        found.what = RS_INTROSPECTED_FREED;
+        break;
     case RS_IMPORTED_NOT:
+        if (serving && rs_block_find(address, &found.block))
+            found.what = RS_INTROSPECTED_BLOCK;
+        else if (serving && rs_block_is_our_memory(address))
+            found.what = RS_INTROSPECTED_FREED;
         break;
     }
-    if (!serving)
-        return introspection;
-    if (rs_block_find(address, &view))
-        return (struct rs_introspection){.what = RS_INTROSPECTED_BLOCK,
-                                         .address = view.address,
-                                         .size_bytes = view.size_bytes,
-                                         .context = view.context,
-                                         .device = view.device,
-                                         .whole = view.whole,
-                                         .kind = view.kind};
-    if (rs_block_is_our_memory(address))
-        introspection.what = RS_INTROSPECTED_FREED;
-    return introspection;
+    return found;
 }
 
 struct rs_introspection rs_introspect(CUdeviceptr address)

@@ -21,12 +21,7 @@ enum rs_introspected {
 
 struct rs_introspection {
     enum rs_introspected what;
-    CUdeviceptr address; /* start of the block */
-    size_t size_bytes;
-    CUcontext context;
-    CUdevice device;
-    bool whole; /* the block fills a driver allocation of its own */
-    enum rs_kind kind;
+    struct rs_block_view block; /* of an opened block its address and size alone */
 };
 
 struct rs_introspection rs_introspect(CUdeviceptr address);

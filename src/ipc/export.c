@@ -154,7 +154,7 @@ static void give_slot(uint32_t number)
 
 /* Returns the slot that exports this block, plus one; 0: none.  A record may name a slot of another
  * block when a free raced with the export, so the slot's address and size are compared. */
-static uint32_t slot_of(const struct rs_introspection *block)
+static uint32_t slot_of(const struct rs_block_view *block)
 {
     const struct rs_block_record *record = rs_block_around(block->address);
     unsigned number = record ? record->exported : RS_EXPORTED_NOT;
@@ -237,8 +237,8 @@ static CUresult refuse(bool *said, const char *reason)
 }
 
 /* `place` says where the block lies in its driver allocation. */
-static CUresult export_in_slot(const struct rs_introspection *block,
-                               const struct rs_ipc_slot *place, CUipcMemHandle *handle)
+static CUresult export_in_slot(const struct rs_block_view *block, const struct rs_ipc_slot *place,
+                               CUipcMemHandle *handle)
 {
     static bool said;
     uint32_t number = slot_of(block);
@@ -271,7 +271,7 @@ static CUresult export_in_slot(const struct rs_introspection *block,
     return CUDA_SUCCESS;
 }
 
-static CUresult export_block(const struct rs_introspection *block, CUipcMemHandle *handle)
+static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *handle)
 {
     static bool said;
     struct rs_ipc_slot place;
@@ -322,8 +322,9 @@ bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
         *result = CUDA_ERROR_INVALID_VALUE;
     else if (introspection.what == RS_INTROSPECTED_OPENED)
         *result = export_again(address, handle);
-    else if (introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_DEVICE)
-        *result = export_block(&introspection, handle);
+    else if (introspection.what == RS_INTROSPECTED_BLOCK &&
+             introspection.block.kind == RS_KIND_DEVICE)
+        *result = export_block(&introspection.block, handle);
     else
         return false;
     return true;
