@@ -91,9 +91,9 @@ struct rs_stack {
     struct rs_environment environment;
 };
 
-static inline const struct rs_stack *rs_stack_of(const struct rs_environment *environment)
+static inline const struct rs_stack *rs_stack_of(const struct rs_environment *of)
 {
-    const char *stack = (const char *)environment - offsetof(struct rs_stack, environment);
+    const char *stack = (const char *)of - offsetof(struct rs_stack, environment);
 
     return (const struct rs_stack *)(const void *)stack;
 }

@@ -252,46 +252,30 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
     atomic_fetch_or(&folded_of[stack->kind], 1ull << stack->environment.device);
 }
 
-/* Sums the peaks of all stacks of one kind on one device. */
-struct peaks {
-    enum rs_kind kind;
-    CUdevice device;
-    struct rs_report report;
-};
-
-static void add_peaks(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    struct peaks *peaks = data;
-
-    if (stack->kind == peaks->kind && stack->environment.device == peaks->device)
-        rs_mr_report(mr, &peaks->report);
-}
-
 /* Raises the folded peaks to the sum over the going context and all others of its device, whose
  * memory was held at the same time.  The caller has taken the going context from the table. */
 static void fold_peaks(struct rs_context *going)
 {
-    static struct peaks peaks; /* under the lock */
+    static struct rs_report sum; /* under the lock */
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     RS_ASSERT_SLOW(!rs_contexts_have(going)); /* what it has would be counted twice */
-    peaks.device = going->device;
     for (int kind = 0; kind < RS_KINDS && going->device < RS_DEVICES_MAX; kind++) {
-        peaks.kind = (enum rs_kind)kind;
-        rs_report_clear(&peaks.report);
-        rs_context_visit_stacks(going, add_peaks, &peaks);
-        rs_contexts_visit_stacks(add_peaks, &peaks);
-        rs_report_raise_peaks(&folded[kind][going->device], &peaks.report);
+        rs_report_clear(&sum);
+        for (struct rs_stack_walk walk = {0}; rs_context_next_stack(going, &walk);)
+            if (walk.stack->kind == (enum rs_kind)kind)
+                rs_mr_report(walk.mr, &sum);
+        for (struct rs_stack_walk walk = {0}; rs_contexts_next_stack(&walk);)
+            if (walk.stack->kind == (enum rs_kind)kind &&
+                walk.stack->environment.device == going->device)
+                rs_mr_report(walk.mr, &sum);
+        rs_report_raise_peaks(&folded[kind][going->device], &sum);
     }
 }
 
-static void drop_stack(struct rs_stack *stack)
+static void drop_stack(struct rs_stack *stack, struct rs_mr *mr)
 {
-    struct rs_mr *mr = atomic_load(&stack->mr);
-
     RS_ASSERT_SLOW(!atomic_load(&stack->context->alive));
-    if (!mr)
-        return;
     rs_context_stacks_changed();
     rs_stack_release_initial(stack);
     fold_report(stack, mr);
@@ -338,11 +322,8 @@ static void drop(struct rs_context *context)
     set_ending(context, RS_ENDING_OVER);
     rs_contexts_remove(context);
     rs_wiring.context_gone(context);
-    for (int i = 0; i < RS_STACKS; i++)
-        drop_stack(&context->stack[i]);
-    for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
-         pushed = pushed->next)
-        drop_stack(&pushed->stack);
+    for (struct rs_stack_walk walk = {0}; rs_context_next_stack(context, &walk);)
+        drop_stack(walk.stack, walk.mr);
     fold_peaks(context);
     RS_ASSERT(context != ended);
     context->next_dropped = ended;
@@ -381,14 +362,6 @@ static void append_to_dropped(struct rs_context *context)
     dropped_count++;
 }
 
-static void end_stack(struct rs_stack *stack)
-{
-    struct rs_mr *mr = atomic_load(&stack->mr);
-
-    if (mr)
-        rs_mr_context_ended(mr);
-}
-
 void rs_context_give_back_ended(void)
 {
     struct rs_context *context;
@@ -397,11 +370,8 @@ void rs_context_give_back_ended(void)
     while ((context = ended)) {
         ended = context->next_dropped;
         rs_mutex_unlock(&rs_contexts_lock);
-        for (int i = 0; i < RS_STACKS; i++)
-            end_stack(&context->stack[i]);
-        for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
-             pushed = pushed->next)
-            end_stack(&pushed->stack);
+        for (struct rs_stack_walk walk = {0}; rs_context_next_stack(context, &walk);)
+            rs_mr_context_ended(walk.mr);
         rs_account_lose(&context->account);
         rs_mutex_lock(&rs_contexts_lock);
         append_to_dropped(context);

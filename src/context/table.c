@@ -85,34 +85,48 @@ void rs_contexts_remove(const struct rs_context *context)
     atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
 }
 
-void rs_context_visit_stacks(struct rs_context *context,
-                             void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
-                             void *data)
-{
-    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
-    struct rs_mr *mr;
+/* ---- walks through stacks ---- */
 
-    for (int i = 0; i < RS_STACKS; i++) {
-        mr = atomic_load_explicit(&context->stack[i].mr, memory_order_acquire);
-        if (mr)
-            visit(data, &context->stack[i], mr);
-    }
-    for (; pushed; pushed = pushed->next) {
-        mr = atomic_load_explicit(&pushed->stack.mr, memory_order_acquire);
-        if (mr)
-            visit(data, &pushed->stack, mr);
-    }
+bool rs_context_next_stack(struct rs_context *context, struct rs_stack_walk *walk)
+{
+    do {
+        if (walk->index < RS_STACKS) {
+            walk->stack = &context->stack[walk->index++];
+            walk->pushed = NULL;
+        } else {
+            walk->pushed = walk->pushed
+                               ? walk->pushed->next
+                               : atomic_load_explicit(&context->pushed, memory_order_acquire);
+            if (!walk->pushed)
+                return false;
+            walk->stack = &walk->pushed->stack;
+        }
+        walk->mr = atomic_load_explicit(&walk->stack->mr, memory_order_acquire);
+    } while (!walk->mr);
+    return true;
 }
 
-void rs_contexts_visit_stacks(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
-                              void *data)
+bool rs_contexts_next_stack(struct rs_stack_walk *walk)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
-    for (size_t i = 0; i < entry_count; i++) {
+    for (; walk->entry < entry_count; walk->entry++, walk->index = 0) {
         /* A green context's entry names the same stacks. */
-        if (entries[i].context->handle == entries[i].handle)
-            rs_context_visit_stacks(entries[i].context, visit, data);
+        if (entries[walk->entry].context->handle == entries[walk->entry].handle &&
+            rs_context_next_stack(entries[walk->entry].context, walk))
+            return true;
     }
+    return false;
+}
+
+struct rs_stack_walk rs_stack_walk_begin(void)
+{
+    return (struct rs_stack_walk){.holds_lock = rs_contexts_lock_bounded()};
+}
+
+void rs_stack_walk_end(struct rs_stack_walk *walk)
+{
+    if (walk->holds_lock)
+        rs_mutex_unlock(&rs_contexts_lock);
 }
 
 /* ---- what keeps a context from ending ---- */

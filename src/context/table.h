@@ -8,6 +8,7 @@
 #include "driver/cuda.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Maps a handle that the program may have current to the context that owns the memory allocated
@@ -38,18 +39,38 @@ void rs_contexts_remove_entry(struct rs_context_entry *entry);
 /* Removes all entries of the context, and makes all threads look up anew. */
 void rs_contexts_remove(const struct rs_context *context);
 
-/* Calls visit for each stack of the context that has been made.  May be called without the lock. */
-void rs_context_visit_stacks(struct rs_context *context,
-                             void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
-                             void *data);
+/* ---- walks through stacks ---- */
 
-/* As rs_context_visit_stacks, for all contexts in service. */
-void rs_contexts_visit_stacks(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
-                              void *data);
+struct rs_stack_walk {
+    struct rs_stack *stack;
+    struct rs_mr *mr; /* of that stack */
+
+    /* Private: where the walk is, in the table, and among the stacks of one context. */
+    size_t entry;
+    unsigned index;
+    struct rs_pushed_stack *pushed;
+    bool holds_lock;
+};
+
+/* Goes to the next stack of the context that has been made; false after the last one.  A walk
+ * begins all zero.  May be called without the lock. */
+bool rs_context_next_stack(struct rs_context *context, struct rs_stack_walk *walk);
+
+/* The same through all contexts in service. */
+bool rs_contexts_next_stack(struct rs_stack_walk *walk);
+
+/* Begins with `for`: goes through the stacks of all contexts in service under the contexts' lock,
+ * which the caller does not hold and the body must not need.  No stack where the lock cannot be had
+ * (rs_contexts_lock_bounded). */
+#define RS_EACH_STACK(walk)                                                                        \
+    for (struct rs_stack_walk walk                                                                 \
+         __attribute__((cleanup(rs_stack_walk_end))) = rs_stack_walk_begin();                      \
+         walk.holds_lock && rs_contexts_next_stack(&walk);)
+
+struct rs_stack_walk rs_stack_walk_begin(void);
+void rs_stack_walk_end(struct rs_stack_walk *walk);
 
 /* ---- what keeps a context from ending ---- */
-
-struct rs_context;
 
 /* Begin and end of each driver call that may end a context (rs_ending_begin): that of the handle,
  * or with NULL the primary one of the device.  The first waits for the deallocations under way in

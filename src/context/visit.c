@@ -16,25 +16,8 @@
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data)
 {
-    if (!rs_contexts_lock_bounded())
-        return;
-    rs_contexts_visit_stacks(visit, data);
-    rs_mutex_unlock(&rs_contexts_lock);
-}
-
-struct kind_visit {
-    enum rs_kind kind;
-    int device;
-    void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
-    void *data;
-};
-
-static void visit_if_of_kind(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    const struct kind_visit *visit = data;
-
-    if (stack->kind == visit->kind && stack->environment.device == visit->device)
-        visit->visit(visit->data, stack, mr);
+    RS_EACH_STACK(walk)
+        visit(data, walk.stack, walk.mr);
 }
 
 void rs_context_each_stack_ever(enum rs_kind kind, int device,
@@ -42,30 +25,25 @@ void rs_context_each_stack_ever(enum rs_kind kind, int device,
                                 void (*gone)(void *data, const struct rs_report *report),
                                 void *data)
 {
-    struct kind_visit of_kind = {kind, device, visit, data};
-
     if (!rs_contexts_lock_bounded())
         return;
-    rs_contexts_visit_stacks(visit_if_of_kind, &of_kind);
+    for (struct rs_stack_walk walk = {0}; rs_contexts_next_stack(&walk);)
+        if (walk.stack->kind == kind && walk.stack->environment.device == device)
+            visit(data, walk.stack, walk.mr);
     gone(data, rs_context_folded_report(kind, device));
     rs_mutex_unlock(&rs_contexts_lock);
 }
 
 /* ---- other devices ---- */
 
-struct peer_change {
-    CUdevice peer;
-    bool allowed;
-    CUresult result;
-};
-
-static void tell_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+static CUresult tell_stacks(struct rs_context *context, CUdevice peer, bool allowed)
 {
-    struct peer_change *change = data;
+    CUresult result = CUDA_SUCCESS;
 
-    (void)stack;
-    if (change->result == CUDA_SUCCESS)
-        change->result = rs_mr_access_changed(mr, change->peer, change->allowed);
+    for (struct rs_stack_walk walk = {0};
+         result == CUDA_SUCCESS && rs_context_next_stack(context, &walk);)
+        result = rs_mr_access_changed(walk.mr, peer, allowed);
+    return result;
 }
 
 /* The caller holds the contexts' lock, so that each stack is either told here or made after the
@@ -75,18 +53,17 @@ static CUresult apply_peers(struct rs_context *context)
     uint64_t before = atomic_load(&context->peers);
     uint64_t now =
         rs_wiring.peer_devices(context->handle) & ~(1ull << context->device % RS_DEVICES_MAX);
-    struct peer_change change = {.result = CUDA_SUCCESS};
+    CUresult result = CUDA_SUCCESS;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     atomic_store(&context->peers, now);
-    for (uint64_t changed = before ^ now; changed && change.result == CUDA_SUCCESS;
+    for (uint64_t changed = before ^ now; changed && result == CUDA_SUCCESS;
          changed &= changed - 1) {
-        change.peer = __builtin_ctzll(changed);
-        change.allowed = now >> change.peer & 1;
-        rs_context_visit_stacks(context, tell_stack, &change);
+        CUdevice peer = __builtin_ctzll(changed);
+        result = tell_stacks(context, peer, now >> peer & 1);
     }
     RS_ASSERT_SLOW(!(now >> context->device % RS_DEVICES_MAX & 1)); /* it is no peer of itself */
-    return change.result;
+    return result;
 }
 
 CUresult rs_context_apply_peers(CUcontext handle)
@@ -149,9 +126,8 @@ static bool is_full(const struct device_visit *visit)
     return visit->count == (visit->is_single ? 1 : VISITED_AT_ONCE);
 }
 
-static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
+static void collect(struct device_visit *visit, struct rs_stack *stack, struct rs_mr *mr)
 {
-    struct device_visit *visit = data;
     bool held;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
@@ -173,7 +149,8 @@ static void collect_all(struct device_visit *visit)
     rs_mutex_lock(&rs_contexts_lock);
     if (!visit->is_partial)
         visit->ends_over = rs_context_ends_over();
-    rs_contexts_visit_stacks(collect, visit);
+    for (struct rs_stack_walk walk = {0}; rs_contexts_next_stack(&walk);)
+        collect(visit, walk.stack, walk.mr);
     rs_mutex_unlock(&rs_contexts_lock);
 }
 
@@ -369,46 +346,39 @@ void rs_context_synchronise_slowly(enum rs_synchronise when)
     rs_capture_restore(mode);
 }
 
-/* Over the stacks over any of these memories. */
-struct sum {
-    unsigned memories;
-    uint64_t total;
-};
-
-static void add_moves(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    struct sum *moves = data;
-
-    (void)stack;
-    if (mr->memories & moves->memories)
-        moves->total += rs_mr_progress(mr);
-}
-
 uint64_t rs_context_moves(unsigned memories)
 {
-    struct sum moves = {.memories = memories};
+    uint64_t moves = 0;
 
-    rs_context_each_stack(add_moves, &moves);
-    return moves.total;
+    RS_EACH_STACK(walk)
+        if (walk.mr->memories & memories)
+            moves += rs_mr_progress(walk.mr);
+    return moves;
 }
+
+/* Of the resources over any of these memories. */
+struct idle_sum {
+    unsigned memories;
+    size_t bytes;
+};
 
 static void add_idle_bytes(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    struct sum *idle = data;
+    struct idle_sum *idle = data;
 
     (void)stack;
-    idle->total += rs_mr_idle_bytes_of(mr, idle->memories);
+    idle->bytes += rs_mr_idle_bytes_of(mr, idle->memories);
 }
 
 /* Idle memory of a context that ends counts too: it comes back with the context. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories)
 {
-    struct sum idle = {.memories = memories};
+    struct idle_sum idle = {.memories = memories};
     struct device_visit visit = {
         .device = device, .visit = add_idle_bytes, .ending = add_idle_bytes, .data = &idle};
 
     visit_device(&visit);
-    return idle.total;
+    return idle.bytes;
 }
 
 size_t rs_context_idle_bytes(int device)

@@ -10,7 +10,7 @@
 #include "context/block.h"
 #include "context/context.h"
 #include "context/end.h"
-#include "context/visit.h"
+#include "context/table.h"
 #include "driver/driver.h"
 #include "driver/stream.h"
 #include "hook/caller.h"
@@ -205,16 +205,6 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
 }
 
-static void find_poisoned(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    struct rs_poisoned *block = data;
-    CUdeviceptr address = block->address;
-
-    (void)stack;
-    if (!block->size_bytes)
-        (void)rs_poison_find(mr, address, block);
-}
-
 /* `poison` still knows a block that the program has freed. */
 RS_COLD static void say_freed_twice(CUdeviceptr address)
 {
@@ -223,7 +213,9 @@ RS_COLD static void say_freed_twice(CUdeviceptr address)
 
     if (rs_block_find(address, &live))
         return;
-    rs_context_each_stack(find_poisoned, &block);
+    RS_EACH_STACK(walk)
+        if (!block.size_bytes)
+            (void)rs_poison_find(walk.mr, address, &block);
     if (block.size_bytes)
         rs_poison_say_freed_twice(&block);
 }

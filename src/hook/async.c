@@ -7,7 +7,7 @@
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/context.h"
-#include "context/visit.h"
+#include "context/table.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/stream.h"
@@ -160,11 +160,8 @@ struct servers {
     bool more; /* than there are places */
 };
 
-static void add_server(void *data, struct rs_stack *stack, struct rs_mr *mr)
+static void add_server(struct servers *servers, const struct rs_stack *stack)
 {
-    struct servers *servers = data;
-
-    (void)mr;
     if (stack->environment.device != servers->device || stack->kind != RS_KIND_DEVICE)
         return;
     for (unsigned i = 0; i < servers->count; i++)
@@ -184,7 +181,8 @@ static bool lend_served(CUdevice device, CUdevice peer)
     struct servers servers = {.device = device};
     bool lent;
 
-    rs_context_each_stack(add_server, &servers);
+    RS_EACH_STACK(walk)
+        add_server(&servers, walk.stack);
     lent = !servers.more;
     for (unsigned i = 0; i < servers.count; i++)
         lent = rs_peer_lend(servers.contexts[i], peer) && lent;

@@ -7,7 +7,7 @@
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/limit.h"
-#include "context/visit.h"
+#include "context/table.h"
 #include "hook/hook.h"
 #include "shim/commands.h"
 
@@ -15,26 +15,6 @@
 #include <string.h>
 
 /* ---- sizes of memory ---- */
-
-struct idle {
-    CUdevice device;
-    size_t bytes;         /* idle bytes of the device's memory */
-    size_t charged_bytes; /* idle bytes that are charged against the device's limit */
-};
-
-static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    struct idle *idle = data;
-    size_t held = atomic_load_explicit(&stack->context->account.held_bytes[RS_MEMORY_DEVICE],
-                                       memory_order_relaxed);
-
-    if (stack->kind != RS_KIND_PINNED && stack->environment.device == idle->device)
-        idle->charged_bytes += rs_mr_idle_bytes_best(mr);
-    /* No more than the context holds of the device: a stack over managed memory holds nothing
-     * there. */
-    if (stack->kind == RS_KIND_DEVICE && stack->environment.device == idle->device)
-        idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
-}
 
 /* Applies the limit to a device's total memory, and to *free_bytes (of the current context's
  * device) unless NULL. idle_bytes: charged bytes that stacks hold idle. */
@@ -58,16 +38,35 @@ static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, siz
         *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
 }
 
-/* Idle memory of stacks counts as free, and a limit as the size of the current context's device. */
+/* Idle memory of the device's stacks counts as free: *idle_bytes of the device's memory, no more
+ * than the contexts hold there (a stack over managed memory holds nothing), and *charged_bytes that
+ * are charged against the limit. */
+static void sum_idle(CUdevice device, size_t *idle_bytes, size_t *charged_bytes)
+{
+    RS_EACH_STACK(walk) {
+        const struct rs_stack *stack = walk.stack;
+        if (stack->environment.device != device || stack->kind == RS_KIND_PINNED)
+            continue;
+        *charged_bytes += rs_mr_idle_bytes_best(walk.mr);
+        if (stack->kind == RS_KIND_DEVICE)
+            *idle_bytes +=
+                rs_min(rs_mr_idle_bytes_best(walk.mr),
+                       atomic_load_explicit(&stack->context->account.held_bytes[RS_MEMORY_DEVICE],
+                                            memory_order_relaxed));
+    }
+}
+
+/* A limit counts as the size of the current context's device. */
 static void correct_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
-    struct idle idle = {0, 0, 0};
+    size_t idle_bytes = 0, charged_bytes = 0;
+    CUdevice device;
 
-    if (rs_mode_now() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&idle.device) != CUDA_SUCCESS)
+    if (rs_mode_now() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return;
-    rs_context_each_stack(add_idle, &idle);
-    *free_bytes = rs_min(*free_bytes + idle.bytes, *total_bytes);
-    observe_limit(idle.device, idle.charged_bytes, free_bytes, total_bytes);
+    sum_idle(device, &idle_bytes, &charged_bytes);
+    *free_bytes = rs_min(*free_bytes + idle_bytes, *total_bytes);
+    observe_limit(device, charged_bytes, free_bytes, total_bytes);
 }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)

@@ -11,6 +11,7 @@
 #include "context/context.h"
 #include "context/limit.h"
 #include "context/scope.h"
+#include "context/table.h"
 #include "context/visit.h"
 #include "driver/driver.h"
 #include "report/report.h"
@@ -537,20 +538,14 @@ int rmmshim_prefetch(const void *start, size_t bytes, int device, void *stream)
 
 /* ---- reports and marks ---- */
 
-static void ask_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    (void)data;
-    (void)stack;
-    (void)rs_mr_idle_bytes(mr);
-}
-
 /* Reads the driver's pools.  A report itself makes no driver call, since it is also made at exit.
  */
 static void ask_pools(void)
 {
     for (int device = 0; device < RS_DEVICES_MAX; device++)
         follow_pools(device);
-    rs_context_each_stack(ask_stack, NULL);
+    RS_EACH_STACK(walk)
+        (void)rs_mr_idle_bytes(walk.mr);
 }
 
 int rmmshim_report(const char *where)
