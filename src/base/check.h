@@ -49,6 +49,13 @@
 #define RS_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
 #define RS_CACHE_LINE                  64
 
+/* A guard: a variable whose function `end` is called at the end of its block, however that is left;
+ * the kernel's guard() is the same.  RS_MUTEX_GUARD and others begin with it, and none needs a
+ * name. */
+#define RS_GUARD_NAME_OF(line) guard_of_line_##line
+#define RS_GUARD_NAME(line)    RS_GUARD_NAME_OF(line)
+#define RS_GUARD(type, end)    type RS_GUARD_NAME(__LINE__) __attribute__((cleanup(end)))
+
 /* Writes the condition and its place to stderr, then aborts.  Called by RS_ASSERT. */
 __attribute__((noreturn, cold)) void rs_assert_failed(const char *condition, const char *file,
                                                       int line);

@@ -22,13 +22,9 @@ const char *rs_file_base_name(const char *path)
 
 static int open_with(const char *path, int flags)
 {
-    struct rs_uncancelled uncancelled;
-    int fd;
+    RS_UNCANCELLED_GUARD();
 
-    rs_uncancelled_begin(&uncancelled);
-    fd = open(path, flags | O_CLOEXEC);
-    rs_uncancelled_end(&uncancelled);
-    return fd;
+    return open(path, flags | O_CLOEXEC);
 }
 
 int rs_file_open(const char *path)
@@ -48,13 +44,9 @@ int rs_file_hold(const char *path)
 
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes)
 {
-    struct rs_uncancelled uncancelled;
-    ssize_t got;
+    RS_UNCANCELLED_GUARD();
 
-    rs_uncancelled_begin(&uncancelled);
-    got = pread(fd, bytes, length_bytes, offset_bytes);
-    rs_uncancelled_end(&uncancelled);
-    return got;
+    return pread(fd, bytes, length_bytes, offset_bytes);
 }
 
 ssize_t rs_file_text(const char *path, char *text, size_t room)
@@ -101,12 +93,10 @@ bool rs_file_cannot_shrink(int fd)
 
 void rs_file_close(int fd)
 {
-    struct rs_uncancelled uncancelled;
+    RS_UNCANCELLED_GUARD();
     int kept_errno = errno;
 
-    rs_uncancelled_begin(&uncancelled);
     (void)close(fd);
-    rs_uncancelled_end(&uncancelled);
     errno = kept_errno;
 }
 

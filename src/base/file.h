@@ -3,6 +3,8 @@
  * cancellation point. */
 #pragma once
 
+#include "base/check.h"
+
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -105,6 +107,18 @@ struct rs_uncancelled {
 
 void rs_uncancelled_begin(struct rs_uncancelled *uncancelled);
 void rs_uncancelled_end(const struct rs_uncancelled *uncancelled);
+
+static inline struct rs_uncancelled rs_uncancelled_guard(void)
+{
+    struct rs_uncancelled uncancelled;
+
+    rs_uncancelled_begin(&uncancelled);
+    return uncancelled;
+}
+
+/* From here to the end of the block. */
+#define RS_UNCANCELLED_GUARD()                                                                     \
+    RS_GUARD(struct rs_uncancelled, rs_uncancelled_end) = rs_uncancelled_guard()
 
 /* Does as rs_uncancelled, for calls that write to a descriptor.  Also takes back the signal of a
  * write to a pipe without a reader (SIGPIPE) or beyond the file size limit (SIGXFSZ), and keeps

@@ -82,26 +82,22 @@ void rs_condition_init(pthread_cond_t *condition)
 
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex)
 {
-    struct rs_uncancelled uncancelled;
+    RS_UNCANCELLED_GUARD();
 
     RS_LOCK_NOTE(rs_lock_rank_waits, mutex);
-    rs_uncancelled_begin(&uncancelled);
     rs_lock_must(pthread_cond_wait(condition, &mutex->native));
-    rs_uncancelled_end(&uncancelled);
 }
 
 int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex, uint64_t until_ns)
 {
     uint64_t begin_ns = rs_clock_ns(), own_ns = rs_clock_own_ns(until_ns);
     struct timespec until = {(time_t)(own_ns / 1000000000), (long)(own_ns % 1000000000)};
-    struct rs_uncancelled uncancelled;
     int result;
+    RS_UNCANCELLED_GUARD();
 
     RS_LOCK_NOTE(rs_lock_rank_waits, mutex);
-    rs_uncancelled_begin(&uncancelled);
     result = pthread_cond_timedwait(condition, &mutex->native, &until);
     RS_ASSERT(result == 0 || result == ETIMEDOUT); /* EINVAL: a time with too many nanoseconds */
-    rs_uncancelled_end(&uncancelled);
     if (result == ETIMEDOUT && until_ns > begin_ns)
         rs_clock_note_slept(until_ns - begin_ns);
     return result;
@@ -109,11 +105,9 @@ int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex
 
 void rs_nap(uint64_t ns)
 {
-    struct rs_uncancelled uncancelled;
+    RS_UNCANCELLED_GUARD();
 
-    rs_uncancelled_begin(&uncancelled);
     sleep_and_note(ns);
-    rs_uncancelled_end(&uncancelled);
 }
 
 /* Who is waited for may have a lower real-time priority, and then gets this processor only while

@@ -174,6 +174,21 @@ static inline void rs_mutex_unlock(struct rs_mutex *mutex)
     rs_lock_must(pthread_mutex_unlock(&mutex->native));
 }
 
+static inline struct rs_mutex *rs_mutex_guard(struct rs_mutex *mutex)
+{
+    rs_mutex_lock(mutex);
+    return mutex;
+}
+
+static inline void rs_mutex_guard_end(struct rs_mutex *const *mutex)
+{
+    rs_mutex_unlock(*mutex);
+}
+
+/* Locks the mutex until the end of the block. */
+#define RS_MUTEX_GUARD(mutex)                                                                      \
+    RS_GUARD(struct rs_mutex *const, rs_mutex_guard_end) = rs_mutex_guard(mutex)
+
 /* Initialises a condition variable whose times are those of CLOCK_MONOTONIC. */
 void rs_condition_init(pthread_cond_t *condition);
 

@@ -265,14 +265,11 @@ bool rs_path_is_stream(const char *path)
 
 int rs_path_open_untouched(const char *path, bool *created)
 {
-    int descriptor = descriptor_of(path), result;
-    struct rs_uncancelled uncancelled;
+    int descriptor = descriptor_of(path);
+    RS_UNCANCELLED_GUARD();
 
     *created = false;
-    rs_uncancelled_begin(&uncancelled);
-    result = descriptor < 0 ? open_file(path, created) : rs_descriptor_duplicate(descriptor);
-    rs_uncancelled_end(&uncancelled);
-    return result;
+    return descriptor < 0 ? open_file(path, created) : rs_descriptor_duplicate(descriptor);
 }
 
 int rs_path_open_output(const char *path)
@@ -460,19 +457,15 @@ static int make_tail(struct rs_file_tail *tail, const char *part)
 
 int rs_file_tail_make(struct rs_file_tail *tail, const char *path)
 {
-    struct rs_uncancelled uncancelled;
     RS_PATH_BUFFER(part);
-    int result;
+    RS_UNCANCELLED_GUARD();
 
     *tail = (struct rs_file_tail){.text = NULL};
     if (!part)
         return -ENOMEM;
     if (!put_path(part, path))
         return -ENAMETOOLONG;
-    rs_uncancelled_begin(&uncancelled);
-    result = make_tail(tail, part);
-    rs_uncancelled_end(&uncancelled);
-    return result;
+    return make_tail(tail, part);
 }
 
 /* Stores one byte that takes effect after all earlier stores and before all later ones.  The

@@ -195,7 +195,7 @@ void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long
 
     if (!record)
         return;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     if (result == CUDA_SUCCESS && key != 0) { /* without a key no free could name it */
         settle(record, key);
         rs_charged_enter(record, key);
@@ -203,27 +203,23 @@ void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long
         give(record, true);
         free(record);
     }
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 struct rs_charge rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
                                       unsigned long long key)
 {
-    struct rs_charge charge = {.record = NULL};
     struct rs_charged *record;
 
     if (!serving || atomic_load_explicit(&entered, memory_order_acquire) == 0)
-        return charge;
-    rs_mutex_lock(&rs_charge_lock);
+        return (struct rs_charge){.record = NULL};
+    RS_MUTEX_GUARD(&rs_charge_lock);
     record = rs_hash_get(&tables[keys], key);
     if (record) {
         record->calls++;
         if (--record->handles == 0)
             (void)rs_hash_take(&tables[keys], key);
     }
-    charge.record = record;
-    rs_mutex_unlock(&rs_charge_lock);
-    return charge;
+    return (struct rs_charge){.record = record};
 }
 
 /* One more handle; the first one enters the memory. */
@@ -239,18 +235,18 @@ CUresult rs_charge_free_end(struct rs_charge charge, CUresult result)
 
     if (!record)
         return result;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     if (result != CUDA_SUCCESS)
         add_handle(record);
     record->calls--;
     drop_unused(record);
-    rs_mutex_unlock(&rs_charge_lock);
     return result;
 }
 
 void rs_charge_forget(const struct rs_context *context)
 {
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
+
     for (int keys = 0; keys < RS_KEYS; keys++)
         for (size_t slot = 0; slot < tables[keys].slot_count;) {
             struct rs_charged *record = rs_hash_at(&tables[keys], slot);
@@ -263,7 +259,6 @@ void rs_charge_forget(const struct rs_context *context)
             record->handles = 0;
             drop_unused(record);
         }
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 /* ---- virtual memory ---- */
@@ -274,7 +269,7 @@ void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address
 
     if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
     for (const struct rs_mapping *at = address ? mappings : NULL; !memory && at; at = at->next)
         if (address - at->address < at->size_bytes)
@@ -283,7 +278,6 @@ void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address
         memory->key = handle;
         add_handle(memory);
     }
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_t size_bytes,
@@ -294,23 +288,23 @@ bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_
     *mapping = NULL;
     if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return true;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
-    if (memory)
-        *mapping = malloc(sizeof(**mapping));
-    if (*mapping) {
-        **mapping = (struct rs_mapping){address, size_bytes, memory, NULL};
-        memory->calls++;
-    }
-    rs_mutex_unlock(&rs_charge_lock);
-    return !memory || *mapping;
+    if (!memory)
+        return true;
+    *mapping = malloc(sizeof(**mapping));
+    if (!*mapping)
+        return false;
+    **mapping = (struct rs_mapping){address, size_bytes, memory, NULL};
+    memory->calls++;
+    return true;
 }
 
 void rs_charge_map_end(struct rs_mapping *mapping, CUresult result)
 {
     if (!mapping)
         return;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     mapping->memory->calls--;
     if (result == CUDA_SUCCESS) {
         mapping->memory->mappings++;
@@ -320,7 +314,6 @@ void rs_charge_map_end(struct rs_mapping *mapping, CUresult result)
         drop_unused(mapping->memory);
         free(mapping);
     }
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes)
@@ -330,7 +323,7 @@ struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes)
 
     if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return NULL;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     while (*link && covered < size_bytes) {
         struct rs_mapping *mapping = *link;
         if (mapping->address < address || mapping->address - address >= size_bytes) {
@@ -342,7 +335,6 @@ struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes)
         found = mapping;
         covered += mapping->size_bytes;
     }
-    rs_mutex_unlock(&rs_charge_lock);
     return found;
 }
 
@@ -352,7 +344,7 @@ void rs_charge_unmap_end(struct rs_mapping *found, CUresult result)
 
     if (!found)
         return;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     for (; found; found = next) {
         next = found->next;
         if (result != CUDA_SUCCESS) {
@@ -364,7 +356,6 @@ void rs_charge_unmap_end(struct rs_mapping *found, CUresult result)
         drop_unused(found->memory);
         free(found);
     }
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 /* ---- the device memory of a CUDA array, which the driver tells for sparse arrays alone ---- */

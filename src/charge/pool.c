@@ -111,7 +111,7 @@ static void follow_destroyed(struct rs_pool_record *pool)
 
 static bool read_pool(const struct rs_pool_record *pool, bool used, size_t *bytes)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     cuuint64_t value = 0;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
@@ -124,7 +124,6 @@ static bool read_pool(const struct rs_pool_record *pool, bool used, size_t *byte
             pool->device,
             used ? CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT : CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
             &value);
-    rs_capture_restore(mode);
     *bytes = (size_t)value;
     return result == CUDA_SUCCESS;
 }
@@ -171,7 +170,7 @@ static struct rs_pool_record *next_pool(int device, struct rs_pool_record *befor
 {
     struct rs_pool_record *pool;
 
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     pool = before ? before->next : pools;
     while (pool && (pool->device != device || pool->host || pool->destroyed || pool->going))
         pool = pool->next;
@@ -179,17 +178,15 @@ static struct rs_pool_record *next_pool(int device, struct rs_pool_record *befor
         pool->calls++;
     if (before)
         let_go(before);
-    rs_mutex_unlock(&rs_charge_lock);
     return pool;
 }
 
 static void follow(struct rs_pool_record *pool)
 {
     struct reading reading = begin_follow(pool);
+    RS_MUTEX_GUARD(&rs_charge_lock);
 
-    rs_mutex_lock(&rs_charge_lock);
     end_follow(pool, reading, 0);
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 void rs_charge_follow_pools(int device)
@@ -204,15 +201,13 @@ void rs_charge_follow_pools(int device)
 static size_t trim(struct rs_pool_record *pool, size_t keep_bytes, size_t *held_bytes)
 {
     size_t before = 0, after = 0;
-    CUstreamCaptureMode mode;
+    RS_RELAXED_GUARD();
 
     (void)read_pool(pool, false, &before);
-    mode = rs_capture_relax();
     if (pool->handle && rs_driver.cuMemPoolTrimTo)
         (void)rs_driver.cuMemPoolTrimTo(pool->handle, keep_bytes);
     else if (!pool->handle && rs_driver.cuDeviceGraphMemTrim)
         (void)rs_driver.cuDeviceGraphMemTrim(pool->device);
-    rs_capture_restore(mode);
     (void)read_pool(pool, false, &after);
     *held_bytes += after;
     return before - rs_min(after, before);
@@ -227,22 +222,20 @@ static void add_usual_pools(int device)
         rs_driver.cuDeviceGetDefaultMemPool(&usual[0], device) != CUDA_SUCCESS ||
         rs_driver.cuDeviceGetMemPool(&usual[1], device) != CUDA_SUCCESS)
         return;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     for (int i = 0; i < 2; i++)
         if (usual[i])
             (void)find_or_add(usual[i], device);
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 size_t rs_charge_spare_bytes(int device)
 {
     size_t bytes = 0;
+    RS_MUTEX_GUARD(&rs_charge_lock);
 
-    rs_mutex_lock(&rs_charge_lock);
     for (const struct rs_pool_record *pool = pools; pool; pool = pool->next)
         if (pool->device == device)
             bytes += pool->held_bytes - rs_min(pool->asked_bytes, pool->held_bytes);
-    rs_mutex_unlock(&rs_charge_lock);
     return bytes;
 }
 
@@ -256,11 +249,10 @@ size_t rs_charge_leaving_bytes(int device, bool in_vain)
 
     while ((pool = next_pool(device, pool))) {
         bool told = pool->handle && read_pool(pool, true, &used);
-        rs_mutex_lock(&rs_charge_lock);
+        RS_MUTEX_GUARD(&rs_charge_lock);
         leaving = told ? used - rs_min(used, pool->asked_bytes + pool->count * ROUNDING_BYTES) : 0;
         pool->vain_bytes = in_vain ? leaving : rs_min(pool->vain_bytes, leaving);
         bytes += leaving - pool->vain_bytes;
-        rs_mutex_unlock(&rs_charge_lock);
     }
     return bytes;
 }
@@ -329,11 +321,10 @@ void rs_charge_pool_made(CUmemoryPool handle, int device, bool is_host)
 
     if (!rs_limit_account(device))
         return;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     pool = find_or_add(handle, device);
     if (pool)
         pool->host = is_host;
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle)
@@ -342,13 +333,12 @@ struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle)
 
     if (!handle)
         return NULL;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     pool = find(handle, 0);
     if (pool)
         pool->going = true; /* from now on no call of the library names it */
     while (pool && pool->calls)
         rs_condition_wait(&calls_done, &rs_charge_lock);
-    rs_mutex_unlock(&rs_charge_lock);
     return pool;
 }
 
@@ -356,13 +346,12 @@ void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result)
 {
     if (!pool)
         return;
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     pool->going = false;
     if (result == CUDA_SUCCESS) {
         pool->destroyed = true;
         follow_destroyed(pool);
     }
-    rs_mutex_unlock(&rs_charge_lock);
 }
 
 /* ---- an allocation: charged for the most that its pool may grow by, until the driver has said how
@@ -421,18 +410,14 @@ static bool claim(struct rs_pool_charge *charge)
 
 static bool take_growth(struct rs_pool_charge *charge)
 {
-    size_t bytes;
-    bool taken;
+    RS_MUTEX_GUARD(&rs_charge_lock);
+    size_t bytes = most_growth(charge);
 
-    rs_mutex_lock(&rs_charge_lock);
-    bytes = most_growth(charge);
-    taken = rs_account_take(rs_limit_account(charge->device), 0, bytes, RS_MEMORY_DEVICE);
-    if (taken) {
-        charge->charged = bytes;
-        growth[charge->device].flying += bytes;
-    }
-    rs_mutex_unlock(&rs_charge_lock);
-    return taken;
+    if (!rs_account_take(rs_limit_account(charge->device), 0, bytes, RS_MEMORY_DEVICE))
+        return false;
+    charge->charged = bytes;
+    growth[charge->device].flying += bytes;
+    return true;
 }
 
 /* Memory that other threads freed is read first; the pool's free memory serves next; then every
@@ -457,21 +442,18 @@ static bool make_room(struct rs_pool_charge *charge)
  * of host memory is not counted. */
 static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
 {
-    struct rs_pool_record *pool;
-    bool is_host;
+    RS_MUTEX_GUARD(&rs_charge_lock);
+    struct rs_pool_record *pool = find_or_add(handle, charge->device);
 
-    rs_mutex_lock(&rs_charge_lock);
-    pool = find_or_add(handle, charge->device);
-    is_host = pool && pool->host;
-    if (pool && !is_host)
-        charge->record = rs_charged_new(RS_KEYS_ADDRESSES);
-    if (charge->record) {
-        charge->pool = pool;
-        charge->device = pool->device;
-        pool->calls++;
-    }
-    rs_mutex_unlock(&rs_charge_lock);
-    return is_host || charge->record;
+    if (pool && pool->host)
+        return true;
+    charge->record = pool ? rs_charged_new(RS_KEYS_ADDRESSES) : NULL;
+    if (!charge->record)
+        return false;
+    charge->pool = pool;
+    charge->device = pool->device;
+    pool->calls++;
+    return true;
 }
 
 /* Charges for the allocation.  False when the limit leaves no room, or host memory is out. */
@@ -488,9 +470,8 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
     if (make_room(charge))
         return true;
     free(charge->record);
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     let_go(charge->pool);
-    rs_mutex_unlock(&rs_charge_lock);
     return false;
 }
 
@@ -498,7 +479,6 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge
                            CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUstreamCaptureMode mode;
     bool begun = true, in_graph; /* the stream captures: the memory is the graph's */
 
     *charge = (struct rs_pool_charge){.device = owner->device,
@@ -507,7 +487,7 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge
                                       .turn = charge->turn};
     if (!rs_limit_account(owner->device))
         return true;
-    mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     rs_limit_resolve(charge->device);
     rs_context_publish_stacks();
     in_graph = rs_driver.cuStreamIsCapturing &&
@@ -521,7 +501,6 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge
             charge->device,
             {size_bytes, rs_account_releases(rs_limit_account(charge->device)), charge->charged,
              RS_MEMORY_DEVICE}};
-    rs_capture_restore(mode);
     return begun;
 }
 
@@ -583,7 +562,7 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     if (!pool)
         return false;
     reading = begin_follow(pool);
-    rs_mutex_lock(&rs_charge_lock);
+    RS_MUTEX_GUARD(&rs_charge_lock);
     before = pool->held_bytes;
     end_follow(pool, reading, charge->charged); /* the claim stands: not charged for less */
     excess = result == CUDA_SUCCESS && pool->held_bytes > before &&
@@ -602,7 +581,6 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     }
     rs_account_end_return(rs_limit_account(charge->device), charge->claimed);
     let_go(pool);
-    rs_mutex_unlock(&rs_charge_lock);
     return excess;
 }
 
@@ -611,11 +589,10 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
  * capture (facts_h200.txt: free_async 900 end 901). */
 bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
 
     if (rs_driver.cuMemFreeAsync)
         (void)rs_driver.cuMemFreeAsync(address, stream);
-    rs_capture_restore(mode);
     return ++charge->turn < TURNS_MOST;
 }
 

@@ -57,16 +57,14 @@ static unsigned long long id_of(CUcontext context)
 struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_stream(stream, per_thread_default);
-    CUstreamCaptureMode mode;
 
     if (!origin.handle || !RS_DRIVER_HAS(cuStreamGetCtx_v2) || !rs_driver.cuStreamGetCtx)
         return origin;
-    mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     if (rs_driver.cuStreamGetCtx(origin.handle, &origin.context) != CUDA_SUCCESS ||
         rs_driver.cuStreamGetCtx_v2(origin.handle, &origin.owner, &origin.green) != CUDA_SUCCESS)
         origin.context = origin.owner = NULL;
     origin.context_id = id_of(origin.context);
-    rs_capture_restore(mode);
     return origin;
 }
 
@@ -222,14 +220,12 @@ static bool is_over(const struct origin *origin)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     CUresult result;
-    bool entered;
 
     if (!may_be_asked(origin))
         return false;
-    entered = rs_driver_context_enter(origin->stream.context, &result);
+    RS_CONTEXT_GUARD(origin->stream.context, &result);
     if (result == CUDA_SUCCESS)
         result = ask(&origin->stream, &status);
-    rs_driver_context_leave(entered);
     return result == CUDA_SUCCESS ? status == CU_STREAM_CAPTURE_STATUS_NONE
                                   : result == CUDA_ERROR_INVALID_CONTEXT ||
                                         result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
@@ -238,15 +234,12 @@ static bool is_over(const struct origin *origin)
 
 void rs_capture_review(CUcontext context)
 {
-    CUstreamCaptureMode mode;
-
     if (!rs_capture_is_any() || !rs_shared_lock_try_alone(&gate))
         return;
-    mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     for (size_t i = origin_count; i-- > 0;)
         if ((!context || shuts_gate(&origins[i].stream, context)) && is_over(&origins[i]))
             take_out(&origins[i]);
-    rs_capture_restore(mode);
     rs_shared_lock_unlock(&gate);
 }
 

@@ -251,16 +251,14 @@ static CUresult prefetch(CUdeviceptr address, size_t size_bytes, int where, CUst
 static CUresult place(CUcontext context, CUdeviceptr address, size_t size_bytes,
                       const CUmem_advise *advice, int where, CUstream stream)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_driver_context_enter(context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(context, &result);
 
-    if (result == CUDA_SUCCESS)
-        result = advice ? advise(address, size_bytes, *advice, where)
-                        : prefetch(address, size_bytes, where, stream);
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    return advice ? advise(address, size_bytes, *advice, where)
+                  : prefetch(address, size_bytes, where, stream);
 }
 
 CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size_bytes,

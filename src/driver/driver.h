@@ -43,6 +43,15 @@ static inline bool rs_driver_ready(bool load)
 CUstreamCaptureMode rs_capture_relax(void);
 void rs_capture_restore(CUstreamCaptureMode mode);
 
+static inline void rs_capture_relax_end(const CUstreamCaptureMode *mode)
+{
+    rs_capture_restore(*mode);
+}
+
+/* From here to the end of the block. */
+#define RS_RELAXED_GUARD()                                                                         \
+    RS_GUARD(const CUstreamCaptureMode, rs_capture_relax_end) = rs_capture_relax()
+
 /* Returns the driver's number of the allocation that contains `address`, which is never used
  * twice; 0: unknown. */
 unsigned long long rs_driver_allocation_id(CUdeviceptr address);
@@ -76,6 +85,15 @@ bool rs_loader_is_stuck(void);
  * `context` is current now. */
 bool rs_driver_context_enter(CUcontext context, CUresult *result);
 void rs_driver_context_leave(bool entered);
+
+static inline void rs_driver_context_guard_end(const bool *entered)
+{
+    rs_driver_context_leave(*entered);
+}
+
+/* From here to the end of the block. */
+#define RS_CONTEXT_GUARD(context, result)                                                          \
+    RS_GUARD(const bool, rs_driver_context_guard_end) = rs_driver_context_enter(context, result)
 
 /* Returns the device's primary context, or NULL while nobody retains it: it is not started for
  * this.  If its handle is not known yet, the function retains and releases it.  The program may

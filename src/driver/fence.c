@@ -38,25 +38,22 @@ bool rs_fence_supported(void)
 
 CUevent rs_fence_create(CUcontext context)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUevent event = NULL;
     CUresult result;
-    bool entered = rs_driver_context_enter(context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(context, &result);
 
     if (result == CUDA_SUCCESS &&
         rs_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         event = NULL;
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
     return event;
 }
 
 void rs_fence_destroy(CUevent event)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
 
     (void)rs_driver.cuEventDestroy_v2(event);
-    rs_capture_restore(mode);
 }
 
 /* The driver refuses with a capture's error when a capture began that no hook saw. */
@@ -89,7 +86,7 @@ bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *re
  * another device, as for any other event. */
 bool rs_fence_join(CUcontext context, CUstream stream)
 {
-    CUstreamCaptureMode mode;
+    RS_RELAXED_GUARD();
     CUevent event;
     bool joined;
 
@@ -98,24 +95,20 @@ bool rs_fence_join(CUcontext context, CUstream stream)
     event = rs_fence_create(context);
     if (!event)
         return false;
-    mode = rs_capture_relax();
     joined = rs_fence_record(context, event, NULL) &&
              rs_driver.cuStreamWaitEvent(stream, event, 0) == CUDA_SUCCESS;
-    rs_capture_restore(mode);
     rs_fence_destroy(event);
     return joined;
 }
 
 enum rs_fence_state rs_fence_query(CUcontext context, CUevent event)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_driver_context_enter(context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(context, &result);
 
     if (result == CUDA_SUCCESS)
         result = rs_driver.cuEventQuery(event);
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
     return result == CUDA_SUCCESS           ? RS_FENCE_DONE
            : result == CUDA_ERROR_NOT_READY ? RS_FENCE_PENDING
            : rs_is_fault(result)            ? RS_FENCE_FAULT
@@ -127,12 +120,11 @@ static CUdeviceptr take_sentinel(CUcontext context)
 {
     CUdeviceptr sentinel = 0;
     CUresult result;
-    bool entered = rs_driver_context_enter(context, &result);
+    RS_CONTEXT_GUARD(context, &result);
 
     if (result == CUDA_SUCCESS &&
         rs_driver.cuMemAlloc_v2(&sentinel, RS_SENTINEL_BYTES) != CUDA_SUCCESS)
         sentinel = 0;
-    rs_driver_context_leave(entered);
     return sentinel;
 }
 
@@ -174,30 +166,28 @@ static void fill_up(struct rs_sentinel *sentinel, CUcontext context)
 
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
 
     fill_up(sentinel, context);
-    rs_capture_restore(mode);
 }
 
 /* Frees one sentinel while another one, the anchor, stays: the driver then keeps their common
  * block of 2 MiB, and the pair of calls costs 2 us instead of 55. */
 CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    RS_RELAXED_GUARD();
     CUdeviceptr block;
+    CUresult result;
 
     fill_up(sentinel, context);
     block = take_block(sentinel);
-    if (block) {
-        result = rs_driver.cuMemFree_v2(block);
-        if (result == CUDA_SUCCESS)
-            fill_up(sentinel, context);
-        else
-            (void)rs_sentinel_add(sentinel, block); /* context has an error: block is still there */
-    }
-    rs_capture_restore(mode);
+    if (!block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = rs_driver.cuMemFree_v2(block);
+    if (result == CUDA_SUCCESS)
+        fill_up(sentinel, context);
+    else
+        (void)rs_sentinel_add(sentinel, block); /* context has an error: block is still there */
     return result;
 }
 

@@ -64,14 +64,13 @@ void rs_stream_destroyed(CUstream stream)
 {
     struct place *place = place_of(stream);
     struct handle *handle;
+    RS_MUTEX_GUARD(&lock);
 
-    rs_mutex_lock(&lock);
     handle = find(place, stream);
     if (!handle && !place->is_full && !(handle = find(place, NULL)))
         fill_up(place);
     if (handle)
         *handle = (struct handle){place->is_full ? NULL : stream, 0};
-    rs_mutex_unlock(&lock);
     atomic_store(&any_destroyed, true);
 }
 
@@ -81,16 +80,13 @@ static bool was_destroyed(CUstream stream, unsigned long long *key)
 {
     struct place *place = place_of(stream);
     const struct handle *handle;
-    bool destroyed;
 
     if (!atomic_load_explicit(&any_destroyed, memory_order_relaxed))
         return false;
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     handle = find(place, stream);
-    destroyed = handle || place->is_full;
     *key = handle ? handle->key : 0;
-    rs_mutex_unlock(&lock);
-    return destroyed;
+    return handle || place->is_full;
 }
 
 static void note_alive(CUstream stream, unsigned long long key)
@@ -100,13 +96,12 @@ static void note_alive(CUstream stream, unsigned long long key)
 
     if (!atomic_load_explicit(&any_destroyed, memory_order_relaxed))
         return;
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     handle = find(place, stream);
     if (!handle && place->is_full)
         handle = take_room(place);
     if (handle)
         *handle = (struct handle){stream, key};
-    rs_mutex_unlock(&lock);
 }
 
 static bool ask(CUstream stream, unsigned long long *key)
@@ -173,45 +168,38 @@ bool rs_stream_key_to_free(CUstream stream, CUcontext context, unsigned long lon
 CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context)
 {
     CUstream stream = atomic_load_explicit(&own->stream, memory_order_acquire), made = NULL;
-    CUstreamCaptureMode mode;
     CUresult result;
-    bool entered;
 
     if (stream)
         return stream;
-    mode = rs_capture_relax();
-    entered = rs_driver_context_enter(context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(context, &result);
     if (result == CUDA_SUCCESS)
         result = rs_driver.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&own->stream, &stream, made))
         (void)rs_driver.cuStreamDestroy_v2(made); /* another thread made one first */
     else if (result == CUDA_SUCCESS)
         stream = made;
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
     return stream;
 }
 
 CUresult rs_own_stream_wait(CUstream stream)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = rs_driver.cuStreamSynchronize(stream);
+    RS_RELAXED_GUARD();
 
-    rs_capture_restore(mode);
-    return result;
+    return rs_driver.cuStreamSynchronize(stream);
 }
 
 CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
     unsigned turn = 0;
+    RS_RELAXED_GUARD();
 
     while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
            rs_clock_ns() - begin_ns < bound_ns)
         rs_poll_pause(turn++);
-    rs_capture_restore(mode);
     return result;
 }
 

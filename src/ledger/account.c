@@ -118,15 +118,11 @@ static struct rs_amount amount_of(struct rs_amount amount, enum rs_memory memory
 bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_bytes,
                      enum rs_memory memory)
 {
-    bool taken;
-
     if (!account)
         return true;
-    rs_mutex_lock(&DEVICE_OF(account)->mutex);
-    taken = take(account, amount_of((struct rs_amount){bytes, charge_bytes, charge_bytes}, memory),
-                 memory);
-    rs_mutex_unlock(&DEVICE_OF(account)->mutex);
-    return taken;
+    RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
+    return take(account, amount_of((struct rs_amount){bytes, charge_bytes, charge_bytes}, memory),
+                memory);
 }
 
 void rs_account_settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
@@ -134,17 +130,15 @@ void rs_account_settle(struct rs_account *account, struct rs_amount from, struct
 {
     if (!account)
         return;
-    rs_mutex_lock(&DEVICE_OF(account)->mutex);
+    RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
     settle(account, amount_of(from, memory), amount_of(to, memory), memory);
-    rs_mutex_unlock(&DEVICE_OF(account)->mutex);
 }
 
 /* Its charge goes with the bytes of the first kind; all of it with the last. */
 void rs_account_lose(struct rs_account *account)
 {
-    struct rs_account *device = DEVICE_OF(account);
+    RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
 
-    rs_mutex_lock(&device->mutex);
     for (int memory = 0; memory < RS_MEMORIES; memory++)
         settle(account,
                (struct rs_amount){rs_counter_get(&account->held_bytes[memory]),
@@ -153,7 +147,6 @@ void rs_account_lose(struct rs_account *account)
     rs_hash_clear(&account->blocks);
     free(account->packed);
     account->packed = NULL;
-    rs_mutex_unlock(&device->mutex);
 }
 
 /* ---- small allocations by address ---- */
@@ -223,27 +216,24 @@ bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t
         rs_account_taken(account, size_bytes, most, memory);
         return true;
     }
-    rs_mutex_lock(&DEVICE_OF(account)->mutex);
+    RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
     *charged_bytes = enter_both(account, address, size_bytes);
-    if (*charged_bytes != SIZE_MAX)
-        settle(account, (struct rs_amount){size_bytes, most, most},
-               (struct rs_amount){size_bytes, *charged_bytes, 0}, memory);
-    rs_mutex_unlock(&DEVICE_OF(account)->mutex);
-    return *charged_bytes != SIZE_MAX;
+    if (*charged_bytes == SIZE_MAX)
+        return false;
+    settle(account, (struct rs_amount){size_bytes, most, most},
+           (struct rs_amount){size_bytes, *charged_bytes, 0}, memory);
+    return true;
 }
 
 size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
                           enum rs_memory memory)
 {
     uint64_t first = address >> BLOCK_BITS, last = (address + size_bytes - 1) >> BLOCK_BITS;
-    size_t bytes;
 
     if (!shares_blocks(account, size_bytes, memory))
         return rs_footprint_most(size_bytes);
-    rs_mutex_lock(&DEVICE_OF(account)->mutex);
-    bytes = leave(account, first) + (last != first ? leave(account, last) : 0);
-    rs_mutex_unlock(&DEVICE_OF(account)->mutex);
-    return bytes;
+    RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
+    return leave(account, first) + (last != first ? leave(account, last) : 0);
 }
 
 /* ---- memory whose address is not known ---- */
@@ -334,7 +324,7 @@ bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
     bool taken;
 
     RS_ASSERT(!account->device);
-    rs_mutex_lock(&account->mutex);
+    RS_MUTEX_GUARD(&account->mutex);
     share->is_packed = is_packed(account, size_bytes);
     share->charged_bytes = rs_footprint_most(size_bytes);
     if (share->is_packed) {
@@ -347,7 +337,6 @@ bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
     taken = take(account, amount, RS_MEMORY_DEVICE);
     if (taken && share->is_packed)
         *account->packed = after;
-    rs_mutex_unlock(&account->mutex);
     return taken;
 }
 
@@ -355,8 +344,8 @@ size_t rs_footprint_unpack(struct rs_account *account, size_t size_bytes,
                            const struct rs_footprint_share *share, bool refused)
 {
     size_t less_bytes = share->charged_bytes;
+    RS_MUTEX_GUARD(&account->mutex);
 
-    rs_mutex_lock(&account->mutex);
     if (share->is_packed) {
         less_bytes = packed_bytes(account->packed);
         unpack(account->packed, size_bytes);
@@ -364,7 +353,6 @@ size_t rs_footprint_unpack(struct rs_account *account, size_t size_bytes,
     }
     settle(account, (struct rs_amount){size_bytes, less_bytes, refused ? share->charged_bytes : 0},
            (struct rs_amount){0, 0, 0}, RS_MEMORY_DEVICE);
-    rs_mutex_unlock(&account->mutex);
     return less_bytes;
 }
 
@@ -442,12 +430,11 @@ bool rs_account_has_room(const struct rs_account *account, size_t bytes)
 size_t rs_account_restart_peak(struct rs_account *device)
 {
     size_t was;
+    RS_MUTEX_GUARD(&device->mutex);
 
     RS_ASSERT(!device->device);
-    rs_mutex_lock(&device->mutex);
     was = atomic_exchange(&device->recent_peak_bytes, 0);
     raise_peaks(device);
-    rs_mutex_unlock(&device->mutex);
     return was;
 }
 

@@ -168,7 +168,7 @@ static enum refuser find_refuser(void)
 /* `asks_who`: the call site is wanted even where no stack tracks. */
 static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_who)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
 
     memset(&holders, 0, sizeof(holders));
     memset(&neighbours, 0, sizeof(neighbours));
@@ -176,7 +176,6 @@ static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_w
     rs_context_each_stack(look_at_stack, NULL);
     look_at_counters();
     look_at_memory();
-    rs_capture_restore(mode);
     refused.is_tracked = rs_holders_tracked(&holders) != 0;
     if (!refused.is_tracked) { /* libraries and sizes tell more */
         memset(&holders, 0, sizeof(holders));

@@ -166,11 +166,9 @@ void rs_publish_stacks(void)
 
     if (!publication())
         return;
-    rs_mutex_lock(&lock);
-    if (!is_due(&gathered)) {
-        rs_mutex_unlock(&lock);
+    RS_MUTEX_GUARD(&lock);
+    if (!is_due(&gathered))
         return;
-    }
     rs_gather(&gathered, true);
     directory = rs_published_allocate(directory_bytes(&gathered), _Alignof(max_align_t));
     if (rs_published_offset(directory)) {
@@ -179,7 +177,6 @@ void rs_publish_stacks(void)
     } else {
         rs_published_free(directory); /* the file is full */
     }
-    rs_mutex_unlock(&lock);
 }
 
 /* ---- the report ---- */

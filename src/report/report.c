@@ -402,7 +402,6 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 {
     const struct rs_source source = {"rmmshim_report", where ? where : "text"};
     static struct rs_page_file to; /* under the lock; it holds a path */
-    int error;
     unsigned before = diagnostics->count;
     const char *path = NULL;
     enum rs_statistics_format format = rs_config_report(&source, true, &path, diagnostics);
@@ -411,12 +410,10 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
         rs_diagnose(diagnostics, &source, NULL, "this is not the name of a report");
     if (diagnostics->count > before)
         return -EINVAL;
-    rs_mutex_lock(&writing);
+    RS_MUTEX_GUARD(&writing);
     to = (struct rs_page_file){.variable = source.name};
     write_report(format, &to, path);
-    error = to.error;
-    rs_mutex_unlock(&writing);
-    return error;
+    return to.error;
 }
 
 static void write_at_exit(void)

@@ -185,20 +185,18 @@ static void say_unheld(const struct job *job)
 int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received)
 {
     struct rs_job_request request = {.layout = RS_JOB_LAYOUT, .wish = wish, .number = number};
-    struct rs_uncancelled uncancelled;
+    RS_UNCANCELLED_GUARD();
     struct job job;
     int socket, result;
 
     if (!run || !read_variable(run, &job))
         return -ENOENT;
-    rs_uncancelled_begin(&uncancelled);
     socket = open_socket();
     result = socket < 0 ? -ESTALE : ask(socket, &job, request, fd, received);
     if (socket >= 0)
         rs_file_close(socket);
     if (result == -ESTALE && wish != RS_JOB_GIVE_LIMIT)
         say_unheld(&job);
-    rs_uncancelled_end(&uncancelled);
     return result;
 }
 

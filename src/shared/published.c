@@ -42,18 +42,16 @@ static bool back(size_t bytes)
 {
     size_t before = published.backed_bytes, steps = (bytes + STEP_BYTES - 1) / STEP_BYTES;
     size_t more = steps * STEP_BYTES - rs_min(before, steps * STEP_BYTES);
-    struct rs_uncancelled uncancelled;
-    bool failed;
+    RS_UNCANCELLED_GUARD(); /* fallocate is a cancellation point */
 
     if (more == 0 || bytes > RS_PUBLISHED_BYTES)
         return more == 0;
-    rs_uncancelled_begin(&uncancelled); /* fallocate is a cancellation point */
-    failed = fallocate(published.file.fd, 0, (off_t)before, (off_t)more) != 0;
-    rs_uncancelled_end(&uncancelled);
-    if (!failed && published.memory)
+    if (fallocate(published.file.fd, 0, (off_t)before, (off_t)more) != 0)
+        return false;
+    if (published.memory)
         rs_leak_roots_add(published.memory + before, more);
-    published.backed_bytes += failed ? 0 : more;
-    return !failed;
+    published.backed_bytes += more;
+    return true;
 }
 
 int rs_published_begin(size_t head_bytes)
@@ -140,13 +138,11 @@ static union header *take_new(size_t bytes)
 
 static void *take(size_t bytes)
 {
-    union header *header;
+    RS_MUTEX_GUARD(&published.lock);
+    union header *header = take_freed(bytes);
 
-    rs_mutex_lock(&published.lock);
-    header = take_freed(bytes);
     if (!header)
         header = take_new(bytes);
-    rs_mutex_unlock(&published.lock);
     if (!header)
         return NULL;
     RS_ASSERT((uintptr_t)header % RS_PUBLISHED_ALIGNMENT == 0);
@@ -187,10 +183,9 @@ void rs_published_free(void *memory)
     }
     header--;
     RS_ASSERT(header->piece.bytes > sizeof(*header) && !header->piece.next); /* freed twice */
-    rs_mutex_lock(&published.lock);
+    RS_MUTEX_GUARD(&published.lock);
     header->piece.next = published.freed;
     published.freed = header;
-    rs_mutex_unlock(&published.lock);
 }
 
 uint64_t rs_published_offset(const volatile void *memory)
