@@ -197,22 +197,31 @@ class Lines(Run):
         self.assertEqual(result.status, 125, result)
         self.assertIn("is linked statically: no library can be loaded into it", result.stderr)
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root makes a /dev of its own, as here for a device that is open")
-    def test_the_driver_before_the_library(self):
-        device = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && : >/dev/nvidia-uvm && exec \"$@\""
+    @unittest.skipUnless(os.geteuid() == 0, "only root makes a /dev of its own, as here for a device that is in use")
+    def test_the_device_in_use_without_an_allocation(self):
+        """A CUDA context maps the file of managed memory.  NVML only opens it, as monitors such as Dask's do."""
+        device = ("mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && "
+                  "dd if=/proc/self/exe of=/dev/nvidia-uvm bs=4096 count=1 && exec \"$@\"")
         if run(["unshare", "-m", "sh", "-c", device, "sh", "true"], preload=[]).status:
             self.skipTest("no namespace for mounts here")
-        for first, reason in ((["libcuda.so.1", support.SHIM], "its LD_PRELOAD lists the driver (libcuda) before rmmshim"),
-                              ([support.SHIM, "libcuda.so.1"], "none of its allocations reached rmmshim")):
-            process = subprocess.Popen(["unshare", "-m", "sh", "-c", device, "sh", TOOL, "run", "--limit", "1GiB", "env",
-                                        "LD_PRELOAD=" + ":".join(first), "sh", "-c", "exec 3</dev/nvidia-uvm; echo ready; read x"],
-                                       env=support.environment(preload=[]), stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            self.assertEqual(process.stdout.readline(), b"ready\n")
-            self.wait_for_look(process.pid)
-            self.wait_for_look(process.pid)
-            stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
-            self.assertIn("NOT covered: sh (pid N): " + reason, self.said(support.Result(process.returncode, stdout, stderr))[-1])
+        opens = "import sys; file = open('/dev/nvidia-uvm', 'r+b'); print('ready', flush=True); sys.stdin.read()"
+        maps = opens.replace("print", "import mmap; there = mmap.mmap(file.fileno(), 4096); print")
+        name = os.path.basename(sys.executable)
+        for script, first, said in (
+                (maps, ["libcuda.so.1", support.SHIM],
+                 "NOT covered: %s (pid N): its LD_PRELOAD lists the driver (libcuda) before rmmshim" % name),
+                (maps, [support.SHIM, "libcuda.so.1"], "NOT covered: %s (pid N): none of its allocations reached rmmshim" % name),
+                (opens, [support.SHIM, "libcuda.so.1"], "env did not use CUDA, so rmmshim had nothing to do")):
+            with self.subTest(said):
+                process = subprocess.Popen(["unshare", "-m", "sh", "-c", device, "sh", TOOL, "run", "--limit", "1GiB", "env",
+                                            "LD_PRELOAD=" + ":".join(first), sys.executable, "-c", script],
+                                           env=support.environment(preload=[]), stdin=subprocess.PIPE,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.assertEqual(process.stdout.readline(), b"ready\n")
+                self.wait_for_look(process.pid)
+                self.wait_for_look(process.pid)
+                stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
+                self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr))[-1], said)
 
     def test_seen_without_it(self):
         """A child whose environment is empty, and one that has lost its parent."""

@@ -20,7 +20,7 @@ enum {
     FIRST_NS = 50 * 1000 * 1000,     /* between looks at first; doubles */
     LONGEST_NS = 1000 * 1000 * 1000, /* ... up to 1 s */
     COST_DIVISOR = 20,               /* looking may take a twentieth of the time */
-    SURE_TIMES = 2,                  /* between opening the device and the first allocation */
+    SURE_TIMES = 2,                  /* between a context's begin and the first allocation */
     LIST_MAX = 256,                  /* beyond these processes are not remembered */
 };
 
@@ -117,9 +117,10 @@ static bool is_of_job(const struct row *rows, size_t count, const struct row *ro
 
 struct use {
     bool can_read, has_libcuda, has_library, has_linker; /* by its maps */
-    bool has_device; /* of managed memory: CUDA opens it; NVML and graphics do not */
-    uint64_t page;   /* the inode of its page, or 0.  One inherited by fork is its parent's: CUDA
-                        does not work in that child */
+    bool has_context; /* by its maps too: a CUDA context maps the device file of managed memory.
+                         cuInit and NVML only open it (driver 580) */
+    uint64_t page;    /* the inode of its page, or 0.  One inherited by fork is its parent's: CUDA
+                         does not work in that child */
 };
 
 /* The text ends early when the process ends or becomes another program meanwhile, and libraries
@@ -134,15 +135,17 @@ static void read_maps(int number, struct use *use)
     snprintf(directory, sizeof(directory), "/proc/%d", number);
     maps = process_file(directory, "maps");
     while (process_next_mapping(maps, &mapping)) {
-        const char *name = mapping.name;
+        const char *name = mapping.name, *tail = strrchr(name, '/');
         use->can_read |= strcmp(name, "[stack]") == 0;
         use->has_libcuda |= strstr(name, "/libcuda.so") != NULL;
         use->has_library |= strstr(name, "/librmmshim.so") != NULL;
+        /* In a container's own /dev it has no folder when seen from outside. */
+        use->has_context |= tail && strcmp(tail, "/nvidia-uvm") == 0;
         use->has_linker |= strstr(name, "/ld-") || strstr(name, "/ld.so") || strstr(name, "/ld64");
     }
 }
 
-static void read_opened(int number, struct use *use)
+static void read_page(int number, struct use *use)
 {
     char path[64], link[64];
     const struct dirent *entry;
@@ -154,7 +157,6 @@ static void read_opened(int number, struct use *use)
     while (listing && (entry = readdir(listing))) {
         ssize_t length = readlinkat(dirfd(listing), entry->d_name, link, sizeof(link) - 1);
         link[length > 0 ? length : 0] = '\0';
-        use->has_device |= strcmp(link, "/dev/nvidia-uvm") == 0;
         if (strcmp(link, "/memfd:rmmshim (deleted)") == 0 && use->page == 0 &&
             fstatat(dirfd(listing), entry->d_name, &status, 0) == 0)
             use->page = status.st_ino;
@@ -190,8 +192,8 @@ static bool is_behind_driver(int number)
     return is_behind;
 }
 
-/* A program that is linked with libcuda need not call it: with the library in it the device must be
- * open, too. */
+/* A program that is linked with libcuda need not call it: with the library in it, it must have a
+ * context, too. */
 static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
                         enum unserved_reason *reason)
 {
@@ -200,8 +202,8 @@ static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_in
     read_maps(number, &use);
     if (!use.can_read || (use.has_library && !use.has_libcuda))
         return false;
-    read_opened(number, &use);
-    if (!use.has_device && (use.has_library || !use.has_libcuda))
+    read_page(number, &use);
+    if (!use.has_context && (use.has_library || !use.has_libcuda))
         return false;
     *reason = use.page ? UNSERVED_NOT_HELD : use.has_linker ? UNSERVED_NO_PRELOAD : UNSERVED_STATIC;
     if (!use.page && use.has_library)
