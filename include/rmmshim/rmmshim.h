@@ -117,12 +117,13 @@ struct rmmshim_counters {
  * Each kind (enum rmmshim_kind) on each device has its own levels, shared by all threads.  Peaks
  * are exact while one or two threads allocate; with more, each thread may hold up to 4 MiB and 64
  * blocks that no peak includes.  -EINVAL: counters is NULL, counters->size is less than 16 bytes,
- * or there is no such kind. */
+ * or there is no such kind.  -ENOTSUP also: rmmshim serves the process, but not this kind of memory
+ * on this device, so it would count nothing. */
 RMMSHIM_API int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters);
 
 /** Begins a level of counters, at zero, inside the current one, as push_counters of RMM's
  * statistics resource does.  Other counters and reports go on unchanged.  -EINVAL: there is no such
- * kind. */
+ * kind.  -ENOTSUP as for rmmshim_get_counters. */
 RMMSHIM_API int rmmshim_push_counters(int device, int kind);
 
 /** Ends the innermost level.  Its counts are written to *counters (unless counters is NULL), and

@@ -213,13 +213,26 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
 
 static const char no_counters_size[] = "counters->size is not set";
 
+/* As check, and an error where the driver serves that kind of memory: its counters stay 0. */
+static int check_counted(int device, int kind)
+{
+    int result = check(device, kind, false);
+
+    if (result == 0 && !rs_config_stack(&rs_config, (enum rs_kind)kind, device) &&
+        !(kind == RS_KIND_DEVICE && rs_pushed_of(device)) &&
+        rs_block_counts((enum rs_kind)kind, device).entered == 0)
+        return rs_control_error(-ENOTSUP, "rmmshim does not serve this kind of memory on this "
+                                          "device, so it is not counted: set a limit or a pool");
+    return result == 0 ? check(device, kind, true) : result;
+}
+
 int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters)
 {
     struct rmmshim_counters filled;
     int result = check_size(counters, no_counters_size);
 
     if (result == 0)
-        result = check(device, kind, true);
+        result = check_counted(device, kind);
     if (result != 0)
         return result;
     rs_count_levels_get((enum rs_kind)kind, device, &filled);
@@ -229,7 +242,7 @@ int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters
 
 int rmmshim_push_counters(int device, int kind)
 {
-    int result = check(device, kind, true);
+    int result = check_counted(device, kind);
 
     if (result == 0 && rs_count_levels_push((enum rs_kind)kind, device) != 0)
         result = rs_control_error(-ENOMEM, "out of host memory");

@@ -271,6 +271,9 @@ def early_counters():
         start()
         allocate(700)
     assert (counted["allocated_bytes"], counted["used_bytes"]) == (700, 700), counted
+    with rmmshim.counters(kind="pinned") as unserved, rmmshim.counters() as counted:
+        allocate(800)
+    assert not unserved and counted["allocated_bytes"] == 800, (unserved, counted)
 
 
 class Shell:

@@ -111,7 +111,7 @@ rmmshim: device 0: peak 2 MiB above 1 MiB, allocated 2 MiB in 1 blocks, 0 B left
 rmmshim: device 0: peak 0 B above 1 MiB, allocated 1.46 KiB in 1 blocks, -1 MiB left
 image/png text/plain
 rmmshim: device 0, device memory: used 0 B, peak 3 MiB, held 64 MiB
-rmmshim: device 0, pinned memory: peak 0 B above 0 B, allocated 0 B in 0 blocks, 0 B left
+rmmshim: pinned memory of device 0 is not served, so nothing was measured
 KeyError 'its own'
 ValueError --devise: usage: %rmmshim [--device N] [--kind KIND] [--plot] STATEMENT
 """
@@ -206,6 +206,13 @@ class Module(support.Test):
                      "FAILED test_memory.py::test_fails_itself - AssertionError: its own reason"):
             self.assertIn(line, inactive.stdout)
         self.assertEqual(run(command + ["--rmmshim-limit", "1MiB"], preload=[], more=more, cwd=self.folder).status, 4)
+        # Active, but device memory is the driver's: nothing is measured, though the limit holds.
+        unserved = run(command + ["--rmmshim-limit", "96MiB"], {"RMM_PINNED_POOL_SIZE": "0"}, more=more, cwd=self.folder)
+        for line in ("PASSED test_memory.py::test_limit", "PASSED test_memory.py::test_leaks",
+                     "FAILED test_memory.py::test_within", "FAILED test_memory.py::test_above",
+                     "so nothing was measured", "rmmshim: it does not serve device memory here"):
+            self.assertIn(line, unserved.stdout)
+        self.assertNotIn(" bytes on device ", unserved.stdout)
 
     @unittest.skipUnless(has_modules("pytest", "xdist"), "pytest-xdist is not installed")
     def test_pytest_workers(self):

@@ -379,7 +379,8 @@ class _Counted(Dict[str, Any]):
 def counters(device: int = 0, kind: str = "device") -> Iterator[Dict[str, Any]]:
     """Counts what all threads allocate inside the block.  The dictionary is filled at the block's end: used_bytes (may be
     negative), peak_used_bytes above what was used before, allocated_bytes, and the same of blocks.  CUDA may start
-    inside the block.  Where rmmshim is not active, the dictionary stays empty, and each count in it reads None.
+    inside the block.  Where rmmshim is not active, or serves no memory of that kind on the device, the dictionary stays
+    empty, and each count in it reads None.
 
     There is one stack of blocks for a device and kind, which all threads share: the blocks of several threads must nest
     in time, as the first to end takes the counts of the last that began.  Threads that overlap otherwise count by
@@ -387,7 +388,7 @@ def counters(device: int = 0, kind: str = "device") -> Iterator[Dict[str, Any]]:
     counted = _Counted()
     filled = _Counters(size=ctypes.sizeof(_Counters))
     number = _kind(kind)
-    pop = "pop_counters"
+    pop: Optional[str] = "pop_counters"
     try:
         _call("push_counters", _device(device), number)
     except Error as error:
@@ -395,12 +396,15 @@ def counters(device: int = 0, kind: str = "device") -> Iterator[Dict[str, Any]]:
             pop = "get_counters"  # nothing is allocated before CUDA has started: the whole process is the block
         elif not _is_inactive(error):
             raise
+        else:
+            pop = None
     try:
         yield counted
     finally:
-        served = True
+        served = pop is not None
         try:
-            _call(pop, device, number, ctypes.byref(filled))
+            if pop:
+                _call(pop, device, number, ctypes.byref(filled))
         except Error as error:
             served = not _is_inactive(error)
             if served and error.errno != errno.EAGAIN:

@@ -7,8 +7,8 @@
     %rmmshim  [--device N] [--kind KIND] STATEMENT    measures the statement; without one, says what is used now
 
 Both print one line, and leave the counts in the variable _rmmshim.  What fails inside fails as it would without them.
-Where rmmshim is not active they say so, and run the cell.  --plot draws the used memory while the cell runs,
-looked at every 10 ms, where matplotlib is installed; the peak in the line is exact."""
+Where rmmshim is not active, or does not serve that memory, they say so, and run the cell.  --plot draws the used
+memory while the cell runs, looked at every 10 ms, where matplotlib is installed; the peak in the line is exact."""
 from __future__ import annotations
 
 import errno
@@ -133,7 +133,8 @@ def _run(shell: Any, code: str, device: int, kind: str, watch: Optional[_Watch])
                 error = _run_cell(shell, code)
     shell.user_ns["_rmmshim"] = dict(counted, before_bytes=before)
     if not counted:
-        print("rmmshim: not active, so nothing was measured")
+        print("rmmshim: %s, so nothing was measured" % (
+            "%s memory of device %d is not served" % (kind, device) if rmmshim.is_active() else "not active"))
         return error
     print("rmmshim: device %d%s: peak %s above %s, allocated %s in %d blocks, %s left" % (
         device, "" if kind == "device" else ", %s memory" % kind, _text(counted["peak_used_bytes"]), _text(before),

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """For pytest: limits, and tests that take or keep too much GPU memory.
 
-    rmmshim run python3 -m pytest -p rmmshim.pytest_plugin --rmmshim-limit 2GiB
+    rmmshim run --limit 2GiB python3 -m pytest -p rmmshim.pytest_plugin
 
-`--rmmshim-limit SIZE` limits what the whole session may hold of each device.  A test with the marker
+`--rmmshim-limit SIZE` sets another limit on what the whole session may hold of each device.  A test with the marker
 gpu_memory("500MiB") fails when more than that is live at once while it runs, above what was live when it began;
 `device=` and `kind=` may follow.  Device memory that a test allocates and that is still live after its fixtures have
 ended is listed at the end of the session (less what its fixtures had allocated before and have freed).  Where rmmshim
-is not active, `--rmmshim-limit` is an error, a test with the marker fails, as nothing was measured, and the session's
-header says so.  Under pytest-xdist each worker is a process with a limit of its own, and the list is that of all."""
+is not active, `--rmmshim-limit` is an error.  There, and where it serves no memory of that kind, a test with the marker
+fails, as nothing was measured, and the session's header says so.  Under pytest-xdist each worker is a process with a
+limit of its own, and the list is that of all."""
 from __future__ import annotations
 
 import errno
@@ -55,6 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> str:
     if not rmmshim.is_active():
         return "rmmshim: not active, tests with gpu_memory markers fail, and leaks are not looked at"
+    with rmmshim.counters() as counted:
+        pass
+    if not counted:
+        return ("rmmshim: it does not serve device memory here (set a limit or a pool), so tests with gpu_memory markers "
+                "fail, and leaks are not looked at")
     return "rmmshim: %s" % rmmshim.version()
 
 
@@ -105,7 +111,7 @@ def _call_measured(marker: pytest.Mark) -> Generator[None, Any, None]:
         with counting as counted:
             outcome = yield
         if not counted:
-            why = "the marker gpu_memory: rmmshim is not active in this process, so nothing was measured"
+            why = "the marker gpu_memory: rmmshim does not serve this memory in this process, so nothing was measured"
         elif int(counted["peak_used_bytes"]) > most:
             why = ("the test took %d bytes of GPU memory at once, more than gpu_memory(%r) allows"
                    % (counted["peak_used_bytes"], marker.args[0] if marker.args else most))
