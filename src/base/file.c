@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,6 +50,34 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
     return pread(fd, bytes, length_bytes, offset_bytes);
 }
 
+static int write_all_at(int fd, const char *bytes, size_t length_bytes, off_t offset_bytes)
+{
+    ssize_t written;
+
+    for (; length_bytes > 0; length_bytes -= (size_t)written) {
+        written = pwrite(fd, bytes, length_bytes, offset_bytes);
+        if (written < 0 && errno != EINTR)
+            return -errno;
+        if (written < 0)
+            written = 0;
+        bytes += written;
+        offset_bytes += written;
+    }
+    return 0;
+}
+
+int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_bytes)
+{
+    struct rs_unsignalled unsignalled;
+    int kept_errno = errno, result;
+
+    rs_unsignalled_begin(&unsignalled);
+    result = write_all_at(fd, bytes, length_bytes, offset_bytes);
+    rs_unsignalled_end(&unsignalled, -result);
+    errno = kept_errno;
+    return result;
+}
+
 ssize_t rs_file_text(const char *path, char *text, size_t room)
 {
     int fd = rs_file_open(path);
@@ -71,17 +100,36 @@ int rs_file_lengthen(int fd, size_t size_bytes)
     return -failed;
 }
 
-int rs_file_allocate(int fd, size_t size_bytes)
+int rs_file_allocate_range(int fd, size_t offset_bytes, size_t size_bytes)
 {
     struct rs_unsignalled unsignalled;
     int failed;
 
     rs_unsignalled_begin(&unsignalled);
     do
-        failed = posix_fallocate(fd, 0, (off_t)size_bytes);
+        failed = posix_fallocate(fd, (off_t)offset_bytes, (off_t)size_bytes);
     while (failed == EINTR);
     rs_unsignalled_end(&unsignalled, failed);
     return -failed;
+}
+
+int rs_file_allocate(int fd, size_t size_bytes)
+{
+    return rs_file_allocate_range(fd, 0, size_bytes);
+}
+
+bool rs_file_is_copied_on_write(int fd)
+{
+    static const unsigned long kinds[] = {0x9123683eUL, 0x2fc12fc1UL, 0xca451a4eUL}; /* btrfs, zfs,
+                                                                                      * bcachefs */
+    struct statfs status;
+
+    if (fstatfs(fd, &status) != 0)
+        return true;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(kinds); i++)
+        if (((unsigned long)status.f_type & 0xffffffffUL) == kinds[i])
+            return true;
+    return false;
 }
 
 bool rs_file_cannot_shrink(int fd)

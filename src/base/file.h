@@ -29,6 +29,9 @@ int rs_file_hold(const char *path);
  * with errno. */
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes);
 
+/* Writes all bytes at offset_bytes.  Returns 0 or -errno, and keeps errno. */
+int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_bytes);
+
 /* Reads the beginning of a file as text, which a zero byte ends.  Returns its length; -1, and "",
  * where the file cannot be read. */
 ssize_t rs_file_text(const char *path, char *text, size_t room);
@@ -38,6 +41,13 @@ ssize_t rs_file_text(const char *path, char *text, size_t room);
  * limit on file sizes, which holds for memory files too, and without its signal (SIGXFSZ). */
 int rs_file_lengthen(int fd, size_t size_bytes);
 int rs_file_allocate(int fd, size_t size_bytes);
+
+/* As rs_file_allocate, for a part of the file. */
+int rs_file_allocate_range(int fd, size_t offset_bytes, size_t size_bytes);
+
+/* True where blocks are allocated anew at every write (btrfs, ZFS, bcachefs), or where that is not
+ * known: on a full disk a store into a mapping raises SIGBUS there, even after rs_file_allocate. */
+bool rs_file_is_copied_on_write(int fd);
 
 /* True for a memory file that is sealed against shrinking: reading a mapping past the end of its
  * file raises SIGBUS. */

@@ -364,7 +364,11 @@ static bool parse_as(enum rs_option_type type, const struct parse *of, const cha
     switch (type) {
     case RS_OPTION_SIZE:
         value->none = of->row->none && is_word(begin, end, "none");
-        return value->none || parse_size(of, begin, end, &value->size);
+        if (of->row->all && is_word(begin, end, "all"))
+            value->size = (struct rs_size){.number = 1, .kind = RS_SIZE_BYTES};
+        else if (!value->none)
+            return parse_size(of, begin, end, &value->size);
+        return true;
     case RS_OPTION_EXPONENT:
         return parse_exponent(of, begin, end, &value->size);
     case RS_OPTION_SIZES:
@@ -485,6 +489,8 @@ const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_
     };
     size_t length = 0;
 
+    if (row->all)
+        return "SIZE|none|all";
     if (row->type != RS_OPTION_WORD)
         return row->none ? "SIZE|none" : row->only_no ? "0" : texts[row->type];
     buffer[0] = '\0';

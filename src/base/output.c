@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 /* ---- names ---- */
@@ -389,26 +388,10 @@ static bool put_path(char part[PATH_MAX], const char *path)
     return snprintf(part, PATH_MAX, "%s.part", path) < PATH_MAX;
 }
 
-/* These file systems allocate new blocks on every write: on a full disk a store into the mapping
- * raises SIGBUS, even after posix_fallocate. */
-static bool is_copied_on_write(int fd)
-{
-    static const unsigned long kinds[] = {0x9123683eUL, 0x2fc12fc1UL, 0xca451a4eUL}; /* btrfs, zfs,
-                                                                                      * bcachefs */
-    struct statfs status;
-
-    if (fstatfs(fd, &status) != 0)
-        return true;
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(kinds); i++)
-        if (((unsigned long)status.f_type & 0xffffffffUL) == kinds[i])
-            return true;
-    return false;
-}
-
 /* Allocates the blocks of FILE.part in advance. */
 static int allocate(int fd)
 {
-    return is_copied_on_write(fd) ? -EOPNOTSUPP : rs_file_allocate(fd, RS_FILE_TAIL_BYTES);
+    return rs_file_is_copied_on_write(fd) ? -EOPNOTSUPP : rs_file_allocate(fd, RS_FILE_TAIL_BYTES);
 }
 
 static void put_mark(struct rs_file_tail *tail)

@@ -5,6 +5,8 @@
 #include "base/lock.h"
 #include "base/thread.h"
 
+#include <stdatomic.h>
+
 /* Limits of repeated attempts.  Threads that run short side by side give back what the other has
  * just taken: when repeats stopped after 64 immediate ones, four threads with room for four
  * blocks of 8 MiB were refused 10 of 8000 requests. */
@@ -28,8 +30,17 @@ static __thread struct request {
     bool is_short, may_end, is_refused, is_hopeless;
     const void *busy; /* the context that was found busy; may_end: one with work that may end */
     struct rs_uncancelled uncancelled;
-    unsigned in_vain; /* consecutive refused requests that napped; kept between requests */
+    uint64_t begun_ns; /* where requests are timed */
+    unsigned in_vain;  /* consecutive refused requests that napped; kept between requests */
 } request;
+
+__thread uint64_t rs_request_took_ns;
+static _Atomic bool is_timed;
+
+void rs_request_time_all(void)
+{
+    atomic_store_explicit(&is_timed, true, memory_order_relaxed);
+}
 
 /* A signal handler of the program may leave a request by siglongjmp(), and then nobody ends it: the
  * depth stops where only such requests can have brought it. */
@@ -43,6 +54,8 @@ void rs_request_begin(void)
         .in_vain = request.in_vain,
     };
     rs_uncancelled_begin(&request.uncancelled);
+    if (atomic_load_explicit(&is_timed, memory_order_relaxed))
+        request.begun_ns = rs_clock_ns();
 }
 
 /* A program that asks for more than there is, in many threads, gets its later refusals faster. */
@@ -59,6 +72,8 @@ void rs_request_end(void)
     if (--request.depth > 0)
         return;
     learn();
+    if (request.begun_ns)
+        rs_request_took_ns += rs_clock_ns() - request.begun_ns;
     rs_uncancelled_end(&request.uncancelled);
 }
 

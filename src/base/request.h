@@ -17,6 +17,12 @@
 void rs_request_begin(void);
 void rs_request_end(void);
 
+/* From now on the outermost pair of a thread adds the ns between its two calls to
+ * rs_request_took_ns of the thread, which its user sets to 0. */
+void rs_request_time_all(void);
+
+extern __thread uint64_t rs_request_took_ns;
+
 /* True between rs_request_begin and rs_request_end. */
 bool rs_request_is_under_way(void);
 

@@ -312,10 +312,19 @@ static bool add_tracking(struct build *build)
     return true;
 }
 
+/* Gives the option `path` of the topmost resource a copy of the setting's text. */
+static bool set_path(struct build *build, struct rs_setting setting)
+{
+    struct rs_option_value *path = rs_expression_value(build->stack, "path");
+
+    rs_option_value_clear(path);
+    *path = (struct rs_option_value){.given = true, .text = strdup(setting.value->text)};
+    return path->text;
+}
+
 static bool add_log(struct build *build)
 {
     struct rs_setting log = setting_of(build, RS_VARIABLE_LOG);
-    struct rs_option_value *path;
 
     if (!log.value)
         return true;
@@ -325,16 +334,31 @@ static bool add_log(struct build *build)
             "RMM_RESOURCE already writes a log: use only one of RMM_RESOURCE and RMM_LOG for it");
         return true;
     }
-    if (!push(build, &rs_mr_descriptor_logging, log.source))
-        return false;
-    path = rs_expression_value(build->stack, "path");
-    rs_option_value_clear(path);
-    *path = (struct rs_option_value){.given = true, .text = strdup(log.value->text)};
-    return path->text;
+    return push(build, &rs_mr_descriptor_logging, log.source) && set_path(build, log);
 }
 
-/* Adds tracking, statistics and the log on top of the stack, where they see a free at once,
- * before reuse delays it. */
+static bool add_recording(struct build *build)
+{
+    struct rs_setting record = setting_of(build, RS_VARIABLE_RECORD);
+
+    if (!record.value)
+        return true;
+    if (rs_expression_find(build->stack, &rs_mr_descriptor_recording)) {
+        rs_diagnose(build->diagnostics, record.source, NULL,
+                    "RMM_RESOURCE already writes a recording: use only one of RMM_RESOURCE and "
+                    "RMM_RECORD for it");
+        return true;
+    }
+    if (!push(build, &rs_mr_descriptor_recording, record.source) || !set_path(build, record))
+        return false;
+    set_option(build->stack, "size", setting_of(build, RS_VARIABLE_RECORD_SIZE).value);
+    set_option(build->stack, "sites", setting_of(build, RS_VARIABLE_RECORD_SITES).value);
+    set_option(build->stack, "kind", &(struct rs_option_value){.count = build->kind});
+    return true;
+}
+
+/* Adds tracking, statistics, the log and the recording on top of the stack, where they see a free
+ * at once, before reuse delays it. */
 static bool add_observers(struct build *build)
 {
     const struct rs_config *config = build->config;
@@ -346,7 +370,7 @@ static bool add_observers(struct build *build)
         !push(build, &rs_mr_descriptor_statistics,
               &config->values->general.source[RS_VARIABLE_STATISTICS]))
         return false;
-    return add_log(build);
+    return add_log(build) && add_recording(build);
 }
 
 /* Returns the index of a variable of the scope that gives all of the kind's stack (part: a part
@@ -452,7 +476,7 @@ static bool is_observed(const struct build *build)
     return config->statistics != RS_STATISTICS_NONE || setting_of(build, RS_VARIABLE_LIMIT).value ||
            config->control != RS_CONTROL_UNASKED || config->limit_job || config->nvtx_phases ||
            config->tracking != RS_STATISTICS_NONE || config->on_oom != RS_STATISTICS_NONE ||
-           setting_of(build, RS_VARIABLE_LOG).value;
+           setting_of(build, RS_VARIABLE_LOG).value || setting_of(build, RS_VARIABLE_RECORD).value;
 }
 
 /* Builds the stack for device memory as far as it has to keep the rules of RMM_IPC. */

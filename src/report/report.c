@@ -12,6 +12,7 @@
 #include "context/block_counts.h"
 #include "context/limit.h"
 #include "context/visit.h"
+#include "recording/recorder.h"
 #include "report/counters.h"
 #include "report/document.h"
 #include "report/holders.h"
@@ -450,6 +451,7 @@ __attribute__((destructor)) static void at_exit(void)
     rs_lock_bound_begin(LOCKS_WAIT_NS);
     rs_publish_report_step(RS_REPORT_BEGUN);
     rs_logging_end();
+    rs_recorder_end();
     if (rs_config.statistics != RS_STATISTICS_NONE)
         write_at_exit();
     if (rs_config.tracking != RS_STATISTICS_NONE)

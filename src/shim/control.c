@@ -14,6 +14,7 @@
 #include "context/table.h"
 #include "context/visit.h"
 #include "driver/driver.h"
+#include "recording/recorder.h"
 #include "report/report.h"
 #include "resource/adaptor/logging.h"
 #include "shared/job.h"
@@ -278,13 +279,14 @@ int rmmshim_reset_peaks(int device, int kind)
 static const char of_program[1];
 
 /* Where no log is open there is nothing to mark, and one that cannot be written has said so. */
-static void mark_phase(const char *what, const char *name)
+static void mark_phase(bool begins, const char *name)
 {
     char text[sizeof("begin ") + RS_PHASE_NAME_BYTES];
 
     if (!name)
         return;
-    snprintf(text, sizeof(text), "%s %s", what, name);
+    (void)rs_recorder_mark(begins ? RS_RECORDING_PHASE_BEGIN : RS_RECORDING_PHASE_END, name, true);
+    snprintf(text, sizeof(text), "%s %s", begins ? "begin" : "end", name);
     (void)rs_logging_mark(text);
 }
 
@@ -298,7 +300,7 @@ int rmmshim_push_phase(const char *name)
         return rs_control_error(0, "the name of the phase is NULL or empty");
     if (rs_phase_push(name, of_program, &entered) != 0)
         return rs_control_error(-ENOMEM, "out of host memory");
-    mark_phase("begin", entered);
+    mark_phase(true, entered);
     return 0;
 }
 
@@ -311,7 +313,7 @@ int rmmshim_pop_phase(void)
     if (rs_phase_pop(of_program, &name) != 0)
         return rs_control_error(-ERANGE,
                                 "this thread has pushed no phase, so there is none to pop");
-    mark_phase("end", name);
+    mark_phase(false, name);
     return 0;
 }
 
@@ -320,7 +322,7 @@ void rs_control_push_range(const char *name, const void *owner)
     const char *entered;
 
     if (rs_mode_serving() && rs_phase_push(name, owner, &entered) == 0)
-        mark_phase("begin", entered);
+        mark_phase(true, entered);
 }
 
 void rs_control_pop_range(const void *owner)
@@ -328,7 +330,7 @@ void rs_control_pop_range(const void *owner)
     const char *name;
 
     if (rs_mode_serving() && rs_phase_pop(owner, &name) == 0)
-        mark_phase("end", name);
+        mark_phase(false, name);
 }
 
 /* Phases can be asked for before CUDA has been started. */
@@ -577,13 +579,17 @@ int rmmshim_report(const char *where)
 
 int rmmshim_mark(const char *phase)
 {
+    bool is_recorded;
     int result;
 
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     if (!phase)
         return rs_control_error(0, "phase is NULL");
+    is_recorded = rs_recorder_mark(RS_RECORDING_MARK, phase, false);
     result = rs_logging_mark(phase);
+    if (result == -ENOENT && is_recorded)
+        return 0;
     if (result == -ENOENT)
         return rs_control_error(result, "no event log is open");
     return result == 0 ? 0

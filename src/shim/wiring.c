@@ -65,6 +65,7 @@ static void forked(void)
     X(report_publish)                                                                              \
     X(report_report)                                                                               \
     X(logging)                                                                                     \
+    X(recording)                                                                                   \
     X(resource_unfinished)                                                                         \
     X(shim_nvtx)                                                                                   \
     X(trace_call_site)                                                                             \

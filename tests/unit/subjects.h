@@ -25,6 +25,7 @@ static const struct subject subjects[] = {
     {"headroom", {NULL}, true},
     {"prefetch", {"preferred_location=device", "accessed_by=1"}, false},
     {"logging", {"path=/dev/null"}, false},
+    {"recording", {"path=/dev/null", "size=4MiB"}, false},
     {"pool", {"initial_size=1MiB"}, false},
     {"arena", {"arena_size=64MiB"}, false},
     {"binning", {"minimum_size=1KiB", "maximum_size=32KiB"}, false},

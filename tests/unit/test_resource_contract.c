@@ -590,8 +590,8 @@ static bool is_whole(const struct fake_leaf *leaf, const struct rs_allocation *a
 /* Adaptors whose allocations are whole ones of their upstream. */
 static bool is_said_to_pass_on(const struct rs_mr_descriptor *descriptor)
 {
-    static const char *const names[] = {"statistics", "limiting", "logging", "tracking",
-                                        "prefetch",   "fallback", "headroom"};
+    static const char *const names[] = {"statistics", "limiting", "logging",  "recording",
+                                        "tracking",   "prefetch", "fallback", "headroom"};
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
         if (strcmp(names[i], descriptor->name) == 0)

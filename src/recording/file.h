@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of a recording as its process has it: chunks in a mapped file, of which those with
+ * events are begun anew, oldest first, once the file has its greatest size.
+ *
+ * Space on the disk is reserved 1 MiB at a time before it is written to, so that a full disk shows
+ * as an error and not as SIGBUS.  Where a file system cannot reserve space (btrfs, ZFS), chunks are
+ * in memory of the process's, and are written to the file when they are full.  Not thread safe: its
+ * user has a lock. */
+#pragma once
+
+#include "base/output.h"
+#include "recording/format.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    RS_RECORDING_EVENTS_EACH = (RS_RECORDING_CHUNK_BYTES - (int)sizeof(struct rs_recording_chunk)) /
+                               (int)sizeof(struct rs_recording_event), /* of a chunk */
+};
+
+struct rs_recording_file {
+    struct rs_output output;
+    char *bytes; /* header and chunks */
+    size_t mapped_bytes, reserved_bytes;
+    unsigned char *states; /* of each chunk */
+    uint32_t chunk_count;  /* the most that there may be */
+    uint32_t used, next, definition_chunks;
+    uint64_t sequence;
+    bool is_copied; /* the file is not mapped: what is in `bytes` has to be written to it */
+};
+
+/* Opens the file, under a name of its own where `path` is another recording's of the same job, or
+ * another process writes to it.  Returns 0 or -errno. */
+int rs_recording_file_open(struct rs_recording_file *file, const char *path, size_t size_bytes);
+
+static inline struct rs_recording_header *
+rs_recording_file_header(const struct rs_recording_file *file)
+{
+    return (struct rs_recording_header *)(void *)file->bytes;
+}
+
+/* Begins a chunk, whose content is zero.  NULL: there is no room. */
+struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *file,
+                                                   enum rs_recording_chunk_kind kind);
+
+/* The chunk is full. */
+void rs_recording_file_full(struct rs_recording_file *file, struct rs_recording_chunk *chunk);
+
+/* What is kept outside of the file has changed: these bytes of the mapping, and the header. */
+void rs_recording_file_changed(struct rs_recording_file *file, const void *bytes, size_t length);
+
+/* Notes the time of the end, and gives the unused end of the file back.  The chunks that have begun
+ * stay usable. */
+void rs_recording_file_end(struct rs_recording_file *file, uint64_t ended_ns);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recording: every allocation and free of the stack, and what becomes of the memory beneath, in the
+ * process's recording (recording/format.h). */
+#include "recording/recorder.h"
+
+#include "base/log.h"
+#include "base/output.h"
+#include "base/request.h"
+#include "resource/resource.h"
+#include "trace/call_site.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RESOURCES_BYTES = 512 };
+
+struct recording_config {
+    const char *path;
+    size_t size;
+    size_t sites;
+    int kind;
+};
+
+struct recording {
+    struct rs_mr base;
+    size_t sites_each;                      /* bytes; SIZE_MAX: no call sites */
+    uint64_t place;                         /* of the stack's events */
+    const struct rs_account *account;       /* of the device; NULL: there is none */
+    _Atomic size_t held_bytes, limit_bytes; /* as recorded last */
+};
+
+/* What the calling thread has allocated since the last block of a sample. */
+static __thread size_t unsampled_bytes;
+
+/* Of a sample, the block counts that makes the bytes reach the next multiple of sites_each. */
+static bool is_sampled(const struct recording *recording, size_t size_bytes)
+{
+    if (RS_LIKELY(recording->sites_each == SIZE_MAX))
+        return false;
+    if (size_bytes < recording->sites_each - unsampled_bytes) {
+        unsampled_bytes += size_bytes;
+        return false;
+    }
+    unsampled_bytes = (unsampled_bytes + size_bytes) % recording->sites_each;
+    return true;
+}
+
+static uint64_t place_of(const struct recording *recording, CUstream stream)
+{
+    return recording->place | rs_recorder_place(0, 0, stream);
+}
+
+/* The driver's memory changes in many calls, and is compared in each event of the stack. */
+static void record_held(struct recording *recording)
+{
+    size_t held, limit;
+
+    if (!recording->account)
+        return;
+    held = atomic_load_explicit(&recording->account->charged_bytes, memory_order_relaxed);
+    limit = atomic_load_explicit(&recording->account->limit_bytes, memory_order_relaxed);
+    if (RS_LIKELY(held == atomic_load_explicit(&recording->held_bytes, memory_order_relaxed) &&
+                  limit == atomic_load_explicit(&recording->limit_bytes, memory_order_relaxed)))
+        return;
+    atomic_store_explicit(&recording->held_bytes, held, memory_order_relaxed);
+    atomic_store_explicit(&recording->limit_bytes, limit, memory_order_relaxed);
+    rs_record(RS_RECORDING_HELD, limit, held, recording->place, 0);
+}
+
+/* CUDA_ERROR_NOT_READY is no refusal: a request with more effort follows it. */
+static CUresult recording_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                   enum rs_effort effort, struct rs_allocation *out)
+{
+    struct recording *recording = RS_MR_AS(recording, mr);
+    uint64_t place = place_of(recording, stream);
+    CUresult result;
+    uint32_t site;
+
+    rs_request_took_ns = 0;
+    result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
+    if (result == CUDA_ERROR_NOT_READY)
+        return result;
+    record_held(recording);
+    if (RS_UNLIKELY(rs_request_took_ns))
+        rs_record(RS_RECORDING_SLOW, rs_request_took_ns, size_bytes, place, 0);
+    if (RS_LIKELY(result == CUDA_SUCCESS)) {
+        site = is_sampled(recording, size_bytes) ? rs_recorder_site(rs_call_site_here()) : 0;
+        rs_record(RS_RECORDING_ALLOCATE, out->address, size_bytes, place, site);
+    } else {
+        site = recording->sites_each == SIZE_MAX ? 0 : rs_recorder_site(rs_call_site_here());
+        rs_record(RS_RECORDING_REFUSED, 0, size_bytes, place, site);
+    }
+    return result;
+}
+
+/* Records before upstream frees, so that the next allocation of the address comes later. */
+static CUresult recording_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                     CUstream stream)
+{
+    struct recording *recording = RS_MR_AS(recording, mr);
+
+    record_held(recording);
+    rs_record(RS_RECORDING_DEALLOCATE, allocation->address, allocation->size_bytes,
+              place_of(recording, stream), 0);
+    return rs_mr_deallocate(mr->upstream[0], allocation, stream);
+}
+
+static size_t recording_trim(struct rs_mr *mr, const struct rs_trim *trim)
+{
+    struct recording *recording = RS_MR_AS(recording, mr);
+    size_t given_bytes = rs_mr_trim_with(mr->upstream[0], trim);
+
+    rs_record(RS_RECORDING_TRIM, 0, given_bytes, recording->place, 0);
+    record_held(recording);
+    return given_bytes;
+}
+
+static void recording_context_ended(struct rs_mr *mr)
+{
+    rs_record(RS_RECORDING_STACK_GONE, 0, 0, RS_MR_AS(recording, mr)->place, 0);
+}
+
+static const struct rs_mr_ops recording_ops = {
+    .allocate = recording_allocate,
+    .deallocate = recording_deallocate,
+    .trim = recording_trim,
+    .context_ended = recording_context_ended,
+};
+
+/* Writes the names of the resources from this one down: "reuse(pool(cuda))". */
+static void name_resources(const struct rs_mr *mr, char text[RESOURCES_BYTES])
+{
+    size_t length = 0, depth = 0;
+
+    for (; mr && length < RESOURCES_BYTES / 2; mr = mr->upstream[0], depth++)
+        length += (size_t)snprintf(text + length, RESOURCES_BYTES - length, "%s%s",
+                                   depth ? "(" : "", mr->descriptor->name);
+    for (; depth > 1 && length + 1 < RESOURCES_BYTES; depth--)
+        text[length++] = ')';
+    text[length] = '\0';
+}
+
+static void record_stack(struct rs_mr *mr)
+{
+    const struct recording *recording = RS_MR_AS(recording, mr);
+    char text[RESOURCES_BYTES];
+
+    name_resources(mr->upstream[0], text);
+    rs_record(RS_RECORDING_STACK, 0, mr->environment->total_bytes, recording->place,
+              rs_recorder_define(RS_RECORDING_RESOURCE, NULL, 0, text, strlen(text)));
+}
+
+static int recording_init(struct rs_mr *mr, const void *config)
+{
+    const struct recording_config *settings = config;
+    struct recording *recording = RS_MR_AS(recording, mr);
+    struct rs_account *account = mr->environment->account;
+    RS_PATH_BUFFER(path);
+    const char *at, *reason;
+
+    if (!path)
+        return -ENOMEM;
+    if (!rs_path_expand(settings->path, path, PATH_MAX, &at, &reason)) {
+        /* The path was validated: a variable in it has gone since. */
+        rs_log("recording: %s: %s", settings->path, reason);
+        return -EINVAL;
+    }
+    recording->sites_each = settings->sites;
+    recording->account = account && account->device ? account->device : account;
+    recording->place = rs_recorder_place((unsigned)mr->environment->device,
+                                         (enum rs_recording_memory)settings->kind, NULL);
+    if (rs_recorder_begin(path, settings->size)) {
+        rs_request_time_all();
+        record_stack(mr);
+    }
+    return 0;
+}
+
+static bool recording_validate(const void *config, const struct rs_validation *of)
+{
+    const struct recording_config *settings = config;
+    RS_PATH_BUFFER(path);
+    const char *at, *reason;
+
+    if (!settings->path || !*settings->path)
+        return RS_REFUSE(of, "recording needs a path, as in path=%%e.%%p.rec");
+    /* Without memory, creation fails for want of it. */
+    return !path || rs_path_expand(settings->path, path, PATH_MAX, &at, &reason) ||
+           RS_REFUSE(of, "path '%s': %s", settings->path, reason);
+}
+
+static const char *const kinds[] = {"device", "pinned", "managed", NULL};
+
+static const struct rs_option recording_options[] = {
+    RS_OPTION_TEXT_ROW(struct recording_config, path, "",
+                       "path of the file to write, which may contain %p %h %e %t %r %q{VAR} as in "
+                       "RMM_RECORD; all stacks of a process have one file; required"),
+    RS_OPTION_SIZE_ROW(struct recording_config, size, "256MiB",
+                       "the greatest size of the file; after that new events replace the oldest "
+                       "ones",
+                       .minimum = 4 << 20, .unit_below = 4 << 20),
+    RS_OPTION_SIZE_ROW(struct recording_config, sites, "none",
+                       "record the call site of one block in so many allocated bytes, or of all "
+                       "blocks",
+                       .minimum = 1, .none = true, .all = true),
+    RS_OPTION_WORD_ROW(struct recording_config, kind, kinds, "device",
+                       "the kind of memory that the recording says the stack is for"),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_recording = {
+    .name = "recording",
+    .summary = "records each allocation and each free in a compact file",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .config_bytes = sizeof(struct recording_config),
+    .options = recording_options,
+    .validate = recording_validate,
+};
+
+RS_MR_CLASS(recording, struct recording, recording_ops, recording_init);

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/recording.h"
+
+#include "base/check.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const char *const tool_recording_kinds[RS_RECORDING_EVENT_KINDS] = {
+    "",           "allocate", "deallocate", "refused",     "slow",      "stack",
+    "stack gone", "held",     "trim",       "phase begin", "phase end", "mark",
+};
+const char *const tool_recording_memories[RS_RECORDING_MEMORIES] = {"device", "pinned", "managed"};
+
+/* A chunk of events, of which `next` comes next. */
+struct chunk {
+    const struct rs_recording_chunk *header;
+    size_t bytes; /* of the content */
+    size_t next;  /* the event's offset in the content; bytes: there is none */
+    uint64_t time_ns;
+};
+
+/* A definition by its number. */
+struct definition {
+    uint16_t kind, text_bytes;
+    uint64_t value;
+    char *text; /* owned; NULL: there is no such definition */
+};
+
+struct tool_recording {
+    char *bytes; /* the whole file */
+    size_t length;
+    struct rs_recording_header header;
+    struct tool_recording_facts facts;
+    struct chunk *chunks;
+    size_t chunk_count;
+    struct chunk **heap; /* of chunks with events left, by the time of the next one */
+    size_t heap_count;
+    struct definition *definitions;
+    uint32_t definition_count;
+};
+
+/* ---- events of a chunk ---- */
+
+static const char *content_of(const struct chunk *chunk)
+{
+    return (const char *)(chunk->header + 1);
+}
+
+/* False where nothing was stored, or the event is damaged. */
+static bool read_event(const struct chunk *chunk, size_t offset, struct rs_recording_event *event)
+{
+    uint64_t check;
+
+    memcpy(event, content_of(chunk) + offset, sizeof(*event));
+    check = event->size_and_check >> RS_RECORDING_SIZE_BITS;
+    event->size_and_check &= ((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1;
+    return event->time_and_kind &&
+           rs_recording_event_check(event, chunk->header->sequence) == check;
+}
+
+static uint64_t time_of(const struct rs_recording_event *event)
+{
+    return event->time_and_kind & (((uint64_t)1 << RS_RECORDING_TIME_BITS) - 1);
+}
+
+static unsigned kind_of(const struct rs_recording_event *event)
+{
+    return (unsigned)(event->time_and_kind >> RS_RECORDING_TIME_BITS);
+}
+
+static bool is_known(const struct rs_recording_event *event)
+{
+    return kind_of(event) > 0 && kind_of(event) < RS_RECORDING_EVENT_KINDS &&
+           event->place >> 56 < RS_RECORDING_MEMORIES;
+}
+
+/* Goes to the next event that is whole and known, from `offset` on. */
+static void seek(const struct tool_recording *recording, struct chunk *chunk, size_t offset)
+{
+    size_t each = recording->header.event_bytes;
+    struct rs_recording_event event;
+
+    for (; chunk->bytes - offset >= each; offset += each)
+        if (read_event(chunk, offset, &event) && is_known(&event)) {
+            chunk->next = offset;
+            chunk->time_ns = time_of(&event);
+            return;
+        }
+    chunk->next = chunk->bytes;
+}
+
+/* Counts what a chunk has.  A place without an event before one with an event is damaged. */
+static void count_events(struct tool_recording *recording, const struct chunk *chunk)
+{
+    size_t each = recording->header.event_bytes, empty = 0;
+    struct tool_recording_facts *facts = &recording->facts;
+    struct rs_recording_event event;
+
+    for (size_t offset = 0; chunk->bytes - offset >= each; offset += each) {
+        bool is_whole = read_event(chunk, offset, &event);
+        if (!event.time_and_kind) {
+            empty++;
+            continue;
+        }
+        if (!is_whole) {
+            facts->damaged++;
+            continue;
+        }
+        facts->damaged += empty;
+        empty = 0;
+        facts->events += is_known(&event);
+        facts->unknown += !is_known(&event);
+        facts->duration_ns = rs_max(facts->duration_ns, time_of(&event));
+    }
+}
+
+/* ---- definitions ---- */
+
+static bool make_room(struct tool_recording *recording, uint32_t number)
+{
+    size_t most = recording->length / sizeof(struct rs_recording_definition);
+    size_t count = rs_max(64, (size_t)number * 2);
+    struct definition *grown;
+
+    if (number < recording->definition_count)
+        return true;
+    if (number > most)
+        return false;
+    grown = realloc(recording->definitions, count * sizeof(*grown));
+    if (!grown)
+        return false;
+    memset(grown + recording->definition_count, 0,
+           (count - recording->definition_count) * sizeof(*grown));
+    recording->definitions = grown;
+    recording->definition_count = (uint32_t)count;
+    return true;
+}
+
+static bool enter(struct tool_recording *recording, const struct rs_recording_definition *one,
+                  const char *text)
+{
+    struct definition *place;
+
+    if (one->number == 0 || !make_room(recording, one->number))
+        return false;
+    place = &recording->definitions[one->number];
+    if (place->text)
+        return false; /* two with one number */
+    place->text = calloc(1, (size_t)one->text_bytes + 1);
+    if (!place->text)
+        return false;
+    memcpy(place->text, text, one->text_bytes);
+    place->kind = one->kind;
+    place->text_bytes = one->text_bytes;
+    place->value = one->value;
+    return true;
+}
+
+/* Where one is damaged nothing tells where the next one begins. */
+static void read_definitions(struct tool_recording *recording, const struct chunk *chunk)
+{
+    struct rs_recording_definition one;
+    size_t offset = 0, bytes;
+
+    for (; chunk->bytes - offset >= sizeof(one); offset += bytes) {
+        const char *at = content_of(chunk) + offset;
+        memcpy(&one, at, sizeof(one));
+        if (!one.check)
+            return;
+        bytes = sizeof(one) + (((size_t)one.text_bytes + 7) & ~(size_t)7);
+        if (bytes > chunk->bytes - offset ||
+            rs_recording_definition_check((const void *)at, chunk->header->sequence) != one.check ||
+            !enter(recording, &one, at + sizeof(one))) {
+            recording->facts.damaged++;
+            return;
+        }
+    }
+}
+
+static const struct definition *definition_of(const struct tool_recording *recording,
+                                              uint32_t number)
+{
+    if (number >= recording->definition_count || !recording->definitions[number].text)
+        return NULL;
+    return &recording->definitions[number];
+}
+
+/* The text of the latest definition of this kind and, unless `any`, value. */
+static char *text_of(const struct tool_recording *recording, unsigned kind, bool any,
+                     uint64_t value)
+{
+    for (uint32_t i = recording->definition_count; i-- > 0;) {
+        const struct definition *one = &recording->definitions[i];
+        if (one->text && one->kind == kind && (any || one->value == value))
+            return one->text;
+    }
+    return NULL;
+}
+
+static const char *or_empty(const char *text)
+{
+    return text ? text : "";
+}
+
+/* ---- reading a file ---- */
+
+static bool fail(char reason[TOOL_REASON_BYTES], const char *text)
+{
+    snprintf(reason, TOOL_REASON_BYTES, "%s", text);
+    return false;
+}
+
+/* Never mapped: a file that is cut meanwhile would raise SIGBUS. */
+static bool read_bytes(struct tool_recording *recording, int fd, char reason[TOOL_REASON_BYTES])
+{
+    struct stat status;
+    ssize_t got = 1;
+    size_t length;
+
+    if (fstat(fd, &status) != 0)
+        return fail(reason, strerror(errno));
+    if (!S_ISREG(status.st_mode))
+        return fail(reason, "is not a regular file");
+    length = (size_t)status.st_size;
+    recording->bytes = calloc(1, (length + 8) & ~(size_t)7);
+    if (!recording->bytes)
+        return fail(reason, "is too large for the memory of this machine");
+    while (recording->length < length && got > 0) {
+        got = rs_file_read(fd, recording->bytes + recording->length, length - recording->length,
+                           (off_t)recording->length);
+        if (got < 0 && errno != EINTR)
+            return fail(reason, strerror(errno));
+        recording->length += got > 0 ? (size_t)got : 0;
+        got = got < 0 ? 1 : got;
+    }
+    return true;
+}
+
+static bool read_header(struct tool_recording *recording, char reason[TOOL_REASON_BYTES])
+{
+    struct rs_recording_header *header = &recording->header;
+
+    if (recording->length < sizeof(*header) ||
+        memcmp(recording->bytes, RS_RECORDING_MAGIC, sizeof(header->magic)) != 0)
+        return fail(reason, "is not a recording of rmmshim");
+    memcpy(header, recording->bytes, sizeof(*header));
+    if (header->byte_order != RS_RECORDING_BYTE_ORDER)
+        return fail(reason, "was written by a machine with another byte order");
+    if (header->major != RS_RECORDING_MAJOR)
+        return fail(reason, "was written by a version of rmmshim that this one cannot read");
+    if (header->check != rs_recording_header_check(header) ||
+        header->header_bytes < sizeof(*header) || header->header_bytes % 8 != 0 ||
+        header->chunk_bytes < 1024 || header->chunk_bytes % 8 != 0 ||
+        header->event_bytes < sizeof(struct rs_recording_event) || header->event_bytes % 8 != 0)
+        return fail(reason, "is damaged at its beginning");
+    return true;
+}
+
+static bool is_empty(const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (bytes[i])
+            return false;
+    return true;
+}
+
+/* False where there is no chunk, or a damaged one. */
+static bool read_chunk(struct tool_recording *recording, size_t offset, struct chunk *chunk)
+{
+    size_t length = rs_min(recording->header.chunk_bytes, recording->length - offset);
+    const char *bytes = recording->bytes + offset;
+
+    *chunk = (struct chunk){(const void *)bytes, 0, 0, 0};
+    if (length >= sizeof(*chunk->header) && chunk->header->magic == RS_RECORDING_CHUNK_MAGIC &&
+        chunk->header->recording == recording->header.recording &&
+        chunk->header->check == rs_recording_chunk_check(chunk->header)) {
+        chunk->bytes = length - sizeof(*chunk->header);
+        return true;
+    }
+    recording->facts.damaged += !is_empty(bytes, length);
+    return false;
+}
+
+static bool read_chunks(struct tool_recording *recording, char reason[TOOL_REASON_BYTES])
+{
+    size_t most = recording->length / recording->header.chunk_bytes + 1;
+    struct chunk chunk;
+
+    recording->chunks = calloc(most, sizeof(*recording->chunks));
+    recording->heap = calloc(most, sizeof(struct chunk *));
+    if (!recording->chunks || !recording->heap)
+        return fail(reason, "is too large for the memory of this machine");
+    for (size_t offset = recording->header.header_bytes; offset < recording->length;
+         offset += recording->header.chunk_bytes) {
+        if (!read_chunk(recording, offset, &chunk))
+            continue;
+        if (chunk.header->kind == RS_RECORDING_DEFINITIONS)
+            read_definitions(recording, &chunk);
+        if (chunk.header->kind != RS_RECORDING_EVENTS)
+            continue;
+        count_events(recording, &chunk);
+        RS_ASSERT(recording->chunk_count < most);
+        recording->chunks[recording->chunk_count++] = chunk;
+    }
+    return true;
+}
+
+static void state_facts(struct tool_recording *recording)
+{
+    struct tool_recording_facts *facts = &recording->facts;
+    const struct rs_recording_header *header = &recording->header;
+    char *command = text_of(recording, RS_RECORDING_COMMAND, true, 0);
+
+    facts->process = header->process;
+    facts->begun_real_ns = header->begun_real_ns;
+    facts->is_ended = header->ended_ns != 0;
+    facts->duration_ns = rs_max(facts->duration_ns, header->ended_ns);
+    facts->lost_events = header->lost_events;
+    facts->missed_events = header->missed_events;
+    facts->lost_definitions = header->lost_definitions;
+    facts->program = or_empty(text_of(recording, RS_RECORDING_PROGRAM, true, 0));
+    facts->host = or_empty(text_of(recording, RS_RECORDING_HOST, true, 0));
+    for (uint32_t i = 0; command && i < recording->definition_count; i++)
+        for (size_t j = 0;
+             recording->definitions[i].text == command && j < recording->definitions[i].text_bytes;
+             j++)
+            if (!command[j])
+                command[j] = ' ';
+    facts->command = or_empty(command);
+}
+
+struct tool_recording *tool_recording_open(const char *path, char reason[TOOL_REASON_BYTES])
+{
+    struct tool_recording *recording = calloc(1, sizeof(*recording));
+    int fd = rs_file_open(path);
+    bool is_read = fd >= 0 || fail(reason, strerror(errno));
+
+    is_read = is_read && (recording || fail(reason, strerror(ENOMEM)));
+    is_read = is_read && read_bytes(recording, fd, reason) && read_header(recording, reason) &&
+              read_chunks(recording, reason);
+    if (fd >= 0)
+        rs_file_close(fd);
+    if (!is_read) {
+        tool_recording_close(recording);
+        return NULL;
+    }
+    state_facts(recording);
+    tool_recording_rewind(recording);
+    return recording;
+}
+
+void tool_recording_close(struct tool_recording *recording)
+{
+    if (!recording)
+        return;
+    for (uint32_t i = 0; i < recording->definition_count; i++)
+        free(recording->definitions[i].text);
+    free(recording->definitions);
+    free(recording->chunks);
+    free(recording->heap);
+    free(recording->bytes);
+    free(recording);
+}
+
+const struct tool_recording_facts *tool_recording_facts(const struct tool_recording *recording)
+{
+    return &recording->facts;
+}
+
+/* ---- events in the order of their times ---- */
+
+static bool is_before(const struct chunk *a, const struct chunk *b)
+{
+    return a->time_ns != b->time_ns ? a->time_ns < b->time_ns
+                                    : a->header->sequence < b->header->sequence;
+}
+
+static void sink(struct tool_recording *recording, size_t at)
+{
+    struct chunk **heap = recording->heap, *chunk = heap[at];
+
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child + 1 < recording->heap_count && is_before(heap[child + 1], heap[child]))
+            child++;
+        if (child >= recording->heap_count || !is_before(heap[child], chunk))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = chunk;
+}
+
+void tool_recording_rewind(struct tool_recording *recording)
+{
+    recording->heap_count = 0;
+    for (size_t i = 0; i < recording->chunk_count; i++) {
+        struct chunk *chunk = &recording->chunks[i];
+        seek(recording, chunk, 0);
+        if (chunk->next < chunk->bytes)
+            recording->heap[recording->heap_count++] = chunk;
+    }
+    for (size_t i = recording->heap_count / 2; i-- > 0;)
+        sink(recording, i);
+}
+
+/* What an event's definition is: a call site, or a name. */
+static void resolve(const struct tool_recording *recording, uint32_t number,
+                    struct tool_recording_event *event)
+{
+    const struct definition *one = definition_of(recording, number);
+
+    event->site = one && one->kind == RS_RECORDING_SITE ? number : 0;
+    event->name = one && (one->kind == RS_RECORDING_NAME || one->kind == RS_RECORDING_RESOURCE)
+                      ? one->text
+                      : "";
+}
+
+bool tool_recording_next(struct tool_recording *recording, struct tool_recording_event *event)
+{
+    struct chunk *chunk = recording->heap_count ? recording->heap[0] : NULL;
+    struct rs_recording_event stored;
+
+    if (!chunk)
+        return false;
+    (void)read_event(chunk, chunk->next, &stored);
+    *event = (struct tool_recording_event){
+        .kind = (enum rs_recording_event_kind)kind_of(&stored),
+        .time_ns = time_of(&stored),
+        .address = stored.address,
+        .size_bytes = stored.size_and_check,
+        .stream = stored.place & (((uint64_t)1 << RS_RECORDING_STREAM_BITS) - 1),
+        .thread = stored.thread,
+        .device = stored.place >> RS_RECORDING_STREAM_BITS & 0xff,
+        .memory = (enum rs_recording_memory)(stored.place >> 56),
+    };
+    resolve(recording, stored.definition, event);
+    seek(recording, chunk, chunk->next + recording->header.event_bytes);
+    if (chunk->next == chunk->bytes)
+        recording->heap[0] = recording->heap[--recording->heap_count];
+    if (recording->heap_count)
+        sink(recording, 0);
+    return true;
+}
+
+/* ---- what events refer to ---- */
+
+size_t tool_recording_frames(const struct tool_recording *recording, uint32_t site,
+                             struct tool_recording_frame *frames, size_t room)
+{
+    const struct definition *one = definition_of(recording, site);
+    size_t count = one && one->kind == RS_RECORDING_SITE ? one->text_bytes / sizeof(uint32_t) : 0;
+
+    for (size_t i = 0; i < rs_min(count, room); i++) {
+        const struct definition *frame;
+        uint32_t number;
+        memcpy(&number, one->text + i * sizeof(number), sizeof(number));
+        frame = definition_of(recording, number);
+        frame = frame && frame->kind == RS_RECORDING_FRAME ? frame : NULL;
+        frames[i] =
+            (struct tool_recording_frame){frame ? frame->text : "?", frame && frame->value == 1};
+    }
+    return count;
+}
+
+const char *tool_recording_thread(const struct tool_recording *recording, uint32_t thread)
+{
+    return or_empty(text_of(recording, RS_RECORDING_THREAD, false, thread));
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recordings: what is written is read again, however the process ends and whatever becomes of the
+ * file. */
+#include "unit.h"
+
+#include "base/lock.h"
+#include "folder.h"
+#include "recording/file.h"
+#include "recording/recorder.h"
+#include "tool/recording.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+GROUP_FIXTURE(enter_test_folder, leave_test_folder);
+
+#define MIB ((size_t)1 << 20)
+
+enum { CHUNKS = 256, LAPS = 3, THREADS = 8 };
+
+static const uint64_t place = (uint64_t)3 << RS_RECORDING_STREAM_BITS;
+
+/* ---- file systems that are full, or cannot reserve ---- */
+
+static size_t disk_bytes = SIZE_MAX;
+static unsigned long file_system;
+
+int __real_posix_fallocate(int fd, off_t offset, off_t length);
+int __wrap_posix_fallocate(int fd, off_t offset, off_t length);
+int __real_posix_fallocate64(int fd, off_t offset, off_t length);
+int __wrap_posix_fallocate64(int fd, off_t offset, off_t length);
+int __real_fstatfs(int fd, struct statfs *status);
+int __wrap_fstatfs(int fd, struct statfs *status);
+int __real_fstatfs64(int fd, struct statfs *status);
+int __wrap_fstatfs64(int fd, struct statfs *status);
+
+int __wrap_posix_fallocate(int fd, off_t offset, off_t length)
+{
+    return (size_t)(offset + length) > disk_bytes ? ENOSPC
+                                                  : __real_posix_fallocate(fd, offset, length);
+}
+
+int __wrap_posix_fallocate64(int fd, off_t offset, off_t length)
+{
+    return (size_t)(offset + length) > disk_bytes ? ENOSPC
+                                                  : __real_posix_fallocate64(fd, offset, length);
+}
+
+static int as_file_system(int result, struct statfs *status)
+{
+    if (result == 0 && file_system)
+        status->f_type = (__typeof__(status->f_type))file_system;
+    return result;
+}
+
+int __wrap_fstatfs(int fd, struct statfs *status)
+{
+    return as_file_system(__real_fstatfs(fd, status), status);
+}
+
+int __wrap_fstatfs64(int fd, struct statfs *status)
+{
+    return as_file_system(__real_fstatfs64(fd, status), status);
+}
+
+/* ---- helpers ---- */
+
+/* Runs in a child, which has a recorder of its own, and returns how it ended. */
+static int in_child(void (*run)(const char *path), const char *path)
+{
+    pid_t child = fork();
+    int status;
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)freopen("/dev/null", "w", stderr);
+        run(path);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void must(bool good)
+{
+    if (!good)
+        _exit(77);
+}
+
+static struct tool_recording *opened(const char *path)
+{
+    char reason[TOOL_REASON_BYTES] = "";
+    struct tool_recording *recording = tool_recording_open(path, reason);
+
+    assert_string_equal(reason, "");
+    assert_non_null(recording);
+    return recording;
+}
+
+static void begin(const char *path, size_t size_bytes)
+{
+    must(rs_recorder_begin(path, size_bytes));
+}
+
+/* ---- what is read again ---- */
+
+static void write_some(const char *path)
+{
+    begin(path, MIB);
+    rs_record(RS_RECORDING_STACK, 0, 8 * MIB, place,
+              rs_recorder_define(RS_RECORDING_RESOURCE, NULL, 0, "pool(cuda)", 10));
+    rs_record(RS_RECORDING_ALLOCATE, 0x10000, 4096, place, 0);
+    rs_record(RS_RECORDING_ALLOCATE, 0x20000, 8192,
+              rs_recorder_place(3, RS_RECORDING_MANAGED, (void *)0x5555), 0);
+    must(rs_recorder_mark(RS_RECORDING_PHASE_BEGIN, "step", true));
+    rs_record(RS_RECORDING_DEALLOCATE, 0x10000, 4096, place, 0);
+    rs_record(RS_RECORDING_REFUSED, 0, SIZE_MAX, place, 0);
+}
+
+static void write_and_end(const char *path)
+{
+    write_some(path);
+    rs_recorder_end();
+}
+
+static void write_and_die(const char *path)
+{
+    write_some(path);
+    raise(SIGKILL);
+}
+
+static void assert_some(struct tool_recording *recording)
+{
+    static const struct tool_recording_event expected[] = {
+        {.kind = RS_RECORDING_STACK, .size_bytes = 8 * MIB, .device = 3, .name = "pool(cuda)"},
+        {.kind = RS_RECORDING_ALLOCATE, .address = 0x10000, .size_bytes = 4096, .device = 3},
+        {.kind = RS_RECORDING_ALLOCATE,
+         .address = 0x20000,
+         .size_bytes = 8192,
+         .device = 3,
+         .memory = RS_RECORDING_MANAGED,
+         .stream = 0x5555},
+        {.kind = RS_RECORDING_PHASE_BEGIN, .name = "step"},
+        {.kind = RS_RECORDING_DEALLOCATE, .address = 0x10000, .size_bytes = 4096, .device = 3},
+        {.kind = RS_RECORDING_REFUSED, .size_bytes = ((size_t)1 << 48) - 1, .device = 3},
+    };
+    struct tool_recording_event event;
+    uint64_t before_ns = 0;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(expected); i++) {
+        assert_true(tool_recording_next(recording, &event));
+        assert_int_equal(event.kind, expected[i].kind);
+        assert_int_equal(event.address, expected[i].address);
+        assert_int_equal(event.size_bytes, expected[i].size_bytes);
+        assert_int_equal(event.device, expected[i].device);
+        assert_int_equal(event.memory, expected[i].memory);
+        assert_int_equal(event.stream, expected[i].stream);
+        assert_string_equal(event.name, expected[i].name ? expected[i].name : "");
+        assert_int_equal(event.thread, tool_recording_facts(recording)->process);
+        assert_true(event.time_ns >= before_ns);
+        before_ns = event.time_ns;
+    }
+    assert_false(tool_recording_next(recording, &event));
+    assert_int_equal(tool_recording_facts(recording)->events, RS_ARRAY_LENGTH(expected));
+    assert_int_equal(tool_recording_facts(recording)->damaged, 0);
+    assert_int_equal(tool_recording_facts(recording)->lost_events, 0);
+    assert_string_equal(tool_recording_facts(recording)->program, program_invocation_short_name);
+}
+
+TEST(what_is_recorded_is_read)
+{
+    struct tool_recording *recording;
+    struct stat status;
+
+    assert_int_equal(in_child(write_and_end, "ended"), 0);
+    recording = opened("ended");
+    assert_true(tool_recording_facts(recording)->is_ended);
+    assert_some(recording);
+    tool_recording_rewind(recording);
+    assert_some(recording);
+    tool_recording_close(recording);
+    assert_int_equal(stat("ended", &status), 0);
+    assert_int_equal(status.st_size, RS_RECORDING_HEADER_BYTES + 2 * RS_RECORDING_CHUNK_BYTES);
+}
+
+TEST(nothing_is_lost_when_the_process_is_killed)
+{
+    struct tool_recording *recording;
+
+    assert_int_equal(WTERMSIG(in_child(write_and_die, "killed")), SIGKILL);
+    recording = opened("killed");
+    assert_false(tool_recording_facts(recording)->is_ended);
+    assert_some(recording);
+    tool_recording_close(recording);
+}
+
+TEST(a_file_that_cannot_be_mapped_is_whole_at_exit)
+{
+    struct tool_recording *recording;
+
+    file_system = 0x9123683e; /* btrfs */
+    assert_int_equal(in_child(write_and_end, "copied"), 0);
+    file_system = 0;
+    recording = opened("copied");
+    assert_some(recording);
+    tool_recording_close(recording);
+}
+
+/* ---- the ring ---- */
+
+static size_t counted(struct tool_recording *recording, enum rs_recording_event_kind kind)
+{
+    struct tool_recording_event event;
+    size_t count = 0;
+
+    tool_recording_rewind(recording);
+    while (tool_recording_next(recording, &event))
+        count += event.kind == kind;
+    return count;
+}
+
+static const size_t many = (size_t)CHUNKS * RS_RECORDING_EVENTS_EACH * LAPS;
+
+static void write_many(const char *path)
+{
+    begin(path, MIB);
+    must(rs_recorder_mark(RS_RECORDING_MARK, "before", false));
+    for (size_t i = 1; i < many; i++)
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+    rs_recorder_end();
+}
+
+/* The newest events are there, the oldest are counted, and definitions stay. */
+static void assert_many(const char *path, size_t chunks_least, size_t chunks_most)
+{
+    struct tool_recording *recording = opened(path);
+    const struct tool_recording_facts *facts = tool_recording_facts(recording);
+    struct tool_recording_event event;
+    uint64_t next;
+
+    assert_int_equal(facts->damaged, 0);
+    assert_int_equal(facts->events + facts->lost_events, many);
+    assert_true(facts->events >= chunks_least * RS_RECORDING_EVENTS_EACH);
+    assert_true(facts->events <= chunks_most * RS_RECORDING_EVENTS_EACH);
+    assert_string_equal(facts->program, program_invocation_short_name);
+    for (next = facts->lost_events; tool_recording_next(recording, &event); next++)
+        assert_int_equal(event.address, next);
+    assert_int_equal(next, many);
+    tool_recording_close(recording);
+}
+
+TEST(the_oldest_events_are_replaced_and_counted)
+{
+    struct stat status;
+
+    assert_int_equal(in_child(write_many, "ring"), 0);
+    assert_many("ring", CHUNKS - 2, CHUNKS - 1);
+    assert_int_equal(stat("ring", &status), 0);
+    assert_int_equal(status.st_size, RS_RECORDING_HEADER_BYTES + CHUNKS * RS_RECORDING_CHUNK_BYTES);
+}
+
+TEST(a_full_disk_bounds_the_ring)
+{
+    disk_bytes = 2 * MIB;
+    assert_int_equal(in_child(write_many, "full"), 0);
+    disk_bytes = SIZE_MAX;
+    assert_many("full", 62, 64);
+}
+
+TEST(a_file_that_cannot_be_mapped_is_a_ring_too)
+{
+    file_system = 0x9123683e;
+    assert_int_equal(in_child(write_many, "copied_ring"), 0);
+    file_system = 0;
+    assert_many("copied_ring", CHUNKS - 2, CHUNKS - 1);
+}
+
+static void *write_thread(void *data)
+{
+    uint64_t base = (uint64_t)(uintptr_t)data << 32;
+
+    for (uint64_t i = 1; i <= 5000; i++)
+        rs_record(RS_RECORDING_ALLOCATE, base | i, i, place, 0);
+    return NULL;
+}
+
+static void write_threads(const char *path)
+{
+    pthread_t threads[THREADS];
+
+    begin(path, 64 * MIB);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        must(pthread_create(&threads[i], NULL, write_thread, (void *)(i + 1)) == 0);
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_join(threads[i], NULL) == 0);
+    rs_recorder_end();
+}
+
+TEST(threads_record_side_by_side)
+{
+    struct tool_recording *recording;
+    struct tool_recording_event event;
+    uint64_t seen[THREADS + 1] = {0}, before_ns = 0;
+
+    assert_int_equal(in_child(write_threads, "threads"), 0);
+    recording = opened("threads");
+    assert_int_equal(tool_recording_facts(recording)->damaged, 0);
+    while (tool_recording_next(recording, &event)) {
+        assert_int_equal(event.address & 0xffffffff, ++seen[event.address >> 32]);
+        assert_true(event.time_ns >= before_ns);
+        assert_string_equal(tool_recording_thread(recording, event.thread),
+                            program_invocation_short_name);
+        before_ns = event.time_ns;
+    }
+    for (int i = 1; i <= THREADS; i++)
+        assert_int_equal(seen[i], 5000);
+    tool_recording_close(recording);
+}
+
+/* ---- what a process must not do to a recording ---- */
+
+static void write_and_fork(const char *path)
+{
+    pid_t child;
+    int status;
+
+    write_some(path);
+    child = fork();
+    if (child == 0) {
+        rs_record(RS_RECORDING_ALLOCATE, 1, 1, place, 0);
+        must(rs_recorder_define(RS_RECORDING_NAME, NULL, 0, "child", 5) == 0);
+        rs_recorder_end();
+        _exit(0);
+    }
+    must(waitpid(child, &status, 0) == child && status == 0);
+    rs_recorder_end();
+}
+
+TEST(a_forked_child_leaves_the_recording_alone)
+{
+    struct tool_recording *recording;
+
+    assert_int_equal(in_child(write_and_fork, "forked"), 0);
+    recording = opened("forked");
+    assert_some(recording);
+    tool_recording_close(recording);
+}
+
+static void write_twice(const char *path)
+{
+    begin(path, MIB);
+    must(!rs_recorder_begin("other", MIB));
+    must(access("other", F_OK) != 0);
+    rs_recorder_end();
+    rs_record(RS_RECORDING_ALLOCATE, 1, 1, place, 0);
+}
+
+TEST(a_process_has_one_recording)
+{
+    struct tool_recording *recording;
+
+    assert_int_equal(in_child(write_twice, "one"), 0);
+    recording = opened("one");
+    assert_int_equal(counted(recording, RS_RECORDING_ALLOCATE), 0);
+    assert_int_equal(tool_recording_facts(recording)->lost_events, 1);
+    tool_recording_close(recording);
+}
+
+/* ---- damage ---- */
+
+/* Changes a byte of the file; the second time it is as it was. */
+static void damage(const char *path, off_t at)
+{
+    unsigned char byte;
+    int fd = open(path, O_RDWR);
+
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+TEST(a_damaged_part_is_left_out_and_counted)
+{
+    /* The header of a chunk; and some definitions, or all events. */
+    const off_t bytes[] = {32 + 100, 32 + 6 * sizeof(struct rs_recording_event)};
+
+    assert_int_equal(in_child(write_and_end, "bad"), 0);
+    for (int chunk = 0; chunk < 2; chunk++)
+        for (off_t at = 0; at < bytes[chunk]; at++) {
+            off_t place_in_file = RS_RECORDING_HEADER_BYTES + chunk * RS_RECORDING_CHUNK_BYTES + at;
+            struct tool_recording *recording;
+            size_t left;
+            damage("bad", place_in_file);
+            recording = opened("bad");
+            left = counted(recording, RS_RECORDING_ALLOCATE);
+            assert_int_equal(tool_recording_facts(recording)->damaged, 1);
+            assert_true(left >= (chunk == 0 ? 2u : at < 32 ? 0u : 1u));
+            tool_recording_close(recording);
+            damage("bad", place_in_file);
+        }
+}
+
+TEST(what_is_no_recording_is_refused)
+{
+    char reason[TOOL_REASON_BYTES];
+
+    assert_null(tool_recording_open("missing", reason));
+    assert_string_equal(reason, "No such file or directory");
+    assert_null(tool_recording_open(".", reason));
+    assert_string_equal(reason, "is not a regular file");
+    assert_null(tool_recording_open("/proc/self/exe", reason));
+    assert_string_equal(reason, "is not a recording of rmmshim");
+    assert_int_equal(in_child(write_and_end, "head"), 0);
+    damage("head", 0x20);
+    assert_null(tool_recording_open("head", reason));
+    assert_string_equal(reason, "is damaged at its beginning");
+}
+
+TEST(a_file_that_was_cut_has_what_is_left)
+{
+    struct tool_recording *recording;
+
+    assert_int_equal(in_child(write_threads, "cut"), 0);
+    for (off_t bytes = 3 * RS_RECORDING_CHUNK_BYTES + 77; bytes > 100; bytes -= 1009) {
+        char reason[TOOL_REASON_BYTES];
+        assert_int_equal(truncate("cut", bytes), 0);
+        recording = tool_recording_open("cut", reason);
+        assert_int_equal(recording != NULL, bytes >= (off_t)sizeof(struct rs_recording_header));
+        if (recording)
+            assert_int_equal(counted(recording, RS_RECORDING_ALLOCATE),
+                             tool_recording_facts(recording)->events);
+        tool_recording_close(recording);
+    }
+}
