@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Adds events up, in one pass (tool/report/analysis.h). */
+#include "tool/report/analysis.h"
+
+#include "base/check.h"
+#include "report/plain.h"
+#include "tool/tool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Makes room for one more of `count` entries: the room doubles at each power of two. */
+static void *grow_list(void *list, size_t count, size_t entry_bytes)
+{
+    if (count & (count - 1))
+        return list;
+    return tool_grow(list, (count ? 2 * count : 1) * entry_bytes);
+}
+
+static void put(struct rs_hash_table *table, uint64_t key, size_t number)
+{
+    /* The numbers are no addresses: the table keeps pointers. */
+    if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)(number + 1))) {
+        tool_say("out of memory");
+        exit(TOOL_FINDING);
+    }
+}
+
+/* ---- call sites ---- */
+
+static uint64_t hash_of(const void *text, size_t length)
+{
+    const unsigned char *bytes = text;
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash | 1;
+}
+
+uint32_t text_number(struct text_table *table, const void *text, size_t length)
+{
+    uint64_t key = hash_of(text, length);
+    size_t found;
+    char *copy;
+
+    for (; (found = (size_t)rs_hash_get(&table->by_hash, key)) != 0; key += 2)
+        if (table->lengths[found - 1] == length &&
+            memcmp(table->texts[found - 1], text, length) == 0)
+            return (uint32_t)(found - 1);
+    put(&table->by_hash, key, table->count);
+    copy = tool_grow(NULL, length + 1);
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    table->texts = grow_list(table->texts, table->count, sizeof(*table->texts));
+    table->lengths = grow_list(table->lengths, table->count, sizeof(*table->lengths));
+    table->texts[table->count] = copy;
+    table->lengths[table->count] = length;
+    return (uint32_t)table->count++;
+}
+
+static void release_texts(struct text_table *table)
+{
+    for (size_t i = 0; i < table->count; i++)
+        free(table->texts[i]);
+    free(table->texts);
+    free(table->lengths);
+    rs_hash_clear(&table->by_hash);
+}
+
+/* A copy in which each character may be shown by a terminal. */
+static char *plain_copy(const char *text)
+{
+    char *copy = tool_grow(NULL, strlen(text) + 1);
+
+    strcpy(copy, text);
+    rs_plain_make(copy);
+    return copy;
+}
+
+uint32_t analysis_frame(struct analysis *analysis, const char *frame)
+{
+    char *plain = plain_copy(frame);
+    uint32_t number = text_number(&analysis->frames, plain, strlen(plain));
+
+    free(plain);
+    return number;
+}
+
+uint32_t analysis_site(struct analysis *analysis, const uint32_t *frames, size_t count)
+{
+    return text_number(&analysis->sites, frames, count * sizeof(*frames));
+}
+
+/* ---- runs ---- */
+
+struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program)
+{
+    struct run *run = tool_grow(NULL, sizeof(*run));
+
+    if (analysis->run_count == 0)
+        (void)analysis_site(analysis, (const uint32_t[]){0}, 0); /* number 0: no frames */
+    *run = (struct run){.path = plain_copy(path), .program = plain_copy(program)};
+    analysis->runs = grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
+    return analysis->runs[analysis->run_count++] = run;
+}
+
+static struct series *series_of(struct run *run, const struct analysis_event *event)
+{
+    struct series *series = run->series;
+
+    for (; series < run->series + run->series_count; series++)
+        if (series->device == event->device && series->kind == event->memory)
+            return series;
+    run->series = grow_list(run->series, run->series_count, sizeof(*series));
+    series = &run->series[run->series_count++];
+    *series = (struct series){.device = event->device, .kind = event->memory};
+    return series;
+}
+
+static void note_level(struct series *series, uint64_t ns)
+{
+    timeline_add(&series->timeline, ns, series->used, series->held, series->limit);
+}
+
+/* ---- phases ---- */
+
+static struct phase *phase_of(struct run *run, const char *name)
+{
+    struct phase *phase = run->phases;
+    char *plain = plain_copy(name);
+
+    for (; phase < run->phases + run->phase_count; phase++)
+        if (strcmp(phase->name, plain) == 0) {
+            free(plain);
+            return phase;
+        }
+    run->phases = grow_list(run->phases, run->phase_count, sizeof(*phase));
+    phase = &run->phases[run->phase_count++];
+    *phase = (struct phase){.name = plain};
+    return phase;
+}
+
+static struct occurrence *occurrence_of(struct run *run, size_t open)
+{
+    return &run->phases[run->open[open].phase].occurrences[run->open[open].occurrence];
+}
+
+static void begin_phase(struct run *run, const struct analysis_event *event)
+{
+    struct phase *phase;
+
+    if (run->open_count == ANALYSIS_OPEN_MAX)
+        return;
+    phase = phase_of(run, event->name);
+    phase->occurrences = grow_list(phase->occurrences, phase->count, sizeof(struct occurrence));
+    phase->occurrences[phase->count] = (struct occurrence){
+        .begin_ns = event->ns,
+        .end_ns = ANALYSIS_NEVER,
+        .used_at_begin = run->used,
+        .peak_used = run->used,
+        .begin_event = run->events,
+        .end_event = ANALYSIS_NEVER,
+        .thread = event->thread,
+    };
+    run->open[run->open_count++] =
+        (struct open_phase){(uint32_t)(phase - run->phases), (uint32_t)phase->count++};
+}
+
+static void end_phase(struct run *run, size_t open, uint64_t ns)
+{
+    struct occurrence *occurrence = occurrence_of(run, open);
+
+    occurrence->end_ns = ns;
+    occurrence->end_event = run->events;
+    occurrence->used_at_end = run->used;
+    run->open_count--;
+    memmove(run->open + open, run->open + open + 1, (run->open_count - open) * sizeof(*run->open));
+}
+
+/* Ends the latest phase of the event's thread. */
+static void end_phase_of(struct run *run, const struct analysis_event *event)
+{
+    for (size_t i = run->open_count; i-- > 0;)
+        if (occurrence_of(run, i)->thread == event->thread) {
+            end_phase(run, i, event->ns);
+            return;
+        }
+}
+
+static void note_mark(struct run *run, const struct analysis_event *event)
+{
+    if (run->mark_count == ANALYSIS_INCIDENTS_MAX)
+        return;
+    run->marks = grow_list(run->marks, run->mark_count, sizeof(*run->marks));
+    run->marks[run->mark_count++] = (struct mark){plain_copy(event->name), event->ns, run->used};
+}
+
+static void note_phase_peaks(struct run *run)
+{
+    for (size_t i = 0; i < run->open_count; i++) {
+        struct occurrence *occurrence = occurrence_of(run, i);
+        occurrence->peak_used = rs_max(occurrence->peak_used, run->used);
+    }
+}
+
+/* ---- blocks ---- */
+
+static void end_block(struct run *run, struct block *block, uint64_t ns)
+{
+    struct series *series = &run->series[block->series];
+
+    block->end_ns = ns;
+    block->end_event = run->events;
+    series->used -= block->size_bytes;
+    series->live_blocks--;
+    series->frees++;
+    run->used -= block->size_bytes;
+    (void)rs_hash_take(&run->live, block->address);
+    note_level(series, ns);
+}
+
+static struct block *live_block(struct run *run, uint64_t address)
+{
+    size_t found = address ? (size_t)rs_hash_get(&run->live, address) : 0;
+
+    return found ? &run->blocks[found - 1] : NULL;
+}
+
+static void count_block(struct run *run, struct series *series, const struct block *block)
+{
+    series->used += block->size_bytes;
+    series->allocated_bytes += block->size_bytes;
+    series->allocations++;
+    series->live_blocks++;
+    run->used += block->size_bytes;
+    if (series->used > series->peak_used) {
+        series->peak_used = series->used;
+        series->peak_ns = block->begin_ns;
+        series->peak_event = run->events;
+    }
+    note_phase_peaks(run);
+    note_level(series, block->begin_ns);
+}
+
+/* A block whose address is handed out again has ended, although its free is not in the recording.
+ */
+static void begin_block(struct run *run, const struct analysis_event *event)
+{
+    struct series *series = series_of(run, event);
+    struct block *before = live_block(run, event->address), *block;
+
+    if (!event->address)
+        return;
+    if (before)
+        end_block(run, before, event->ns);
+    run->blocks = grow_list(run->blocks, run->block_count, sizeof(*block));
+    block = &run->blocks[run->block_count];
+    *block = (struct block){
+        .address = event->address,
+        .size_bytes = event->size_bytes,
+        .begin_ns = event->ns,
+        .end_ns = ANALYSIS_NEVER,
+        .begin_event = run->events,
+        .end_event = ANALYSIS_NEVER,
+        .site = event->site,
+        .series = (uint32_t)(series - run->series),
+    };
+    put(&run->live, event->address, run->block_count++);
+    count_block(run, series, block);
+}
+
+static void end_series(struct run *run, const struct analysis_event *event)
+{
+    uint32_t series = (uint32_t)(series_of(run, event) - run->series);
+
+    for (size_t slot = 0; slot < run->live.slot_count;) {
+        size_t found = (size_t)rs_hash_at(&run->live, slot);
+        if (found && run->blocks[found - 1].series == series)
+            end_block(run, &run->blocks[found - 1], event->ns); /* another one may come here */
+        else
+            slot++;
+    }
+}
+
+/* ---- events ---- */
+
+static void note_incident(struct run *run, struct incidents *incidents,
+                          const struct analysis_event *event)
+{
+    incidents->count++;
+    incidents->duration_ns += event->duration_ns;
+    incidents->size_bytes += event->size_bytes;
+    if (incidents->kept_count < ANALYSIS_INCIDENTS_MAX)
+        incidents->kept[incidents->kept_count++] = (struct incident){
+            .ns = event->ns,
+            .duration_ns = event->duration_ns,
+            .size_bytes = event->size_bytes,
+            .site = event->site,
+            .series = (uint32_t)(series_of(run, event) - run->series),
+        };
+}
+
+static void note_held(struct run *run, const struct analysis_event *event)
+{
+    struct series *series = series_of(run, event);
+
+    series->held = event->size_bytes;
+    series->limit = event->limit_bytes;
+    series->peak_held = rs_max(series->peak_held, series->held);
+    note_level(series, event->ns);
+}
+
+void analysis_add(struct run *run, const struct analysis_event *event)
+{
+    struct block *block;
+
+    run->events++;
+    run->end_ns = rs_max(run->end_ns, event->ns);
+    switch (event->kind) {
+    case ANALYSIS_ALLOCATE:
+        begin_block(run, event);
+        break;
+    case ANALYSIS_FREE:
+        block = live_block(run, event->address);
+        if (block)
+            end_block(run, block, event->ns);
+        break;
+    case ANALYSIS_HELD:
+        note_held(run, event);
+        break;
+    case ANALYSIS_REFUSED:
+        note_incident(run, &run->refusals, event);
+        break;
+    case ANALYSIS_WAITED:
+        note_incident(run, &run->waits, event);
+        break;
+    case ANALYSIS_PHASE_BEGIN:
+        begin_phase(run, event);
+        break;
+    case ANALYSIS_PHASE_END:
+        end_phase_of(run, event);
+        break;
+    case ANALYSIS_MARK:
+        note_mark(run, event);
+        break;
+    case ANALYSIS_SERIES_END:
+        end_series(run, event);
+        break;
+    }
+}
+
+void analysis_end(struct run *run)
+{
+    for (size_t i = 0; i < run->open_count; i++)
+        occurrence_of(run, i)->used_at_end = run->used;
+    rs_hash_clear(&run->live);
+}
+
+static void release_run(struct run *run)
+{
+    for (size_t i = 0; i < run->series_count; i++)
+        timeline_release(&run->series[i].timeline);
+    for (size_t i = 0; i < run->phase_count; i++) {
+        free(run->phases[i].name);
+        free(run->phases[i].occurrences);
+    }
+    for (size_t i = 0; i < run->mark_count; i++)
+        free(run->marks[i].name);
+    rs_hash_clear(&run->live);
+    free(run->marks);
+    free(run->phases);
+    free(run->series);
+    free(run->blocks);
+    free(run->path);
+    free(run->program);
+    free(run);
+}
+
+void analysis_release(struct analysis *analysis)
+{
+    for (size_t i = 0; i < analysis->run_count; i++)
+        release_run(analysis->runs[i]);
+    free(analysis->runs);
+    release_texts(&analysis->frames);
+    release_texts(&analysis->sites);
+    *analysis = (struct analysis){.run_count = 0};
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What recordings say, added up: their events come in by analysis_add, one recording after the
+ * other, each in the order of time; then the sums, the peaks and the blocks can be read.
+ *
+ * It knows no file: tool/report/input.c feeds it. */
+#pragma once
+
+#include "base/hash_table.h"
+#include "config/config.h"
+#include "tool/report/timeline.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ANALYSIS_NEVER UINT64_MAX /* a time that did not come */
+
+enum {
+    ANALYSIS_INCIDENTS_MAX = 1000, /* that a run keeps one by one, of each kind */
+    ANALYSIS_OPEN_MAX = 64,        /* phases that are open at a time; further ones are ignored */
+};
+
+/* ---- call sites, the same in all recordings ---- */
+
+/* Texts by number, each once.  A zeroed struct is empty. */
+struct text_table {
+    char **texts;
+    size_t *lengths; /* in bytes: a site's text are the 32-bit numbers of its frames */
+    size_t count;
+    struct rs_hash_table by_hash; /* number plus 1, by the text's hash or the next free key */
+};
+
+/* Returns the text's number, which it gets with this call if it has none. */
+uint32_t text_number(struct text_table *table, const void *text, size_t length);
+
+/* ---- what is added up ---- */
+
+struct block {
+    uint64_t address, size_bytes;
+    uint64_t begin_ns, end_ns;       /* ANALYSIS_NEVER: live at the end */
+    uint64_t begin_event, end_event; /* numbers in the run, in order */
+    uint32_t site;                   /* 0: not recorded */
+    uint32_t series;
+};
+
+/* The memory of one kind on one device. */
+struct series {
+    int device;
+    enum rs_kind kind;
+    struct timeline timeline;
+    uint64_t used, held, limit; /* now, and after all events: at the end */
+    uint64_t peak_used, peak_ns, peak_event;
+    uint64_t peak_held, live_blocks;
+    uint64_t allocations, frees, allocated_bytes;
+};
+
+/* One time that the program was in a phase. */
+struct occurrence {
+    uint64_t begin_ns, end_ns; /* ANALYSIS_NEVER: it did not end */
+    uint64_t used_at_begin, used_at_end, peak_used;
+    uint64_t begin_event, end_event;
+    uint32_t thread;
+};
+
+struct phase {
+    char *name;
+    struct occurrence *occurrences;
+    size_t count;
+};
+
+/* A refused request, or a wait. */
+struct incident {
+    uint64_t ns, duration_ns, size_bytes;
+    uint32_t site, series;
+};
+
+struct incidents {
+    uint64_t count, duration_ns, size_bytes;
+    struct incident kept[ANALYSIS_INCIDENTS_MAX];
+    size_t kept_count;
+};
+
+/* A moment that the program named. */
+struct mark {
+    char *name;
+    uint64_t ns, used;
+};
+
+/* What one recording says. */
+struct run {
+    char *path, *program;
+    uint32_t process;
+    uint64_t begun_real_ns, end_ns;
+    uint64_t events, lost_events;
+    char damage[320]; /* a line, or empty */
+
+    struct series *series;
+    size_t series_count;
+    struct block *blocks;
+    size_t block_count;
+    struct phase *phases;
+    size_t phase_count;
+    struct mark *marks; /* the first ANALYSIS_INCIDENTS_MAX */
+    size_t mark_count;
+    struct incidents refusals, waits;
+
+    /* while events come in */
+    uint64_t used;             /* of all series */
+    struct rs_hash_table live; /* by address: the block's number plus 1 */
+    struct open_phase {
+        uint32_t phase, occurrence;
+    } open[ANALYSIS_OPEN_MAX]; /* the latest one last */
+    size_t open_count;
+};
+
+struct analysis {
+    struct run **runs;
+    size_t run_count;
+    struct text_table frames, sites;
+};
+
+/* ---- events ---- */
+
+enum analysis_kind {
+    ANALYSIS_ALLOCATE,
+    ANALYSIS_FREE,
+    ANALYSIS_HELD, /* size_bytes: what the series holds from now on; limit_bytes: its limit */
+    ANALYSIS_REFUSED,
+    ANALYSIS_WAITED, /* duration_ns, until `ns` */
+    ANALYSIS_PHASE_BEGIN,
+    ANALYSIS_PHASE_END,
+    ANALYSIS_MARK,
+    ANALYSIS_SERIES_END, /* its blocks ended with their context */
+};
+
+struct analysis_event {
+    enum analysis_kind kind;
+    int device;
+    enum rs_kind memory;
+    uint64_t ns, address, size_bytes, limit_bytes, duration_ns;
+    uint32_t site; /* number of analysis_site */
+    uint32_t thread;
+    const char *name; /* of a phase or mark */
+};
+
+/* Begins a recording.  The run lives as long as the analysis. */
+struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program);
+void analysis_add(struct run *run, const struct analysis_event *event);
+void analysis_end(struct run *run);
+
+/* The number of a call site by its frames, innermost first: 0 for none. */
+uint32_t analysis_frame(struct analysis *analysis, const char *frame);
+uint32_t analysis_site(struct analysis *analysis, const uint32_t *frames, size_t count);
+
+void analysis_release(struct analysis *analysis);
+
+/* ---- questions ---- */
+
+/* What the blocks of a series that one call site has allocated amount to. */
+struct site_sum {
+    uint32_t site;
+    uint64_t peak_bytes, peak_blocks;   /* live at the series' peak */
+    uint64_t total_bytes, total_blocks; /* ever allocated */
+    uint64_t end_bytes, end_blocks;     /* live at the end */
+    uint64_t life_ns;                   /* of those that were freed, together */
+};
+
+/* Those of all sites, the most at the peak first; free() is due. */
+struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *count);
+
+/* True where the block was live at its series' peak. */
+bool block_is_at_peak(const struct run *run, const struct block *block);
+
+/* The blocks at the peak by address; free() is due. */
+const struct block **analysis_peak_blocks(const struct run *run, uint32_t series, size_t *count);
+
+/* Blocks that a phase leaves behind: allocated in one of its occurrences but the first, which warms
+ * up, and the last, and live when the last one ended. */
+struct survivor {
+    uint32_t site;
+    uint32_t occurrences; /* in which they were allocated */
+    uint64_t bytes, blocks;
+    size_t latest; /* occurrence that was counted, plus 1 */
+};
+
+/* Those first that leave the most behind the most often; free() is due. */
+struct survivor *analysis_survivors(const struct run *run, const struct phase *phase,
+                                    size_t *count);
+
+/* By how many bytes the memory in use grew per occurrence, from the end of the second one to the
+ * end of the last; 0 with fewer than three. */
+int64_t phase_growth(const struct phase *phase);
+
+/* Blocks by the powers of two of size and lifetime. */
+enum { SIZE_CLASSES = 48, LIFE_CLASSES = 64 }; /* the last lifetime: never freed */
+
+struct size_cell {
+    uint64_t blocks, bytes;
+};
+
+void analysis_sizes(const struct run *run, uint32_t series,
+                    struct size_cell cells[SIZE_CLASSES][LIFE_CLASSES]);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Feeds recordings (tool/recording.h) into an analysis. */
+#include "base/check.h"
+#include "tool/recording.h"
+#include "tool/report/outputs.h"
+#include "tool/tool.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum {
+    FRAMES_MAX = 128,               /* of a call site; outer ones are left out */
+    EVENTS_BETWEEN_SHOWS = 1 << 16, /* of the progress */
+};
+
+struct input {
+    struct analysis *analysis;
+    struct run *run;
+    struct tool_recording *recording;
+    struct rs_hash_table sites; /* number in the analysis, by that in the recording; both plus 1 */
+};
+
+static void remember(struct rs_hash_table *table, uint64_t key, size_t value)
+{
+    if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)value)) {
+        tool_say("out of memory");
+        exit(TOOL_FINDING);
+    }
+}
+
+static uint32_t site_of(struct input *input, uint32_t site)
+{
+    struct tool_recording_frame frames[FRAMES_MAX];
+    uint32_t numbers[FRAMES_MAX], number;
+    size_t known = site ? (size_t)rs_hash_get(&input->sites, (uint64_t)site + 1) : 1, count;
+
+    if (known)
+        return (uint32_t)(known - 1);
+    count = rs_min(tool_recording_frames(input->recording, site, frames, FRAMES_MAX), FRAMES_MAX);
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = analysis_frame(input->analysis, frames[i].text);
+    number = analysis_site(input->analysis, numbers, count);
+    remember(&input->sites, (uint64_t)site + 1, (size_t)number + 1);
+    return number;
+}
+
+static const enum rs_kind kinds[RS_RECORDING_MEMORIES] = {
+    [RS_RECORDING_DEVICE] = RS_KIND_DEVICE,
+    [RS_RECORDING_PINNED] = RS_KIND_PINNED,
+    [RS_RECORDING_MANAGED] = RS_KIND_MANAGED,
+};
+
+/* What an event is for an analysis; -1: nothing. */
+static int kind_of(enum rs_recording_event_kind kind)
+{
+    static const int meanings[RS_RECORDING_EVENT_KINDS] = {
+        [0] = -1,
+        [RS_RECORDING_ALLOCATE] = ANALYSIS_ALLOCATE,
+        [RS_RECORDING_DEALLOCATE] = ANALYSIS_FREE,
+        [RS_RECORDING_REFUSED] = ANALYSIS_REFUSED,
+        [RS_RECORDING_SLOW] = ANALYSIS_WAITED,
+        [RS_RECORDING_STACK] = -1,
+        [RS_RECORDING_STACK_GONE] = ANALYSIS_SERIES_END,
+        [RS_RECORDING_HELD] = ANALYSIS_HELD,
+        [RS_RECORDING_TRIM] = -1,
+        [RS_RECORDING_PHASE_BEGIN] = ANALYSIS_PHASE_BEGIN,
+        [RS_RECORDING_PHASE_END] = ANALYSIS_PHASE_END,
+        [RS_RECORDING_MARK] = ANALYSIS_MARK,
+    };
+
+    return kind < RS_RECORDING_EVENT_KINDS ? meanings[kind] : -1;
+}
+
+static void add(struct input *input, const struct tool_recording_event *from, int kind, uint64_t ns)
+{
+    struct analysis_event event = {
+        .kind = (enum analysis_kind)kind,
+        .device = (int)from->device,
+        .memory = kinds[from->memory],
+        .ns = ns,
+        .address = from->address,
+        .size_bytes = from->size_bytes,
+        .site = site_of(input, from->site),
+        .thread = from->thread,
+        .name = from->name,
+    };
+
+    if (kind == ANALYSIS_HELD)
+        event.limit_bytes = from->address;
+    if (kind == ANALYSIS_WAITED)
+        event.duration_ns = from->address;
+    analysis_add(input->run, &event);
+}
+
+/* The allocations of blocks that are freed first are among the lost events: these blocks were live
+ * when what is left of the recording begins. */
+static void add_early_blocks(struct input *input)
+{
+    struct rs_hash_table seen = {.slots = NULL};
+    struct tool_recording_event event;
+
+    while (tool_recording_next(input->recording, &event)) {
+        if (event.kind == RS_RECORDING_DEALLOCATE && event.size_bytes && event.address &&
+            !rs_hash_get(&seen, event.address))
+            add(input, &event, ANALYSIS_ALLOCATE, 0);
+        if ((event.kind == RS_RECORDING_DEALLOCATE || event.kind == RS_RECORDING_ALLOCATE) &&
+            event.address)
+            remember(&seen, event.address, 1);
+    }
+    rs_hash_clear(&seen);
+    tool_recording_rewind(input->recording);
+}
+
+static void add_events(struct input *input, uint64_t all)
+{
+    struct tool_recording_event event;
+
+    for (uint64_t i = 0; tool_recording_next(input->recording, &event); i++) {
+        int kind = kind_of(event.kind);
+        if (i % EVENTS_BETWEEN_SHOWS == 0)
+            progress_show("reading", i, all);
+        if (kind >= 0)
+            add(input, &event, kind, event.time_ns);
+    }
+}
+
+/* Takes over what is known of the whole.  TOOL_FINDING, after a line, where it is damaged. */
+static int state_facts(struct run *run, const struct tool_recording_facts *facts)
+{
+    run->process = facts->process;
+    run->begun_real_ns = facts->begun_real_ns;
+    run->end_ns = rs_max(run->end_ns, facts->duration_ns);
+    run->lost_events = facts->lost_events + facts->missed_events;
+    if (facts->unknown)
+        tool_say("%s: skipped %" PRIu64 " event%s that only a newer version of rmmshim knows",
+                 run->path, facts->unknown, facts->unknown == 1 ? "" : "s");
+    if (!facts->damaged)
+        return TOOL_OK;
+    snprintf(run->damage, sizeof(run->damage), "%" PRIu64 " part%s of the recording %s damaged",
+             facts->damaged, facts->damaged == 1 ? "" : "s", facts->damaged == 1 ? "is" : "are");
+    progress_clear();
+    tool_say("%s: %s; the rest is used", run->path, run->damage);
+    return TOOL_FINDING;
+}
+
+int input_read(struct analysis *analysis, const char *path)
+{
+    struct input input = {.analysis = analysis};
+    const struct tool_recording_facts *facts;
+    char reason[TOOL_REASON_BYTES];
+    int code;
+
+    input.recording = tool_recording_open(path, reason);
+    if (!input.recording) {
+        progress_clear();
+        tool_say("%s: %s", path, reason);
+        return TOOL_FINDING;
+    }
+    facts = tool_recording_facts(input.recording);
+    input.run = analysis_begin(analysis, path, facts->program);
+    if (facts->lost_events)
+        add_early_blocks(&input);
+    add_events(&input, facts->events);
+    code = state_facts(input.run, facts);
+    analysis_end(input.run);
+    rs_hash_clear(&input.sites);
+    tool_recording_close(input.recording);
+    return code;
+}

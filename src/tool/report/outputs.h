@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `rmmshim report` writes of an analysis, and how it reads recordings.
+ *
+ * No header here may have the name of one in src/report: #include looks beside src/tool/cmd_*.c
+ * first. */
+#pragma once
+
+#include "tool/report/analysis.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Adds a recording.  Says in one line what is wrong with it.  TOOL_OK; or TOOL_FINDING, where not
+ * all of it, or nothing, could be used. */
+int input_read(struct analysis *analysis, const char *path);
+
+/* The page, with all that it shows; one plot; and a summary of at most 80 columns.  Of
+ * timelines, the page and the plot keep as much as they show. */
+void page_write(FILE *to, struct analysis *analysis);
+void plot_write(FILE *to, struct analysis *analysis);
+void summary_write(FILE *to, struct analysis *analysis);
+
+/* The texts of which the page is made (page.html and others), with their lengths. */
+struct page_text {
+    const char *bytes;
+    size_t length;
+};
+
+extern const struct page_text page_html, page_css, page_js, plots_js;
+
+/* ---- for people ---- */
+
+/* "device 0", "device 0, pinned memory" */
+enum { SERIES_TEXT_BYTES = 64 };
+const char *series_text(const struct series *series, char text[SERIES_TEXT_BYTES]);
+
+/* A duration with three digits and a unit: "12.3 ms". */
+enum { DURATION_TEXT_BYTES = 32 };
+const char *duration_text(uint64_t ns, char text[DURATION_TEXT_BYTES]);
+
+/* Shows on stderr, if that is a terminal and the work takes long, how much of it is done. */
+void progress_show(const char *what, uint64_t done, uint64_t all);
+void progress_clear(void);

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The page of `rmmshim report`: page.html, with page.css, plots.js, page.js and a JSON document in
+ * the places that it names.  page.js begins with what the document has.
+ *
+ * The document lies in an element of HTML: each text in it was chosen by others, and none may end
+ * the element or begin another one. */
+#include "base/check.h"
+#include "report/plain.h"
+#include "tool/report/outputs.h"
+#include "tool/tool.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BUCKETS_TOGETHER = 100000, /* of all timelines: 5 MB */
+    BUCKETS_LEAST = 256,       /* of each */
+    SITES_TOGETHER = 20000,
+    SITES_LEAST = 50,
+    SPANS_TOGETHER = 100000,
+    SPANS_LEAST = 500,
+    OCCURRENCES_TOGETHER = 50000,
+    OCCURRENCES_LEAST = 20,
+    OCCURRENCES_MAX = 1000, /* of a phase */
+    PHASES_MAX = 100,
+    SURVIVORS_MAX = 50,
+    INCIDENTS_MAX = 200,
+    FRAMES_MAX = 64,          /* of a site */
+    FRAMES_TOGETHER = 500000, /* of all sites; beyond that, each has its innermost one */
+    TEXT_MAX = 400,           /* bytes of a frame */
+    TEXT_TOGETHER = 6 << 20,  /* of all frames; the others have no text */
+};
+
+/* ---- JSON ---- */
+
+struct json {
+    FILE *to;
+    bool needs_comma;
+    uint32_t *frame_numbers, *site_numbers; /* in the document, plus 1; 0: not there yet */
+    uint32_t *sites;                        /* those in the document, in order */
+    uint32_t site_count;
+    size_t series_count, phase_count; /* of all runs; at least 1 */
+};
+
+static void put_name(struct json *json, const char *name)
+{
+    fputs(json->needs_comma ? "," : "", json->to);
+    if (name)
+        fprintf(json->to, "\"%s\":", name);
+    json->needs_comma = true;
+}
+
+static void begin(struct json *json, const char *name, char bracket)
+{
+    put_name(json, name);
+    putc(bracket, json->to);
+    json->needs_comma = false;
+}
+
+static void end(struct json *json, char bracket)
+{
+    putc(bracket, json->to);
+    json->needs_comma = true;
+}
+
+static void put_number(struct json *json, const char *name, uint64_t number)
+{
+    put_name(json, name);
+    fprintf(json->to, "%" PRIu64, number);
+}
+
+static void put_numbers(struct json *json, const uint64_t *numbers, size_t count)
+{
+    begin(json, NULL, '[');
+    for (size_t i = 0; i < count; i++) {
+        put_name(json, NULL);
+        if (numbers[i] == ANALYSIS_NEVER)
+            fputs("null", json->to); /* a time that did not come */
+        else
+            fprintf(json->to, "%" PRIu64, numbers[i]);
+    }
+    end(json, ']');
+}
+
+/* Puts its numbers as an array. */
+#define PUT_ROW(json, ...)                                                                         \
+    put_numbers(json, (const uint64_t[]){__VA_ARGS__},                                             \
+                sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+
+static void put_character(FILE *to, const char *character, size_t bytes)
+{
+    if (bytes == 1 && strchr("\"\\<>&'", *character))
+        fprintf(to, "\\u%04x", (unsigned char)*character);
+    else
+        fwrite(character, 1, bytes, to);
+}
+
+static void put_text(struct json *json, const char *name, const char *text)
+{
+    const char *at = text;
+    bool is_plain;
+
+    put_name(json, name);
+    putc('"', json->to);
+    while (*at && at - text < TEXT_MAX) {
+        size_t bytes = rs_plain_next(at, &is_plain);
+        put_character(json->to, is_plain ? at : "?", is_plain ? bytes : 1);
+        at += bytes;
+    }
+    fputs(*at ? "...\"" : "\"", json->to);
+}
+
+/* ---- call sites ---- */
+
+/* The number that the site has in the document. */
+static uint32_t number_of(struct json *json, uint32_t site)
+{
+    if (!json->site_numbers[site]) {
+        json->sites[json->site_count] = site;
+        json->site_numbers[site] = ++json->site_count;
+    }
+    return json->site_numbers[site] - 1;
+}
+
+/* Writes the numbers of a site's frames.  Those that the document does not have yet are added to
+ * `frames`. */
+static void put_stack(struct json *json, const struct analysis *analysis, uint32_t site,
+                      size_t most, uint32_t *frames, uint32_t *count)
+{
+    size_t length = analysis->sites.lengths[site] / sizeof(uint32_t);
+    uint32_t frame;
+
+    begin(json, NULL, '[');
+    for (size_t at = 0; at < rs_min(length, most); at++) {
+        memcpy(&frame, analysis->sites.texts[site] + at * sizeof(frame), sizeof(frame));
+        if (!json->frame_numbers[frame]) {
+            frames[*count] = frame;
+            json->frame_numbers[frame] = ++*count;
+        }
+        put_number(json, NULL, json->frame_numbers[frame] - 1);
+    }
+    end(json, ']');
+}
+
+static void put_frames(struct json *json, const struct analysis *analysis)
+{
+    uint32_t *frames = tool_grow(NULL, analysis->frames.count * sizeof(*frames)), count = 0;
+    size_t all = 0, bytes = 0;
+
+    begin(json, "sites", '[');
+    for (uint32_t i = 0; i < json->site_count; i++) {
+        size_t most = all < FRAMES_TOGETHER ? FRAMES_MAX : 1;
+        put_stack(json, analysis, json->sites[i], most, frames, &count);
+        all += rs_min(analysis->sites.lengths[json->sites[i]] / sizeof(uint32_t), most);
+    }
+    end(json, ']');
+    begin(json, "frames", '[');
+    for (uint32_t i = 0; i < count; i++) {
+        const char *text = analysis->frames.texts[frames[i]];
+        put_text(json, NULL, bytes < TEXT_TOGETHER ? text : "(name left out)");
+        bytes += rs_min(strlen(text), TEXT_MAX);
+    }
+    end(json, ']');
+    free(frames);
+}
+
+static void put_sites(struct json *json, const struct run *run, uint32_t series, size_t most)
+{
+    size_t count;
+    struct site_sum *sums = analysis_sites(run, series, &count);
+
+    put_number(json, "site_count", count);
+    begin(json, "sites", '[');
+    for (size_t i = 0; i < rs_min(count, most); i++) {
+        const struct site_sum *sum = &sums[i];
+        PUT_ROW(json, number_of(json, sum->site), sum->peak_bytes, sum->peak_blocks,
+                sum->total_bytes, sum->total_blocks, sum->end_bytes, sum->end_blocks, sum->life_ns);
+    }
+    end(json, ']');
+    free(sums);
+}
+
+/* ---- a series ---- */
+
+static void put_timeline(struct json *json, const struct timeline *timeline)
+{
+    put_number(json, "bucket_ns", timeline->width_ns);
+    begin(json, "timeline", '[');
+    for (size_t i = 0; i < timeline->count; i++) {
+        const struct timeline_bucket *bucket = &timeline->buckets[i];
+        PUT_ROW(json, bucket->index, bucket->least_used, bucket->most_used, bucket->last_used,
+                bucket->most_held, bucket->last_held, bucket->limit);
+    }
+    end(json, ']');
+}
+
+/* Blocks that lie side by side, or with less than `gap` bytes between them. */
+struct span {
+    uint64_t address, length, used;
+    uint32_t site;
+};
+
+/* Returns the number of spans, of which the first `room` are kept. */
+static size_t find_spans(const struct block **blocks, size_t count, uint64_t gap,
+                         struct span *spans, size_t room)
+{
+    uint64_t end_before = 0;
+    size_t found = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct block *block = blocks[i];
+        uint64_t block_end = block->address + block->size_bytes;
+        bool is_new = found == 0 || gap == 0 || block->address - end_before >= gap;
+        found += is_new;
+        if (found > room)
+            return found;
+        if (is_new) {
+            spans[found - 1] = (struct span){.address = block->address, .site = block->site};
+            end_before = block_end;
+        }
+        end_before = rs_max(end_before, block_end);
+        spans[found - 1].length = end_before - spans[found - 1].address;
+        spans[found - 1].used += block->size_bytes;
+    }
+    return found;
+}
+
+/* The address space at the peak; where there are very many blocks, near ones are one span. */
+static void put_spans(struct json *json, const struct run *run, uint32_t series, size_t most)
+{
+    size_t count, found;
+    const struct block **blocks = analysis_peak_blocks(run, series, &count);
+    struct span *spans = tool_grow(NULL, most * sizeof(*spans));
+    uint64_t gap = 0;
+
+    while ((found = find_spans(blocks, count, gap, spans, most)) > most)
+        gap = gap ? 2 * gap : 512;
+    put_number(json, "peak_blocks", count);
+    put_number(json, "merged_below", gap);
+    begin(json, "spans", '[');
+    for (size_t i = 0; i < found; i++)
+        PUT_ROW(json, spans[i].address, spans[i].length, spans[i].used,
+                number_of(json, spans[i].site));
+    end(json, ']');
+    free(spans);
+    free(blocks);
+}
+
+static void put_sizes(struct json *json, const struct run *run, uint32_t series)
+{
+    static struct size_cell cells[SIZE_CLASSES][LIFE_CLASSES];
+
+    memset(cells, 0, sizeof(cells));
+    analysis_sizes(run, series, cells);
+    begin(json, "sizes", '[');
+    for (unsigned size = 0; size < SIZE_CLASSES; size++)
+        for (unsigned life = 0; life < LIFE_CLASSES; life++)
+            if (cells[size][life].blocks)
+                PUT_ROW(json, size, life, cells[size][life].blocks, cells[size][life].bytes);
+    end(json, ']');
+}
+
+static void put_series(struct json *json, const struct run *run, uint32_t number)
+{
+    struct series *series = &run->series[number];
+
+    begin(json, NULL, '{');
+    put_number(json, "device", (uint64_t)series->device);
+    put_text(json, "kind", rs_kind_names[series->kind]);
+    put_number(json, "peak_used", series->peak_used);
+    put_number(json, "peak_ns", series->peak_ns);
+    put_number(json, "peak_held", series->peak_held);
+    put_number(json, "limit", series->limit);
+    put_number(json, "end_used", series->used);
+    put_number(json, "end_held", series->held);
+    put_number(json, "end_blocks", series->live_blocks);
+    put_number(json, "allocations", series->allocations);
+    put_number(json, "frees", series->frees);
+    put_number(json, "allocated_bytes", series->allocated_bytes);
+    timeline_shrink(&series->timeline,
+                    rs_max(BUCKETS_TOGETHER / json->series_count, BUCKETS_LEAST));
+    put_timeline(json, &series->timeline);
+    put_sites(json, run, number, rs_max(SITES_TOGETHER / json->series_count, SITES_LEAST));
+    put_spans(json, run, number, rs_max(SPANS_TOGETHER / json->series_count, SPANS_LEAST));
+    put_sizes(json, run, number);
+    end(json, '}');
+}
+
+/* ---- the rest of a run ---- */
+
+static void put_survivors(struct json *json, const struct run *run, const struct phase *phase)
+{
+    size_t count;
+    struct survivor *survivors = analysis_survivors(run, phase, &count);
+
+    begin(json, "survivors", '[');
+    for (size_t i = 0; i < rs_min(count, SURVIVORS_MAX); i++)
+        PUT_ROW(json, number_of(json, survivors[i].site), survivors[i].bytes, survivors[i].blocks,
+                survivors[i].occurrences);
+    end(json, ']');
+    free(survivors);
+}
+
+/* Of many occurrences, those at even distances; always the first and the last one. */
+static void put_occurrences(struct json *json, const struct phase *phase)
+{
+    size_t most = rs_max(OCCURRENCES_TOGETHER / json->phase_count, OCCURRENCES_LEAST);
+    size_t shown = rs_min(phase->count, rs_min(most, OCCURRENCES_MAX));
+
+    begin(json, "occurrences", '[');
+    for (size_t i = 0; i < shown; i++) {
+        size_t at = shown > 1 ? i * (phase->count - 1) / (shown - 1) : 0;
+        const struct occurrence *one = &phase->occurrences[at];
+        PUT_ROW(json, one->begin_ns, one->end_ns, one->used_at_begin, one->used_at_end,
+                one->peak_used);
+    }
+    end(json, ']');
+}
+
+static void put_phase(struct json *json, const struct run *run, const struct phase *phase)
+{
+    begin(json, NULL, '{');
+    put_text(json, "name", phase->name);
+    put_number(json, "count", phase->count);
+    put_name(json, "growth");
+    fprintf(json->to, "%" PRId64, phase_growth(phase));
+    put_occurrences(json, phase);
+    put_survivors(json, run, phase);
+    end(json, '}');
+}
+
+static void put_marks(struct json *json, const struct run *run)
+{
+    begin(json, "marks", '[');
+    for (size_t i = 0; i < run->mark_count; i++) {
+        begin(json, NULL, '[');
+        put_number(json, NULL, run->marks[i].ns);
+        put_text(json, NULL, run->marks[i].name);
+        put_number(json, NULL, run->marks[i].used);
+        end(json, ']');
+    }
+    end(json, ']');
+}
+
+static void put_incidents(struct json *json, const char *name, const struct incidents *incidents)
+{
+    begin(json, name, '{');
+    put_number(json, "count", incidents->count);
+    put_number(json, "duration_ns", incidents->duration_ns);
+    put_number(json, "bytes", incidents->size_bytes);
+    begin(json, "first", '[');
+    for (size_t i = 0; i < rs_min(incidents->kept_count, INCIDENTS_MAX); i++) {
+        const struct incident *one = &incidents->kept[i];
+        PUT_ROW(json, one->ns, one->duration_ns, one->size_bytes, one->series,
+                number_of(json, one->site));
+    }
+    end(json, ']');
+    end(json, '}');
+}
+
+static void put_run(struct json *json, const struct run *run)
+{
+    begin(json, NULL, '{');
+    put_text(json, "file", run->path);
+    put_text(json, "program", run->program);
+    put_number(json, "process", run->process);
+    put_number(json, "begun_ms", run->begun_real_ns / 1000000);
+    put_number(json, "end_ns", run->end_ns);
+    put_number(json, "events", run->events);
+    put_number(json, "lost_events", run->lost_events);
+    put_text(json, "damage", run->damage);
+    begin(json, "series", '[');
+    for (uint32_t i = 0; i < run->series_count; i++)
+        put_series(json, run, i);
+    end(json, ']');
+    put_number(json, "phase_count", run->phase_count);
+    begin(json, "phases", '[');
+    for (size_t i = 0; i < rs_min(run->phase_count, PHASES_MAX); i++)
+        put_phase(json, run, &run->phases[i]);
+    end(json, ']');
+    put_marks(json, run);
+    put_incidents(json, "refusals", &run->refusals);
+    put_incidents(json, "waits", &run->waits);
+    end(json, '}');
+}
+
+static void put_document(struct json *json, struct analysis *analysis)
+{
+    begin(json, NULL, '{');
+    put_number(json, "schema", 1);
+    put_text(json, "version", RMMSHIM_VERSION);
+    begin(json, "runs", '[');
+    for (size_t i = 0; i < analysis->run_count; i++) {
+        progress_show("writing", i, analysis->run_count);
+        put_run(json, analysis->runs[i]);
+    }
+    end(json, ']');
+    put_frames(json, analysis);
+    end(json, '}');
+}
+
+static void *zeros(size_t bytes)
+{
+    return memset(tool_grow(NULL, bytes), 0, bytes);
+}
+
+static void write_document(FILE *to, struct analysis *analysis)
+{
+    size_t sites = analysis->sites.count, frames = analysis->frames.count;
+    struct json json = {
+        .to = to,
+        .frame_numbers = zeros(frames * sizeof(uint32_t)),
+        .site_numbers = zeros(sites * sizeof(uint32_t)),
+        .sites = zeros(sites * sizeof(uint32_t)),
+    };
+
+    for (size_t i = 0; i < analysis->run_count; i++) {
+        json.series_count += analysis->runs[i]->series_count;
+        json.phase_count += rs_min(analysis->runs[i]->phase_count, PHASES_MAX);
+    }
+    json.series_count = rs_max(json.series_count, 1);
+    json.phase_count = rs_max(json.phase_count, 1);
+    put_document(&json, analysis);
+    free(json.frame_numbers);
+    free(json.site_numbers);
+    free(json.sites);
+}
+
+/* ---- the page ---- */
+
+/* Writes the text up to the mark, and returns what follows it. */
+static struct page_text write_until(FILE *to, struct page_text text, const char *mark)
+{
+    const char *at = memmem(text.bytes, text.length, mark, strlen(mark)), *after;
+
+    RS_ASSERT(at);
+    fwrite(text.bytes, 1, (size_t)(at - text.bytes), to);
+    after = at + strlen(mark);
+    return (struct page_text){after, text.length - (size_t)(after - text.bytes)};
+}
+
+void page_write(FILE *to, struct analysis *analysis)
+{
+    struct page_text rest = write_until(to, page_html, "/* page.css */");
+
+    fwrite(page_css.bytes, 1, page_css.length, to);
+    rest = write_until(to, rest, "{\"schema\": 1}");
+    write_document(to, analysis);
+    rest = write_until(to, rest, "/* plots.js */");
+    fwrite(plots_js.bytes, 1, plots_js.length, to);
+    rest = write_until(to, rest, "/* page.js */");
+    fwrite(page_js.bytes, 1, page_js.length, to);
+    fwrite(rest.bytes, 1, rest.length, to);
+    progress_clear();
+}

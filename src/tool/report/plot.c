@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A picture of memory over time, in SVG (tool/report/outputs.h): a panel for each kind of memory on
+ * each device. */
+#include "base/check.h"
+#include "base/size.h"
+#include "report/plain.h"
+#include "tool/report/outputs.h"
+
+#include <string.h>
+
+enum {
+    WIDTH = 960,
+    PANEL_HEIGHT = 200,
+    TITLE_HEIGHT = 28, /* of a panel, above its plot */
+    AXIS_HEIGHT = 22,
+    LEFT = 90,
+    RIGHT = 20,
+    PLOT_WIDTH = WIDTH - LEFT - RIGHT,
+    PLOT_HEIGHT = PANEL_HEIGHT - TITLE_HEIGHT - AXIS_HEIGHT,
+    PANELS_MAX = 64,
+    LINES_ACROSS = 4,
+};
+
+static const char head[] =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+    "font-family=\"sans-serif\" font-size=\"12\">\n"
+    "<style>\n"
+    "svg{background:#fff;color:#222}text{fill:#222}.grid{stroke:#ddd;fill:none}\n"
+    ".used{fill:#4477aa;stroke:none}.held{fill:none;stroke:#bb5500;stroke-width:1.5}\n"
+    ".limit{stroke:#cc3311;stroke-dasharray:6 4}\n"
+    "@media(prefers-color-scheme:dark){svg{background:#181a1d;color:#ddd}text{fill:#ddd}\n"
+    ".grid{stroke:#444}.used{fill:#77aadd}.held{stroke:#ee8866}}\n"
+    "</style>\n";
+
+static void put_text(FILE *to, const char *text)
+{
+    bool is_plain;
+
+    for (size_t bytes; *text; text += bytes) {
+        bytes = rs_plain_next(text, &is_plain);
+        if (!is_plain)
+            putc('?', to);
+        else if (bytes == 1 && strchr("<>&\"'", *text))
+            fprintf(to, "&#%d;", *text);
+        else
+            fwrite(text, 1, bytes, to);
+    }
+}
+
+/* A panel's scales: x over the whole time, y up to the largest value. */
+struct scale {
+    double top, width_ns, all_ns;
+};
+
+static double x_of(const struct scale *scale, uint64_t index)
+{
+    double ns = (double)index * scale->width_ns;
+
+    return LEFT + PLOT_WIDTH * (ns < scale->all_ns ? ns / scale->all_ns : 1);
+}
+
+static double y_of(const struct scale *scale, uint64_t bytes)
+{
+    return TITLE_HEIGHT + PLOT_HEIGHT * (1 - (double)bytes / scale->top);
+}
+
+static void put_axes(FILE *to, const struct scale *scale)
+{
+    char text[DURATION_TEXT_BYTES], size[RS_SIZE_TEXT_BYTES];
+
+    for (int i = 0; i <= LINES_ACROSS; i++) {
+        double y = TITLE_HEIGHT + PLOT_HEIGHT * (1 - (double)i / LINES_ACROSS);
+        double x = LEFT + (double)PLOT_WIDTH * i / LINES_ACROSS;
+        fprintf(to, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, y, LEFT + PLOT_WIDTH);
+        fprintf(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>", LEFT - 6, y + 4,
+                rs_size_format_short((uint64_t)(scale->top * i / LINES_ACROSS), size));
+        fprintf(to, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, PANEL_HEIGHT - 6,
+                i == 0              ? "start"
+                : i == LINES_ACROSS ? "end"
+                                    : "middle",
+                duration_text((uint64_t)(scale->all_ns * i / LINES_ACROSS), text));
+    }
+}
+
+/* Each bucket reaches up to its greatest value; up to the next one its last value holds. */
+static void put_levels(FILE *to, const struct scale *scale, const struct timeline *timeline,
+                       bool is_held)
+{
+    const struct timeline_bucket *bucket = timeline->buckets, *end = bucket + timeline->count;
+    double bottom = y_of(scale, 0);
+
+    fprintf(to, "<path class=\"%s\" d=\"M%.1f %.1f", is_held ? "held" : "used",
+            x_of(scale, bucket->index), bottom);
+    for (; bucket < end; bucket++) {
+        uint64_t most = is_held ? bucket->most_held : bucket->most_used;
+        uint64_t last = is_held ? bucket->last_held : bucket->last_used;
+        fprintf(to, "V%.1fH%.1fV%.1fH%.1f", y_of(scale, most), x_of(scale, bucket->index + 1),
+                y_of(scale, last),
+                bucket + 1 < end ? x_of(scale, bucket[1].index) : (double)LEFT + PLOT_WIDTH);
+    }
+    fprintf(to, "V%.1f%s\"/>\n", bottom, is_held ? "" : "Z");
+}
+
+static void put_panel(FILE *to, const struct run *run, const struct series *series, int number)
+{
+    char name[SERIES_TEXT_BYTES], peak[RS_SIZE_TEXT_BYTES];
+    uint64_t top = rs_max(rs_max(series->peak_used, series->peak_held), 1);
+    struct scale scale = {.width_ns = (double)series->timeline.width_ns,
+                          .all_ns = (double)rs_max(run->end_ns, 1)};
+
+    scale.top = 1.05 * (double)rs_max(top, series->limit < 2 * top ? series->limit : 0);
+    fprintf(to, "<g transform=\"translate(0 %d)\"><text x=\"%d\" y=\"18\">", number * PANEL_HEIGHT,
+            LEFT);
+    put_text(to, run->program);
+    fprintf(to, " [%u] %s: peak %s used</text>\n", run->process, series_text(series, name),
+            rs_size_format_short(series->peak_used, peak));
+    put_axes(to, &scale);
+    if (series->timeline.count)
+        put_levels(to, &scale, &series->timeline, false);
+    if (series->timeline.count && series->peak_held)
+        put_levels(to, &scale, &series->timeline, true);
+    if (series->limit && (double)series->limit < scale.top)
+        fprintf(to, "<path class=\"limit\" d=\"M%d %.1fH%d\"/>", LEFT, y_of(&scale, series->limit),
+                LEFT + PLOT_WIDTH);
+    fputs("</g>\n", to);
+}
+
+void plot_write(FILE *to, struct analysis *analysis)
+{
+    int panels = 0, done = 0;
+
+    for (size_t i = 0; i < analysis->run_count; i++)
+        panels += (int)analysis->runs[i]->series_count;
+    panels = (int)rs_min((size_t)panels, PANELS_MAX);
+    fprintf(to, head, WIDTH, panels * PANEL_HEIGHT, WIDTH, panels * PANEL_HEIGHT);
+    for (size_t i = 0; i < analysis->run_count; i++) {
+        const struct run *run = analysis->runs[i];
+        for (size_t at = 0; at < run->series_count && done < panels; at++) {
+            timeline_shrink(&run->series[at].timeline, WIDTH);
+            put_panel(to, run, &run->series[at], done++);
+        }
+    }
+    fputs("</svg>\n", to);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The summary of recordings for the terminal (tool/report/outputs.h). */
+#include "base/check.h"
+#include "base/size.h"
+#include "tool/report/outputs.h"
+#include "tool/screen.h"
+
+#include <inttypes.h>
+#include <locale.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    COLUMNS = 80,
+    LINE_BYTES = 4 * 1024,
+    SITES_SHOWN = 5,
+    PHASES_SHOWN = 8,
+    SURVIVORS_SHOWN = 3,
+};
+
+const char *series_text(const struct series *series, char text[SERIES_TEXT_BYTES])
+{
+    snprintf(text, SERIES_TEXT_BYTES, "device %d%s", series->device, rs_kind_texts[series->kind]);
+    return text;
+}
+
+const char *duration_text(uint64_t ns, char text[DURATION_TEXT_BYTES])
+{
+    static const struct {
+        double ns;
+        const char *unit;
+    } units[] = {{3600e9, "h"}, {60e9, "min"}, {1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
+    size_t i = 0;
+    int digits = 0;
+    double value;
+
+    while (i + 1 < RS_ARRAY_LENGTH(units) && (double)ns < units[i].ns)
+        i++;
+    value = (double)ns / units[i].ns;
+    if (ns >= 1000)
+        digits = value < 10 ? 2 : value < 100;
+    snprintf(text, DURATION_TEXT_BYTES, "%.*f %s", digits, value, units[i].unit);
+    return text;
+}
+
+/* ---- lines ---- */
+
+/* Writes a line, cut off at the last column. */
+RS_PRINTF(2, 3) static void put_line(FILE *to, const char *format, ...)
+{
+    char text[LINE_BYTES], fitted[LINE_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    (void)screen_fit(fitted, sizeof(fitted), text, COLUMNS);
+    fprintf(to, "%s\n", fitted);
+}
+
+/* "1.25 GiB"; the text lasts for some further calls. */
+static const char *bytes_text(uint64_t bytes)
+{
+    static char texts[8][RS_SIZE_TEXT_BYTES];
+    static unsigned next;
+
+    return rs_size_format_short(bytes, texts[next++ % RS_ARRAY_LENGTH(texts)]);
+}
+
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+/* The innermost frame of a site, which says most about it. */
+static const char *site_text(const struct analysis *analysis, uint32_t site)
+{
+    uint32_t frame;
+
+    if (analysis->sites.lengths[site] < sizeof(frame))
+        return "(no call site was recorded)";
+    memcpy(&frame, analysis->sites.texts[site], sizeof(frame));
+    return analysis->frames.texts[frame];
+}
+
+/* ---- what is said of a series ---- */
+
+static void put_peak_sites(FILE *to, const struct analysis *analysis, const struct run *run,
+                           uint32_t number)
+{
+    const struct series *series = &run->series[number];
+    uint64_t rest_bytes = 0, rest_blocks = 0, rest = 0;
+    size_t count;
+    struct site_sum *sums = analysis_sites(run, number, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (!sums[i].peak_blocks)
+            continue;
+        if (i < SITES_SHOWN) {
+            put_line(
+                to, "    %10s %5.1f %% %9" PRIu64 " block%s  %s", bytes_text(sums[i].peak_bytes),
+                100.0 * (double)sums[i].peak_bytes / (double)series->peak_used, sums[i].peak_blocks,
+                sums[i].peak_blocks == 1 ? " " : "s", site_text(analysis, sums[i].site));
+            continue;
+        }
+        rest_bytes += sums[i].peak_bytes;
+        rest_blocks += sums[i].peak_blocks;
+        rest++;
+    }
+    if (rest)
+        put_line(to, "    %10s %5.1f %% %9" PRIu64 " blocks  of %" PRIu64 " more call site%s",
+                 bytes_text(rest_bytes), 100.0 * (double)rest_bytes / (double)series->peak_used,
+                 rest_blocks, rest, plural(rest));
+    free(sums);
+}
+
+static void put_series(FILE *to, const struct analysis *analysis, const struct run *run,
+                       uint32_t number)
+{
+    const struct series *series = &run->series[number];
+    char name[SERIES_TEXT_BYTES], when[DURATION_TEXT_BYTES];
+
+    put_line(to, "  %s", series_text(series, name));
+    put_line(to, "    peak: %s used, after %s%s%s%s%s", bytes_text(series->peak_used),
+             duration_text(series->peak_ns, when), series->peak_held ? "; held at most: " : "",
+             series->peak_held ? bytes_text(series->peak_held) : "",
+             series->limit ? "; limit: " : "", series->limit ? bytes_text(series->limit) : "");
+    put_line(to, "    %" PRIu64 " allocation%s of %s; at the end: %s in %" PRIu64 " block%s",
+             series->allocations, plural(series->allocations), bytes_text(series->allocated_bytes),
+             bytes_text(series->used), series->live_blocks, plural(series->live_blocks));
+    if (series->peak_used)
+        put_line(to, "    at the peak:");
+    put_peak_sites(to, analysis, run, number);
+}
+
+/* ---- what is said of a run ---- */
+
+static void put_phase(FILE *to, const struct analysis *analysis, const struct run *run,
+                      const struct phase *phase)
+{
+    int64_t growth = phase_growth(phase);
+    uint64_t peak = 0;
+    size_t count;
+    struct survivor *survivors = analysis_survivors(run, phase, &count);
+
+    for (size_t i = 0; i < phase->count; i++)
+        peak = rs_max(peak, phase->occurrences[i].peak_used);
+    put_line(to, "  phase %s: %zu time%s, peak %s", phase->name, phase->count, plural(phase->count),
+             bytes_text(peak));
+    if (growth > 0)
+        put_line(to, "    grows by %s each time", bytes_text((uint64_t)growth));
+    for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
+        put_line(to, "    %10s left behind in %" PRIu32 " of them, %" PRIu64 " block%s  %s",
+                 bytes_text(survivors[i].bytes), survivors[i].occurrences, survivors[i].blocks,
+                 plural(survivors[i].blocks), site_text(analysis, survivors[i].site));
+    free(survivors);
+}
+
+static void put_incidents(FILE *to, const struct run *run)
+{
+    char text[DURATION_TEXT_BYTES];
+
+    if (run->refusals.count)
+        put_line(to, "  refused: %" PRIu64 " request%s of %s", run->refusals.count,
+                 plural(run->refusals.count), bytes_text(run->refusals.size_bytes));
+    if (run->waits.count)
+        put_line(to, "  waited: %" PRIu64 " time%s, %s in all", run->waits.count,
+                 plural(run->waits.count), duration_text(run->waits.duration_ns, text));
+    if (run->lost_events)
+        put_line(to, "  the recording lacks %" PRIu64 " events, for which it had no room",
+                 run->lost_events);
+}
+
+static void put_run(FILE *to, const struct analysis *analysis, const struct run *run)
+{
+    char text[DURATION_TEXT_BYTES];
+
+    put_line(to, "%s [%" PRIu32 "]: %s, %" PRIu64 " event%s", run->program, run->process,
+             duration_text(run->end_ns, text), run->events, plural(run->events));
+    for (uint32_t i = 0; i < run->series_count; i++)
+        put_series(to, analysis, run, i);
+    for (size_t i = 0; i < rs_min(run->phase_count, PHASES_SHOWN); i++)
+        put_phase(to, analysis, run, &run->phases[i]);
+    if (run->phase_count > PHASES_SHOWN)
+        put_line(to, "  %zu more phases", run->phase_count - PHASES_SHOWN);
+    put_incidents(to, run);
+}
+
+void summary_write(FILE *to, struct analysis *analysis)
+{
+    (void)setlocale(LC_CTYPE, ""); /* how wide characters are */
+    for (size_t i = 0; i < analysis->run_count; i++)
+        put_run(to, analysis, analysis->runs[i]);
+}
