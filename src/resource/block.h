@@ -26,7 +26,6 @@ enum {
     RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's unit for large allocations, 2 MiB */
 };
 
-struct rs_block_list;
 struct rs_block_record;
 struct rs_stack;
 
@@ -76,13 +75,8 @@ struct rs_block_record {
 
     _Atomic uint64_t device_accesses;
     _Atomic uint64_t id; /* 0: rs_block_id has not been called */
-
-    /* Of a block that was freed in the order of a stream. */
-    struct rs_block_record *before;
-    struct rs_block_list *in;
-    uint32_t slot; /* the index of its slot plus one; 0: it has no slot */
-
-    unsigned char slab; /* where the record was made */
+    bool is_ordered;     /* of `reuse`: the block waits in a slot of a stream's order, in no list */
+    unsigned char slab;  /* where the record was made */
     /* Of a live block: the stream it was allocated on, as from rs_stream_key; 0: unknown. */
     unsigned long long stream;
 };

@@ -445,7 +445,6 @@ allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
     record->address = upstream.address;
     record->upstream_bytes = upstream.size_bytes;
     record->upstream_token = upstream.token;
-    record->slot = 0;
     count_live(reuse, record);
     hand_out(record, size_bytes, key, out);
     return CUDA_SUCCESS;

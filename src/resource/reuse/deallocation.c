@@ -182,39 +182,54 @@ RS_HOT_INLINE bool seals_at_once(const struct rs_reuse *reuse, size_t size_bytes
            !(is_short(reuse) && rs_reuse_is_crowded(reuse));
 }
 
-/* Enters a freed block into an open list of the thread's shard.  True when it is time to seal. */
-RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_block_record *record)
+/* Enters a freed block into an open list of the thread's shard.  True when it is time to seal.
+ * ordered: for a block that was freed in the order of a stream, and so is counted already, the open
+ * blocks that were so too; else NULL. */
+RS_HOT_INLINE bool enter_open(struct rs_reuse *reuse, struct rs_block_record *record,
+                              const struct rs_reuse_quantity *ordered)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
     size_t size_bytes = record->upstream_bytes, opened, open_bytes;
-    bool looks;
-
     bool is_own = (size_bytes <= atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed)) &
                   (record->home == shard->index);
+    bool looks;
 
+    RS_ASSERT_SLOW(!record->is_ordered && size_bytes > 0);
     rs_spinlock_lock(&shard->lock);
-    count_entered(shard, size_bytes);
-    shard->live_bytes -= (ptrdiff_t)size_bytes;
+    if (!ordered) {
+        count_entered(shard, size_bytes);
+        shard->live_bytes -= (ptrdiff_t)size_bytes;
+    }
     rs_block_list_push(is_own ? &shard->open : &shard->open_rest, record);
-    opened = shard->open.count + shard->open_rest.count;
+    opened = shard->open.count + shard->open_rest.count + (ordered ? ordered->blocks : 0);
     open_bytes = shard->open.bytes + shard->open_rest.bytes;
     looks = is_time_to_look(opened, open_bytes - shard->published_bytes);
     if (looks)
-        open_bytes = open_in_all(reuse, shard, open_bytes);
+        open_bytes = open_in_all(reuse, shard, open_bytes) + (ordered ? ordered->bytes : 0);
     rs_spinlock_unlock(&shard->lock);
     return looks && is_time_to_seal(reuse, open_bytes, opened);
 }
 
-/* As open_push, for a block freed in the order of a stream. */
+RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_block_record *record)
+{
+    return enter_open(reuse, record, NULL);
+}
+
+/* As open_push, for a block freed in the order of a stream.  A block whose slot it takes joins the
+ * other open blocks; the next fence may come later than its own would have. */
 static bool ordered_push(struct rs_reuse *reuse, struct rs_block_record *record,
                          unsigned long long stream)
 {
-    size_t opened, open_bytes;
+    struct rs_reuse_quantity open;
+    struct rs_block_record *replaced;
 
     atomic_fetch_add_explicit(&reuse->ordered_bytes, record->upstream_bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&reuse->ordered_count, 1, memory_order_relaxed);
-    opened = rs_ordered_push(&reuse->ordered, record, stream, &open_bytes);
-    return is_time_to_look(opened, open_bytes) && is_time_to_seal(reuse, open_bytes, opened);
+    replaced = rs_ordered_push(&reuse->ordered, record, stream, &open);
+    if (replaced)
+        return enter_open(reuse, replaced, &open);
+    return is_time_to_look(open.blocks, open.bytes) &&
+           is_time_to_seal(reuse, open.bytes, open.blocks);
 }
 
 /* The free after a refusal has been asked to wait; the next one need not. */
@@ -241,7 +256,7 @@ static void uncount_live(struct rs_reuse *reuse, const struct rs_block_record *b
 {
     struct rs_reuse_shard *home = &reuse->shards[block->home];
 
-    RS_ASSERT(block->home < rs_reuse_shards_used(reuse) && !block->slot);
+    RS_ASSERT(block->home < rs_reuse_shards_used(reuse) && !block->is_ordered);
     rs_spinlock_lock(&home->lock);
     home->live_bytes -= (ptrdiff_t)block->upstream_bytes;
     rs_spinlock_unlock(&home->lock);

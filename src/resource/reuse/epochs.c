@@ -42,21 +42,13 @@ enum {
     IN_NEED = 512,
 };
 
-/* Ordered blocks that were sealed together.  Each block points to its list, so lots are chained,
- * and their lists never joined. */
-struct rs_reuse_lot {
-    struct rs_reuse_lot *next;
-    struct rs_block_list blocks; /* protected by the ordered blocks' lock */
-    /* The blocks' number and bytes when they were sealed; allocations may have taken some back. */
-    size_t sealed, sealed_bytes;
-};
-
 struct rs_reuse_epoch {
     struct rs_reuse_epoch *next; /* in the list of spare epochs */
     struct rs_reuse_batch blocks;
-    struct rs_reuse_lot *ordered, *last_ordered; /* oldest first */
-    size_t bytes;                                /* in `blocks`, without the ordered ones */
-    unsigned seals; /* the number of seals that were merged into this epoch */
+    uint64_t ordered_seal; /* the seal of its ordered blocks (rs_ordered_begin_seal); 0: it has none
+                            */
+    size_t bytes;          /* in `blocks` */
+    unsigned seals;        /* the number of seals that were merged into this epoch */
     CUevent event;
     bool timed_out; /* a wait for it timed out; it is not waited for again */
 };
@@ -82,54 +74,9 @@ static struct rs_reuse_epoch *take_epoch(struct rs_reuse *reuse)
 
 static void spare_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
 {
-    RS_ASSERT_SLOW(!epoch->ordered && rs_reuse_batch_is_empty(reuse, &epoch->blocks));
+    RS_ASSERT_SLOW(rs_reuse_batch_is_empty(reuse, &epoch->blocks));
     epoch->next = reuse->spare;
     reuse->spare = epoch;
-}
-
-static struct rs_reuse_lot *take_lot(struct rs_reuse *reuse)
-{
-    struct rs_reuse_lot *lot = reuse->spare_lot;
-
-    if (!lot)
-        return calloc(1, sizeof(*lot));
-    reuse->spare_lot = lot->next;
-    lot->next = NULL;
-    return lot;
-}
-
-static void spare_lot(struct rs_reuse *reuse, struct rs_reuse_lot *lot)
-{
-    lot->next = reuse->spare_lot;
-    reuse->spare_lot = lot;
-}
-
-/* Moves the open ordered blocks to a new epoch.  False when there are none, or no host memory. */
-static bool seal_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
-{
-    struct rs_reuse_lot *lot = atomic_load(&reuse->ordered.is_used) ? take_lot(reuse) : NULL;
-
-    if (!lot)
-        return false;
-    if (!rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &lot->blocks)) {
-        spare_lot(reuse, lot);
-        return false;
-    }
-    rs_mutex_lock(&reuse->ordered.lock);
-    lot->sealed = lot->blocks.count;
-    lot->sealed_bytes = lot->blocks.bytes;
-    rs_mutex_unlock(&reuse->ordered.lock);
-    epoch->ordered = epoch->last_ordered = lot;
-    return true;
-}
-
-static void open_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
-{
-    if (!epoch->ordered)
-        return;
-    (void)rs_ordered_move(&reuse->ordered, &epoch->ordered->blocks, &reuse->ordered.open);
-    spare_lot(reuse, epoch->ordered);
-    epoch->ordered = epoch->last_ordered = NULL;
 }
 
 static void remove_sealed(struct rs_reuse *reuse, unsigned at, unsigned count)
@@ -150,17 +97,11 @@ static void merge_with_next(struct rs_reuse *reuse, unsigned at)
 
     RS_ASSERT(at > 0 && at + 1 < reuse->sealed_count); /* threads wait for the oldest */
     rs_reuse_batch_append(reuse, &older->blocks, &younger->blocks);
-    if (!older->ordered)
-        older->ordered = younger->ordered;
-    else
-        older->last_ordered->next = younger->ordered;
-    if (younger->ordered)
-        older->last_ordered = younger->last_ordered;
+    older->ordered_seal = rs_max(older->ordered_seal, younger->ordered_seal);
     older->bytes += younger->bytes;
     older->seals += younger->seals;
     older->event = younger->event;
     younger->event = event;
-    younger->ordered = younger->last_ordered = NULL;
     remove_sealed(reuse, at + 1, 1);
     spare_epoch(reuse, younger);
 }
@@ -183,11 +124,10 @@ static void note_crowd(struct rs_reuse *reuse)
 }
 
 /* No limit is charged with host memory, so the job has no use for it. */
-static void note_freed(struct rs_reuse *reuse, const struct rs_reuse_epoch *epoch)
+static void note_freed(struct rs_reuse *reuse, size_t sealed_bytes)
 {
     if (reuse->base.upstream[0]->memories != 1u << RS_MEMORY_HOST)
-        rs_account_freed(reuse->environment->account,
-                         epoch->bytes + (epoch->ordered ? epoch->ordered->sealed_bytes : 0));
+        rs_account_freed(reuse->environment->account, sealed_bytes);
 }
 
 static void note_fault(const struct rs_reuse *reuse)
@@ -208,7 +148,8 @@ static bool seal_locked(struct rs_reuse *reuse)
     if (epoch) {
         rs_reuse_gather(reuse, &epoch->blocks);
         epoch->bytes = rs_reuse_batch_size(reuse, &epoch->blocks).bytes;
-        any = seal_ordered(reuse, epoch) || epoch->bytes > 0;
+        epoch->ordered_seal = rs_ordered_begin_seal(&reuse->ordered);
+        any = epoch->ordered_seal > 0 || epoch->bytes > 0;
         /* Stays as it was when no block was open. */
         refusal = (enum rs_fence_refusal)reuse->refusal;
         fenced = any && rs_fence_record(reuse->environment->context, epoch->event, &refusal);
@@ -220,10 +161,10 @@ static bool seal_locked(struct rs_reuse *reuse)
             epoch->seals = 1;
             reuse->sealed[reuse->sealed_count++] = epoch;
             rs_reuse_count(&reuse->sealed_epochs, 1);
-            note_freed(reuse, epoch);
+            note_freed(reuse,
+                       epoch->bytes + rs_ordered_end_seal(&reuse->ordered, epoch->ordered_seal));
         } else {
             rs_reuse_put_back(reuse, &epoch->blocks);
-            open_ordered(reuse, epoch);
             spare_epoch(reuse, epoch);
             if (refusal == RS_FENCE_FAULTY)
                 note_fault(reuse);
@@ -244,31 +185,18 @@ bool rs_reuse_seal(struct rs_reuse *reuse)
     return fenced;
 }
 
-static void drain_one_lot(struct rs_reuse *reuse, struct rs_block_list *to)
+/* Takes ready ordered blocks until the list has `count`.  Allocations in their order may still take
+ * the others. */
+static void take_ready_ordered(struct rs_reuse *reuse, size_t count, struct rs_block_list *list)
 {
-    struct rs_reuse_lot *lot = reuse->backlog_lots;
-
-    RS_ASSERT(lot);
-    reuse->backlog_lots = lot->next;
-    rs_ordered_drain(&reuse->ordered, &lot->blocks, to);
-    spare_lot(reuse, lot);
-}
-
-/* Moves an epoch's lots to the backlog.  Allocations in their order may still take these ready
- * blocks. */
-static void add_backlog_lots(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
-{
-    if (!epoch->ordered)
-        return;
-    RS_ASSERT(epoch->last_ordered && !epoch->last_ordered->next);
-    epoch->last_ordered->next = reuse->backlog_lots;
-    reuse->backlog_lots = epoch->ordered;
-    epoch->ordered = epoch->last_ordered = NULL;
+    if (reuse->ready_seal > 0 && list->count < count &&
+        !rs_ordered_drain(&reuse->ordered, 0, reuse->ready_seal, count - list->count, list))
+        reuse->ready_seal = 0;
 }
 
 static void note_backlog(struct rs_reuse *reuse)
 {
-    bool has = reuse->backlog.first || reuse->backlog_lots;
+    bool has = reuse->backlog.first || reuse->ready_seal > 0;
 
     if (has != atomic_load_explicit(&reuse->has_backlog, memory_order_relaxed))
         atomic_store_explicit(&reuse->has_backlog, has, memory_order_relaxed);
@@ -287,14 +215,13 @@ static void take_one(struct rs_reuse *reuse, struct rs_block_list *list)
 /* Takes blocks of the backlog until the list has `count`. */
 static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_block_list *list)
 {
-    while (list->count < count && (reuse->backlog.first || reuse->backlog_lots)) {
-        if (!reuse->backlog.first)
-            drain_one_lot(reuse, &reuse->backlog);
+    while (list->count < count && reuse->backlog.first) {
         if (reuse->backlog.count <= count - list->count)
             rs_block_list_append(list, &reuse->backlog);
         else
             take_one(reuse, list);
     }
+    take_ready_ordered(reuse, count, list);
     note_backlog(reuse);
 }
 
@@ -306,10 +233,10 @@ static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *ready, 
     if (atomic_load(&reuse->on_slow_path) > 0)
         for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
             rs_block_list_append(&ready->rest, &ready->own[i]);
-    while (reuse->backlog_lots && ready->rest.count + reuse->backlog_lots->sealed <= most)
-        drain_one_lot(reuse, &ready->rest);
     if (ready->rest.count > most)
         rs_block_list_append(&reuse->backlog, &ready->rest);
+    else
+        take_ready_ordered(reuse, most, &ready->rest);
     note_backlog(reuse);
 }
 
@@ -342,7 +269,7 @@ static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse
         struct rs_reuse_epoch *epoch = reuse->sealed[i];
         RS_ASSERT(epoch->seals > 0 && reuse->epochs_bytes >= epoch->bytes);
         rs_reuse_batch_append(reuse, ready, &epoch->blocks);
-        add_backlog_lots(reuse, epoch);
+        reuse->ready_seal = rs_max(reuse->ready_seal, epoch->ordered_seal);
         reuse->epochs_bytes -= epoch->bytes;
         rs_reuse_count(&reuse->retired_epochs, epoch->seals);
         spare_epoch(reuse, epoch);
@@ -547,7 +474,8 @@ void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open)
 {
     rs_mutex_lock(&reuse->lock);
     rs_reuse_gather(reuse, open);
-    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &open->rest);
+    (void)rs_ordered_drain(&reuse->ordered, reuse->ordered.sealed, UINT64_MAX, SIZE_MAX,
+                           &open->rest);
     rs_mutex_unlock(&reuse->lock);
 }
 
@@ -571,40 +499,16 @@ CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
 
 /* ---- the rest ---- */
 
-static bool check_lots(const struct rs_reuse *reuse, const struct rs_reuse_lot *lot, size_t *bytes,
-                       size_t *blocks)
+struct rs_reuse_quantity rs_reuse_in_epochs(const struct rs_reuse *reuse)
 {
-    bool good = true;
+    struct rs_reuse_quantity sum = {reuse->backlog.bytes, reuse->backlog.count};
 
-    for (; lot; lot = lot->next)
-        good = rs_ordered_check(&reuse->ordered, &lot->blocks, bytes, blocks) && good;
-    return good;
-}
-
-bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks)
-{
-    bool good = check_lots(reuse, reuse->backlog_lots, bytes, blocks);
-
-    *bytes += reuse->backlog.bytes;
-    *blocks += reuse->backlog.count;
     for (unsigned i = 0; i < reuse->sealed_count; i++) {
-        const struct rs_reuse_epoch *epoch = reuse->sealed[i];
-        struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, &epoch->blocks);
-        *bytes += size.bytes;
-        *blocks += size.blocks;
-        good = check_lots(reuse, epoch->ordered, bytes, blocks) && good;
+        struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, &reuse->sealed[i]->blocks);
+        sum.bytes += size.bytes;
+        sum.blocks += size.blocks;
     }
-    return good;
-}
-
-static void free_lots(struct rs_reuse_lot *lot)
-{
-    struct rs_reuse_lot *next;
-
-    for (; lot; lot = next) {
-        next = lot->next;
-        free(lot);
-    }
+    return sum;
 }
 
 static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
@@ -621,7 +525,7 @@ void rs_reuse_destroy_epochs(struct rs_reuse *reuse)
     struct rs_reuse_epoch *epoch;
 
     for (unsigned i = 0; i < reuse->sealed_count; i++) {
-        add_backlog_lots(reuse, reuse->sealed[i]);
+        reuse->ready_seal = rs_max(reuse->ready_seal, reuse->sealed[i]->ordered_seal);
         destroy_epoch(reuse, reuse->sealed[i]);
     }
     while ((epoch = reuse->spare)) {
@@ -630,6 +534,4 @@ void rs_reuse_destroy_epochs(struct rs_reuse *reuse)
     }
     take_backlog(reuse, SIZE_MAX, &ready.rest);
     rs_reuse_give_ready(reuse, &ready);
-    free_lots(reuse->backlog_lots);
-    free_lots(reuse->spare_lot);
 }

@@ -153,43 +153,24 @@ size_t rs_reuse_open_count(struct rs_reuse *reuse)
 
 enum { WASTE = 8 /* a block found is at most 1/8 larger than the request */ };
 
-static void link_block(struct rs_block_list *list, struct rs_block_record *freed)
+/* Takes the block out of the slot, and returns it: allocations in its stream's order no longer find
+ * it.  NULL where the slot is empty. */
+static struct rs_block_record *empty(struct rs_ordered_blocks *ordered,
+                                     struct rs_ordered_slot *slot)
 {
-    freed->before = list->last;
-    freed->in = list;
-    rs_block_list_push(list, freed);
-}
+    struct rs_block_record *block = slot->block;
 
-static void unlink_block(struct rs_block_record *freed)
-{
-    struct rs_block_list *list = freed->in;
-
-    RS_ASSERT(list && list->count > 0 && list->bytes >= freed->upstream_bytes);
-    RS_ASSERT(freed->before ? freed->before->next == freed : list->first == freed);
-    RS_ASSERT(freed->next ? freed->next->before == freed : list->last == freed);
-    if (freed->before)
-        freed->before->next = freed->next;
-    else
-        list->first = freed->next;
-    if (freed->next)
-        freed->next->before = freed->before;
-    else
-        list->last = freed->before;
-    list->bytes -= freed->upstream_bytes;
-    list->count--;
-    freed->in = NULL;
-}
-
-/* Takes the block out of its slot: allocations in its stream's order no longer find it. */
-static void hide(struct rs_ordered_blocks *ordered, struct rs_block_record *freed)
-{
-    unsigned slot = freed->slot - 1;
-
-    if (!freed->slot)
-        return;
-    RS_ASSERT(ordered->slots[slot / RS_ORDERED_WAYS][slot % RS_ORDERED_WAYS].block == freed);
-    ordered->slots[slot / RS_ORDERED_WAYS][slot % RS_ORDERED_WAYS].block = NULL;
-    freed->slot = 0;
+    if (!block)
+        return NULL;
+    RS_ASSERT(block->is_ordered);
+    slot->block = NULL;
+    block->is_ordered = false;
+    if (slot->seal >= ordered->sealed) {
+        RS_ASSERT(ordered->open.blocks > 0 && ordered->open.bytes >= block->upstream_bytes);
+        ordered->open.bytes -= block->upstream_bytes;
+        ordered->open.blocks--;
+    }
+    return block;
 }
 
 /* Eight classes per doubling of the size. */
@@ -210,39 +191,19 @@ static unsigned set_of(unsigned long long stream, unsigned class)
     return (unsigned)(((stream << 10) + class) * 0x9e3779b97f4a7c15u >> (64 - RS_ORDERED_SET_BITS));
 }
 
-static void show(struct rs_ordered_blocks *ordered, struct rs_block_record *freed,
-                 unsigned long long stream)
+/* Returns the slot of the smallest block that serves an allocation on the stream: `best` (NULL:
+ * none), or one of this size class. */
+static struct rs_ordered_slot *find(struct rs_ordered_blocks *ordered, unsigned long long stream,
+                                    unsigned class, size_t size_bytes, struct rs_ordered_slot *best)
 {
-    unsigned set = set_of(stream, size_class(freed->upstream_bytes)), way;
-    struct rs_ordered_slot *slots = ordered->slots[set];
-
-    RS_ASSERT(!freed->slot);
-    for (way = 0; way < RS_ORDERED_WAYS && slots[way].block; way++)
-        ;
-    if (way == RS_ORDERED_WAYS) {
-        way = ordered->turn[set]++ % RS_ORDERED_WAYS;
-        hide(ordered, slots[way].block);
-    }
-    slots[way] = (struct rs_ordered_slot){stream, freed};
-    freed->slot = set * RS_ORDERED_WAYS + way + 1;
-}
-
-static struct rs_block_record *smaller(struct rs_block_record *a, struct rs_block_record *b)
-{
-    return a && (!b || a->upstream_bytes <= b->upstream_bytes) ? a : b;
-}
-
-static struct rs_block_record *find(struct rs_ordered_blocks *ordered, unsigned long long stream,
-                                    unsigned class, size_t size_bytes)
-{
-    const struct rs_ordered_slot *slots = ordered->slots[set_of(stream, class)];
-    struct rs_block_record *best = NULL;
+    struct rs_ordered_slot *slots = ordered->slots[set_of(stream, class)];
 
     for (unsigned way = 0; way < RS_ORDERED_WAYS; way++) {
-        struct rs_block_record *block = slots[way].block;
+        const struct rs_block_record *block = slots[way].block;
         if (block && slots[way].stream == stream && block->upstream_bytes >= size_bytes &&
-            block->upstream_bytes - size_bytes <= size_bytes / WASTE)
-            best = smaller(best, block);
+            block->upstream_bytes - size_bytes <= size_bytes / WASTE &&
+            (!best || block->upstream_bytes < best->block->upstream_bytes))
+            best = &slots[way];
     }
     return best;
 }
@@ -262,17 +223,17 @@ struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_
                                         unsigned long long stream)
 {
     unsigned class = size_class(size_bytes);
-    struct rs_block_record *block;
+    struct rs_block_record *block = NULL;
+    struct rs_ordered_slot *slot;
 
     if (!is_used(ordered))
         return NULL;
     rs_mutex_lock(&ordered->lock);
-    block = find(ordered, stream, class, size_bytes);
-    block = smaller(block, find(ordered, stream, class + 1, size_bytes));
-    if (block) {
-        RS_ASSERT(block->upstream_bytes >= size_bytes);
-        hide(ordered, block);
-        unlink_block(block);
+    slot = find(ordered, stream, class, size_bytes, NULL);
+    slot = find(ordered, stream, class + 1, size_bytes, slot);
+    if (slot) {
+        block = empty(ordered, slot);
+        RS_ASSERT(block && block->upstream_bytes >= size_bytes);
         add_live(ordered, (ptrdiff_t)block->upstream_bytes);
         atomic_store_explicit(&ordered->reuses, ordered->reuses + 1, memory_order_relaxed);
     }
@@ -280,53 +241,113 @@ struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_
     return block;
 }
 
-size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_block_record *freed,
-                       unsigned long long stream, size_t *open_bytes)
+struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
+                                        struct rs_block_record *freed, unsigned long long stream,
+                                        struct rs_reuse_quantity *open)
 {
-    size_t count;
+    unsigned set = set_of(stream, size_class(freed->upstream_bytes)), way;
+    struct rs_ordered_slot *slots = ordered->slots[set];
+    struct rs_block_record *replaced;
 
+    RS_ASSERT(!freed->is_ordered);
     atomic_store(&ordered->is_used, true);
     rs_mutex_lock(&ordered->lock);
+    for (way = 0; way < RS_ORDERED_WAYS && slots[way].block; way++)
+        ;
+    if (way == RS_ORDERED_WAYS)
+        way = ordered->turn[set]++ % RS_ORDERED_WAYS;
+    replaced = empty(ordered, &slots[way]);
+    freed->is_ordered = true;
+    slots[way] = (struct rs_ordered_slot){stream, freed, ordered->begun};
+    ordered->filled |= (uint64_t)1 << set;
     add_live(ordered, -(ptrdiff_t)freed->upstream_bytes);
-    link_block(&ordered->open, freed);
-    show(ordered, freed, stream);
-    count = ordered->open.count;
-    *open_bytes = ordered->open.bytes;
+    ordered->open.bytes += freed->upstream_bytes;
+    ordered->open.blocks++;
+    *open = ordered->open;
     rs_mutex_unlock(&ordered->lock);
-    return count;
+    return replaced;
 }
 
-bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
-                     struct rs_block_list *to)
+/* Returns the blocks whose number is `first` or more. */
+static struct rs_reuse_quantity count_from(const struct rs_ordered_blocks *ordered, uint64_t first)
 {
-    bool any;
+    struct rs_reuse_quantity sum = {0, 0};
+
+    for (uint64_t sets = ordered->filled; sets; sets &= sets - 1)
+        for (unsigned way = 0; way < RS_ORDERED_WAYS; way++) {
+            const struct rs_ordered_slot *slot = &ordered->slots[__builtin_ctzll(sets)][way];
+            if (slot->block && slot->seal >= first) {
+                RS_ASSERT_SLOW(slot->block->is_ordered);
+                sum.bytes += slot->block->upstream_bytes;
+                sum.blocks++;
+            }
+        }
+    return sum;
+}
+
+uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered)
+{
+    uint64_t seal;
+
+    if (!is_used(ordered))
+        return 0;
+    rs_mutex_lock(&ordered->lock);
+    seal = ordered->open.blocks > 0 ? ++ordered->begun : 0;
+    rs_mutex_unlock(&ordered->lock);
+    return seal;
+}
+
+size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal)
+{
+    struct rs_reuse_quantity before;
+
+    if (seal == 0)
+        return 0;
+    rs_mutex_lock(&ordered->lock);
+    RS_ASSERT(seal == ordered->begun && seal > ordered->sealed);
+    before = ordered->open;
+    ordered->sealed = seal;
+    ordered->open = count_from(ordered, seal);
+    RS_ASSERT(before.bytes >= ordered->open.bytes);
+    before.bytes -= ordered->open.bytes;
+    rs_mutex_unlock(&ordered->lock);
+    return before.bytes;
+}
+
+/* Moves up to `most` of a set's blocks with numbers from `first` to below `end` to a list, and
+ * returns how many. */
+static size_t drain_set(struct rs_ordered_blocks *ordered, unsigned set, uint64_t first,
+                        uint64_t end, size_t most, struct rs_block_list *to)
+{
+    size_t moved = 0;
+    bool is_empty = true;
+
+    for (unsigned way = 0; way < RS_ORDERED_WAYS; way++) {
+        struct rs_ordered_slot *slot = &ordered->slots[set][way];
+        if (slot->block && slot->seal >= first && slot->seal < end && moved < most) {
+            rs_block_list_push(to, empty(ordered, slot));
+            moved++;
+        }
+        is_empty = is_empty && !slot->block;
+    }
+    if (is_empty)
+        ordered->filled &= ~((uint64_t)1 << set);
+    return moved;
+}
+
+bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_t end, size_t most,
+                      struct rs_block_list *to)
+{
+    size_t moved = 0;
 
     if (!is_used(ordered))
         return false;
     rs_mutex_lock(&ordered->lock);
-    any = from->first;
-    for (struct rs_block_record *freed = from->first; freed; freed = from->first) {
-        unlink_block(freed);
-        link_block(to, freed);
-    }
-    RS_ASSERT(from->bytes == 0 && from->count == 0 && !from->last);
+    RS_ASSERT(end <= ordered->sealed || first == ordered->sealed); /* ready blocks, or open ones */
+    for (uint64_t sets = ordered->filled; sets && moved < most; sets &= sets - 1)
+        moved += drain_set(ordered, (unsigned)__builtin_ctzll(sets), first, end, most - moved, to);
     rs_mutex_unlock(&ordered->lock);
-    return any;
-}
-
-void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
-                      struct rs_block_list *to)
-{
-    if (!is_used(ordered))
-        return;
-    rs_mutex_lock(&ordered->lock);
-    for (struct rs_block_record *freed = from->first; freed; freed = from->first) {
-        hide(ordered, freed);
-        unlink_block(freed);
-        rs_block_list_push(to, freed);
-    }
-    RS_ASSERT(from->bytes == 0 && from->count == 0 && !from->last);
-    rs_mutex_unlock(&ordered->lock);
+    return moved == most;
 }
 
 size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered)
@@ -334,28 +355,18 @@ size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered)
     size_t count;
 
     rs_mutex_lock(&ordered->lock);
-    count = ordered->open.count;
+    count = ordered->open.blocks;
     rs_mutex_unlock(&ordered->lock);
     return count;
 }
 
-bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_block_list *list,
-                      size_t *bytes, size_t *blocks)
+bool rs_ordered_check(const struct rs_ordered_blocks *ordered, struct rs_reuse_quantity *sum)
 {
-    const struct rs_block_record *before = NULL;
-    size_t sum = 0, count = 0;
+    struct rs_reuse_quantity all = count_from(ordered, 0);
+    struct rs_reuse_quantity open = count_from(ordered, ordered->sealed);
 
-    for (const struct rs_block_record *freed = list->first; freed;
-         before = freed, freed = freed->next) {
-        unsigned slot = freed->slot - 1;
-        if (freed->in != list || freed->before != before ||
-            (freed->slot &&
-             ordered->slots[slot / RS_ORDERED_WAYS][slot % RS_ORDERED_WAYS].block != freed))
-            return false;
-        sum += freed->upstream_bytes;
-        count++;
-    }
-    *bytes += sum;
-    *blocks += count;
-    return list->last == before && list->bytes == sum && list->count == count;
+    sum->bytes += all.bytes;
+    sum->blocks += all.blocks;
+    return open.bytes == ordered->open.bytes && open.blocks == ordered->open.blocks &&
+           ordered->sealed <= ordered->begun;
 }

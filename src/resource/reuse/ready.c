@@ -57,7 +57,7 @@ static bool check_class(const struct rs_kept_blocks *kept, enum rs_kept_class cl
         for (const struct rs_block_record *freed = kept->bins[bin]; freed;
              freed = freed->next, count++) {
             bytes += freed->upstream_bytes;
-            if (rs_kept_bin(freed->upstream_bytes, class) != bin || freed->slot ||
+            if (rs_kept_bin(freed->upstream_bytes, class) != bin || freed->is_ordered ||
                 !(kept->filled[class] & (uint64_t)1 << i))
                 return false;
         }
@@ -281,7 +281,7 @@ static void keep_some(struct rs_reuse *reuse, const struct rs_block_list *list,
 
     for (struct rs_block_record *freed = list->first; freed; freed = next) {
         struct rs_reuse_shard *home = &reuse->shards[freed->home];
-        RS_ASSERT(freed->home < rs_reuse_shards_used(reuse) && !freed->slot);
+        RS_ASSERT(freed->home < rs_reuse_shards_used(reuse) && !freed->is_ordered);
         next = freed->next;
         if (locked && locked != home)
             rs_spinlock_unlock(&locked->lock);

@@ -64,24 +64,24 @@ static void retire_at_once(struct rs_reuse *reuse, bool may_wait)
 static bool reuse_check(struct rs_mr *mr)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
-    size_t bytes = 0, blocks = 0;
+    struct rs_reuse_quantity sum;
     bool good = true;
 
     rs_mutex_lock(&reuse->lock);
+    sum = rs_reuse_in_epochs(reuse);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
-        bytes += reuse->shards[i].open.bytes + reuse->shards[i].open_rest.bytes;
-        blocks += reuse->shards[i].open.count + reuse->shards[i].open_rest.count;
+        sum.bytes += reuse->shards[i].open.bytes + reuse->shards[i].open_rest.bytes;
+        sum.blocks += reuse->shards[i].open.count + reuse->shards[i].open_rest.count;
         good = rs_kept_check(&reuse->shards[i].kept) && good;
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     rs_mutex_lock(&reuse->ordered.lock);
-    good = rs_ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
-    good = rs_reuse_check_epochs(reuse, &bytes, &blocks) && good;
+    good = rs_ordered_check(&reuse->ordered, &sum) && good;
     /* Blocks on their way upstream are in no list, but still counted.  An ordered block that is
      * taken after these locks are released is in both sums. */
-    good = good && bytes <= rs_reuse_quarantined(reuse).bytes &&
-           blocks <= rs_reuse_quarantined(reuse).blocks;
+    good = good && sum.bytes <= rs_reuse_quarantined(reuse).bytes &&
+           sum.blocks <= rs_reuse_quarantined(reuse).blocks;
     rs_mutex_unlock(&reuse->ordered.lock);
     rs_mutex_unlock(&reuse->lock);
     return good;

@@ -100,7 +100,7 @@ RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_block_reco
     enum rs_kept_class class = rs_kept_class(size_bytes);
     unsigned bin = rs_kept_bin(size_bytes, class);
 
-    RS_ASSERT_SLOW(!freed->slot); /* a block in a slot of ordered blocks must not be kept too */
+    RS_ASSERT_SLOW(!freed->is_ordered); /* an allocation could have it twice */
     freed->next = kept->bins[bin];
     kept->bins[bin] = freed;
     kept->filled[class] |= (uint64_t)1 << bin % RS_KEPT_BINS;
@@ -111,29 +111,39 @@ RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_block_reco
 /* True when all invariants hold. */
 bool rs_kept_check(const struct rs_kept_blocks *kept);
 
+struct rs_reuse_quantity {
+    size_t bytes, blocks;
+};
+
 /* ---- blocks freed in the order of a stream ---- */
 
 enum {
     RS_ORDERED_SET_BITS = 6,
     /* Sets are chosen by a hash of stream and size class. */
     RS_ORDERED_SETS = 1 << RS_ORDERED_SET_BITS,
-    /* Slots per set; a block without a slot waits for its fence like any other. */
-    RS_ORDERED_WAYS = 16,
+    RS_ORDERED_WAYS = 16, /* slots per set */
 };
 
-/* A place where an allocation finds an ordered block. */
+/* A place where an allocation finds an ordered block, whether the block is open, sealed or ready.
+ */
 struct rs_ordered_slot {
     unsigned long long stream;     /* as from rs_stream_key */
     struct rs_block_record *block; /* NULL: empty */
+    uint64_t seal;                 /* the number of seals that had begun when it was freed */
 };
 
+/* Ordered blocks are in slots and in no list.  A seal is a number: it covers the blocks whose
+ * number is lower.  So two seals are merged, and a seal fails, without a look at any block. */
 struct rs_ordered_blocks {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
-    struct rs_block_list open;
+    uint64_t begun;  /* seals so far, also those that failed */
+    uint64_t sealed; /* the last seal that did not fail: a block with this number or more is open */
+    struct rs_reuse_quantity open;
     _Atomic ptrdiff_t live_bytes; /* taken back minus freed, as in a shard; may be negative; read
                                      without the lock */
     _Atomic uint64_t reuses;      /* blocks taken back; read without the lock */
     _Atomic bool is_used;         /* any block was ever freed in order; read without the lock */
+    uint64_t filled;              /* one bit per set that may have a block */
     unsigned char turn[RS_ORDERED_SETS]; /* the slot of a full set that the next block replaces */
     struct rs_ordered_slot slots[RS_ORDERED_SETS][RS_ORDERED_WAYS];
 };
@@ -143,28 +153,32 @@ struct rs_ordered_blocks {
 struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
                                         unsigned long long stream);
 
-/* Enters a block that was freed in the order of `stream`.  Returns the number of open ordered
- * blocks; *open_bytes: their bytes. */
-size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_block_record *freed,
-                       unsigned long long stream, size_t *open_bytes);
+/* Enters a block that was freed in the order of `stream`.  Returns the block whose slot it got, or
+ * NULL: that one is in no slot now, and waits for a fence like any other.  *open: the open ordered
+ * blocks. */
+struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
+                                        struct rs_block_record *freed, unsigned long long stream,
+                                        struct rs_reuse_quantity *open);
 
-/* Moves a list of ordered blocks to another; allocations may still take them.  False when the list
- * was empty. */
-bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
-                     struct rs_block_list *to);
+/* Begins a seal of all open ordered blocks, before its fence is recorded, and returns its number; 0
+ * where none is open.  The caller of this and of rs_ordered_end_seal holds reuse->lock. */
+uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered);
 
-/* Moves a list of ordered blocks to a list of other freed blocks: no allocation can take them any
- * more. */
-void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_block_list *from,
+/* Called when the fence of the seal that was begun last is recorded: its blocks are open no longer.
+ * Returns their bytes.  seal: 0 does nothing. */
+size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal);
+
+/* Moves up to `most` of the blocks with numbers from `first` to below `end` to a list: no
+ * allocation in their order can take them any more.  False when none of them is left. */
+bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_t end, size_t most,
                       struct rs_block_list *to);
 
 /* The number of open ordered blocks. */
 size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered);
 
-/* Adds the bytes and blocks of a list of ordered blocks.  False when an invariant is broken.  The
- * caller holds the lock. */
-bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_block_list *list,
-                      size_t *bytes, size_t *blocks);
+/* Adds the bytes and blocks in all slots.  False when an invariant is broken.  The caller holds the
+ * lock. */
+bool rs_ordered_check(const struct rs_ordered_blocks *ordered, struct rs_reuse_quantity *sum);
 
 /* ---- the resource ---- */
 
@@ -173,7 +187,6 @@ enum rs_reuse_mode { RS_REUSE_DEFERRED, RS_REUSE_WAIT };
 enum { RS_REUSE_SHARDS = 16, RS_REUSE_EPOCHS = 64 };
 
 struct rs_reuse_epoch;
-struct rs_reuse_lot;
 
 /* How many bytes of each class a shard may keep, and the largest block that it may keep. */
 struct rs_reuse_room {
@@ -227,7 +240,7 @@ struct rs_reuse {
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
     size_t initial_bytes;     /* held upstream when this resource was made */
 
-    /* Protects the fields below, down to `backlog_lots`.  No driver call that waits is made under
+    /* Protects the fields below, down to `ready_seal`.  No driver call that waits is made under
      * it. It is written at each seal, so it stands apart from the fields that every allocation and
      * free reads. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
@@ -237,12 +250,12 @@ struct rs_reuse {
     bool is_stuck;                   /* the oldest epoch's fence was pending at its last query */
     size_t epochs_bytes;             /* in the sealed epochs, without ordered blocks */
     struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
-    struct rs_reuse_lot *spare_lot;  /* lots of ordered blocks to use again */
     _Atomic int refusal; /* enum rs_fence_refusal of the last seal, from the start RS_FENCE_REFUSED
                             on a driver without fences; read without the lock */
     /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
     struct rs_block_list backlog;
-    struct rs_reuse_lot *backlog_lots;
+    uint64_t ready_seal; /* the seal whose ordered blocks are ready and go upstream so too; 0: none
+                            are left */
     _Atomic bool has_backlog; /* read without the lock */
     _Atomic bool is_crowded;  /* the GPU is stuck and many epochs wait; read without the lock */
     _Atomic size_t peak_live_bytes; /* the most live bytes noted so far; read without the lock */
@@ -310,10 +323,6 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
 }
 
 /* ---- quarantine ---- */
-
-struct rs_reuse_quantity {
-    size_t bytes, blocks;
-};
 
 /* Errs only towards true: the count of blocks that left is read first, and a block counts as left
  * only once it is upstream or kept. */
@@ -430,11 +439,11 @@ void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open);
  * before, open or sealed.  Returns the wait's error. */
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
 
-/* Adds the bytes and blocks in the epochs.  False when an invariant is broken.  The caller holds
- * reuse->lock and the ordered blocks' lock. */
-bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks);
+/* Returns the blocks in epochs and backlog, without the ordered ones.  The caller holds
+ * reuse->lock. */
+struct rs_reuse_quantity rs_reuse_in_epochs(const struct rs_reuse *reuse);
 
-/* Frees all epochs and lots, and gives their blocks upstream. */
+/* Frees all epochs, and gives their blocks upstream. */
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse);
 
 /* ---- ready blocks ---- */
