@@ -248,9 +248,6 @@ static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size
     size_t spares = rs_min(vm->spare_count, granules);
 
     move->handles = malloc(granules * sizeof(move->handles[0]));
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(move->records); i++)
-        if (!(move->records[i] = rs_record_slab_take(&vm->blocks.records)))
-            return CUDA_ERROR_OUT_OF_MEMORY;
     if (!move->handles)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (means != RS_VIRTUAL_NEW)

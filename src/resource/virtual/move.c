@@ -345,9 +345,6 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
         rs_virtual_put_free(vm, move->high);
     for (size_t i = 0; i < move->handle_count; i++)
         vm->spares[vm->spare_count++] = move->handles[i];
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(move->records); i++)
-        if (move->records[i])
-            rs_record_slab_give(&vm->blocks.records, move->records[i]);
     free(move->handles);
 }
 
@@ -355,33 +352,9 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
  * None of these calls needs a current context.  The reservations and granules of `virtual` outlive
  * the context (MEASURED.md), so they are given back when it has ended. ---- */
 
-/* Leaves the move at most `granules`; the others are free again.  False when this needs a record
- * and none is in reserve. */
-static bool limit_sources(struct rs_virtual *vm, struct rs_virtual_move *move, size_t granules)
-{
-    while (move->source_granules > granules) {
-        struct rs_block *block = move->sources;
-        size_t surplus = move->source_granules - granules;
-        size_t count = block->size_bytes / vm->granule_bytes;
-
-        RS_ASSERT(count > 0 && count <= move->source_granules);
-        if (count > surplus) {
-            if (!rs_record_slab_reserve(&vm->blocks.records))
-                return false;
-            rs_virtual_put_free(
-                vm, rs_blocks_cut(&vm->blocks, block, (count - surplus) * vm->granule_bytes));
-            move->source_granules -= surplus;
-            continue;
-        }
-        move->sources = block->left;
-        move->source_granules -= count;
-        rs_virtual_put_free(vm, block);
-    }
-    return true;
-}
-
 /* Picks the granules that a trim gives back: all free ones, except for keep_bytes and the initial
- * size.  False when there are none. */
+ * size.  How many those are is known once all free ones are collected.  False when there are none.
+ */
 static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, size_t keep_bytes)
 {
     size_t keep = keep_bytes / vm->granule_bytes + (keep_bytes % vm->granule_bytes != 0);
@@ -392,7 +365,11 @@ static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, 
     count -= rs_min(count, keep);
     count = rs_min(count, vm->held_granules - rs_min(vm->held_granules, vm->initial_granules));
     spares = rs_min(vm->spare_count, count);
-    if (count == 0 || !limit_sources(vm, move, count - spares))
+    put_sources(vm, move);
+    move->source_granules = 0;
+    rs_virtual_collect_sources(vm, move, count - spares);
+    count = move->source_granules + spares;
+    if (count == 0)
         return false;
     move->handles = malloc(count * sizeof(move->handles[0]));
     if (!move->handles)

@@ -88,7 +88,6 @@ struct rs_virtual_move {
     size_t unmapped_sources;           /* the number of sources that are unmapped already */
     size_t source_granules;
     size_t create_granules, created; /* new granules to ask the driver for, and those it gave */
-    void *records[2];                /* records in reserve for the split after a growth */
     CUmemGenericAllocationHandle *handles;
     size_t handle_count; /* the number of granules mapped nowhere that belong to this move */
     bool gap_is_stuck;
