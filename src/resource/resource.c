@@ -213,8 +213,6 @@ int rs_mr_create(const struct rs_mr_descriptor *descriptor,
     struct rs_mr *mr;
     int failed;
 
-    if (of->create)
-        return of->create(environment, config, upstream, out);
     mr = rs_published_allocate(of->bytes, RS_PUBLISHED_ALIGNMENT);
     if (!mr)
         return -ENOMEM;

@@ -334,13 +334,6 @@ struct rs_mr_class {
     size_t bytes;
     const struct rs_mr_ops *ops;
     int (*init)(struct rs_mr *mr, const void *config);
-
-    /* In place of these three, for a structure whose size depends on `config`: makes the resource
-     * and returns it in *out with at least the mandatory ops set: use rs_mr_init.  `upstream` is
-     * NULL for a leaf; with branches it has RS_MR_UPSTREAMS_MAX entries, NULL behind the last.
-     * Returns 0 or -errno. */
-    int (*create)(const struct rs_environment *environment, const void *config,
-                  struct rs_mr *const *upstream, struct rs_mr **out);
 };
 
 /* Defines a class; `function` is its init, or NULL. */
@@ -373,7 +366,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
 /* False after reporting that bytes (`what` they are) exceed the device's memory. */
 bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t bytes);
 
-/* Makes a resource of this descriptor over `upstream` (see `create`).  Returns 0 or -errno. */
+/* Makes a resource of this descriptor over `upstream`, which is NULL for a leaf; with branches it
+ * has RS_MR_UPSTREAMS_MAX entries, NULL behind the last.  Returns 0 or -errno. */
 int rs_mr_create(const struct rs_mr_descriptor *descriptor,
                  const struct rs_environment *environment, const void *config,
                  struct rs_mr *const *upstream, struct rs_mr **out);

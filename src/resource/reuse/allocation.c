@@ -119,7 +119,7 @@ enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
     enum rs_readiness best = RS_READY_NOTHING, readiness;
 
     if (mr->descriptor == &rs_mr_descriptor_reuse)
-        return make_ready(rs_reuse_of(mr), wait_ns);
+        return make_ready(RS_MR_AS(rs_reuse, mr), wait_ns);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++) {
         readiness = rs_mr_make_ready(mr->upstream[i], wait_ns);
         best = readiness > best ? readiness : best;
@@ -132,7 +132,7 @@ uint64_t rs_mr_progress(struct rs_mr *mr)
     uint64_t progress = 0;
 
     if (mr->descriptor == &rs_mr_descriptor_reuse)
-        return rs_reuse_progress(rs_reuse_of(mr));
+        return rs_reuse_progress(RS_MR_AS(rs_reuse, mr));
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         progress += rs_mr_progress(mr->upstream[i]);
     return progress;
@@ -163,7 +163,7 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
 /* A stack that spills to host memory may be served from there, when the device has no more. */
 static bool reclaim(const struct rs_reuse *reuse, const struct rs_refusal *refusal)
 {
-    const struct rs_environment *environment = reuse->environment;
+    const struct rs_environment *environment = reuse->base.environment;
     struct rs_refusal host = *refusal;
 
     host.memory = RS_MEMORY_HOST;
@@ -176,7 +176,7 @@ static bool reclaim(const struct rs_reuse *reuse, const struct rs_refusal *refus
  * unseen by each look at one place: then the refusal does not count. */
 static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t progress)
 {
-    bool is_short = rs_request_is_short() && reuse->environment->reclaim;
+    bool is_short = rs_request_is_short() && reuse->base.environment->reclaim;
 
     return (is_short ? reclaim(reuse, refusal) : wait_for_own(reuse, refusal->size_bytes)) ||
            (progress != rs_reuse_progress(reuse) && rs_request_may_repeat());
@@ -191,7 +191,7 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
 
     while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, refusal, progress)) {
         progress = rs_reuse_progress(reuse);
-        refusal->releases = rs_account_releases(reuse->environment->account);
+        refusal->releases = rs_account_releases(reuse->base.environment->account);
         result = rs_mr_allocate(reuse->base.upstream[0], refusal->size_bytes, NULL, out);
     }
     return result;
@@ -274,7 +274,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     }
     /* Read before the allocation, so that no block's move is missed. */
     progress = rs_reuse_progress(reuse);
-    refusal.releases = rs_account_releases(reuse->environment->account);
+    refusal.releases = rs_account_releases(reuse->base.environment->account);
     result = allowed
                  ? allocate_or_fall_back(reuse, size_bytes, effort, out)
                  : rs_mr_allocate_with(upstream, size_bytes, NULL, effort | RS_EFFORT_LITTLE, out);
@@ -385,7 +385,7 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
     if (!rs_round_up(asked_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
         return false;
     *size_bytes = rounded_bytes;
-    if (reuse->mode == RS_REUSE_WAIT || !rs_stream_key(stream, reuse->environment->context, key))
+    if (reuse->is_unordered || !rs_stream_key(stream, reuse->base.environment->context, key))
         return false;
     block = rs_ordered_take(&reuse->ordered, rounded_bytes, *key);
     if (!block)
@@ -529,7 +529,7 @@ __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reus
 RS_HOT CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
 
     RS_ASSERT_SLOW(size_bytes > 0);
     if (RS_UNLIKELY((uintptr_t)stream |

@@ -46,7 +46,7 @@ static bool is_scarce(struct rs_reuse *reuse)
  * known, nor what the program takes from the driver itself.  Never waits. */
 static size_t device_left_bytes(const struct rs_reuse *reuse, bool asks)
 {
-    const struct rs_environment *environment = reuse->environment;
+    const struct rs_environment *environment = reuse->base.environment;
     size_t held_bytes = rs_reuse_held_bytes(reuse), free_bytes = SIZE_MAX, total_bytes;
     CUstreamCaptureMode mode;
     CUresult result;
@@ -72,7 +72,7 @@ static bool has_less_left(struct rs_reuse *reuse, size_t bytes, bool asks)
     size_t growable_bytes = rs_mr_growable_bytes_best(upstream);
 
     if (!reuse->is_eager)
-        growable_bytes = rs_min(growable_bytes, rs_account_room(reuse->environment->account));
+        growable_bytes = rs_min(growable_bytes, rs_account_room(reuse->base.environment->account));
     if (upstream->memories & 1u << RS_MEMORY_DEVICE)
         growable_bytes = rs_min(growable_bytes, device_left_bytes(reuse, asks));
     return growable_bytes < bytes && rs_mr_idle_bytes_best(upstream) < bytes - growable_bytes;
@@ -248,7 +248,7 @@ static CUresult wait_fully(struct rs_reuse *reuse)
         return rs_reuse_wait_for_all(reuse);
     }
     rs_reuse_count(&reuse->full_waits, 1);
-    return rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
+    return rs_sentinel_wait(reuse->base.environment->sentinel, reuse->base.environment->context);
 }
 
 /* For a block that does not go through the quarantine. */
@@ -319,7 +319,7 @@ static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 static bool is_capped(const struct rs_reuse *reuse)
 {
     return rs_min(rs_mr_growable_bytes_best(reuse->base.upstream[0]),
-                  rs_account_room(reuse->environment->account)) < UNFENCED_BYTES;
+                  rs_account_room(reuse->base.environment->account)) < UNFENCED_BYTES;
 }
 
 /* True when too many freed bytes wait for the end of a capture, which may last.  The bound is what
@@ -350,7 +350,8 @@ static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusa
  * fails, as the driver's own would, and its block is live again. */
 static CUresult fail_free(struct rs_reuse *reuse, struct rs_block_record *record)
 {
-    CUresult result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
+    CUresult result =
+        rs_sentinel_wait(reuse->base.environment->sentinel, reuse->base.environment->context);
 
     return rs_is_fault(result) && rs_reuse_take_back(reuse, record) ? result : CUDA_SUCCESS;
 }
@@ -396,7 +397,7 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
         record->upstream_bytes; /* read now: after the push the record may be another thread's */
     unsigned long long key;
     bool in_order =
-        rs_stream_key_to_free(stream, reuse->environment->context, record->stream, &key);
+        rs_stream_key_to_free(stream, reuse->base.environment->context, record->stream, &key);
     bool time_to_seal;
 
     time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
@@ -408,7 +409,7 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
 RS_HOT CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
     struct rs_block_record *record = allocation->token;
     size_t size_bytes =
         record->upstream_bytes; /* read now: after the push the record may be another thread's */

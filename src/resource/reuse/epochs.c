@@ -64,7 +64,7 @@ static struct rs_reuse_epoch *take_epoch(struct rs_reuse *reuse)
     epoch = calloc(1, sizeof(*epoch));
     if (!epoch)
         return NULL;
-    epoch->event = rs_fence_create(reuse->environment->context);
+    epoch->event = rs_fence_create(reuse->base.environment->context);
     if (!epoch->event) {
         free(epoch);
         return NULL;
@@ -127,13 +127,13 @@ static void note_crowd(struct rs_reuse *reuse)
 static void note_freed(struct rs_reuse *reuse, size_t sealed_bytes)
 {
     if (reuse->base.upstream[0]->memories != 1u << RS_MEMORY_HOST)
-        rs_account_freed(reuse->environment->account, sealed_bytes);
+        rs_account_freed(reuse->base.environment->account, sealed_bytes);
 }
 
 static void note_fault(const struct rs_reuse *reuse)
 {
-    if (reuse->environment->note_fault)
-        reuse->environment->note_fault(reuse->environment);
+    if (reuse->base.environment->note_fault)
+        reuse->base.environment->note_fault(reuse->base.environment);
 }
 
 /* Gathers the open blocks, then records the fence: in the other order a block freed in between
@@ -152,7 +152,7 @@ static bool seal_locked(struct rs_reuse *reuse)
         any = epoch->ordered_seal > 0 || epoch->bytes > 0;
         /* Stays as it was when no block was open. */
         refusal = (enum rs_fence_refusal)reuse->refusal;
-        fenced = any && rs_fence_record(reuse->environment->context, epoch->event, &refusal);
+        fenced = any && rs_fence_record(reuse->base.environment->context, epoch->event, &refusal);
         if (fenced) {
             make_room(reuse);
             RS_ASSERT(reuse->sealed_count < RS_REUSE_EPOCHS);
@@ -288,7 +288,7 @@ static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
                                       struct rs_reuse_batch *ready)
 {
     struct rs_reuse_epoch *epoch = reuse->sealed[count - 1];
-    enum rs_fence_state state = rs_fence_query(reuse->environment->context, epoch->event);
+    enum rs_fence_state state = rs_fence_query(reuse->base.environment->context, epoch->event);
 
     if (state == RS_FENCE_DONE)
         take_through(reuse, count, ready);
@@ -486,7 +486,7 @@ CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
 
     rs_reuse_take_open(reuse, &ready);
     rs_reuse_count(&reuse->full_waits, 1);
-    result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
+    result = rs_sentinel_wait(reuse->base.environment->sentinel, reuse->base.environment->context);
     if (rs_is_fault(result))
         note_fault(reuse);
     if (result == CUDA_SUCCESS)

@@ -183,23 +183,21 @@ static void empty_kept(struct rs_reuse_shard *shard, enum rs_kept_class from,
     empty_class(&shard->kept, RS_KEPT_LARGE, list);
 }
 
-static size_t kept_bytes(const struct rs_reuse_shard *shard)
+static struct rs_reuse_quantity kept_by(const struct rs_reuse_shard *shard)
 {
-    return shard->kept.bytes[RS_KEPT_SMALL] + shard->kept.bytes[RS_KEPT_LARGE];
-}
+    const struct rs_kept_blocks *kept = &shard->kept;
 
-static size_t kept_count(const struct rs_reuse_shard *shard)
-{
-    return shard->kept.count[RS_KEPT_SMALL] + shard->kept.count[RS_KEPT_LARGE];
+    return (struct rs_reuse_quantity){kept->bytes[RS_KEPT_SMALL] + kept->bytes[RS_KEPT_LARGE],
+                                      kept->count[RS_KEPT_SMALL] + kept->count[RS_KEPT_LARGE]};
 }
 
 /* True when the shard has room for a block that is larger than the room allows: it keeps only a few
  * of one size, beside no other, as each kept block splits upstream's free memory. */
 static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_bytes)
 {
-    size_t count = kept_count(shard);
+    struct rs_reuse_quantity kept = kept_by(shard);
 
-    return count < LARGER_COUNT && kept_bytes(shard) == count * size_bytes;
+    return kept.blocks < LARGER_COUNT && kept.bytes == kept.blocks * size_bytes;
 }
 
 /* Makes room in the shard for a block that is to be kept; what goes upstream is added to `rest`.
@@ -294,25 +292,25 @@ static void keep_some(struct rs_reuse *reuse, const struct rs_block_list *list,
         rs_spinlock_unlock(&locked->lock);
 }
 
-size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
+struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse)
 {
     static const char name[] = "reuse";
-    size_t bytes;
+    struct rs_reuse_quantity sum = {0, 0}, kept;
 
-    *count = 0;
     if (!rs_spinlock_lock_bounded(&reuse->refused_lock, name))
-        return 0;
-    bytes = reuse->refused.bytes;
-    *count = reuse->refused.count;
+        return sum;
+    sum = (struct rs_reuse_quantity){reuse->refused.bytes, reuse->refused.count};
     rs_spinlock_unlock(&reuse->refused_lock);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
-        if (!rs_spinlock_lock_bounded(&reuse->shards[i].lock, name))
+        struct rs_reuse_shard *shard = &reuse->shards[i];
+        if (!rs_spinlock_lock_bounded(&shard->lock, name))
             continue;
-        bytes += kept_bytes(&reuse->shards[i]) + reuse->shards[i].ready.bytes;
-        *count += kept_count(&reuse->shards[i]) + reuse->shards[i].ready.count;
-        rs_spinlock_unlock(&reuse->shards[i].lock);
+        kept = kept_by(shard);
+        sum.bytes += kept.bytes + shard->ready.bytes;
+        sum.blocks += kept.blocks + shard->ready.count;
+        rs_spinlock_unlock(&shard->lock);
     }
-    return bytes;
+    return sum;
 }
 
 /* Written only when it changes, as every free reads it. */

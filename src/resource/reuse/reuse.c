@@ -28,14 +28,11 @@
 #include "base/request.h"
 #include "driver/fence.h"
 #include "resource/report.h"
-#include "shared/published.h"
-
-#include <errno.h>
 
 static const char *const mode_words[] = {"deferred", "wait", NULL};
 
 struct reuse_config {
-    int free;
+    int free; /* the index of the word: 1 is wait */
 };
 
 enum {
@@ -63,7 +60,7 @@ static void retire_at_once(struct rs_reuse *reuse, bool may_wait)
 
 static bool reuse_check(struct rs_mr *mr)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
     struct rs_reuse_quantity sum;
     bool good = true;
 
@@ -89,7 +86,7 @@ static bool reuse_check(struct rs_mr *mr)
 
 static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
 
     (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
     if (!rs_reuse_retire(reuse) || rs_reuse_open_count(reuse))
@@ -106,11 +103,8 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
 /* True when idle memory here would go back to the driver: at least one whole unit of it. */
 static bool holds_excess(struct rs_reuse *reuse)
 {
-    size_t excess_bytes = rs_mr_excess_bytes(reuse->base.upstream[0]), count;
-
-    return excess_bytes >= RS_DRIVER_GRANULARITY &&
-           rs_reuse_quarantined(reuse).bytes + rs_reuse_kept_bytes(reuse, &count) >=
-               RS_DRIVER_GRANULARITY;
+    return rs_mr_excess_bytes(reuse->base.upstream[0]) >= RS_DRIVER_GRANULARITY &&
+           rs_reuse_quarantined(reuse).bytes + rs_reuse_kept(reuse).bytes >= RS_DRIVER_GRANULARITY;
 }
 
 /* Gives ready blocks upstream.  all: the program waited for all work of the context, so each sealed
@@ -137,7 +131,7 @@ static void expect_captures(struct rs_reuse *reuse)
  * Seals also before a capture: until its end no allocation could wait for open blocks. */
 static void reuse_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
 
     if (when == RS_SYNCHRONISE_CAPTURE || (reuse->base.has_threshold && holds_excess(reuse))) {
         if (when >= RS_SYNCHRONISE_END_SOME)
@@ -152,25 +146,22 @@ static void reuse_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 
 static size_t reuse_idle_bytes(struct rs_mr *mr)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
-    size_t count;
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
 
-    return rs_reuse_kept_bytes(reuse, &count) + rs_reuse_quarantined(reuse).bytes +
+    return rs_reuse_kept(reuse).bytes + rs_reuse_quarantined(reuse).bytes +
            atomic_load(&reuse->giving_bytes);
 }
 
 static size_t reuse_free_blocks(struct rs_mr *mr)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
-    size_t count;
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
 
-    (void)rs_reuse_kept_bytes(reuse, &count);
-    return count + rs_reuse_quarantined(reuse).blocks;
+    return rs_reuse_kept(reuse).blocks + rs_reuse_quarantined(reuse).blocks;
 }
 
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 {
-    struct rs_reuse *reuse = rs_reuse_of(mr);
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
     const struct rs_reuse_shard *first = &reuse->shards[0];
     /* The terms of rs_reuse_quarantined. */
     struct rs_term bytes[] = {
@@ -183,7 +174,6 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
         RS_TERM(reuse->ordered_count, 1),
         RS_TERM(reuse->left_count, -1),
     };
-    size_t count;
 
 #define ADD(name, kind, unit, field)                                                               \
     rs_report_add_field(report, "reuse", name, RS_COUNTER_##kind, RS_UNIT_##unit, reuse->field)
@@ -191,7 +181,7 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
     rs_report_add_sum(report, "reuse", "quarantined_blocks", RS_COUNTER_LIVE, RS_UNIT_COUNT, blocks,
                       3);
     rs_report_add(report, "reuse", "kept", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  rs_reuse_kept_bytes(reuse, &count));
+                  rs_reuse_kept(reuse).bytes);
     ADD("epochs_sealed", TOTAL, COUNT, sealed_epochs);
     ADD("epochs_retired", TOTAL, COUNT, retired_epochs);
     ADD("waits", TOTAL, COUNT, waits);
@@ -203,10 +193,10 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 #undef ADD
 }
 
-static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
+static void reuse_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_reuse_batch open = rs_reuse_no_batch;
-    struct rs_reuse *reuse = rs_reuse_of(mr);
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
 
     reuse->memory_is_gone = memory_is_gone;
     (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
@@ -219,7 +209,6 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
     rs_reuse_destroy_epochs(reuse);
     rs_mutex_destroy(&reuse->ordered.lock);
     rs_mutex_destroy(&reuse->lock);
-    rs_published_free(reuse);
 }
 
 /* ---- creation ---- */
@@ -227,7 +216,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
 static const struct rs_mr_ops reuse_ops = {
     .allocate = rs_reuse_allocate,
     .deallocate = rs_reuse_deallocate,
-    .destroy = reuse_destroy,
+    .end = reuse_end,
     .trim = reuse_trim,
     .synchronise = reuse_synchronise,
     .idle_bytes = reuse_idle_bytes,
@@ -246,20 +235,14 @@ static bool needs_each_block(const struct rs_mr *mr)
     return mr->descriptor->upstream_count > 1 || mr->descriptor == &rs_mr_descriptor_poison;
 }
 
-static int reuse_create(const struct rs_environment *environment, const void *config,
-                        struct rs_mr *const *upstream, struct rs_mr **out)
+static int reuse_init(struct rs_mr *mr, const void *config)
 {
-    const struct reuse_config *settings = config;
-    bool has_fences = rs_fence_supported(), is_host = upstream[0]->memories == 1u << RS_MEMORY_HOST;
-    struct rs_reuse *reuse = RS_PUBLISHED_NEW(struct rs_reuse);
+    struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
+    bool has_fences = rs_fence_supported(), is_host = mr->memories == 1u << RS_MEMORY_HOST;
 
-    if (!reuse)
-        return -ENOMEM;
-    *reuse =
-        (struct rs_reuse){.environment = environment, .mode = (enum rs_reuse_mode)settings->free};
-    rs_mr_init(&reuse->base, &reuse_ops, &rs_mr_descriptor_reuse, upstream);
-    reuse->frees_wait = reuse->mode == RS_REUSE_WAIT || !(has_fences || is_host);
-    reuse->keeps_blocks = !reuse->frees_wait && !needs_each_block(upstream[0]);
+    reuse->is_unordered = ((const struct reuse_config *)config)->free;
+    reuse->frees_wait = reuse->is_unordered || !(has_fences || is_host);
+    reuse->keeps_blocks = !reuse->frees_wait && !needs_each_block(mr->upstream[0]);
     reuse->is_eager = is_host;
     reuse->own_bytes = reuse->keeps_blocks ? RS_KEPT_SMALL_BYTES : 0; /* until an epoch is ready */
     atomic_init(&reuse->refusal, has_fences ? RS_FENCE_GRANTED : RS_FENCE_REFUSED);
@@ -272,7 +255,6 @@ static int reuse_create(const struct rs_environment *environment, const void *co
     }
     rs_spinlock_init(&reuse->refused_lock, RS_RANK_REUSE_LISTS);
     rs_mutex_init(&reuse->ordered.lock, RS_RANK_REUSE_LISTS);
-    *out = &reuse->base;
     return 0;
 }
 
@@ -295,4 +277,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_reuse = {
     .options = reuse_options,
 };
 
-const struct rs_mr_class rs_mr_class_reuse = {.create = reuse_create};
+RS_MR_CLASS(reuse, struct rs_reuse, reuse_ops, reuse_init);

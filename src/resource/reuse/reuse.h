@@ -182,8 +182,6 @@ bool rs_ordered_check(const struct rs_ordered_blocks *ordered, struct rs_reuse_q
 
 /* ---- the resource ---- */
 
-enum rs_reuse_mode { RS_REUSE_DEFERRED, RS_REUSE_WAIT };
-
 enum { RS_REUSE_SHARDS = 16, RS_REUSE_EPOCHS = 64 };
 
 struct rs_reuse_epoch;
@@ -225,9 +223,8 @@ struct rs_reuse_batch {
 
 struct rs_reuse {
     struct rs_mr base;
-    const struct rs_environment *environment;
-    enum rs_reuse_mode mode;
-    bool frees_wait;     /* a free that names no stream waits: in RS_REUSE_WAIT, and where a driver
+    bool is_unordered;   /* free=wait: no block is handed out in the order of a stream */
+    bool frees_wait;     /* a free that names no stream waits: with free=wait, and where a driver
                             without fences serves other memory than the host's */
     bool keeps_blocks;   /* ready blocks stay with their shards */
     bool memory_is_gone; /* with its context: nothing goes upstream any more */
@@ -280,11 +277,6 @@ struct rs_reuse {
      * subtracts them. */
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
-
-static inline struct rs_reuse *rs_reuse_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct rs_reuse, base);
-}
 
 /* False on a driver without fences, and after the driver refused the last fence for good. */
 static inline bool rs_reuse_may_have_fence(const struct rs_reuse *reuse)
@@ -482,7 +474,8 @@ RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
  * count: their memory says nothing about how much this stack may hold. */
 static inline size_t rs_reuse_held_bytes(const struct rs_reuse *reuse)
 {
-    return rs_account_held_bytes_of(reuse->environment->account, reuse->base.upstream[0]->memories);
+    return rs_account_held_bytes_of(reuse->base.environment->account,
+                                    reuse->base.upstream[0]->memories);
 }
 
 /* Returns the allocation as upstream knows it. */
@@ -512,8 +505,8 @@ void rs_reuse_end_slow_path(struct rs_reuse *reuse);
  * when upstream took some. */
 bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from);
 
-/* The bytes of all kept, unsorted and refused blocks; *count: their number. */
-size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
+/* Returns all kept, unsorted and refused blocks. */
+struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse);
 
 /* ---- need ---- */
 
