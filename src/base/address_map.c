@@ -315,6 +315,16 @@ struct rs_address_map *rs_address_map_create(void)
     return map;
 }
 
+struct rs_address_map *rs_address_map_create_at(_Atomic(struct rs_address_map *) *place)
+{
+    struct rs_address_map *created = rs_address_map_create(), *map = NULL;
+
+    if (!created || atomic_compare_exchange_strong(place, &map, created))
+        return created;
+    rs_address_map_destroy(created);
+    return map;
+}
+
 static void shard_destroy(struct shard *shard)
 {
     uintptr_t word = atomic_load_explicit(&shard->table, memory_order_relaxed);

@@ -24,6 +24,10 @@ struct rs_range {
 struct rs_address_map *rs_address_map_create(void);
 void rs_address_map_destroy(struct rs_address_map *map);
 
+/* Makes the map at *place, unless another thread has made it, and returns it.  NULL when out of
+ * host memory. */
+struct rs_address_map *rs_address_map_create_at(_Atomic(struct rs_address_map *) *place);
+
 /* Enters a range of size_bytes (> 0).  A range that already starts at `start` is replaced: the
  * driver gave that address out again, so the old owner had lost it.  Returns false when out of
  * host memory, or when `start` is 2^57 or more, which no device has.  Thread safe. */

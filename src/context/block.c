@@ -8,21 +8,6 @@
 #include "resource/segment.h"
 #include "shim/wiring.h"
 
-static struct rs_address_map *block_map(void)
-{
-    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
-    struct rs_address_map *created;
-
-    if (RS_LIKELY(map))
-        return map;
-    created = rs_address_map_create();
-    if (created && !atomic_compare_exchange_strong(&rs_blocks, &map, created)) {
-        rs_address_map_destroy(created); /* another thread was first */
-        return map;
-    }
-    return created;
-}
-
 /* Ends a block that has lost its entry in the map, and its memory, with its context.  Others have
  * taken it if that fails. */
 static bool lose(struct rs_block_record *block)
@@ -57,10 +42,12 @@ RS_COLD static bool refuse(const struct rs_stack *stack)
 static bool enter_new(struct rs_block_record *block, struct rs_stack *stack,
                       const struct rs_allocation *allocation)
 {
-    struct rs_address_map *map = block_map();
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
     struct rs_block_record *before;
 
     RS_ASSERT_SLOW(allocation->size_bytes > 0 && allocation->address % RS_BLOCK_ALIGNMENT == 0);
+    if (RS_UNLIKELY(!map))
+        map = rs_address_map_create_at(&rs_blocks);
     if (!map)
         return false;
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);

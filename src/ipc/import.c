@@ -105,10 +105,8 @@ static struct record *enter(struct records *in, const struct record *like)
     struct rs_address_map *map = atomic_load(&in->map);
 
     RS_ASSERT_HELD(&lock);
-    if (!map && in != &natives) {
-        map = rs_address_map_create();
-        atomic_store_explicit(&in->map, map, memory_order_release);
-    }
+    if (!map && in != &natives)
+        map = rs_address_map_create_at(&in->map);
     if (!record || (in != &natives && (!map || !rs_address_map_insert(map, like->address,
                                                                       like->size_bytes, record)))) {
         free(record);

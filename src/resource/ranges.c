@@ -345,24 +345,6 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
     return rest;
 }
 
-RS_HOT_INLINE void merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper)
-{
-    RS_ASSERT(lower->address + lower->size_bytes == upper->address);
-    RS_ASSERT_SLOW(lower->after == upper && upper->before == lower);
-    lower->size_bytes += upper->size_bytes;
-    lower->after = upper->after;
-    if (lower->after)
-        lower->after->before = lower;
-    if (lower->group != upper->group)
-        lower->group = RS_BLOCKS_COMMON;
-    rs_record_slab_give(&blocks->records, upper);
-}
-
-void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper)
-{
-    merge(blocks, lower, upper);
-}
-
 /* Returns the smallest block that fits.  A large request gets its alignment if the smallest
  * block, or the smallest with room for the alignment, allows it.  If neither does, and
  * any_alignment is set, an unaligned block without room to spare serves it. */
@@ -562,12 +544,12 @@ void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block)
 {
     if (block->after && block->after->is_free) {
         rs_blocks_remove_free(blocks, block->after);
-        merge(blocks, block, block->after);
+        rs_blocks_merge(blocks, block, block->after);
     }
     if (block->before && block->before->is_free) {
         block = block->before;
         rs_blocks_remove_free(blocks, block);
-        merge(blocks, block, block->after);
+        rs_blocks_merge(blocks, block, block->after);
     }
     if (block->group == RS_BLOCKS_END && block->size_bytes >= blocks->apart_bytes)
         block->group = RS_BLOCKS_COMMON;

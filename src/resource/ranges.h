@@ -176,7 +176,19 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
 
 /* Merges `upper` into `lower`, its neighbour.  Both are in no index; `upper`'s record is
  * released. */
-void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper);
+RS_HOT_INLINE void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower,
+                                   struct rs_block *upper)
+{
+    RS_ASSERT(lower->address + lower->size_bytes == upper->address);
+    RS_ASSERT_SLOW(lower->after == upper && upper->before == lower);
+    lower->size_bytes += upper->size_bytes;
+    lower->after = upper->after;
+    if (lower->after)
+        lower->after->before = lower;
+    if (lower->group != upper->group)
+        lower->group = RS_BLOCKS_COMMON;
+    rs_record_slab_give(&blocks->records, upper);
+}
 
 /* Hands out the best fit among the free blocks that the request may cut.  Two records must be in
  * reserve.  Returns false, with *out unchanged, when there is none. */

@@ -8,27 +8,12 @@
 
 static _Atomic(struct rs_address_map *) segments;
 
-static struct rs_address_map *map_or_create(void)
-{
-    struct rs_address_map *map = atomic_load_explicit(&segments, memory_order_acquire);
-    struct rs_address_map *created;
-
-    if (map)
-        return map;
-    created = rs_address_map_create();
-    if (created && !atomic_compare_exchange_strong(&segments, &map, created)) {
-        rs_address_map_destroy(created); /* another thread was first */
-        return map;
-    }
-    return created;
-}
-
 /* The owner in the map is the environment, with this bit set where the memory outlives it. */
 enum { LASTING = 1 };
 
-static void *owner_of(const struct rs_environment *environment, uintptr_t lasting)
+static void *owner_of(const struct rs_environment *environment, bool is_lasting)
 {
-    return (void *)((uintptr_t)environment | lasting);
+    return (void *)((uintptr_t)environment | (is_lasting ? LASTING : 0));
 }
 
 static const struct rs_environment *environment_of(const void *owner)
@@ -36,30 +21,22 @@ static const struct rs_environment *environment_of(const void *owner)
     return (const struct rs_environment *)((uintptr_t)owner & ~(uintptr_t)LASTING);
 }
 
-static bool add(void *owner, CUdeviceptr start, size_t size_bytes)
+bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes,
+                    bool is_lasting)
 {
-    struct rs_address_map *map = map_or_create();
+    struct rs_address_map *map = atomic_load_explicit(&segments, memory_order_acquire);
 
-    return map && rs_address_map_insert(map, start, size_bytes, owner);
-}
-
-bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes)
-{
-    return add(owner_of(environment, 0), start, size_bytes);
-}
-
-bool rs_segment_add_lasting(const struct rs_environment *environment, CUdeviceptr start,
-                            size_t size_bytes)
-{
-    return add(owner_of(environment, LASTING), start, size_bytes);
+    if (!map)
+        map = rs_address_map_create_at(&segments);
+    return map && rs_address_map_insert(map, start, size_bytes, owner_of(environment, is_lasting));
 }
 
 void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start)
 {
     struct rs_address_map *map = atomic_load_explicit(&segments, memory_order_acquire);
 
-    if (map && !rs_address_map_remove(map, start, owner_of(environment, 0)))
-        (void)rs_address_map_remove(map, start, owner_of(environment, LASTING));
+    if (map && !rs_address_map_remove(map, start, owner_of(environment, false)))
+        (void)rs_address_map_remove(map, start, owner_of(environment, true));
 }
 
 /* False for a segment of a context that has ended, which is about to be removed. */

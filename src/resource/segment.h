@@ -18,11 +18,10 @@ struct rs_segment {
 };
 
 /* Enters or removes an allocation that a leaf took from the driver.  rs_segment_add returns false
- * when out of host memory.  rs_segment_add_lasting is for memory that does not end with its
- * context: until the leaf gives it back, the driver gives it to nobody else. */
-bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes);
-bool rs_segment_add_lasting(const struct rs_environment *environment, CUdeviceptr start,
-                            size_t size_bytes);
+ * when out of host memory.  is_lasting: the memory does not end with its context; until the leaf
+ * gives it back, the driver gives it to nobody else. */
+bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes,
+                    bool is_lasting);
 void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start);
 
 /* Finds the segment that contains the address.  False when none does; *segment is untouched then.

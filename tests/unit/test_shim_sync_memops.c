@@ -62,7 +62,7 @@ static int set_up(void **state)
     stack.counter = rs_block_counter(RS_KIND_DEVICE, 0);
     atomic_store(&context.alive, true);
     for (int s = 0; s < 2; s++) {
-        assert_true(rs_segment_add(&stack.environment, segments[s], SEGMENT_BYTES));
+        assert_true(rs_segment_add(&stack.environment, segments[s], SEGMENT_BYTES, false));
         for (int i = 0; i < BLOCKS; i++) {
             blocks[s][i] = (struct rs_allocation){.address = segments[s] + (CUdeviceptr)i * 1024,
                                                   .size_bytes = BLOCK_BYTES};

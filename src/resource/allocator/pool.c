@@ -427,15 +427,16 @@ static const struct rs_mr_ops pool_ops = {
     .is_sound = pool_is_sound,
 };
 
-static int begin_pool(struct rs_mr *mr, const struct pool_config *config)
+static int pool_init(struct rs_mr *mr, const void *config)
 {
+    const struct pool_config *settings = config;
     struct rs_pool *pool = RS_MR_AS(rs_pool, mr);
 
     rs_condition_init(&pool->settled);
-    pool->initial_bytes = config->initial_size;
-    pool->maximum_bytes = config->maximum_size;
-    pool->alignment = config->alignment;
-    pool->growth = (enum rs_pool_growth)config->growth;
+    pool->initial_bytes = settings->initial_size;
+    pool->maximum_bytes = settings->maximum_size;
+    pool->alignment = settings->alignment;
+    pool->growth = (enum rs_pool_growth)settings->growth;
     pool->step_limit_bytes = SIZE_MAX;
     RS_ASSERT(rs_is_power_of_two(pool->alignment));
     RS_ASSERT(pool->initial_bytes <= pool->maximum_bytes);
@@ -445,11 +446,6 @@ static int begin_pool(struct rs_mr *mr, const struct pool_config *config)
     pool->parts_kinds = pool->growth != RS_POOL_GROWTH_RMM &&
                         (pool->initial_bytes == 0 || mr->environment->frees_are_ready);
     return pool->initial_bytes > 0 && mr->environment->first_on_device ? take_initial(pool) : 0;
-}
-
-static int pool_init(struct rs_mr *mr, const void *config)
-{
-    return begin_pool(mr, config);
 }
 
 static bool pool_validate(const void *config, const struct rs_validation *of)
@@ -526,9 +522,9 @@ static int arena_init(struct rs_mr *mr, const void *config)
     size_t bytes =
         rs_max(rs_round_down(settings->arena_size, RS_BLOCK_ALIGNMENT), (size_t)ARENA_LEAST_BYTES);
 
-    return begin_pool(mr, &(struct pool_config){.initial_size = bytes,
-                                                .maximum_size = bytes,
-                                                .alignment = RS_BLOCK_ALIGNMENT});
+    return pool_init(mr, &(struct pool_config){.initial_size = bytes,
+                                               .maximum_size = bytes,
+                                               .alignment = RS_BLOCK_ALIGNMENT});
 }
 
 static bool arena_validate(const void *config, const struct rs_validation *of)

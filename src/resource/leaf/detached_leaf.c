@@ -71,7 +71,7 @@ static CUresult give_back(struct rs_detached_leaf *leaf, struct rs_detached_reco
     rs_segment_remove(leaf->base.environment, record->address);
     result = give(leaf, record->address, record->size_bytes);
     if (result != CUDA_SUCCESS)
-        (void)rs_segment_add_lasting(leaf->base.environment, record->address, record->size_bytes);
+        (void)rs_segment_add(leaf->base.environment, record->address, record->size_bytes, true);
     rs_mutex_lock(&leaf->base.lock);
     if (result != CUDA_SUCCESS) {
         link_record(leaf, record);
@@ -152,7 +152,7 @@ static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUd
 
     rs_mutex_lock(&leaf->base.lock);
     record = rs_record_slab_take(&leaf->records);
-    if (record && rs_segment_add_lasting(leaf->base.environment, address, size_bytes)) {
+    if (record && rs_segment_add(leaf->base.environment, address, size_bytes, true)) {
         record->address = address;
         record->size_bytes = size_bytes;
         link_record(leaf, record);

@@ -155,7 +155,8 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_NOT_SUPPORTED; /* no driver is known that does so */
     }
-    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->base.environment, *address, size_bytes)) {
+    if (result == CUDA_SUCCESS &&
+        !rs_segment_add(leaf->base.environment, *address, size_bytes, false)) {
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -240,7 +241,7 @@ static CUresult deallocate(struct rs_leaf *leaf, const struct rs_allocation *all
     if (result != CUDA_SUCCESS) {
         /* The allocation is still the driver's (after a sticky error, say).  The insert has room,
          * as the entry was there before. */
-        (void)rs_segment_add(leaf->base.environment, allocation->address, size_bytes);
+        (void)rs_segment_add(leaf->base.environment, allocation->address, size_bytes, false);
         return result;
     }
     charge_bytes = rs_footprint_leave(leaf->base.environment->account, allocation->address,

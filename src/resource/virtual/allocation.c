@@ -284,7 +284,7 @@ CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
     mode = rs_capture_relax();
     result = rs_driver.cuMemAddressReserve(&region->base, size_bytes, 0, 0, 0);
     if (result == CUDA_SUCCESS &&
-        !rs_segment_add_lasting(vm->base.environment, region->base, size_bytes)) {
+        !rs_segment_add(vm->base.environment, region->base, size_bytes, true)) {
         (void)rs_driver.cuMemAddressFree(region->base, size_bytes);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
