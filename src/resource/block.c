@@ -20,7 +20,7 @@ static struct slab {
 };
 
 /* Pages are mapped directly, so that no call enters the program's malloc under our lock. */
-static struct rs_block_record *make(struct slab *slab)
+static struct rs_block_record *make_record(struct slab *slab)
 {
     void *page;
 
@@ -45,7 +45,7 @@ struct rs_block_record *rs_block_record_take(void)
     if (RS_LIKELY(block))
         slab->spare = block->next;
     else
-        block = make(slab);
+        block = make_record(slab);
     rs_spinlock_unlock(&slab->lock);
     RS_ASSERT_SLOW(!block || block->state == RS_BLOCK_HIDDEN);
     return block;

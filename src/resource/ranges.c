@@ -14,7 +14,7 @@ static size_t units_of(size_t size_bytes)
     return ((size_bytes - 1) >> RS_BLOCK_UNIT_BITS) + 1;
 }
 
-static size_t class_of(size_t size_bytes)
+static size_t size_class_of(size_t size_bytes)
 {
     size_t units = units_of(size_bytes);
     unsigned top_bit, shift;
@@ -96,8 +96,8 @@ static bool comes_before(const struct rs_block *a, const struct rs_block *b)
 }
 
 /* Splits a tree into the blocks that come before `block` and those after it. */
-static void split(struct rs_block *tree, const struct rs_block *block, struct rs_block **before,
-                  struct rs_block **after)
+static void split_tree(struct rs_block *tree, const struct rs_block *block,
+                       struct rs_block **before, struct rs_block **after)
 {
     while (tree) {
         if (comes_before(tree, block)) {
@@ -115,7 +115,7 @@ static void split(struct rs_block *tree, const struct rs_block *block, struct rs
 }
 
 /* Joins two trees at *root; all blocks of `before` come before those of `after`. */
-static void join(struct rs_block *before, struct rs_block *after, struct rs_block **root)
+static void join_trees(struct rs_block *before, struct rs_block *after, struct rs_block **root)
 {
     while (before && after) {
         if (before->rank >= after->rank) {
@@ -133,7 +133,7 @@ static void join(struct rs_block *before, struct rs_block *after, struct rs_bloc
 
 void rs_block_index_insert(struct rs_block_index *index, struct rs_block *block)
 {
-    size_t class = class_of(block->size_bytes);
+    size_t class = size_class_of(block->size_bytes);
     struct rs_block **link = &index->roots[class];
 
     RS_ASSERT(block->size_bytes > 0);
@@ -143,13 +143,13 @@ void rs_block_index_insert(struct rs_block_index *index, struct rs_block *block)
         mark(index, class);
     while (*link && (*link)->rank >= block->rank)
         link = comes_before(block, *link) ? &(*link)->left : &(*link)->right;
-    split(*link, block, &block->left, &block->right);
+    split_tree(*link, block, &block->left, &block->right);
     *link = block;
 }
 
 void rs_block_index_remove(struct rs_block_index *index, struct rs_block *block)
 {
-    size_t class = class_of(block->size_bytes);
+    size_t class = size_class_of(block->size_bytes);
     struct rs_block **link = &index->roots[class];
 
     while (*link != block) {
@@ -158,7 +158,7 @@ void rs_block_index_remove(struct rs_block_index *index, struct rs_block *block)
     }
     RS_ASSERT_SLOW(!block->left || block->left->rank <= block->rank);
     RS_ASSERT_SLOW(!block->right || block->right->rank <= block->rank);
-    join(block->left, block->right, link);
+    join_trees(block->left, block->right, link);
     if (!index->roots[class])
         unmark(index, class);
 }
@@ -180,7 +180,7 @@ static struct rs_block *first_of_at_least(struct rs_block *tree, size_t size_byt
 
 struct rs_block *rs_block_index_best_fit(const struct rs_block_index *index, size_t size_bytes)
 {
-    size_t class = class_of(size_bytes);
+    size_t class = size_class_of(size_bytes);
     struct rs_block *block = first_of_at_least(index->roots[class], size_bytes);
 
     if (block)
@@ -208,7 +208,7 @@ static struct rs_block *first_after(struct rs_block *tree, const struct rs_block
 struct rs_block *rs_block_index_after(const struct rs_block_index *index,
                                       const struct rs_block *block)
 {
-    size_t class = class_of(block->size_bytes);
+    size_t class = size_class_of(block->size_bytes);
     struct rs_block *after = first_after(index->roots[class], block);
 
     if (after)
@@ -239,7 +239,7 @@ static bool tree_check(const struct rs_block *tree, size_t class, const struct r
 {
     if (!tree)
         return true;
-    if (tree->is_free == tree->is_void || class_of(tree->size_bytes) != class)
+    if (tree->is_free == tree->is_void || size_class_of(tree->size_bytes) != class)
         return false;
     if ((above && !comes_before(above, tree)) || (below && !comes_before(tree, below)))
         return false;
@@ -348,8 +348,8 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
 /* Returns the smallest block that fits.  A large request gets its alignment if the smallest
  * block, or the smallest with room for the alignment, allows it.  If neither does, and
  * any_alignment is set, an unaligned block without room to spare serves it. */
-static struct rs_block *find_in(const struct rs_block_index *index,
-                                const struct rs_block_request *request)
+static struct rs_block *find_fit(const struct rs_block_index *index,
+                                 const struct rs_block_request *request)
 {
     struct rs_block *block = rs_block_index_best_fit(index, request->bytes);
     size_t spare_bytes;
@@ -379,10 +379,10 @@ static struct rs_block *find_block(const struct rs_blocks *blocks,
 
     if (own == common ||
         rs_block_index_is_empty(own)) /* for example a pool with only its initial chunk */
-        return find_in(common, request);
+        return find_fit(common, request);
     if (rs_block_index_is_empty(common))
-        return find_in(own, request);
-    return better_fit(find_in(own, request), find_in(common, request));
+        return find_fit(own, request);
+    return better_fit(find_fit(own, request), find_fit(common, request));
 }
 
 /* Returns the best fit among the blocks of at least ample_bytes. */
@@ -436,8 +436,8 @@ RS_HOT_INLINE void hand_out_at(struct rs_blocks *blocks, struct rs_block *block,
 
 /* Hands out the head of the block, or the upper end for a small request.  Cutting the head
  * gathers free memory at high addresses, below the blocks at the upper end. */
-RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
-                            const struct rs_block_request *request, struct rs_allocation *out)
+RS_HOT_INLINE void hand_out_part(struct rs_blocks *blocks, struct rs_block *block,
+                                 const struct rs_block_request *request, struct rs_allocation *out)
 {
     size_t lead_bytes = rs_lead_bytes(block->address, request->alignment);
     enum rs_block_group group = (enum rs_block_group)block->group;
@@ -460,11 +460,11 @@ static struct rs_block *find_apart(const struct rs_blocks *blocks,
                                    const struct rs_block_request *request)
 {
     const struct rs_block_index *own = &blocks->free_blocks[request->group];
-    struct rs_block *block, *end = find_in(&blocks->free_blocks[RS_BLOCKS_END], request);
+    struct rs_block *block, *end = find_fit(&blocks->free_blocks[RS_BLOCKS_END], request);
 
     if (request->group == RS_BLOCKS_COMMON || rs_block_index_is_empty(own))
         return end;
-    block = find_in(own, request);
+    block = find_fit(own, request);
     if (!block || block->size_bytes > request->most_bytes ||
         (request->group == RS_BLOCKS_LARGE && block->size_bytes >= blocks->apart_bytes))
         return end;
@@ -524,7 +524,7 @@ bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *req
 
     if (!block)
         return false;
-    hand_out(blocks, block, request, out);
+    hand_out_part(blocks, block, request, out);
     return true;
 }
 
@@ -534,9 +534,9 @@ bool rs_blocks_take_any(struct rs_blocks *blocks, const struct rs_block_request 
     struct rs_block *block = NULL;
 
     for (size_t group = 0; group < RS_BLOCK_GROUPS; group++)
-        block = better_fit(block, find_in(&blocks->free_blocks[group], request));
+        block = better_fit(block, find_fit(&blocks->free_blocks[group], request));
     if (block)
-        hand_out(blocks, block, request, out);
+        hand_out_part(blocks, block, request, out);
     return block != NULL;
 }
 

@@ -24,7 +24,7 @@ static void set_next(void *item, void *next)
     memcpy(item, &next, sizeof(next));
 }
 
-static bool add_page(struct rs_record_slab *slab)
+static bool map_page(struct rs_record_slab *slab)
 {
     char *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -49,7 +49,7 @@ static bool has_two(const struct rs_record_slab *slab)
 
 bool rs_record_slab_reserve(struct rs_record_slab *slab)
 {
-    return RS_LIKELY(has_two(slab)) || add_page(slab);
+    return RS_LIKELY(has_two(slab)) || map_page(slab);
 }
 
 void *rs_record_slab_take(struct rs_record_slab *slab)
@@ -60,7 +60,7 @@ void *rs_record_slab_take(struct rs_record_slab *slab)
         slab->recycled = next_of(record);
         return record;
     }
-    if (slab->fresh == slab->fresh_end && !add_page(slab))
+    if (slab->fresh == slab->fresh_end && !map_page(slab))
         return NULL;
     RS_ASSERT_SLOW(slab->fresh < slab->fresh_end);
     record = slab->fresh;

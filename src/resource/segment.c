@@ -40,7 +40,7 @@ void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr sta
 }
 
 /* False for a segment of a context that has ended, which is about to be removed. */
-static bool counts(const struct rs_range *range, bool is_inside)
+static bool is_counted(const struct rs_range *range, bool is_inside)
 {
     const struct rs_environment *environment = environment_of(range->owner);
 
@@ -53,7 +53,7 @@ bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment)
     struct rs_address_map *map = atomic_load_explicit(&segments, memory_order_acquire);
     struct rs_range range;
 
-    if (!map || !rs_address_map_find_inside_if(map, address, counts, &range))
+    if (!map || !rs_address_map_find_inside_if(map, address, is_counted, &range))
         return false;
     *segment = (struct rs_segment){range.start, range.size_bytes, environment_of(range.owner)};
     return true;

@@ -81,7 +81,7 @@ static CUdeviceptr slot_address(const struct bin *bin, const struct slot *slot)
 }
 
 /* Cuts from one chunk until it is full, so that others get free as a whole. */
-static bool take_block(struct bin *bin, size_t size_bytes, struct rs_allocation *out)
+static bool take_slot(struct bin *bin, size_t size_bytes, struct rs_allocation *out)
 {
     struct chunk *chunk = bin->open;
     struct slot *slot = chunk ? chunk->free_slots : NULL;
@@ -99,7 +99,7 @@ static bool take_block(struct bin *bin, size_t size_bytes, struct rs_allocation 
     return true;
 }
 
-static void give_block(struct bin *bin, struct slot *slot)
+static void give_slot(struct bin *bin, struct slot *slot)
 {
     struct chunk *chunk = slot->chunk;
 
@@ -116,7 +116,7 @@ static void give_block(struct bin *bin, struct slot *slot)
 }
 
 /* Adds a chunk, new or back from a trim, with all of its slots free. */
-static void add_chunk(struct bin *bin, struct chunk *chunk)
+static void add_cut_chunk(struct bin *bin, struct chunk *chunk)
 {
     RS_ASSERT(chunk->live_count == 0 && chunk->slot_count == 0);
     RS_ASSERT(chunk->upstream.size_bytes % bin->bytes == 0);
@@ -138,7 +138,7 @@ static void add_chunk(struct bin *bin, struct chunk *chunk)
  * them as a list by next_open.  They are then neither idle here nor the driver's.  The account
  * notes them as being returned, or another thread that is refused meanwhile would take them for
  * live. */
-static struct chunk *detach_free_chunks(struct bins *bins, struct bin *bin, size_t keep_bytes)
+static struct chunk *detach_unused_chunks(struct bins *bins, struct bin *bin, size_t keep_bytes)
 {
     struct chunk *chunk, *detached = NULL;
 
@@ -171,7 +171,7 @@ static struct chunk *detach_free_chunks(struct bins *bins, struct bin *bin, size
 /* Takes a chunk of blocks_per_chunk blocks from upstream, or of ever fewer, down to one; on the
  * NULL stream, as chunks serve all streams.  Called and left with the lock held, which is released
  * in between.  All host memory is taken first, so no upstream call has to be undone. */
-static CUresult grow(struct bins *bins, struct bin *bin, enum rs_effort effort)
+static CUresult grow_bin(struct bins *bins, struct bin *bin, enum rs_effort effort)
 {
     size_t blocks = bins->blocks_per_chunk;
     struct chunk *chunk = calloc(1, sizeof(*chunk) + blocks * sizeof(struct slot));
@@ -193,7 +193,7 @@ static CUresult grow(struct bins *bins, struct bin *bin, enum rs_effort effort)
         free(chunk);
         return result;
     }
-    add_chunk(bin, chunk);
+    add_cut_chunk(bin, chunk);
     bin->growths++;
     return CUDA_SUCCESS;
 }
@@ -201,7 +201,7 @@ static CUresult grow(struct bins *bins, struct bin *bin, enum rs_effort effort)
 /* A thread waits for another's growth, as sixteen threads that find no block at once must not take
  * sixteen chunks; but for a bounded time, as upstream may wait for the GPU, and the GPU for this
  * thread. */
-static CUresult allocate_locked(struct bins *bins, struct bin *bin, size_t size_bytes,
+static CUresult allocate_of_bin(struct bins *bins, struct bin *bin, size_t size_bytes,
                                 enum rs_effort effort, struct rs_allocation *out)
 {
     uint64_t until_ns;
@@ -209,16 +209,16 @@ static CUresult allocate_locked(struct bins *bins, struct bin *bin, size_t size_
 
     if (size_bytes > bin->bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (take_block(bin, size_bytes, out))
+    if (take_slot(bin, size_bytes, out))
         return CUDA_SUCCESS;
     until_ns = rs_clock_ns() + GROWTH_WAIT_NS;
     while (bin->is_growing && rs_condition_wait_until_ns(&bin->settled, &bin->lock, until_ns) == 0)
         ;
-    if (take_block(bin, size_bytes, out))
+    if (take_slot(bin, size_bytes, out))
         return CUDA_SUCCESS;
-    result = grow(bins, bin, effort);
+    result = grow_bin(bins, bin, effort);
     /* also after a failure, as other threads may have freed or grown meanwhile */
-    return take_block(bin, size_bytes, out) ? CUDA_SUCCESS : result;
+    return take_slot(bin, size_bytes, out) ? CUDA_SUCCESS : result;
 }
 
 /* ---- the operations ---- */
@@ -235,7 +235,7 @@ static CUresult bins_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     if (bin->resource && size_bytes <= bin->bytes)
         return rs_mr_allocate_with(bin->resource, size_bytes, stream, effort, out);
     rs_mutex_lock(&bin->lock);
-    result = allocate_locked(RS_MR_AS(bins, mr), bin, size_bytes, effort & ~RS_EFFORT_LITTLE, out);
+    result = allocate_of_bin(RS_MR_AS(bins, mr), bin, size_bytes, effort & ~RS_EFFORT_LITTLE, out);
     result = rs_effort_result(effort, result);
     bin->allocations += result == CUDA_SUCCESS;
     bin->failures += result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
@@ -252,7 +252,7 @@ static CUresult bins_deallocate(struct rs_mr *mr, const struct rs_allocation *al
         return rs_mr_deallocate(bin->resource, allocation, stream);
     rs_mutex_lock(&bin->lock);
     RS_ASSERT(slot_address(bin, allocation->token) == allocation->address);
-    give_block(bin, allocation->token);
+    give_slot(bin, allocation->token);
     rs_mutex_unlock(&bin->lock);
     return CUDA_SUCCESS;
 }
@@ -262,7 +262,7 @@ static size_t give_chunks_back(struct bins *bins, struct bin *bin, size_t keep_b
     size_t returned_bytes = 0;
 
     rs_mutex_lock(&bin->lock);
-    for (struct chunk *chunk = detach_free_chunks(bins, bin, keep_bytes), *next; chunk;
+    for (struct chunk *chunk = detach_unused_chunks(bins, bin, keep_bytes), *next; chunk;
          chunk = next) {
         size_t size_bytes = chunk->upstream.size_bytes;
         CUresult result;
@@ -276,7 +276,7 @@ static size_t give_chunks_back(struct bins *bins, struct bin *bin, size_t keep_b
             bin->chunk_returns++;
             free(chunk);
         } else {
-            add_chunk(bin, chunk); /* still ours */
+            add_cut_chunk(bin, chunk); /* still ours */
         }
         rs_account_end_return(bins->base.environment->account, size_bytes);
     }
@@ -464,7 +464,7 @@ static int fixed_size_init(struct rs_mr *mr, const void *config)
         return -ENOMEM;
     rs_mutex_lock(&bins->bins[0].lock);
     if (mr->environment->first_on_device)
-        result = grow(bins, &bins->bins[0], RS_EFFORT_FULL);
+        result = grow_bin(bins, &bins->bins[0], RS_EFFORT_FULL);
     rs_mutex_unlock(&bins->bins[0].lock);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ? 0 : -EIO;
 }

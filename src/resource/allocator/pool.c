@@ -60,8 +60,8 @@ static bool take_all_the_same(struct rs_pool *pool, struct rs_block_request *req
     return rs_blocks_take(&pool->blocks, request, out);
 }
 
-RS_HOT_INLINE bool take(struct rs_pool *pool, struct rs_block_request *request,
-                        struct rs_allocation *out)
+RS_HOT_INLINE bool take_fitting(struct rs_pool *pool, struct rs_block_request *request,
+                                struct rs_allocation *out)
 {
     return rs_blocks_take(&pool->blocks, request, out) ||
            (request->stays_away && take_all_the_same(pool, request, out));
@@ -88,8 +88,8 @@ static bool took_after_growth(struct rs_pool *pool, struct rs_block_request *req
 
 /* Finds a block, growing as needed.  Called and left with the lock held.  The rounds are bounded,
  * as other threads could take each block that this one made room for. */
-static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *request,
-                                enum rs_effort effort, struct rs_allocation *out)
+static CUresult find_or_grow(struct rs_pool *pool, struct rs_block_request *request,
+                             enum rs_effort effort, struct rs_allocation *out)
 {
     enum rs_pool_how_much how_much = effort & RS_EFFORT_LITTLE ? RS_POOL_A_LITTLE : RS_POOL_A_STEP;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -104,7 +104,7 @@ static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *r
         if (rs_pool_is_short(pool))
             rs_pool_limit_cuts_when_short(pool, request);
         request->stays_away = how_much != RS_POOL_EXACTLY && rs_pool_stays_away(pool, request);
-        if (take(pool, request, out))
+        if (take_fitting(pool, request, out))
             return CUDA_SUCCESS;
         if (round == 0 && rs_pool_waited_for_growth(pool, request))
             continue;
@@ -151,8 +151,9 @@ static void count_served(struct rs_pool *pool, const struct rs_block_request *re
     rs_pool_set_apart_bytes(pool);
 }
 
-__attribute__((noinline)) static CUresult allocate(struct rs_pool *pool, size_t size_bytes,
-                                                   enum rs_effort effort, struct rs_allocation *out)
+__attribute__((noinline)) static CUresult allocate_growing(struct rs_pool *pool, size_t size_bytes,
+                                                           enum rs_effort effort,
+                                                           struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct rs_block_request request;
@@ -162,7 +163,7 @@ __attribute__((noinline)) static CUresult allocate(struct rs_pool *pool, size_t 
     rs_request_begin();
     rs_mutex_lock(&pool->base.lock);
     if (is_a_size && size_bytes <= pool->maximum_bytes)
-        result = allocate_locked(pool, &request, effort, out);
+        result = find_or_grow(pool, &request, effort, out);
     if (result == CUDA_SUCCESS)
         count_served(pool, &request);
     else
@@ -191,8 +192,8 @@ static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request
            rs_blocks_take_any(&pool->blocks, request, out);
 }
 
-RS_HOT_INLINE bool take_held(struct rs_pool *pool, struct rs_block_request *request,
-                             enum rs_effort effort, struct rs_allocation *out)
+RS_HOT_INLINE bool take_held_block(struct rs_pool *pool, struct rs_block_request *request,
+                                   enum rs_effort effort, struct rs_allocation *out)
 {
     if (request->group == RS_BLOCKS_LARGE && !(effort & RS_EFFORT_CUT_ANY) &&
         rs_pool_can_grow(pool, request))
@@ -201,11 +202,11 @@ RS_HOT_INLINE bool take_held(struct rs_pool *pool, struct rs_block_request *requ
         rs_pool_limit_cuts_when_short(pool, request);
     if (RS_UNLIKELY(pool->largest_bytes >= RS_POOL_HUGE_BYTES))
         request->stays_away = rs_pool_stays_away(pool, request) && !(effort & RS_EFFORT_CUT_ANY);
-    return take(pool, request, out) || take_any_held(pool, request, effort, out);
+    return take_fitting(pool, request, out) || take_any_held(pool, request, effort, out);
 }
 
-RS_HOT_INLINE CUresult allocate_held(struct rs_pool *pool, size_t size_bytes, enum rs_effort effort,
-                                     struct rs_allocation *out)
+RS_HOT_INLINE CUresult allocate_held_block(struct rs_pool *pool, size_t size_bytes,
+                                           enum rs_effort effort, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_NOT_READY;
     struct rs_block_request request;
@@ -213,7 +214,8 @@ RS_HOT_INLINE CUresult allocate_held(struct rs_pool *pool, size_t size_bytes, en
     if (!request_init(&request, pool, size_bytes))
         return result;
     rs_mutex_lock(&pool->base.lock);
-    if (rs_record_slab_reserve(&pool->blocks.records) && take_held(pool, &request, effort, out)) {
+    if (rs_record_slab_reserve(&pool->blocks.records) &&
+        take_held_block(pool, &request, effort, out)) {
         result = CUDA_SUCCESS;
         count_served(pool, &request);
     }
@@ -227,8 +229,9 @@ static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
                               enum rs_effort effort, struct rs_allocation *out)
 {
     (void)stream;
-    return rs_effort_is_held(effort) ? allocate_held(RS_MR_AS(rs_pool, mr), size_bytes, effort, out)
-                                     : allocate(RS_MR_AS(rs_pool, mr), size_bytes, effort, out);
+    return rs_effort_is_held(effort)
+               ? allocate_held_block(RS_MR_AS(rs_pool, mr), size_bytes, effort, out)
+               : allocate_growing(RS_MR_AS(rs_pool, mr), size_bytes, effort, out);
 }
 
 /* ---- the rest of the resource ---- */
@@ -384,7 +387,7 @@ static void pool_end(struct rs_mr *mr, bool memory_is_gone)
 
 /* Takes the initial size, or as much of it as there is.  Less than asked for is a log line and no
  * error: the device may be shared, and the pool grows on demand. */
-static int take_initial(struct rs_pool *pool)
+static int take_initial_chunk(struct rs_pool *pool)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
     struct rs_pool_ask ask = {.most_bytes = pool->initial_bytes,
@@ -445,7 +448,8 @@ static int pool_init(struct rs_mr *mr, const void *config)
      * do not wait (RMM_FREE=immediate), an initial size has room for all groups together. */
     pool->parts_kinds = pool->growth != RS_POOL_GROWTH_RMM &&
                         (pool->initial_bytes == 0 || mr->environment->frees_are_ready);
-    return pool->initial_bytes > 0 && mr->environment->first_on_device ? take_initial(pool) : 0;
+    return pool->initial_bytes > 0 && mr->environment->first_on_device ? take_initial_chunk(pool)
+                                                                       : 0;
 }
 
 static bool pool_validate(const void *config, const struct rs_validation *of)

@@ -18,7 +18,7 @@ size_t rs_pool_skipped_bytes(const struct rs_pool *pool, const struct rs_pool_ch
 }
 
 /* Enters a chunk, whose upstream, group and flags are set, as one free block. */
-static void add_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
+static void add_free_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
 {
     size_t skipped = rs_pool_skipped_bytes(pool, chunk);
 
@@ -110,7 +110,7 @@ static size_t return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk)
         rs_mutex_lock(&pool->base.lock);
         end_upstream_call(pool);
         if (result != CUDA_SUCCESS)
-            add_chunk(pool, chunk); /* still ours */
+            add_free_chunk(pool, chunk); /* still ours */
         rs_account_end_return(pool->base.environment->account, chunk->upstream.size_bytes);
         if (result == CUDA_SUCCESS) {
             RS_ASSERT(pool->charged_bytes - pool->held_bytes >= chunk->upstream.size_bytes);
@@ -198,7 +198,7 @@ static uint64_t returns_left(const struct rs_pool *pool)
 
 /* Notes that upstream refused this size.  Memory counts as short only if the program once had a
  * block of this size: a larger request may just try how much there is. */
-static void note_shortage(struct rs_pool *pool, size_t bytes)
+static void note_refused_size(struct rs_pool *pool, size_t bytes)
 {
     if (bytes <= pool->largest_bytes)
         pool->short_until = pool->allocations + SHORT_ALLOCATIONS;
@@ -409,7 +409,7 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
     RS_ASSERT(size_bytes >= ask->least_bytes && size_bytes <= ask->most_bytes);
     pool->charged_bytes -= ask->most_bytes;
     if (!ask->is_ahead && (result == CUDA_ERROR_OUT_OF_MEMORY || size_bytes < ask->most_bytes))
-        note_shortage(pool, ask->least_bytes);
+        note_refused_size(pool, ask->least_bytes);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
         learn_step(pool, ask->most_bytes, size_bytes, result);
     if (result != CUDA_SUCCESS) {
@@ -419,7 +419,7 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
     pool->charged_bytes += size_bytes;
     chunk->group = ask->group;
     chunk->is_initial = ask->is_initial;
-    add_chunk(pool, chunk);
+    add_free_chunk(pool, chunk);
     return CUDA_SUCCESS;
 }
 
@@ -468,7 +468,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     CUresult result;
 
     if (least_bytes < request->bytes) {
-        note_shortage(pool, request->rounded_bytes);
+        note_refused_size(pool, request->rounded_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY; /* the request is past the maximum */
     }
     ask.most_bytes = rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes));
@@ -500,7 +500,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
 
 /* Waits for the end of another thread's upstream call, for a bounded time: that call may wait for
  * the GPU, and the GPU for this thread. */
-static void wait_until_settled(struct rs_pool *pool, long milliseconds)
+static void wait_for_upstream_call(struct rs_pool *pool, long milliseconds)
 {
     uint64_t until_ns = rs_clock_ns() + (uint64_t)milliseconds * 1000000;
 
@@ -513,7 +513,7 @@ bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_reque
         return false;
     RS_ASSERT(pool->upstream_calls > 0);
     pool->ahead_bytes -= request->rounded_bytes;
-    wait_until_settled(pool, GROWTH_WAIT_MS);
+    wait_for_upstream_call(pool, GROWTH_WAIT_MS);
     return true;
 }
 
@@ -547,6 +547,6 @@ bool rs_pool_made_room(struct rs_pool *pool, const struct rs_block_request *requ
         return true;
     if (pool->upstream_calls == 0)
         return false;
-    wait_until_settled(pool, SETTLE_WAIT_MS);
+    wait_for_upstream_call(pool, SETTLE_WAIT_MS);
     return true;
 }

@@ -48,7 +48,7 @@ static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 }
 
 /* Notes that upstream is short: frees seal early for a while (deallocation.c). */
-static void note_shortage(struct rs_reuse *reuse)
+static void note_upstream_short(struct rs_reuse *reuse)
 {
     size_t divisor =
         reuse->initial_bytes > 0 ? RS_REUSE_SHORT_INITIAL_DIVISOR : RS_REUSE_SHORT_DIVISOR;
@@ -63,7 +63,7 @@ static void note_shortage(struct rs_reuse *reuse)
 
 /* The number of blocks that have entered the quarantine.  When as many have left it, each block
  * that was in it now is ready. */
-static size_t count_entered(const struct rs_reuse *reuse)
+static size_t blocks_entered(const struct rs_reuse *reuse)
 {
     size_t left = atomic_load_explicit(&reuse->left_count, memory_order_relaxed);
 
@@ -89,7 +89,7 @@ static bool are_open_for_good(struct rs_reuse *reuse)
 }
 
 /* As rs_mr_make_ready. */
-static enum rs_readiness make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
+static enum rs_readiness make_own_ready(struct rs_reuse *reuse, uint64_t wait_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
     bool some = rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL), in_vain = false;
@@ -119,7 +119,7 @@ enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
     enum rs_readiness best = RS_READY_NOTHING, readiness;
 
     if (mr->descriptor == &rs_mr_descriptor_reuse)
-        return make_ready(RS_MR_AS(rs_reuse, mr), wait_ns);
+        return make_own_ready(RS_MR_AS(rs_reuse, mr), wait_ns);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++) {
         readiness = rs_mr_make_ready(mr->upstream[i], wait_ns);
         best = readiness > best ? readiness : best;
@@ -139,7 +139,7 @@ uint64_t rs_mr_progress(struct rs_mr *mr)
 }
 
 /* False when a request is larger than all idle memory and upstream's growth together. */
-static bool can_be_served(struct rs_reuse *reuse, size_t size_bytes)
+static bool may_be_served(struct rs_reuse *reuse, size_t size_bytes)
 {
     size_t growable_bytes = rs_mr_growable_bytes_best(reuse->base.upstream[0]);
 
@@ -152,16 +152,16 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
 {
     enum rs_readiness readiness;
 
-    if (!can_be_served(reuse, size_bytes))
+    if (!may_be_served(reuse, size_bytes))
         return false;
     do
-        readiness = make_ready(reuse, rs_min(SLICE_NS, rs_request_patience_ns()));
+        readiness = make_own_ready(reuse, rs_min(SLICE_NS, rs_request_patience_ns()));
     while (readiness == RS_READY_PENDING && rs_request_patience_ns() > 0);
     return readiness == RS_READY_SOME;
 }
 
 /* A stack that spills to host memory may be served from there, when the device has no more. */
-static bool reclaim(const struct rs_reuse *reuse, const struct rs_refusal *refusal)
+static bool reclaim_for(const struct rs_reuse *reuse, const struct rs_refusal *refusal)
 {
     const struct rs_environment *environment = reuse->base.environment;
     struct rs_refusal host = *refusal;
@@ -174,11 +174,12 @@ static bool reclaim(const struct rs_reuse *reuse, const struct rs_refusal *refus
 
 /* True when another try may succeed.  A block may have moved in and out of quarantine meanwhile,
  * unseen by each look at one place: then the refusal does not count. */
-static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t progress)
+static bool may_try_again(struct rs_reuse *reuse, const struct rs_refusal *refusal,
+                          uint64_t progress)
 {
     bool is_short = rs_request_is_short() && reuse->base.environment->reclaim;
 
-    return (is_short ? reclaim(reuse, refusal) : wait_for_own(reuse, refusal->size_bytes)) ||
+    return (is_short ? reclaim_for(reuse, refusal) : wait_for_own(reuse, refusal->size_bytes)) ||
            (progress != rs_reuse_progress(reuse) && rs_request_may_repeat());
 }
 
@@ -189,7 +190,7 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, refusal, progress)) {
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && may_try_again(reuse, refusal, progress)) {
         progress = rs_reuse_progress(reuse);
         refusal->releases = rs_account_releases(reuse->base.environment->account);
         result = rs_mr_allocate(reuse->base.upstream[0], refusal->size_bytes, NULL, out);
@@ -225,7 +226,7 @@ static bool has_more(struct rs_reuse *reuse)
     return rs_reuse_has_backlog(reuse) && rs_reuse_retire_some(reuse);
 }
 
-static enum rs_memory memory_of(const struct rs_reuse *reuse)
+static enum rs_memory memory_asked(const struct rs_reuse *reuse)
 {
     return reuse->base.memories == 1u << RS_MEMORY_MANAGED ? RS_MEMORY_MANAGED
            : reuse->base.memories == 1u << RS_MEMORY_HOST  ? RS_MEMORY_HOST
@@ -246,13 +247,13 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     bool more = rs_reuse_begin_slow_path(reuse, rs_kept_class(size_bytes)), allowed, retired;
-    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(reuse)};
+    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_asked(reuse)};
     uint64_t begin_ns = rs_clock_ns(), progress;
-    size_t entered = count_entered(reuse);
+    size_t entered = blocks_entered(reuse);
     CUresult result;
 
     RS_ASSERT(!rs_effort_is_held(effort) && atomic_load(&reuse->on_slow_path) > 0);
-    note_shortage(reuse);
+    note_upstream_short(reuse);
     /* in steps: after a long operation millions of blocks may be ready at once */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
@@ -288,7 +289,8 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
 }
 
 /* Serves from held memory alone, with all blocks that are ready or can be made ready at once. */
-static CUresult allocate_held(struct rs_reuse *reuse, size_t size_bytes, struct rs_allocation *out)
+static CUresult allocate_from_held(struct rs_reuse *reuse, size_t size_bytes,
+                                   struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     CUresult result = CUDA_ERROR_NOT_READY;
@@ -302,8 +304,8 @@ static CUresult allocate_held(struct rs_reuse *reuse, size_t size_bytes, struct 
     return result;
 }
 
-static CUresult allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enum rs_effort effort,
-                                struct rs_allocation *out)
+static CUresult allocate_in_request(struct rs_reuse *reuse, size_t size_bytes,
+                                    enum rs_effort effort, struct rs_allocation *out)
 {
     CUresult result;
 
@@ -312,7 +314,7 @@ static CUresult allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enum 
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     rs_request_begin();
     result = rs_effort_is_held(effort)
-                 ? allocate_held(reuse, size_bytes, out)
+                 ? allocate_from_held(reuse, size_bytes, out)
                  : allocate_on_slow_path(reuse, size_bytes, effort & RS_EFFORT_AHEAD, out);
     RS_ASSERT(result != CUDA_ERROR_NOT_READY || rs_effort_is_held(effort));
     rs_reuse_end_slow_path(reuse);
@@ -352,8 +354,8 @@ RS_HOT_INLINE struct rs_block_record *take_kept(struct rs_reuse *reuse, size_t s
 }
 
 /* Fills in *out for a block.  Where it had another size, it is a new one to its record. */
-RS_HOT_INLINE void hand_out(struct rs_block_record *block, size_t size_bytes,
-                            unsigned long long key, struct rs_allocation *out)
+RS_HOT_INLINE void fill_allocation(struct rs_block_record *block, size_t size_bytes,
+                                   unsigned long long key, struct rs_allocation *out)
 {
     CUdeviceptr address = atomic_load_explicit(&block->address, memory_order_relaxed);
 
@@ -391,7 +393,7 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
     if (!block)
         return false;
     rs_reuse_count_left(reuse, block->upstream_bytes, 1);
-    hand_out(block, asked_bytes, *key, out);
+    fill_allocation(block, asked_bytes, *key, out);
     return true;
 }
 
@@ -422,7 +424,7 @@ static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes
     if (RS_UNLIKELY(size_bytes >= HUGE_BYTES))
         ready_for_huge(reuse, size_bytes);
     result = rs_mr_allocate_with(reuse->base.upstream[0], size_bytes, NULL, first, out);
-    return result == CUDA_ERROR_NOT_READY ? allocate_slowly(reuse, size_bytes, effort, out)
+    return result == CUDA_ERROR_NOT_READY ? allocate_in_request(reuse, size_bytes, effort, out)
                                           : result;
 }
 
@@ -446,7 +448,7 @@ allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
     record->upstream_bytes = upstream.size_bytes;
     record->upstream_token = upstream.token;
     count_live(reuse, record);
-    hand_out(record, size_bytes, key, out);
+    fill_allocation(record, size_bytes, key, out);
     return CUDA_SUCCESS;
 }
 
@@ -479,7 +481,7 @@ RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
         if (!kept)
             return allocate_new(reuse, size_bytes, upstream_bytes, key, effort, out);
     }
-    hand_out(kept, size_bytes, key, out);
+    fill_allocation(kept, size_bytes, key, out);
     return CUDA_SUCCESS;
 }
 

@@ -104,7 +104,7 @@ static size_t peak_bytes(const struct rs_reuse *reuse)
 }
 
 /* What the program needs from now on to come to its peak, or to `at_least`. */
-static size_t spare_bytes(struct rs_reuse *reuse, size_t at_least)
+static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
 {
     size_t most_bytes = rs_max(peak_bytes(reuse), at_least);
 
@@ -116,7 +116,7 @@ static size_t spare_bytes(struct rs_reuse *reuse, size_t at_least)
 static bool may_lack(struct rs_reuse *reuse)
 {
     return has_less_left(
-        reuse, spare_bytes(reuse, 0) + rs_min(peak_bytes(reuse), 2 * rs_reuse_seal_bytes(reuse)),
+        reuse, bytes_to_peak(reuse, 0) + rs_min(peak_bytes(reuse), 2 * rs_reuse_seal_bytes(reuse)),
         true);
 }
 
@@ -332,7 +332,7 @@ static bool is_much_unfenced(struct rs_reuse *reuse)
 
     return is_capped(reuse)
                ? bytes >= rs_min(UNFENCED_BYTES, rs_mr_idle_bytes_best(reuse->base.upstream[0]))
-               : bytes >= rs_max(UNFENCED_BYTES, spare_bytes(reuse, reuse->initial_bytes));
+               : bytes >= rs_max(UNFENCED_BYTES, bytes_to_peak(reuse, reuse->initial_bytes));
 }
 
 /* True when a free waits because its seal was refused.  Host memory seals at each free, and must

@@ -106,7 +106,7 @@ static void merge_with_next(struct rs_reuse *reuse, unsigned at)
     spare_epoch(reuse, younger);
 }
 
-static void make_room(struct rs_reuse *reuse)
+static void make_room_for_epoch(struct rs_reuse *reuse)
 {
     if (reuse->sealed_count < RS_REUSE_EPOCHS)
         return;
@@ -124,7 +124,7 @@ static void note_crowd(struct rs_reuse *reuse)
 }
 
 /* No limit is charged with host memory, so the job has no use for it. */
-static void note_freed(struct rs_reuse *reuse, size_t sealed_bytes)
+static void tell_job_of_freed(struct rs_reuse *reuse, size_t sealed_bytes)
 {
     if (reuse->base.upstream[0]->memories != 1u << RS_MEMORY_HOST)
         rs_account_freed(reuse->base.environment->account, sealed_bytes);
@@ -154,15 +154,15 @@ static bool seal_locked(struct rs_reuse *reuse)
         refusal = (enum rs_fence_refusal)reuse->refusal;
         fenced = any && rs_fence_record(reuse->base.environment->context, epoch->event, &refusal);
         if (fenced) {
-            make_room(reuse);
+            make_room_for_epoch(reuse);
             RS_ASSERT(reuse->sealed_count < RS_REUSE_EPOCHS);
             reuse->epochs_bytes += epoch->bytes;
             epoch->timed_out = false;
             epoch->seals = 1;
             reuse->sealed[reuse->sealed_count++] = epoch;
             rs_reuse_count(&reuse->sealed_epochs, 1);
-            note_freed(reuse,
-                       epoch->bytes + rs_ordered_end_seal(&reuse->ordered, epoch->ordered_seal));
+            tell_job_of_freed(reuse, epoch->bytes +
+                                         rs_ordered_end_seal(&reuse->ordered, epoch->ordered_seal));
         } else {
             rs_reuse_put_back(reuse, &epoch->blocks);
             spare_epoch(reuse, epoch);

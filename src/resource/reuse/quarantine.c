@@ -186,17 +186,18 @@ static unsigned size_class(size_t size_bytes)
     return shift * WASTE + (unsigned)(units >> shift);
 }
 
-static unsigned set_of(unsigned long long stream, unsigned class)
+static unsigned set_of_order(unsigned long long stream, unsigned class)
 {
     return (unsigned)(((stream << 10) + class) * 0x9e3779b97f4a7c15u >> (64 - RS_ORDERED_SET_BITS));
 }
 
 /* Returns the slot of the smallest block that serves an allocation on the stream: `best` (NULL:
  * none), or one of this size class. */
-static struct rs_ordered_slot *find(struct rs_ordered_blocks *ordered, unsigned long long stream,
-                                    unsigned class, size_t size_bytes, struct rs_ordered_slot *best)
+static struct rs_ordered_slot *find_ordered(struct rs_ordered_blocks *ordered,
+                                            unsigned long long stream, unsigned class,
+                                            size_t size_bytes, struct rs_ordered_slot *best)
 {
-    struct rs_ordered_slot *slots = ordered->slots[set_of(stream, class)];
+    struct rs_ordered_slot *slots = ordered->slots[set_of_order(stream, class)];
 
     for (unsigned way = 0; way < RS_ORDERED_WAYS; way++) {
         const struct rs_block_record *block = slots[way].block;
@@ -209,7 +210,7 @@ static struct rs_ordered_slot *find(struct rs_ordered_blocks *ordered, unsigned 
 }
 
 /* Under the lock, so that a plain store does. */
-static void add_live(struct rs_ordered_blocks *ordered, ptrdiff_t bytes)
+static void add_ordered_live(struct rs_ordered_blocks *ordered, ptrdiff_t bytes)
 {
     atomic_store_explicit(&ordered->live_bytes, ordered->live_bytes + bytes, memory_order_relaxed);
 }
@@ -229,12 +230,12 @@ struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_
     if (!is_used(ordered))
         return NULL;
     rs_mutex_lock(&ordered->lock);
-    slot = find(ordered, stream, class, size_bytes, NULL);
-    slot = find(ordered, stream, class + 1, size_bytes, slot);
+    slot = find_ordered(ordered, stream, class, size_bytes, NULL);
+    slot = find_ordered(ordered, stream, class + 1, size_bytes, slot);
     if (slot) {
         block = empty(ordered, slot);
         RS_ASSERT(block && block->upstream_bytes >= size_bytes);
-        add_live(ordered, (ptrdiff_t)block->upstream_bytes);
+        add_ordered_live(ordered, (ptrdiff_t)block->upstream_bytes);
         atomic_store_explicit(&ordered->reuses, ordered->reuses + 1, memory_order_relaxed);
     }
     rs_mutex_unlock(&ordered->lock);
@@ -245,7 +246,7 @@ struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
                                         struct rs_block_record *freed, unsigned long long stream,
                                         struct rs_reuse_quantity *open)
 {
-    unsigned set = set_of(stream, size_class(freed->upstream_bytes)), way;
+    unsigned set = set_of_order(stream, size_class(freed->upstream_bytes)), way;
     struct rs_ordered_slot *slots = ordered->slots[set];
     struct rs_block_record *replaced;
 
@@ -260,7 +261,7 @@ struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
     freed->is_ordered = true;
     slots[way] = (struct rs_ordered_slot){stream, freed, ordered->begun};
     ordered->filled |= (uint64_t)1 << set;
-    add_live(ordered, -(ptrdiff_t)freed->upstream_bytes);
+    add_ordered_live(ordered, -(ptrdiff_t)freed->upstream_bytes);
     ordered->open.bytes += freed->upstream_bytes;
     ordered->open.blocks++;
     *open = ordered->open;

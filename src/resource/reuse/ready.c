@@ -202,8 +202,8 @@ static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_
 
 /* Makes room in the shard for a block that is to be kept; what goes upstream is added to `rest`.
  * Blocks of sizes that are no longer asked for would stay for ever, so all of a class go. */
-static void make_room(struct rs_reuse_shard *shard, size_t size_bytes,
-                      const struct rs_reuse_room *room, struct rs_block_list *rest)
+static void make_room_to_keep(struct rs_reuse_shard *shard, size_t size_bytes,
+                              const struct rs_reuse_room *room, struct rs_block_list *rest)
 {
     if (size_bytes > room->largest_bytes) {
         if (!has_room_for_larger(shard, size_bytes))
@@ -226,7 +226,7 @@ static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
         rs_block_list_push(rest, freed);
         return;
     }
-    make_room(shard, size_bytes, room, rest);
+    make_room_to_keep(shard, size_bytes, room, rest);
     rs_kept_put(&shard->kept, freed);
 }
 

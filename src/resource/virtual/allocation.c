@@ -113,8 +113,8 @@ static bool take_from(struct rs_virtual *vm, const struct rs_block_request *requ
 }
 
 /* Hands out a part of a free block.  Two records must be in reserve.  False when no block fits. */
-static bool take_block(struct rs_virtual *vm, const struct rs_block_request *request,
-                       struct rs_allocation *out)
+static bool take_free_part(struct rs_virtual *vm, const struct rs_block_request *request,
+                           struct rs_allocation *out)
 {
     enum { PROBES_MAX = 8 }; /* then a block that is large enough wherever the request begins */
     size_t least_bytes = request->bytes, ample_bytes;
@@ -198,7 +198,7 @@ static struct hole find_hole(const struct rs_virtual *vm, const struct rs_block_
 }
 
 /* Makes the hole's blocks busy, as the move's destination.  A record must be in reserve. */
-static void take_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_virtual_move *move)
+static void fill_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_virtual_move *move)
 {
     RS_ASSERT(hole->gap_bytes > 0 && hole->gap_bytes <= hole->block->size_bytes);
     RS_ASSERT(hole->gap_bytes % vm->granule_bytes == 0);
@@ -242,8 +242,8 @@ static bool reserve_spares(struct rs_virtual *vm, size_t more)
 }
 
 /* Finds the memory for a gap of `granules`: spares first, then free granules, then new ones. */
-static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size_t granules,
-                       enum rs_virtual_means means)
+static CUresult gather_granules(struct rs_virtual *vm, struct rs_virtual_move *move,
+                                size_t granules, enum rs_virtual_means means)
 {
     size_t spares = rs_min(vm->spare_count, granules);
 
@@ -331,8 +331,8 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
     if (!hole.block || !rs_record_slab_reserve(&vm->blocks.records))
         return CUDA_ERROR_OUT_OF_MEMORY;
     *disturbed = vm->calls > 0;
-    take_hole(vm, &hole, &move);
-    result = gather(vm, &move, hole.gap_bytes / vm->granule_bytes, means);
+    fill_hole(vm, &hole, &move);
+    result = gather_granules(vm, &move, hole.gap_bytes / vm->granule_bytes, means);
     if (result != CUDA_SUCCESS) {
         rs_virtual_settle(vm, &move, false);
         return result;
@@ -378,7 +378,7 @@ struct asking {
 
 /* Waits for the end of another thread's driver calls, for a bounded time: they may wait for the
  * GPU, and the GPU for this thread. */
-static void wait_until_settled(struct rs_virtual *vm, long milliseconds)
+static void wait_for_other_calls(struct rs_virtual *vm, long milliseconds)
 {
     uint64_t until_ns = rs_clock_ns() + (uint64_t)milliseconds * 1000000;
 
@@ -392,7 +392,7 @@ static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_reque
     if (vm->ahead_bytes < request->rounded_bytes)
         return false;
     vm->ahead_bytes -= request->rounded_bytes;
-    wait_until_settled(vm, GROWTH_WAIT_MS);
+    wait_for_other_calls(vm, GROWTH_WAIT_MS);
     return true;
 }
 
@@ -402,7 +402,7 @@ static bool wait_patiently(struct rs_virtual *vm, long milliseconds)
 {
     if (rs_request_patience_ns() == 0)
         return false;
-    wait_until_settled(vm, milliseconds);
+    wait_for_other_calls(vm, milliseconds);
     return true;
 }
 
@@ -412,7 +412,7 @@ static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request
 {
     if (!rs_record_slab_reserve(&vm->blocks.records))
         return false;
-    if (take_block(vm, request, out))
+    if (take_free_part(vm, request, out))
         return true;
     request->any_alignment = true;
     return rs_blocks_take(&vm->blocks, request, out);
@@ -432,7 +432,7 @@ static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking
  * request, and where there is none, free memory once that work is done.  This wait ends also when
  * the end of the work cannot be known: an old driver has no fences, and a capture may be this very
  * thread's. */
-static CUresult grow(struct rs_virtual *vm, struct asking *asking)
+static CUresult grow_or_wait(struct rs_virtual *vm, struct asking *asking)
 {
     CUresult result, moved;
 
@@ -463,9 +463,9 @@ static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (!rs_record_slab_reserve(&vm->blocks.records))
         return result;
-    if (take_block(vm, &asking->request, out))
+    if (take_free_part(vm, &asking->request, out))
         return CUDA_SUCCESS;
-    result = grow(vm, asking);
+    result = grow_or_wait(vm, asking);
     if (vm->ended)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -492,13 +492,13 @@ static bool be_alone(struct rs_virtual *vm, struct asking *asking)
 /* Finds a block, growing as needed.  A refusal counts only when no other thread's call had memory
  * in hand.  The rounds are bounded, as trims are calls too, and begin at any time.  Called and left
  * with the lock held. */
-static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
-                                struct rs_allocation *out)
+static CUresult attempt_undisturbed(struct rs_virtual *vm, struct asking *asking,
+                                    struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     if (rs_record_slab_reserve(&vm->blocks.records) && !vm->ended) {
-        if (take_block(vm, &asking->request, out))
+        if (take_free_part(vm, &asking->request, out))
             return CUDA_SUCCESS;
         (void)waited_for_growth(vm, &asking->request);
     }
@@ -514,8 +514,8 @@ static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
     return result;
 }
 
-/* As allocate_locked, and again after the device's other stacks gave back idle memory.  Called and
- * left with the lock held. */
+/* As attempt_undisturbed, and again after the device's other stacks gave back idle memory.  Called
+ * and left with the lock held. */
 static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking,
                                     enum rs_effort effort, struct rs_allocation *out)
 {
@@ -528,7 +528,7 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
 
     do {
         refusal.releases = rs_account_releases(environment->account);
-        result = allocate_locked(vm, asking, out);
+        result = attempt_undisturbed(vm, asking, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !environment->reclaim ||
             rs_effort_is_ahead(effort) || granules > vm->maximum_granules - vm->charged_granules)
             return result; /* past this resource's own maximum, which no other stack can help with
@@ -541,8 +541,8 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
     return result;
 }
 
-static CUresult allocate(struct rs_virtual *vm, size_t size_bytes, enum rs_effort effort,
-                         struct rs_allocation *out)
+static CUresult allocate_growing_or_moving(struct rs_virtual *vm, size_t size_bytes,
+                                           enum rs_effort effort, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct asking asking = {.is_alone = false};
@@ -563,22 +563,23 @@ static CUresult allocate(struct rs_virtual *vm, size_t size_bytes, enum rs_effor
 }
 
 /* Serves the request from held memory.  Called and left with the lock held. */
-static bool take_held(struct rs_virtual *vm, const struct rs_block_request *request,
-                      struct rs_allocation *out)
+static bool take_or_move(struct rs_virtual *vm, const struct rs_block_request *request,
+                         struct rs_allocation *out)
 {
     bool disturbed;
 
     if (vm->ended || !rs_record_slab_reserve(&vm->blocks.records))
         return false;
-    if (take_block(vm, request, out))
+    if (take_free_part(vm, request, out))
         return true;
     if (vm->is_still || vm->is_reserved ||
         rs_virtual_grow(vm, request, RS_VIRTUAL_HELD, &disturbed) != CUDA_SUCCESS || vm->ended)
         return false;
-    return rs_record_slab_reserve(&vm->blocks.records) && take_block(vm, request, out);
+    return rs_record_slab_reserve(&vm->blocks.records) && take_free_part(vm, request, out);
 }
 
-static CUresult allocate_held(struct rs_virtual *vm, size_t size_bytes, struct rs_allocation *out)
+static CUresult allocate_without_new(struct rs_virtual *vm, size_t size_bytes,
+                                     struct rs_allocation *out)
 {
     struct rs_block_request request;
     bool taken;
@@ -586,7 +587,7 @@ static CUresult allocate_held(struct rs_virtual *vm, size_t size_bytes, struct r
     if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false))
         return CUDA_ERROR_NOT_READY;
     rs_mutex_lock(&vm->base.lock);
-    taken = take_held(vm, &request, out);
+    taken = take_or_move(vm, &request, out);
     vm->allocations += taken;
     rs_virtual_leave(vm);
     return taken ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -597,6 +598,7 @@ CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream strea
                              enum rs_effort effort, struct rs_allocation *out)
 {
     (void)stream;
-    return rs_effort_is_held(effort) ? allocate_held(RS_MR_AS(rs_virtual, mr), size_bytes, out)
-                                     : allocate(RS_MR_AS(rs_virtual, mr), size_bytes, effort, out);
+    return rs_effort_is_held(effort)
+               ? allocate_without_new(RS_MR_AS(rs_virtual, mr), size_bytes, out)
+               : allocate_growing_or_moving(RS_MR_AS(rs_virtual, mr), size_bytes, effort, out);
 }

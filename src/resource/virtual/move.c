@@ -25,7 +25,7 @@ handles_of(const struct rs_virtual *vm, struct rs_virtual_region *region, CUdevi
 enum { PEERS_MAX = 64 /* as many as environment->peers has bits */ };
 
 /* Lets the device itself, and the peers allowed so far, use new memory. */
-static CUresult set_access(const struct rs_virtual *vm, CUdeviceptr address, size_t size_bytes)
+static CUresult give_access(const struct rs_virtual *vm, CUdeviceptr address, size_t size_bytes)
 {
     CUmemAccessDesc access[1 + PEERS_MAX] = {
         {vm->properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
@@ -196,7 +196,7 @@ static CUresult map_gap(struct rs_virtual *vm, struct rs_virtual_move *move)
             mapped_bytes += vm->granule_bytes;
     }
     if (result == CUDA_SUCCESS)
-        result = set_access(vm, address, mapped_bytes);
+        result = give_access(vm, address, mapped_bytes);
     if (result != CUDA_SUCCESS && mapped_bytes > 0)
         move->gap_is_stuck = rs_driver.cuMemUnmap(address, mapped_bytes) != CUDA_SUCCESS;
     if (result != CUDA_SUCCESS && !move->gap_is_stuck)

@@ -286,7 +286,7 @@ static void virtual_end(struct rs_mr *mr, bool memory_is_gone)
 
 /* Takes the initial size, or as much of it as there is.  Less than asked for is a log line and no
  * error: the device may be shared, and memory is added on demand. */
-static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
+static CUresult take_initial_granules(struct rs_virtual *vm, size_t initial_bytes)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
     size_t ask_bytes = vm->initial_granules * vm->granule_bytes;
@@ -404,7 +404,7 @@ static int virtual_init(struct rs_mr *mr, const void *config)
     rs_mutex_lock(&mr->lock);
     result = rs_virtual_add_region(vm, vm->granule_bytes);
     if (result == CUDA_SUCCESS && vm->initial_granules > 0 && mr->environment->first_on_device)
-        result = take_initial(vm, settings->initial_size);
+        result = take_initial_granules(vm, settings->initial_size);
     rs_mutex_unlock(&mr->lock);
     if (result == CUDA_SUCCESS)
         return 0;
