@@ -400,12 +400,12 @@ static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->is_crowded, memory_order_relaxed);
 }
 
-/* Called by a free that finds it is time: retires and seals, unless another thread holds the lock.
- * Returns why the last seal was refused, so that blocks stay open; RS_FENCE_GRANTED otherwise. */
 /* Takes an open block, which is in no order, back from the quarantine: it is live again.  False
  * when it is open no longer. */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 
+/* Called by a free that finds it is time: retires and seals, unless another thread holds the lock.
+ * Returns why the last seal was refused, so that blocks stay open; RS_FENCE_GRANTED otherwise. */
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large);
 
 /* True when an epoch is sealed.  not_timed_out: and no wait for the oldest one has timed out. */

@@ -279,18 +279,14 @@ CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
     if (!region)
         return CUDA_ERROR_OUT_OF_MEMORY;
     region->size_bytes = size_bytes;
-    rs_virtual_begin_call(vm);
-    rs_mutex_unlock(&vm->base.lock);
-    mode = rs_capture_relax();
+    mode = rs_virtual_begin_calls(vm);
     result = rs_driver.cuMemAddressReserve(&region->base, size_bytes, 0, 0, 0);
     if (result == CUDA_SUCCESS &&
         !rs_segment_add(vm->base.environment, region->base, size_bytes, true)) {
         (void)rs_driver.cuMemAddressFree(region->base, size_bytes);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    rs_capture_restore(mode);
-    rs_mutex_lock(&vm->base.lock);
-    rs_virtual_end_call(vm);
+    rs_virtual_end_calls(vm, mode);
     if (result != CUDA_SUCCESS) {
         free(region);
         return result;
@@ -309,6 +305,7 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
     struct rs_virtual_move move = {.gap = NULL};
     size_t free_bytes, region_bytes, ahead_bytes;
     uint64_t begun;
+    CUstreamCaptureMode mode;
     struct hole hole;
     CUresult result;
 
@@ -343,12 +340,10 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
     vm->ahead_bytes += ahead_bytes;
     RS_ASSERT(move.create_granules <= vm->maximum_granules - vm->charged_granules);
     vm->charged_granules += move.create_granules;
-    rs_virtual_begin_call(vm);
-    begun = vm->begun;
-    rs_mutex_unlock(&vm->base.lock);
+    begun = vm->begun + 1;
+    mode = rs_virtual_begin_calls(vm);
     result = rs_virtual_move_memory(vm, &move);
-    rs_mutex_lock(&vm->base.lock);
-    rs_virtual_end_call(vm);
+    rs_virtual_end_calls(vm, mode);
     *disturbed = *disturbed || vm->begun != begun;
     if (ahead_bytes > 0)
         vm->ahead_bytes = 0;

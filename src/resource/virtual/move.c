@@ -233,15 +233,11 @@ static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *m
 /* The steps that fail most come first, before any memory was moved. */
 CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result = create_granules(vm, move);
 
     if (result == CUDA_SUCCESS)
         result = unmap_sources(vm, move);
-    if (result == CUDA_SUCCESS)
-        result = map_gap(vm, move);
-    rs_capture_restore(mode);
-    return result;
+    return result == CUDA_SUCCESS ? map_gap(vm, move) : result;
 }
 
 /* ---- stuck blocks ---- */
@@ -285,13 +281,9 @@ static void loosen_one(struct rs_virtual *vm, struct rs_block *block)
     CUstreamCaptureMode mode;
     CUresult result;
 
-    rs_virtual_begin_call(vm);
-    rs_mutex_unlock(&vm->base.lock);
-    mode = rs_capture_relax();
+    mode = rs_virtual_begin_calls(vm);
     result = rs_driver.cuMemUnmap(block->address, mapped_bytes);
-    rs_capture_restore(mode);
-    rs_mutex_lock(&vm->base.lock);
-    rs_virtual_end_call(vm);
+    rs_virtual_end_calls(vm, mode);
     if (result == CUDA_SUCCESS)
         put_loosened(vm, block, handles, mapped_bytes / vm->granule_bytes);
     else
@@ -315,14 +307,18 @@ void rs_virtual_loosen(struct rs_virtual *vm)
 
 /* ---- the end of a move; under the lock ---- */
 
-void rs_virtual_begin_call(struct rs_virtual *vm)
+CUstreamCaptureMode rs_virtual_begin_calls(struct rs_virtual *vm)
 {
     vm->calls++;
     vm->begun++;
+    rs_mutex_unlock(&vm->base.lock);
+    return rs_capture_relax();
 }
 
-void rs_virtual_end_call(struct rs_virtual *vm)
+void rs_virtual_end_calls(struct rs_virtual *vm, CUstreamCaptureMode mode)
 {
+    rs_capture_restore(mode);
+    rs_mutex_lock(&vm->base.lock);
     RS_ASSERT(vm->calls > 0);
     vm->calls--;
     pthread_cond_broadcast(&vm->settled);
@@ -387,17 +383,13 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
     if (gather_surplus(vm, &move, keep_bytes)) {
         in_hand_bytes = (move.source_granules + move.handle_count) * vm->granule_bytes;
         rs_account_begin_return(vm->base.environment->account, in_hand_bytes);
-        rs_virtual_begin_call(vm);
-        rs_mutex_unlock(&vm->base.lock);
-        mode = rs_capture_relax();
+        mode = rs_virtual_begin_calls(vm);
         (void)unmap_sources(vm, &move);
         released = move.handle_count;
         move.handle_count =
             release_granules(vm, vm->base.environment->account, move.handles, move.handle_count);
         released -= move.handle_count;
-        rs_capture_restore(mode);
-        rs_mutex_lock(&vm->base.lock);
-        rs_virtual_end_call(vm);
+        rs_virtual_end_calls(vm, mode);
     }
     RS_ASSERT(released <= vm->held_granules && vm->held_granules <= vm->charged_granules);
     vm->charged_granules -= released;

@@ -172,6 +172,7 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
 {
     struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
     CUresult result = CUDA_SUCCESS;
+    CUstreamCaptureMode mode;
 
     rs_mutex_lock(&vm->base.lock);
     while (vm->is_still)
@@ -180,11 +181,9 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     while (vm->calls > 0)
         rs_condition_wait(&vm->settled, &vm->base.lock);
     if (!vm->ended) {
-        rs_virtual_begin_call(vm); /* the context's end waits for this call */
-        rs_mutex_unlock(&vm->base.lock);
+        mode = rs_virtual_begin_calls(vm); /* the context's end waits for them */
         result = set_peer(vm, peer, allowed);
-        rs_mutex_lock(&vm->base.lock);
-        vm->calls--;
+        rs_virtual_end_calls(vm, mode);
     }
     vm->is_still = false;
     pthread_cond_broadcast(&vm->settled);

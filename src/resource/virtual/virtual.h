@@ -46,7 +46,7 @@ struct rs_virtual {
                                accessible nor unmap */
     size_t stuck_bytes;     /* in those blocks */
 
-    unsigned calls;     /* the number of calls under way that take or move memory */
+    unsigned calls;     /* the number of threads that make calls that take or move memory */
     uint64_t begun;     /* the number of such calls ever begun */
     size_t ahead_bytes; /* bytes that a growth under way will leave to other requests that wait for
                            it */
@@ -112,9 +112,10 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
  */
 void rs_virtual_loosen(struct rs_virtual *vm);
 
-/* Begin and end one of the calls that vm->calls counts. */
-void rs_virtual_begin_call(struct rs_virtual *vm);
-void rs_virtual_end_call(struct rs_virtual *vm);
+/* Between these two the caller makes driver calls that take or move memory (vm->calls), in relaxed
+ * capture mode and without the lock, which the first releases and the second takes again. */
+CUstreamCaptureMode rs_virtual_begin_calls(struct rs_virtual *vm);
+void rs_virtual_end_calls(struct rs_virtual *vm, CUstreamCaptureMode mode);
 
 /* ---- growth and return; called and left with the lock held, which is released in between ---- */
 
