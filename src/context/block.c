@@ -95,15 +95,13 @@ bool rs_block_restore(struct rs_stack *stack, const struct rs_allocation *alloca
 
 struct rs_block_record *rs_block_beginning_at(CUdeviceptr address)
 {
-    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
-    struct rs_range range;
-    struct rs_block_record *block;
+    struct rs_block_record *block = rs_block_lookup(address);
 
-    if (!map || !rs_address_map_find(map, address, &range))
-        return NULL;
-    block = range.owner;
-    return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE ? block
-                                                                                      : NULL;
+    /* The record may have been recycled for another block after the look-up. */
+    return block && atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
+                   atomic_load_explicit(&block->address, memory_order_relaxed) == address
+               ? block
+               : NULL;
 }
 
 static const struct rs_context *context_of(struct rs_block_record *block)

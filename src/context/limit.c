@@ -427,18 +427,15 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
 void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes)
 {
     struct device_limit *of = is_known(device) ? &devices[device] : NULL;
-    size_t now, peak;
+    size_t now;
 
     if (!of)
         return;
     now = atomic_fetch_add_explicit(&of->unserved_bytes, to_bytes - from_bytes,
                                     memory_order_relaxed) +
           to_bytes - from_bytes;
-    peak = atomic_load_explicit(&of->peak_unserved_bytes, memory_order_relaxed);
-    while (now > peak && now <= SIZE_MAX / 2 &&
-           !atomic_compare_exchange_weak_explicit(&of->peak_unserved_bytes, &peak, now,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
+    if (now <= SIZE_MAX / 2) /* not below zero for a moment */
+        rs_counter_raise(&of->peak_unserved_bytes, now);
 }
 
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed)

@@ -100,10 +100,6 @@ struct device_visit {
     bool all_kinds; /* visits pinned memory's stacks too */
     bool is_single; /* holds one context at a time, as the visit may wait for its work */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
-    /* Called in place of visit for a stack whose context may be ending; NULL: these are left out.
-     * It is called under the contexts' lock, where the stack cannot be dropped, and makes no driver
-     * call that needs the context. */
-    void (*ending)(void *data, struct rs_stack *stack, struct rs_mr *mr);
     void *data;
     bool is_partial; /* some stack was left out, or none could be visited: what is there is unknown
                       */
@@ -112,13 +108,15 @@ struct device_visit {
     struct rs_stack *stacks[VISITED_AT_ONCE]; /* NULL for one that is left out */
 };
 
-static bool is_visited(const struct device_visit *visit, const struct rs_stack *stack,
-                       const struct rs_mr *mr)
+/* `device` may be ALL_DEVICES or RS_VISIT_HOST.  Without all_kinds pinned memory's stacks are none
+ * of a device's. */
+static bool is_of_device(int device, bool all_kinds, const struct rs_stack *stack,
+                         const struct rs_mr *mr)
 {
-    if (visit->device == RS_VISIT_HOST)
+    if (device == RS_VISIT_HOST)
         return mr->memories & 1u << RS_MEMORY_HOST;
-    return (stack->environment.device == visit->device || visit->device == ALL_DEVICES) &&
-           (visit->all_kinds || stack->kind != RS_KIND_PINNED);
+    return (stack->environment.device == device || device == ALL_DEVICES) &&
+           (all_kinds || stack->kind != RS_KIND_PINNED);
 }
 
 static bool is_full(const struct device_visit *visit)
@@ -126,31 +124,29 @@ static bool is_full(const struct device_visit *visit)
     return visit->count == (visit->is_single ? 1 : VISITED_AT_ONCE);
 }
 
-static void collect(struct device_visit *visit, struct rs_stack *stack, struct rs_mr *mr)
+static void collect(struct device_visit *visit, struct rs_stack *stack)
 {
     bool held;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
-    if (!is_visited(visit, stack, mr))
-        return;
     if (visit->skip > 0) {
         visit->skip--;
     } else if (!is_full(visit)) {
         held = rs_context_hold_locked(stack->context);
         visit->stacks[visit->count++] = held ? stack : NULL;
-        if (!held && visit->ending)
-            visit->ending(visit->data, stack, mr);
         visit->is_partial = visit->is_partial || !held;
     }
 }
 
+/* Leaves out stacks whose context may be ending. */
 static void collect_all(struct device_visit *visit)
 {
     rs_mutex_lock(&rs_contexts_lock);
     if (!visit->is_partial)
         visit->ends_over = rs_context_ends_over();
     for (struct rs_stack_walk walk = {0}; rs_contexts_next_stack(&walk);)
-        collect(visit, walk.stack, walk.mr);
+        if (is_of_device(visit->device, visit->all_kinds, walk.stack, walk.mr))
+            collect(visit, walk.stack);
     rs_mutex_unlock(&rs_contexts_lock);
 }
 
@@ -356,29 +352,16 @@ uint64_t rs_context_moves(unsigned memories)
     return moves;
 }
 
-/* Of the resources over any of these memories. */
-struct idle_sum {
-    unsigned memories;
-    size_t bytes;
-};
-
-static void add_idle_bytes(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    struct idle_sum *idle = data;
-
-    (void)stack;
-    idle->bytes += rs_mr_idle_bytes_of(mr, idle->memories);
-}
-
-/* Idle memory of a context that ends counts too: it comes back with the context. */
+/* Idle memory of a context that ends counts too: it comes back with the context.  So all is read
+ * under the contexts' lock, by calls that need no context. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories)
 {
-    struct idle_sum idle = {.memories = memories};
-    struct device_visit visit = {
-        .device = device, .visit = add_idle_bytes, .ending = add_idle_bytes, .data = &idle};
+    size_t bytes = 0;
 
-    visit_device(&visit);
-    return idle.bytes;
+    RS_EACH_STACK(walk)
+        if (is_of_device(device, false, walk.stack, walk.mr))
+            bytes += rs_mr_idle_bytes_of(walk.mr, memories);
+    return bytes;
 }
 
 size_t rs_context_idle_bytes(int device)

@@ -301,15 +301,14 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
     return result;
 }
 
-/* Answers for memory that another process exported.  The driver refuses to export it again.  Should
- * it succeed, its handle would name the whole allocation, so the block's own handle is returned. */
-static CUresult export_again(CUdeviceptr address, CUipcMemHandle *handle)
+/* Answers for memory that another process exported, which the driver refuses to export again: its
+ * handle would name the whole allocation around the block. */
+static CUresult export_again(CUdeviceptr address)
 {
-    CUresult result = rs_driver.cuIpcGetMemHandle(handle, address);
+    CUipcMemHandle unwanted;
+    CUresult result = rs_driver.cuIpcGetMemHandle(&unwanted, address);
 
-    if (result == CUDA_SUCCESS && !rs_import_handle(address, handle))
-        result = CUDA_ERROR_INVALID_VALUE;
-    return result;
+    return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
@@ -321,7 +320,7 @@ bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
     if (introspection.what == RS_INTROSPECTED_FREED)
         *result = CUDA_ERROR_INVALID_VALUE;
     else if (introspection.what == RS_INTROSPECTED_OPENED)
-        *result = export_again(address, handle);
+        *result = export_again(address);
     else if (introspection.what == RS_INTROSPECTED_BLOCK &&
              introspection.block.kind == RS_KIND_DEVICE)
         *result = export_block(&introspection.block, handle);

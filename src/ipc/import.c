@@ -321,7 +321,7 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
 {
     struct opening opening = {.open = open, .flags = flags, .given = handle};
 
-    if (!rs_ipc_is_ours(handle) || !open || !rs_driver.cuIpcCloseMemHandle)
+    if (!rs_ipc_is_ours(handle) || !rs_driver.cuIpcCloseMemHandle)
         return false;
     *result = rs_driver.cuCtxGetCurrent(&opening.context);
     if (*result != CUDA_SUCCESS)
@@ -468,22 +468,6 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
     forget_ended();
     rs_mutex_unlock(&lock);
     return find_in_maps(address, start, size_bytes);
-}
-
-bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle)
-{
-    struct record *block;
-    bool found;
-
-    rs_mutex_lock(&lock);
-    for (block = blocks.first; block; block = block->next)
-        if (address - block->address < block->size_bytes)
-            break;
-    found = block;
-    if (found)
-        *handle = block->handle;
-    rs_mutex_unlock(&lock);
-    return found;
 }
 
 void rs_import_forked(void)

@@ -32,9 +32,6 @@ enum rs_imported {
  * its size in bytes. */
 enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes);
 
-/* Copies the handle by which the open block around address was opened; false when there is none. */
-bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle);
-
 /* Called in a forked child, for which nothing of its parent is open. */
 void rs_import_forked(void);
 

@@ -96,6 +96,15 @@ static int check_size(const void *structure, const char *error)
     return size && *size >= 2 * sizeof(*size) ? 0 : rs_control_error(0, error);
 }
 
+/* The checks of a call that fills in such a struct. */
+static int check_filling(const void *structure, const char *error, int device, int kind,
+                         bool needs_cuda)
+{
+    int result = check_size(structure, error);
+
+    return result == 0 ? check(device, kind, needs_cuda) : result;
+}
+
 /* The program may know fewer members than the library, or more. */
 static void copy_out(void *structure, void *filled, size_t bytes)
 {
@@ -179,10 +188,8 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
     struct sums sums = {.idle_bytes = 0};
     const struct rs_account *account;
     struct rs_block_counts blocks;
-    int result = check_size(statistics, "statistics->size is not set");
+    int result = check_filling(statistics, "statistics->size is not set", device, kind, true);
 
-    if (result == 0)
-        result = check(device, kind, true);
     if (result != 0)
         return result;
     follow_pools(device);
@@ -253,10 +260,9 @@ int rmmshim_push_counters(int device, int kind)
 int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters)
 {
     struct rmmshim_counters filled;
-    int result = counters ? check_size(counters, no_counters_size) : 0;
+    int result = counters ? check_filling(counters, no_counters_size, device, kind, true)
+                          : check(device, kind, true);
 
-    if (result == 0)
-        result = check(device, kind, true);
     if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, &filled) != 0)
         result = rs_control_error(-ERANGE, "there are no pushed counters to pop");
     if (result == 0 && counters)
@@ -337,10 +343,8 @@ void rs_control_pop_range(const void *owner)
 int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase *phase)
 {
     struct rmmshim_phase filled;
-    int result = check_size(phase, "phase->size is not set");
+    int result = check_filling(phase, "phase->size is not set", device, kind, false);
 
-    if (result == 0)
-        result = check(device, kind, false);
     if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, &filled))
         result = rs_control_error(-ERANGE, "there is no phase with this number");
     if (result == 0)
