@@ -138,17 +138,10 @@ static CUresult allocate_or_forward(__typeof__(&cuMemAllocAsync) real, bool is_p
                       real ? real(address, size_bytes, stream) : rs_hook_missing());
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size_bytes, CUstream stream)
-{
-    return allocate_or_forward(RS_REAL(cuMemAllocAsync), false, RS_CALLER_OBJECT(), address,
-                               size_bytes, stream);
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size_bytes, CUstream stream)
-{
-    return allocate_or_forward(RS_REAL(cuMemAllocAsync_ptsz), true, RS_CALLER_OBJECT(), address,
-                               size_bytes, stream);
-}
+RS_HOOK_BY(cuMemAllocAsync, (CUdeviceptr * address, size_t size_bytes, CUstream stream),
+           allocate_or_forward, false, RS_CALLER_OBJECT(), address, size_bytes, stream)
+RS_HOOK_BY(cuMemAllocAsync_ptsz, (CUdeviceptr * address, size_t size_bytes, CUstream stream),
+           allocate_or_forward, true, RS_CALLER_OBJECT(), address, size_bytes, stream)
 
 /* ---- other devices ---- */
 
@@ -356,12 +349,7 @@ static CUresult free_or_forward(__typeof__(&cuMemFreeAsync) real, bool is_per_th
     return rs_charge_free_end(charge, real ? real(address, stream) : rs_hook_missing());
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
-    return free_or_forward(RS_REAL(cuMemFreeAsync), false, address, stream);
-}
-
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
-{
-    return free_or_forward(RS_REAL(cuMemFreeAsync_ptsz), true, address, stream);
-}
+RS_HOOK_BY(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), free_or_forward, false, address,
+           stream)
+RS_HOOK_BY(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream), free_or_forward, true,
+           address, stream)

@@ -80,15 +80,8 @@ static CUresult release(__typeof__(&cuDevicePrimaryCtxRelease) real, CUdevice de
     return finish(ending, result, result == CUDA_SUCCESS, !active);
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    return release(RS_REAL(cuDevicePrimaryCtxRelease_v2), device);
-}
-
-CUresult cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    return release(RS_REAL(cuDevicePrimaryCtxRelease), device);
-}
+RS_HOOK_BY(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release, device)
+RS_HOOK_BY(cuDevicePrimaryCtxRelease, (CUdevice device), release, device)
 
 /* Gives up one use of the current context (cuCtxAttach, long deprecated).  The last use destroys
  * the context: then it is no longer current. */

@@ -160,17 +160,12 @@ static CUresult attach(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thr
     return real(stream, segment.start, 0, CU_MEM_ATTACH_GLOBAL);
 }
 
-CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t size_bytes,
-                                unsigned flags)
-{
-    return attach(RS_REAL(cuStreamAttachMemAsync), false, stream, address, size_bytes, flags);
-}
-
-CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr address, size_t size_bytes,
-                                     unsigned flags)
-{
-    return attach(RS_REAL(cuStreamAttachMemAsync_ptsz), true, stream, address, size_bytes, flags);
-}
+RS_HOOK_BY(cuStreamAttachMemAsync,
+           (CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags), attach, false,
+           stream, address, size_bytes, flags)
+RS_HOOK_BY(cuStreamAttachMemAsync_ptsz,
+           (CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags), attach, true,
+           stream, address, size_bytes, flags)
 
 /* ---- access of other devices ---- */
 
@@ -228,15 +223,10 @@ static CUresult ipc_open(__typeof__(&cuIpcOpenMemHandle) real, CUdeviceptr *addr
     return result;
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
-{
-    return ipc_open(RS_REAL(cuIpcOpenMemHandle), address, handle, flags);
-}
-
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
-{
-    return ipc_open(RS_REAL(cuIpcOpenMemHandle_v2), address, handle, flags);
-}
+RS_HOOK_BY(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags),
+           ipc_open, address, handle, flags)
+RS_HOOK_BY(cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags),
+           ipc_open, address, handle, flags)
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {

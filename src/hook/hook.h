@@ -18,6 +18,15 @@
  * one function. */
 #define RS_REAL(symbol) (RS_LIKELY(rs_driver_ready(true)) ? rs_driver.symbol : NULL)
 
+/* Defines a hook whose call `function` answers, which one version of the function shares with
+ * others: it gets the driver's function of this version, NULL when there is none, and the
+ * arguments. */
+#define RS_HOOK_BY(symbol, parameters, function, ...)                                              \
+    CUresult symbol parameters                                                                     \
+    {                                                                                              \
+        return function(RS_REAL(symbol), __VA_ARGS__);                                             \
+    }
+
 /* Defines a hook that only forwards its call between two calls of ours: `after` gets what `before`
  * returned, and the driver's result, and returns the result for the program. */
 #define RS_HOOK_BETWEEN(symbol, parameters, arguments, before, after)                              \

@@ -25,19 +25,12 @@ static CUresult allocate_from_pool(__typeof__(&cuMemAllocFromPoolAsync) real, bo
         real ? real(address, size_bytes, pool, stream) : rs_hook_missing());
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
-                                 CUstream stream)
-{
-    return allocate_from_pool(RS_REAL(cuMemAllocFromPoolAsync), false, address, size_bytes, pool,
-                              stream);
-}
-
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
-                                      CUstream stream)
-{
-    return allocate_from_pool(RS_REAL(cuMemAllocFromPoolAsync_ptsz), true, address, size_bytes,
-                              pool, stream);
-}
+RS_HOOK_BY(cuMemAllocFromPoolAsync,
+           (CUdeviceptr * address, size_t size_bytes, CUmemoryPool pool, CUstream stream),
+           allocate_from_pool, false, address, size_bytes, pool, stream)
+RS_HOOK_BY(cuMemAllocFromPoolAsync_ptsz,
+           (CUdeviceptr * address, size_t size_bytes, CUmemoryPool pool, CUstream stream),
+           allocate_from_pool, true, address, size_bytes, pool, stream)
 
 /* Enters the pool that a successful call gave; the pointers of a call that failed may be NULL.
  * Managed memory counts wherever it prefers to lie; other memory by its location, whose id is a

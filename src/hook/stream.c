@@ -84,49 +84,38 @@ BEGIN(cuStreamBeginRecaptureToGraph,
        void *data),
       (stream, mode, graph, callback, data))
 
-CUresult cuStreamBeginCaptureToCig(CUstream stream, CUstreamCigCaptureParams *params)
+static CUresult begin_to_cig(__typeof__(&cuStreamBeginCaptureToCig) real, CUstream stream,
+                             CUstreamCigCaptureParams *params)
 {
     rs_capture_distrust("cuStreamBeginCaptureToCig");
-    return RS_FORWARD(cuStreamBeginCaptureToCig, (stream, params));
+    return real ? real(stream, params) : rs_hook_missing();
 }
 
-CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, CUstreamCigCaptureParams *params)
-{
-    rs_capture_distrust("cuStreamBeginCaptureToCig");
-    return RS_FORWARD(cuStreamBeginCaptureToCig_ptsz, (stream, params));
-}
-
-typedef CUresult ask_function(CUstream stream, CUstreamCaptureStatus *status);
+RS_HOOK_BY(cuStreamBeginCaptureToCig, (CUstream stream, CUstreamCigCaptureParams *params),
+           begin_to_cig, stream, params)
+RS_HOOK_BY(cuStreamBeginCaptureToCig_ptsz, (CUstream stream, CUstreamCigCaptureParams *params),
+           begin_to_cig, stream, params)
 
 /* An end that the driver refuses (from a wrong thread, for example) leaves the capture under way;
  * an end that it answers with an error (the capture was spoilt) ends the capture all the same.  The
  * stream itself tells the two apart. */
-static CUresult note_end(struct rs_capture_stream origin, CUstream stream, ask_function *ask,
-                         CUresult result)
+static CUresult end_capture(__typeof__(&cuStreamEndCapture) real, bool per_thread_default,
+                            CUstream stream, CUgraph *graph)
 {
+    CUresult result = real ? real(stream, graph) : rs_hook_missing();
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    __typeof__(&cuStreamIsCapturing) ask =
+        per_thread_default ? rs_driver.cuStreamIsCapturing_ptsz : rs_driver.cuStreamIsCapturing;
 
     if (result == CUDA_SUCCESS || !ask || ask(stream, &status) != CUDA_SUCCESS ||
         status == CU_STREAM_CAPTURE_STATUS_NONE)
-        rs_capture_ended(origin);
+        rs_capture_ended(rs_capture_stream(stream, per_thread_default));
     return result;
 }
 
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
-{
-    CUresult result = RS_FORWARD(cuStreamEndCapture, (stream, graph));
-
-    return note_end(rs_capture_stream(stream, false), stream, rs_driver.cuStreamIsCapturing,
-                    result);
-}
-
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
-{
-    CUresult result = RS_FORWARD(cuStreamEndCapture_ptsz, (stream, graph));
-
-    return note_end(rs_capture_stream(stream, true), stream, rs_driver.cuStreamIsCapturing_ptsz,
-                    result);
-}
+RS_HOOK_BY(cuStreamEndCapture, (CUstream stream, CUgraph *graph), end_capture, false, stream, graph)
+RS_HOOK_BY(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph), end_capture, true, stream,
+           graph)
 
 /* Only the end of its origin ends a capture; streams that joined it may come and go. */
 static struct rs_capture_end begin_destroy(CUstream stream)
