@@ -32,7 +32,7 @@ static void replaced(struct rs_block_record *before, const struct rs_stack *by)
 }
 
 /* Without memory of the host for a record the program is told that there is no memory. */
-RS_COLD static bool refuse(const struct rs_stack *stack)
+RS_COLD static bool refuse_block(const struct rs_stack *stack)
 {
     rs_limit_note_refused(stack->environment.device);
     return false;
@@ -70,7 +70,7 @@ bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *a
     if (!block) {
         block = rs_block_record_take();
         if (!block)
-            return refuse(stack);
+            return refuse_block(stack);
         block->upstream_bytes = 0;
     }
     if (atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_TAKEN) {
@@ -79,7 +79,7 @@ bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *a
     } else if (!enter_new(block, stack, allocation)) {
         if (!allocation->block)
             rs_block_record_give(block);
-        return refuse(stack);
+        return refuse_block(stack);
     }
     rs_block_publish(block, stack, allocation, object);
     return true;
@@ -104,7 +104,7 @@ struct rs_block_record *rs_block_beginning_at(CUdeviceptr address)
                : NULL;
 }
 
-static const struct rs_context *context_of(struct rs_block_record *block)
+static const struct rs_context *context_of_block(struct rs_block_record *block)
 {
     return rs_block_stack(block)->context;
 }
@@ -115,23 +115,24 @@ bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds, struct rs_taken_
 
     return block && kinds >> rs_block_stack(block)->kind & 1 &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_LIVE &&
-           rs_context_serves(context_of(block)) && rs_block_take_checked(block, address, taken);
+           rs_context_serves(context_of_block(block)) &&
+           rs_block_take_checked(block, address, taken);
 }
 
 /* False for a block of a context that ends or has ended. */
-static bool counts(const struct rs_range *range, bool is_inside)
+static bool is_in_service(const struct rs_range *range, bool is_inside)
 {
     return rs_block_alive(range->owner) != RS_CONTEXT_ENDS ||
-           (is_inside && rs_context_serves(context_of(range->owner)));
+           (is_inside && rs_context_serves(context_of_block(range->owner)));
 }
 
 /* Returns the live block that holds address, or NULL. */
-static struct rs_block_record *find(CUdeviceptr address, struct rs_range *range)
+static struct rs_block_record *find_live(CUdeviceptr address, struct rs_range *range)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
     struct rs_block_record *block;
 
-    if (!map || !rs_address_map_find_inside_if(map, address, counts, range))
+    if (!map || !rs_address_map_find_inside_if(map, address, is_in_service, range))
         return NULL;
     block = range->owner;
     return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE ? block
@@ -142,7 +143,7 @@ struct rs_block_record *rs_block_around(CUdeviceptr address)
 {
     struct rs_range range;
 
-    return find(address, &range);
+    return find_live(address, &range);
 }
 
 void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
@@ -206,7 +207,8 @@ bool rs_block_is_near(CUdeviceptr address, size_t size_bytes)
     return false;
 }
 
-static struct rs_block_view view_of(struct rs_block_record *block, const struct rs_range *range)
+static struct rs_block_view view_of_block(struct rs_block_record *block,
+                                          const struct rs_range *range)
 {
     return (struct rs_block_view){.address = range->start,
                                   .size_bytes = range->size_bytes,
@@ -221,11 +223,11 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
 {
     struct rs_segment segment;
     struct rs_range range;
-    struct rs_block_record *block = find(address, &range);
+    struct rs_block_record *block = find_live(address, &range);
 
     if (!block)
         return false;
-    *view = view_of(block, &range);
+    *view = view_of_block(block, &range);
     view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
                   segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;
     return true;
@@ -244,8 +246,8 @@ static bool visit_live(void *data, const struct rs_range *range)
 
     /* Without the driver's word where a reference to the context is given up just now. */
     if (atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
-        atomic_load(&context_of(block)->ending) <= RS_ENDING_MAYBE) {
-        view = view_of(block, range);
+        atomic_load(&context_of_block(block)->ending) <= RS_ENDING_MAYBE) {
+        view = view_of_block(block, range);
         each->visit(each->data, &view);
     }
     return true;

@@ -39,17 +39,17 @@ static struct rs_block_counter *make_counter(enum rs_kind kind, int device)
     return other;
 }
 
-static uint64_t get(const _Atomic uint64_t *count)
+static uint64_t get_count(const _Atomic uint64_t *count)
 {
     return rs_block_count_get(count);
 }
 
-static void add(_Atomic uint64_t *count, uint64_t by, bool is_shared)
+static void add_to_share(_Atomic uint64_t *count, uint64_t by, bool is_shared)
 {
     if (RS_UNLIKELY(is_shared))
         atomic_fetch_add_explicit(count, by, memory_order_release);
     else
-        atomic_store_explicit(count, get(count) + by, memory_order_release);
+        atomic_store_explicit(count, get_count(count) + by, memory_order_release);
 }
 
 static size_t above_zero(int64_t value)
@@ -59,7 +59,7 @@ static size_t above_zero(int64_t value)
 
 static int64_t live_bytes_of(const struct rs_block_share *share)
 {
-    return (int64_t)(get(&share->entered_bytes) - get(&share->left_bytes));
+    return (int64_t)(get_count(&share->entered_bytes) - get_count(&share->left_bytes));
 }
 
 static void raise_own_peak(struct rs_block_share *share, int64_t value)
@@ -80,13 +80,13 @@ static struct rs_block_counts sum(struct rs_block_counter *counter, uint64_t use
 
     for (uint64_t rest = used; rest; rest &= rest - 1) {
         const struct rs_block_share *share = &counter->shares[__builtin_ctzll(rest)];
-        counts.entered_bytes += get(&share->entered_bytes);
-        counts.entered += get(&share->entered);
+        counts.entered_bytes += get_count(&share->entered_bytes);
+        counts.entered += get_count(&share->entered);
     }
     for (uint64_t rest = used; rest; rest &= rest - 1) {
         const struct rs_block_share *share = &counter->shares[__builtin_ctzll(rest)];
-        counts.left_bytes += get(&share->left_bytes);
-        counts.left += get(&share->left);
+        counts.left_bytes += get_count(&share->left_bytes);
+        counts.left += get_count(&share->left);
     }
     counts.live_bytes = above_zero((int64_t)(counts.entered_bytes - counts.left_bytes));
     counts.live_blocks = above_zero((int64_t)(counts.entered - counts.left));
@@ -98,7 +98,7 @@ static struct rs_block_share *share_of_thread(struct rs_block_counter *counter, 
     uint64_t bit = (uint64_t)1 << index;
 
     RS_ASSERT_SLOW(index < RS_THREAD_INDEXES);
-    if (RS_UNLIKELY(!(get(&counter->used) & bit)))
+    if (RS_UNLIKELY(!(get_count(&counter->used) & bit)))
         atomic_fetch_or(&counter->used, bit);
     return &counter->shares[index];
 }
@@ -118,7 +118,7 @@ static int64_t lower(_Atomic int64_t *looked, int64_t value)
 static bool has_grown(struct rs_block_share *share, size_t size_bytes)
 {
     int64_t bytes = live_bytes_of(share);
-    int64_t blocks = (int64_t)(get(&share->entered) - get(&share->left));
+    int64_t blocks = (int64_t)(get_count(&share->entered) - get_count(&share->left));
 
     if (bytes - lower(&share->looked_bytes, bytes - (int64_t)size_bytes) < RS_PEAK_SLACK_BYTES &&
         blocks - lower(&share->looked_blocks, blocks - 1) < RS_PEAK_SLACK_BLOCKS)
@@ -144,7 +144,7 @@ struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device)
 }
 
 /* Raises the peaks to the sum over all threads. */
-static struct rs_block_counts look(struct rs_block_counter *counter, uint64_t used)
+static struct rs_block_counts look_for_peaks(struct rs_block_counter *counter, uint64_t used)
 {
     struct rs_block_counts counts = sum(counter, used);
 
@@ -157,17 +157,18 @@ void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size
 {
     unsigned index = rs_thread_index();
     struct rs_block_share *share = share_of_thread(counter, index);
-    uint64_t used = get(&counter->used);
+    uint64_t used = get_count(&counter->used);
 
-    add(&share->entered_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
-    add(&share->entered, 1, index == RS_THREAD_INDEX_SHARED);
+    add_to_share(&share->entered_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
+    add_to_share(&share->entered, 1, index == RS_THREAD_INDEX_SHARED);
     raise_own_peak(share, live_bytes_of(share));
     if (RS_LIKELY(used == (uint64_t)1 << index)) {
         rs_counter_raise(&counter->peak_live_bytes, above_zero(live_bytes_of(share)));
-        rs_counter_raise(&counter->peak_live_blocks,
-                         above_zero((int64_t)(get(&share->entered) - get(&share->left))));
+        rs_counter_raise(
+            &counter->peak_live_blocks,
+            above_zero((int64_t)(get_count(&share->entered) - get_count(&share->left))));
     } else if (!has_more_than_two(used) || has_grown(share, size_bytes)) {
-        (void)look(counter, used);
+        (void)look_for_peaks(counter, used);
     }
 }
 
@@ -176,19 +177,19 @@ void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_by
     unsigned index = rs_thread_index();
     struct rs_block_share *share = share_of_thread(counter, index);
 
-    add(&share->left_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
-    add(&share->left, 1, index == RS_THREAD_INDEX_SHARED);
+    add_to_share(&share->left_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
+    add_to_share(&share->left, 1, index == RS_THREAD_INDEX_SHARED);
 }
 
 uint64_t rs_block_count_left_here(const struct rs_block_counter *counter)
 {
-    return get(&counter->shares[rs_thread_index()].left);
+    return get_count(&counter->shares[rs_thread_index()].left);
 }
 
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
 {
     struct rs_block_counter *counter = rs_block_counter(kind, device);
-    struct rs_block_counts counts = look(counter, get(&counter->used));
+    struct rs_block_counts counts = look_for_peaks(counter, get_count(&counter->used));
 
     /* Read before the past peaks: a restart raises those before it lowers these. */
     counts.recent_peak_live_bytes = atomic_load(&counter->peak_live_bytes);
@@ -217,10 +218,10 @@ struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device, boo
     struct rs_block_counter *counter = rs_block_counter(kind, device);
     struct rs_block_peaks peaks;
 
-    (void)look(counter, get(&counter->used));
+    (void)look_for_peaks(counter, get_count(&counter->used));
     peaks.live_bytes = restart(&counter->peak_live_bytes, &counter->past_peak_live_bytes);
     peaks.live_blocks = restart(&counter->peak_live_blocks, &counter->past_peak_live_blocks);
-    (void)look(counter, get(&counter->used));
+    (void)look_for_peaks(counter, get_count(&counter->used));
     if (forgets) {
         atomic_store(&counter->past_peak_live_bytes, 0);
         atomic_store(&counter->past_peak_live_blocks, 0);
@@ -231,7 +232,7 @@ struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device, boo
 uint64_t rs_block_counts_devices(enum rs_kind kind)
 {
     RS_ASSERT(kind < RS_KINDS);
-    return get(&devices_of[kind]);
+    return get_count(&devices_of[kind]);
 }
 
 /* Where the share is the only one in use, its allocations below the process's peak raise no peak of
@@ -240,13 +241,13 @@ static struct rs_block_thread_counts thread_counts(struct rs_block_counter *coun
 {
     struct rs_block_share *share = &counter->shares[index];
     struct rs_block_thread_counts counts = {
-        .entered = get(&share->entered),
-        .entered_bytes = get(&share->entered_bytes),
+        .entered = get_count(&share->entered),
+        .entered_bytes = get_count(&share->entered_bytes),
         .live_bytes = live_bytes_of(share),
     };
 
     raise_own_peak(share, counts.live_bytes);
-    if (get(&counter->used) == (uint64_t)1 << index)
+    if (get_count(&counter->used) == (uint64_t)1 << index)
         raise_own_peak(share, (int64_t)atomic_load(&counter->peak_live_bytes));
     counts.peak_live_bytes = atomic_load(&share->peak_live_bytes);
     return counts;

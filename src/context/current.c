@@ -42,8 +42,8 @@ static unsigned index_of(enum rs_kind kind, unsigned host_flags)
                                      : RS_STACK_PINNED + host_flags % RS_HOST_FLAG_SETS;
 }
 
-static bool reclaim(const struct rs_environment *environment, const struct rs_refusal *refusal,
-                    bool may_wait)
+static bool reclaim_for(const struct rs_environment *environment, const struct rs_refusal *refusal,
+                        bool may_wait)
 {
     return rs_wiring.reclaim(environment->device, refusal, may_wait);
 }
@@ -53,7 +53,7 @@ static bool has_memory(const struct rs_environment *environment, CUdeviceptr add
     return rs_context_has_memory(rs_stack_of(environment)->context, address);
 }
 
-static struct rs_context *describe(CUcontext handle, CUdevice device)
+static struct rs_context *describe_context(CUcontext handle, CUdevice device)
 {
     struct rs_context *context = rs_context_take_record();
 
@@ -81,7 +81,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .own_stream = &context->own_stream,
             .account = &context->account,
             .peers = &context->peers,
-            .reclaim = reclaim,
+            .reclaim = reclaim_for,
             .note_fault = rs_context_note_fault_of,
             .has_memory = has_memory,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
@@ -109,12 +109,12 @@ static struct rs_context *create(CUcontext handle)
         return NULL; /* the context is about to end: the driver serves its allocations */
     rs_limit_resolve(device);
     if (!wants_stacks(device) && !rs_pushed_of(device))
-        return describe(handle, device);
+        return describe_context(handle, device);
     owner = rs_context_memory_owner(handle, &block);
     if (owner != handle)
         context = rs_context_find(owner);
     if (!context && !rs_contexts_entry(owner))
-        context = describe(owner, device);
+        context = describe_context(owner, device);
     if (context)
         context->owns_memory = true;
     if (context && owner != handle)

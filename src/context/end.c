@@ -40,7 +40,7 @@ unsigned long long rs_context_id_of(CUcontext handle)
 
 /* True when the probe shows that its context has ended.  False without a probe, and when the
  * driver gives another error than INVALID_VALUE. */
-static bool is_gone(struct rs_liveness_probe probe)
+static bool is_probe_gone(struct rs_liveness_probe probe)
 {
     unsigned long long id = 0;
     CUresult result = CUDA_SUCCESS;
@@ -61,14 +61,14 @@ static bool is_gone_there(struct rs_liveness_probe probe, CUcontext handle)
     if (!probe.address)
         return false;
     entered = rs_driver_context_enter(handle, &result);
-    gone = result == CUDA_SUCCESS && is_gone(probe);
+    gone = result == CUDA_SUCCESS && is_probe_gone(probe);
     rs_driver_context_leave(entered);
     return gone;
 }
 
 /* While a call may be ending the context: whether it is still there, by its handle, which stays
  * valid. */
-static bool is_there(const struct rs_context *context)
+static bool is_context_there(const struct rs_context *context)
 {
     unsigned long long id;
     unsigned flags;
@@ -80,7 +80,7 @@ static bool is_there(const struct rs_context *context)
         !active)
         return false;
     if (!context->id)
-        return !is_gone(context->probe);
+        return !is_probe_gone(context->probe);
     id = ask_id(context->handle, &is_faulty);
     return is_faulty || id == context->id || (id == 0 && context->primary);
 }
@@ -149,7 +149,7 @@ bool rs_context_owns_memory(struct rs_context *context)
 
 /* Changes how the context serves, unless it is another thread's change, or its end, that came
  * first. Each thread then looks up anew. */
-static void change(struct rs_context *context, unsigned char from, unsigned char to)
+static void change_alive(struct rs_context *context, unsigned char from, unsigned char to)
 {
     if (atomic_compare_exchange_strong(&context->alive, &from, to))
         atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
@@ -165,7 +165,7 @@ bool rs_context_any_fault(void)
 RS_COLD void rs_context_note_fault(struct rs_context *context)
 {
     atomic_store(&any_fault, true);
-    change(context, RS_CONTEXT_SERVES, RS_CONTEXT_FAULTY);
+    change_alive(context, RS_CONTEXT_SERVES, RS_CONTEXT_FAULTY);
 }
 
 RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment)
@@ -195,7 +195,7 @@ RS_COLD CUresult rs_context_ask_fault(struct rs_context *context)
         result = ask_without_wait(context->handle);
     if (rs_is_fault(result))
         return result;
-    change(context, RS_CONTEXT_FAULTY, RS_CONTEXT_SERVES);
+    change_alive(context, RS_CONTEXT_FAULTY, RS_CONTEXT_SERVES);
     return CUDA_SUCCESS;
 }
 
@@ -343,7 +343,7 @@ struct rs_context *rs_context_find(CUcontext handle)
     id = ask_id(handle, &is_faulty);
     if (is_faulty)
         rs_context_note_fault(context);
-    if ((is_faulty || id == entry->id) && !is_gone(context->probe))
+    if ((is_faulty || id == entry->id) && !is_probe_gone(context->probe))
         return atomic_load(&context->ending) <= RS_ENDING_MAYBE ? context : NULL;
     if (context->handle == handle)
         drop(context);
@@ -405,7 +405,7 @@ static void drop_if_ended(CUdevice device)
     if (context)
         probe = context->probe;
     rs_mutex_unlock(&rs_contexts_lock);
-    if (!context || (is_there(context) && !is_gone_there(probe, context->handle)))
+    if (!context || (is_context_there(context) && !is_gone_there(probe, context->handle)))
         return;
     rs_mutex_lock(&rs_contexts_lock);
     if (rs_contexts_have(context))
@@ -438,7 +438,7 @@ void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device
     rs_mutex_unlock(&rs_contexts_lock);
 }
 
-static void finish(struct rs_context *context, bool was_sure, bool has_ended)
+static void finish_call(struct rs_context *context, bool was_sure, bool has_ended)
 {
     unsigned *calls = was_sure ? &context->ends : &context->releases;
 
@@ -463,7 +463,7 @@ void rs_ending_finish(const struct rs_ending *ending, bool has_ended)
         drop_if_ended(ending->device);
     }
     if (ending->context)
-        finish(ending->context, ending->is_sure, has_ended && !may_live_on);
+        finish_call(ending->context, ending->is_sure, has_ended && !may_live_on);
     rs_context_ending_leave(ending->excluded);
 }
 
@@ -477,7 +477,7 @@ bool rs_context_serves(const struct rs_context *context)
     case RS_ENDING_NOT:
         return true;
     case RS_ENDING_MAYBE:
-        return is_there(context);
+        return is_context_there(context);
     case RS_ENDING_SURELY:
     case RS_ENDING_OVER:
         break;

@@ -77,14 +77,14 @@ void rs_limit_begin(void)
         rs_account_begin(&devices[device].account, NULL);
 }
 
-static bool is_known(int device)
+static bool is_device_number(int device)
 {
     return device >= 0 && device < RS_DEVICES_MAX;
 }
 
 struct rs_account *rs_limit_account(int device)
 {
-    return is_known(device) ? &devices[device].account : NULL;
+    return is_device_number(device) ? &devices[device].account : NULL;
 }
 
 static bool is_resolved(int device)
@@ -92,9 +92,9 @@ static bool is_resolved(int device)
     return atomic_load(&devices[device].resolved) == RESOLVED;
 }
 
-static void set(int device, size_t bytes)
+static void set_bytes(int device, size_t bytes)
 {
-    RS_ASSERT(is_known(device));
+    RS_ASSERT(is_device_number(device));
     atomic_store(&devices[device].account.limit_bytes, bytes);
     if (bytes)
         atomic_store(&any_limit, true);
@@ -124,7 +124,7 @@ static void set_end(int device, bool for_good)
 
 /* ---- the job ---- */
 
-static const char *why_not(int error)
+static const char *why_not_joined(int error)
 {
     switch (-error) {
     case ESTALE:
@@ -159,7 +159,7 @@ static const char *why_not(int error)
     }
 }
 
-static int join(int of_run, const char *path)
+static int join_one(int of_run, const char *path)
 {
     int result;
 
@@ -182,7 +182,7 @@ static int join_of_run(void)
 
     do {
         more = rs_run_ask(RS_JOB_GIVE_LIMIT, number++, -1, &file);
-        result = more < 0 ? more : join(file, NULL);
+        result = more < 0 ? more : join_one(file, NULL);
     } while (result == 0 && more > 0);
     return result;
 }
@@ -190,7 +190,7 @@ static int join_of_run(void)
 /* A file that is named is a job below such a `run`, and without one. */
 static int join_all(const char *path)
 {
-    int result = path ? join(-1, path) : 0;
+    int result = path ? join_one(-1, path) : 0;
 
     if (result == 0)
         result = join_of_run();
@@ -209,7 +209,7 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     if (!rs_config.limit_job)
         return true;
     if (!expanded)
-        return rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not(-ENOMEM));
+        return rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not_joined(-ENOMEM));
     if (path && !rs_path_expand(path, expanded, PATH_MAX, &at, &reason))
         return rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
     result = join_all(path ? expanded : NULL);
@@ -220,7 +220,7 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
         reason = "there is no job, that is no processes to share the limit with: use `rmmshim run "
                  "--limit-job`, or set RMM_JOB to the path of a file";
     else
-        reason = why_not(result);
+        reason = why_not_joined(result);
     if (result == -EEXIST)
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
                     "the processes of the job at %s have another limit, %s", expanded,
@@ -286,7 +286,7 @@ static void join_device(CUdevice device)
 bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes)
 {
     const struct rs_job_share *share =
-        is_known(device) ? atomic_load(&devices[device].account.job) : NULL;
+        is_device_number(device) ? atomic_load(&devices[device].account.job) : NULL;
 
     if (!share)
         return false;
@@ -320,11 +320,11 @@ static void note_device_count(void)
 }
 
 /* A limit can be set before CUDA starts, and then for any number. */
-static bool is_there(int device)
+static bool is_device_there(int device)
 {
     int count = atomic_load(&device_count);
 
-    return is_known(device) && (count == 0 || device < count);
+    return is_device_number(device) && (count == 0 || device < count);
 }
 
 void rs_limit_resolve(CUdevice device)
@@ -333,7 +333,7 @@ void rs_limit_resolve(CUdevice device)
     size_t total = 0, free_bytes = 0, bytes;
     bool is_final = true;
 
-    if (!is_known(device))
+    if (!is_device_number(device))
         return;
     note_device_count();
     join_device(device);
@@ -354,14 +354,14 @@ void rs_limit_resolve(CUdevice device)
     if (!set_begin(device, true))
         return;
     if (bytes)
-        set(device, bytes);
+        set_bytes(device, bytes);
     set_end(device, is_final);
     rs_context_stacks_changed(); /* there is an account to be read, if no stack yet */
 }
 
 size_t rs_limit_get(int device)
 {
-    if (!is_known(device) || !rs_mode_serving())
+    if (!is_device_number(device) || !rs_mode_serving())
         return 0;
     rs_limit_resolve(device);
     return atomic_load(&devices[device].account.limit_bytes);
@@ -369,15 +369,15 @@ size_t rs_limit_get(int device)
 
 bool rs_limit_is_known(int device)
 {
-    return rs_limit_get(device) > 0 || (is_known(device) && is_resolved(device));
+    return rs_limit_get(device) > 0 || (is_device_number(device) && is_resolved(device));
 }
 
 bool rs_limit_set(int device, size_t bytes)
 {
-    if (!is_known(device) || rs_mode_now() != RS_MODE_SERVE)
+    if (!is_device_number(device) || rs_mode_now() != RS_MODE_SERVE)
         return false;
     (void)set_begin(device, false);
-    set(device, bytes);
+    set_bytes(device, bytes);
     set_end(device, true);
     return true;
 }
@@ -393,14 +393,15 @@ bool rs_limit_follows(void)
 
 RS_COLD void rs_limit_note_refused(int device)
 {
-    if (is_known(device))
+    if (is_device_number(device))
         atomic_fetch_add_explicit(&devices[device].refused, 1, memory_order_relaxed);
 }
 
 uint64_t rs_limit_refused(int device)
 {
-    return is_known(device) ? atomic_load_explicit(&devices[device].refused, memory_order_relaxed)
-                            : 0;
+    return is_device_number(device)
+               ? atomic_load_explicit(&devices[device].refused, memory_order_relaxed)
+               : 0;
 }
 
 void rs_limit_report_refused(int device, struct rs_report *report)
@@ -416,7 +417,7 @@ void rs_limit_report_refused(int device, struct rs_report *report)
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes)
 {
     RS_ASSERT(path < RS_PATHS);
-    if (!is_known(device))
+    if (!is_device_number(device))
         return;
     atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
                               memory_order_relaxed);
@@ -426,7 +427,7 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
 
 void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes)
 {
-    struct device_limit *of = is_known(device) ? &devices[device] : NULL;
+    struct device_limit *of = is_device_number(device) ? &devices[device] : NULL;
     size_t now;
 
     if (!of)
@@ -440,7 +441,7 @@ void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes)
 
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed)
 {
-    if (!is_known(device))
+    if (!is_device_number(device))
         return;
     atomic_fetch_add_explicit(&devices[device].ordered_allocations, !freed, memory_order_relaxed);
     atomic_fetch_add_explicit(&devices[device].ordered_live_bytes, freed ? -bytes : bytes,
@@ -454,8 +455,9 @@ bool rs_limit_is_used(int device)
 {
     const struct device_limit *of = &devices[device];
 
-    return is_there(device) && (is_resolved(device) || atomic_load(&of->account.limit_bytes) ||
-                                atomic_load(&of->account.peak_charged_bytes));
+    return is_device_there(device) &&
+           (is_resolved(device) || atomic_load(&of->account.limit_bytes) ||
+            atomic_load(&of->account.peak_charged_bytes));
 }
 
 const char *const rs_path_names[RS_PATHS] = {"driver", "managed",        "arrays",
@@ -463,7 +465,7 @@ const char *const rs_path_names[RS_PATHS] = {"driver", "managed",        "arrays
 
 void rs_limit_report(int device, struct rs_report *report, bool also_unused)
 {
-    struct device_limit *of = is_there(device) ? &devices[device] : NULL;
+    struct device_limit *of = is_device_there(device) ? &devices[device] : NULL;
     struct rs_account *account = of ? &of->account : NULL;
     struct rs_term served[] = {
         {RS_REPORT_PLACE(account->charged_bytes), 1, 0, 1},

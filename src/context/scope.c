@@ -86,15 +86,15 @@ static struct measure *measure_of(struct open_phase *phase, enum rs_kind kind, i
     return &phase->measures[device][kind];
 }
 
-static void raise_to(size_t *peak, size_t value)
+static void raise_size(size_t *peak, size_t value)
 {
     *peak = rs_max(*peak, value);
 }
 
-static void raise_peaks(struct scope *scope, struct rs_block_peaks peaks)
+static void raise_scope(struct scope *scope, struct rs_block_peaks peaks)
 {
-    raise_to(&scope->peaks.live_bytes, peaks.live_bytes);
-    raise_to(&scope->peaks.live_blocks, peaks.live_blocks);
+    raise_size(&scope->peaks.live_bytes, peaks.live_bytes);
+    raise_size(&scope->peaks.live_blocks, peaks.live_blocks);
 }
 
 /* Restarts the peaks of the block counts, and notes those until now in all open scopes. */
@@ -104,9 +104,9 @@ static void restart_peaks(enum rs_kind kind, int device, bool forgets)
 
     RS_ASSERT_HELD(&lock);
     for (struct level *level = innermost[kind][device]; level; level = level->around)
-        raise_peaks(&level->scope, peaks);
+        raise_scope(&level->scope, peaks);
     for (struct open_phase *phase = open_phases; phase; phase = phase->next)
-        raise_peaks(&measure_of(phase, kind, device)->scope, peaks);
+        raise_scope(&measure_of(phase, kind, device)->scope, peaks);
 }
 
 /* Peaks are restarted, so that the scope's begin at what is live now. */
@@ -245,7 +245,7 @@ static void restart_charged(int device)
     size_t peak = account ? rs_account_restart_peak(account) : 0;
 
     for (struct open_phase *phase = open_phases; account && phase; phase = phase->next)
-        raise_to(&phase->peak_charged_bytes[device], peak);
+        raise_size(&phase->peak_charged_bytes[device], peak);
 }
 
 static void begin_measure(struct open_phase *phase, enum rs_kind kind, int device)
@@ -305,12 +305,12 @@ static struct rmmshim_phase measured(struct open_phase *phase, enum rs_kind kind
     return counted;
 }
 
-static void add(struct rmmshim_phase *sum, struct rmmshim_phase one)
+static void add_memory(struct rmmshim_phase *sum, struct rmmshim_phase one)
 {
-    raise_to(&sum->peak_bytes, one.peak_bytes);
-    raise_to(&sum->peak_used_bytes, one.peak_used_bytes);
-    raise_to(&sum->thread_peak_bytes, one.thread_peak_bytes);
-    raise_to(&sum->peak_charged_bytes, one.peak_charged_bytes);
+    raise_size(&sum->peak_bytes, one.peak_bytes);
+    raise_size(&sum->peak_used_bytes, one.peak_used_bytes);
+    raise_size(&sum->thread_peak_bytes, one.thread_peak_bytes);
+    raise_size(&sum->peak_charged_bytes, one.peak_charged_bytes);
     sum->allocated_bytes += one.allocated_bytes;
     sum->allocations += one.allocations;
     sum->thread_allocated_bytes += one.thread_allocated_bytes;
@@ -322,12 +322,12 @@ static void end_measures(struct open_phase *phase)
     for (int device = 0; device < RS_DEVICES_MAX; device++)
         for (enum rs_kind kind = 0; kind < RS_KINDS; kind++)
             if (is_counted(kind, device) || (kind == RS_KIND_DEVICE && charged_account(device)))
-                add(&phase->name->ended[device][kind], measured(phase, kind, device));
+                add_memory(&phase->name->ended[device][kind], measured(phase, kind, device));
 }
 
 /* ---- names ---- */
 
-static uint32_t hash_of(const char *text)
+static uint32_t name_hash(const char *text)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
 
@@ -338,7 +338,7 @@ static uint32_t hash_of(const char *text)
 
 static struct name *find_name(const char *text)
 {
-    uint32_t hash = hash_of(text);
+    uint32_t hash = name_hash(text);
 
     for (unsigned i = 0; i < name_count; i++)
         if (name_hashes[i] == hash && strcmp(names[i]->text, text) == 0)
@@ -349,7 +349,7 @@ static struct name *find_name(const char *text)
 static void add_name(struct name *name)
 {
     RS_ASSERT(name_count < RS_PHASE_NAMES);
-    name_hashes[name_count] = hash_of(name->text);
+    name_hashes[name_count] = name_hash(name->text);
     names[name_count++] = name;
 }
 
@@ -377,7 +377,7 @@ static struct name *get_name(const char *text)
 }
 
 /* Cuts no character of UTF-8 in two. */
-static void copy_name(char text[RS_PHASE_NAME_BYTES], const char *name)
+static void copy_phase_name(char text[RS_PHASE_NAME_BYTES], const char *name)
 {
     size_t length = strnlen(name, RS_PHASE_NAME_BYTES);
 
@@ -440,7 +440,7 @@ static pid_t
 
 /* Does nothing the second time: it is called while the thread still has its index, and, where the
  * thread has none of its own, by the key. */
-static void end_of_thread(void)
+static void end_phases_of_thread(void)
 {
     while (mine.innermost && getpid() == process)
         end_phase(&mine.innermost, true);
@@ -450,20 +450,20 @@ static void end_of_thread(void)
 static void end_by_key(void *data)
 {
     (void)data;
-    end_of_thread();
+    end_phases_of_thread();
 }
 
-static void make_key(void)
+static void make_thread_key(void)
 {
     process = getpid();
     has_key = pthread_key_create(&key, end_by_key) == 0;
-    rs_thread_index_at_end(end_of_thread);
+    rs_thread_index_at_end(end_phases_of_thread);
 }
 
 /* False when the end of the thread would not be noticed. */
 static bool is_end_noticed(void)
 {
-    pthread_once(&once, make_key);
+    pthread_once(&once, make_thread_key);
     return has_key && pthread_setspecific(key, &mine) == 0;
 }
 
@@ -530,7 +530,7 @@ int rs_phase_push(const char *name, const void *owner, const char **entered)
     struct open_phase *phase;
 
     *entered = NULL;
-    copy_name(text, name);
+    copy_phase_name(text, name);
     /* Inside one that is too deep, as a pop ends the latest one. */
     if (mine.depth == RS_PHASE_DEPTH || too_deep_of(owner, false))
         return push_too_deep(text, owner);
@@ -570,13 +570,13 @@ int rs_phase_pop(const void *owner, const char **name)
 }
 
 /* The caller holds the lock. */
-static struct rmmshim_phase sum_of(const struct name *name, enum rs_kind kind, int device)
+static struct rmmshim_phase sum_of_name(const struct name *name, enum rs_kind kind, int device)
 {
     struct rmmshim_phase sum = name->ended[device][kind];
 
     for (struct open_phase *phase = open_phases; phase; phase = phase->next)
         if (phase->name == name)
-            add(&sum, measured(phase, kind, device));
+            add_memory(&sum, measured(phase, kind, device));
     sum.name = name->text;
     sum.entries = name->entries;
     sum.open = name->open;
@@ -593,7 +593,7 @@ bool rs_phase_get(unsigned index, enum rs_kind kind, int device, struct rmmshim_
         return false;
     is_there = index < name_count;
     if (is_there)
-        *phase = sum_of(names[index], kind, device);
+        *phase = sum_of_name(names[index], kind, device);
     rs_mutex_unlock(&lock);
     return is_there;
 }

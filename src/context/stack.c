@@ -149,7 +149,7 @@ void rs_stack_release_initial(const struct rs_stack *stack)
 }
 
 /* The caller holds the contexts' lock. */
-static void settle(struct rs_stack *stack, bool *denied)
+static void settle_stack(struct rs_stack *stack, bool *denied)
 {
     const struct rs_expression *expression =
         rs_config_stack(&rs_config, stack->kind, stack->environment.device);
@@ -176,7 +176,7 @@ void rs_stack_settle(struct rs_stack *stack, bool *denied)
     rs_mutex_lock(&rs_contexts_lock);
     if (!stack->settled) {
         CUstreamCaptureMode mode = rs_capture_relax();
-        settle(stack, denied);
+        settle_stack(stack, denied);
         rs_capture_restore(mode);
     }
     rs_mutex_unlock(&rs_contexts_lock);
@@ -198,7 +198,7 @@ RS_RESET_IN_CHILD(context_pushed, lock);
 static struct rs_pushed *all;
 static unsigned all_count;
 
-static const struct rs_pushed *find(const char *text)
+static const struct rs_pushed *find_text(const char *text)
 {
     const struct rs_pushed *pushed = all;
 
@@ -208,7 +208,8 @@ static const struct rs_pushed *find(const char *text)
     return pushed;
 }
 
-static int make(const char *text, struct rs_diagnostics *diagnostics, const struct rs_pushed **out)
+static int make_resource(const char *text, struct rs_diagnostics *diagnostics,
+                         const struct rs_pushed **out)
 {
     struct rs_pushed *pushed = calloc(1, sizeof(*pushed));
     char *copy = strdup(text);
@@ -238,9 +239,9 @@ int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
     int result = 0;
 
     rs_mutex_lock(&lock);
-    *out = find(text);
+    *out = find_text(text);
     if (!*out)
-        result = all_count < RS_PUSHED_MAX ? make(text, diagnostics, out) : -ENOSPC;
+        result = all_count < RS_PUSHED_MAX ? make_resource(text, diagnostics, out) : -ENOSPC;
     rs_mutex_unlock(&lock);
     return result;
 }

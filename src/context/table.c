@@ -282,7 +282,7 @@ bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns)
 
 /* The caller holds the lock.  Nothing new begins in the context from now on, and its record stays,
  * even when it is dropped, as none is recycled meanwhile. */
-static struct rs_context *enter(struct rs_context *context)
+static struct rs_context *enter_end(struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
     endings++;
@@ -304,7 +304,7 @@ struct rs_context *rs_context_ending_enter(CUcontext handle, CUdevice device)
     own_endings++;
     rs_mutex_lock(&rs_contexts_lock);
     entry = rs_contexts_entry(handle);
-    context = enter(entry ? entry->context : rs_contexts_primary(device));
+    context = enter_end(entry ? entry->context : rs_contexts_primary(device));
     rs_mutex_unlock(&rs_contexts_lock);
     return context;
 }

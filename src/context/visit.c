@@ -124,7 +124,7 @@ static bool is_full(const struct device_visit *visit)
     return visit->count == (visit->is_single ? 1 : VISITED_AT_ONCE);
 }
 
-static void collect(struct device_visit *visit, struct rs_stack *stack)
+static void collect_stack(struct device_visit *visit, struct rs_stack *stack)
 {
     bool held;
 
@@ -146,7 +146,7 @@ static void collect_all(struct device_visit *visit)
         visit->ends_over = rs_context_ends_over();
     for (struct rs_stack_walk walk = {0}; rs_contexts_next_stack(&walk);)
         if (is_of_device(visit->device, visit->all_kinds, walk.stack, walk.mr))
-            collect(visit, walk.stack);
+            collect_stack(visit, walk.stack);
     rs_mutex_unlock(&rs_contexts_lock);
 }
 

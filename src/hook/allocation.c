@@ -328,7 +328,8 @@ RS_COLD static void note_forwarded(enum rs_kind kind)
 }
 
 /* The first allocation in a context, and every unusual one. */
-RS_COLD static CUresult allocate_slowly(CUdeviceptr *address, size_t size_bytes, unsigned object)
+RS_COLD static CUresult allocate_device_slowly(CUdeviceptr *address, size_t size_bytes,
+                                               unsigned object)
 {
     CUresult result;
 
@@ -348,10 +349,10 @@ RS_HOT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
 
     if (RS_UNLIKELY(!rs_mode_serving()) ||
         RS_UNLIKELY(~rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
-        return allocate_slowly(address, size_bytes, object);
+        return allocate_device_slowly(address, size_bytes, object);
     stack = rs_stack_cached(RS_STACK_DEVICE);
     if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
-        return allocate_slowly(address, size_bytes, object);
+        return allocate_device_slowly(address, size_bytes, object);
     return allocate_from(stack, size_bytes, NULL, object, address);
 }
 

@@ -30,7 +30,7 @@ static CUstream named(CUstream stream, bool is_per_thread)
 }
 
 /* The stream's context; NULL where the driver does not tell it. */
-static CUcontext context_of(CUstream stream)
+static CUcontext context_of_stream(CUstream stream)
 {
     CUcontext context = NULL;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
@@ -102,7 +102,7 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
     if (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
         ask_capturing(stream, &is_capturing) != CUDA_SUCCESS || is_capturing)
         return false; /* the driver's own answer */
-    context = context_of(stream);
+    context = context_of_stream(stream);
     if (!context)
         return false;
     entered = rs_driver_context_enter(context, &entering);
@@ -111,8 +111,8 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
     return served;
 }
 
-static bool allocate(size_t size_bytes, CUstream stream, unsigned object, CUdeviceptr *address,
-                     CUresult *result)
+static bool allocate_async(size_t size_bytes, CUstream stream, unsigned object,
+                           CUdeviceptr *address, CUresult *result)
 {
     CUstreamCaptureMode mode;
     bool served;
@@ -132,7 +132,7 @@ static CUresult allocate_or_forward(__typeof__(&cuMemAllocAsync) real, bool is_p
 {
     CUresult served;
 
-    if (allocate(size_bytes, named(stream, is_per_thread), object, address, &served))
+    if (allocate_async(size_bytes, named(stream, is_per_thread), object, address, &served))
         return served;
     return RS_CHARGED(rs_charged_begin_async(address, size_bytes, NULL, stream, is_per_thread),
                       real ? real(address, size_bytes, stream) : rs_hook_missing());
@@ -237,7 +237,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
 static bool is_stream_of_owner(CUstream stream, const struct rs_block_view *block)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
-    CUcontext context = context_of(stream);
+    CUcontext context = context_of_stream(stream);
     const struct rs_context *owner = NULL;
     CUresult result;
     bool entered;
@@ -278,9 +278,9 @@ static bool is_idle(CUstream stream)
 
 /* Makes a stream of the library, in the block's context, wait for all work that the stream's
  * context was given. */
-static bool join(CUstream stream, struct rs_context *owner)
+static bool join_stream(CUstream stream, struct rs_context *owner)
 {
-    CUcontext context = context_of(stream);
+    CUcontext context = context_of_stream(stream);
     CUstream joining =
         context && rs_fence_supported() ? rs_own_stream(&owner->joining, owner->handle) : NULL;
 
@@ -294,7 +294,7 @@ static bool join(CUstream stream, struct rs_context *owner)
 static CUresult come_after(CUstream stream, const struct rs_stack *stack)
 {
     if (stack && stack->environment.frees_are_ready &&
-        (is_idle(stream) || join(stream, stack->context)))
+        (is_idle(stream) || join_stream(stream, stack->context)))
         return CUDA_SUCCESS;
     return rs_own_stream_wait(stream);
 }

@@ -11,7 +11,7 @@
 
 /* The device of the stream's context, or of the current context for a default stream.  RS_NO_DEVICE
  * for what is no stream: the driver's own error. */
-static int device_of(CUstream stream)
+static int device_of_stream(CUstream stream)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUcontext context = NULL;
@@ -35,7 +35,7 @@ static int device_of(CUstream stream)
  * asked here, since a service that declined the call may have found the settings bad on this
  * device.
  */
-static bool find_owner(struct rs_charged_call *call)
+static bool find_charged_owner(struct rs_charged_call *call)
 {
     enum rs_mode mode = rs_mode_now();
     struct rs_charge_owner owner = {.device = call->owner.device};
@@ -43,7 +43,7 @@ static bool find_owner(struct rs_charged_call *call)
     if (call->size_bytes == 0 || mode != RS_MODE_SERVE || !rs_driver_ready(true)) {
         owner.device = RS_NO_DEVICE;
     } else if (call->path == RS_PATH_STREAM_ORDERED) {
-        owner.device = device_of(call->stream); /* the pool outlives contexts */
+        owner.device = device_of_stream(call->stream); /* the pool outlives contexts */
     } else if (owner.device == RS_NO_DEVICE) {
         /* Without a context the driver answers its own error, or a tool's callback calls inside a
          * call of the library. */
@@ -85,12 +85,12 @@ struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_
 
 /* Finding the owner is part of the request, as the driver calls for it must not wait; it is one
  * request, with one patience, however often it is begun anew. */
-static bool charge(struct rs_charged_call *call)
+static bool charge_call(struct rs_charged_call *call)
 {
     if (call->state != RS_CHARGED_REQUEST) {
         call->state = RS_CHARGED_REQUEST;
         rs_request_begin();
-        if (!find_owner(call))
+        if (!find_charged_owner(call))
             return false;
     }
     call->is_charged =
@@ -108,12 +108,12 @@ static bool charge_later(struct rs_charged_call *call)
     call->is_made = call->result == CUDA_SUCCESS;
     if (!call->is_made && call->result != CUDA_ERROR_OUT_OF_MEMORY)
         return false;
-    if (!charge(call))
+    if (!charge_call(call))
         call->result = CUDA_ERROR_OUT_OF_MEMORY;
     return call->is_charged && !call->is_made;
 }
 
-static bool begin_anew(struct rs_charged_call *call)
+static bool begin_async_anew(struct rs_charged_call *call)
 {
     CUdeviceptr *address = call->key;
     bool anew;
@@ -125,7 +125,7 @@ static bool begin_anew(struct rs_charged_call *call)
     anew = rs_charge_async_undo(&call->pool_charge, *address, call->stream);
     *address = 0;
     call->result = CUDA_ERROR_OUT_OF_MEMORY;
-    return anew && charge(call);
+    return anew && charge_call(call);
 }
 
 bool rs_charged_next(struct rs_charged_call *call)
@@ -140,7 +140,7 @@ bool rs_charged_next(struct rs_charged_call *call)
         else if (call->undo && rs_mode_now() != RS_MODE_DENY)
             call->state = RS_CHARGED_ASKED;
         else
-            return charge(call);
+            return charge_call(call);
         return true;
     case RS_CHARGED_ASKED:
         return charge_later(call);
@@ -148,7 +148,7 @@ bool rs_charged_next(struct rs_charged_call *call)
         if (!call->is_charged || call->is_made)
             return false;
         return rs_charge_again(next, call->result) ||
-               (call->path == RS_PATH_STREAM_ORDERED && begin_anew(call));
+               (call->path == RS_PATH_STREAM_ORDERED && begin_async_anew(call));
     case RS_CHARGED_DONE:
         break;
     }

@@ -16,8 +16,8 @@ struct ending {
 };
 
 /* The parameters of rs_ending_begin, and whose captures end. */
-static struct ending begin(CUcontext handle, CUdevice device, bool is_sure,
-                           struct rs_capture_stream captures)
+static struct ending begin_end(CUcontext handle, CUdevice device, bool is_sure,
+                               struct rs_capture_stream captures)
 {
     struct ending ending = {.serving = rs_mode_serving()};
 
@@ -32,10 +32,11 @@ static struct ending begin_primary(CUdevice device, bool is_sure)
 {
     CUcontext handle = rs_capture_is_any() ? rs_driver_active_primary(device) : NULL;
 
-    return begin(NULL, device, is_sure, (struct rs_capture_stream){.context = handle});
+    return begin_end(NULL, device, is_sure, (struct rs_capture_stream){.context = handle});
 }
 
-static CUresult finish(struct ending ending, CUresult result, bool has_ended, bool captures_ended)
+static CUresult finish_end(struct ending ending, CUresult result, bool has_ended,
+                           bool captures_ended)
 {
     rs_capture_end_finish(ending.captures, captures_ended);
     if (ending.serving)
@@ -46,23 +47,24 @@ static CUresult finish(struct ending ending, CUresult result, bool has_ended, bo
 
 /* ---- calls whose success ends the context ---- */
 
-static struct ending begin_destroy(CUcontext handle)
+static struct ending begin_context_destroy(CUcontext handle)
 {
-    return begin(handle, -1, true, (struct rs_capture_stream){.context = handle});
+    return begin_end(handle, -1, true, (struct rs_capture_stream){.context = handle});
 }
 
-static CUresult finish_destroy(struct ending ending, CUresult result)
+static CUresult finish_context_destroy(struct ending ending, CUresult result)
 {
-    return finish(ending, result, result == CUDA_SUCCESS, result == CUDA_SUCCESS);
+    return finish_end(ending, result, result == CUDA_SUCCESS, result == CUDA_SUCCESS);
 }
 
-RS_HOOK_BETWEEN(cuCtxDestroy_v2, (CUcontext handle), (handle), begin_destroy(handle),
-                finish_destroy)
-RS_HOOK_BETWEEN(cuCtxDestroy, (CUcontext handle), (handle), begin_destroy(handle), finish_destroy)
+RS_HOOK_BETWEEN(cuCtxDestroy_v2, (CUcontext handle), (handle), begin_context_destroy(handle),
+                finish_context_destroy)
+RS_HOOK_BETWEEN(cuCtxDestroy, (CUcontext handle), (handle), begin_context_destroy(handle),
+                finish_context_destroy)
 RS_HOOK_BETWEEN(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device),
-                begin_primary(device, true), finish_destroy)
+                begin_primary(device, true), finish_context_destroy)
 RS_HOOK_BETWEEN(cuDevicePrimaryCtxReset, (CUdevice device), (device), begin_primary(device, true),
-                finish_destroy)
+                finish_context_destroy)
 
 /* ---- calls that give up one reference: only the last one ends the context ---- */
 
@@ -77,7 +79,7 @@ static CUresult release(__typeof__(&cuDevicePrimaryCtxRelease) real, CUdevice de
 
     if (ending.captures.last_begin && result == CUDA_SUCCESS)
         (void)rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active);
-    return finish(ending, result, result == CUDA_SUCCESS, !active);
+    return finish_end(ending, result, result == CUDA_SUCCESS, !active);
 }
 
 RS_HOOK_BY(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release, device)
@@ -87,13 +89,14 @@ RS_HOOK_BY(cuDevicePrimaryCtxRelease, (CUdevice device), release, device)
  * the context: then it is no longer current. */
 CUresult cuCtxDetach(CUcontext handle)
 {
-    struct ending ending = begin(handle, -1, false, (struct rs_capture_stream){.context = handle});
+    struct ending ending =
+        begin_end(handle, -1, false, (struct rs_capture_stream){.context = handle});
     CUcontext current = handle;
     CUresult result = RS_FORWARD(cuCtxDetach, (handle));
     bool ended = result == CUDA_SUCCESS && rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
                  current != handle;
 
-    return finish(ending, result, ended, ended);
+    return finish_end(ending, result, ended, ended);
 }
 
 bool rs_hook_green_device(CUgreenCtx green, CUdevice *device)
@@ -121,7 +124,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green)
     CUdevice device;
     bool found = rs_mode_serving() && rs_hook_green_device(green, &device);
     struct ending ending =
-        begin(NULL, found ? device : -1, false, (struct rs_capture_stream){.green = green});
+        begin_end(NULL, found ? device : -1, false, (struct rs_capture_stream){.green = green});
 
-    return finish_destroy(ending, RS_FORWARD(cuGreenCtxDestroy, (green)));
+    return finish_context_destroy(ending, RS_FORWARD(cuGreenCtxDestroy, (green)));
 }

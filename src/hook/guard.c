@@ -68,7 +68,8 @@ static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
 
 /* True when the range ends in the block or in its last host page, as the driver rounds ranges
  * outwards to the host's pages. */
-static bool is_inside(const struct rs_block_view *block, CUdeviceptr address, size_t size_bytes)
+static bool is_inside_block(const struct rs_block_view *block, CUdeviceptr address,
+                            size_t size_bytes)
 {
     size_t room_bytes;
 
@@ -86,7 +87,7 @@ static bool refuses_advice(CUdeviceptr address, size_t size_bytes)
         return true;
     return introspection.what == RS_INTROSPECTED_BLOCK &&
            introspection.block.kind == RS_KIND_MANAGED &&
-           !is_inside(&introspection.block, address, size_bytes);
+           !is_inside_block(&introspection.block, address, size_bytes);
 }
 
 /* Notes advice that the driver has accepted, for undoing it.  `device` is CU_DEVICE_CPU for the
@@ -135,8 +136,9 @@ static bool is_null_stream(CUstream stream, bool is_per_thread)
 
 /* For a block of ours the forwarded call names its driver allocation with global attachment, which
  * changes nothing, so that the driver itself checks stream, context and capture. */
-static CUresult attach(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thread,
-                       CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags)
+static CUresult attach_memory(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thread,
+                              CUstream stream, CUdeviceptr address, size_t size_bytes,
+                              unsigned flags)
 {
     struct rs_introspection introspection = rs_introspect(address);
     bool is_whole = address == introspection.block.address &&
@@ -161,11 +163,11 @@ static CUresult attach(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thr
 }
 
 RS_HOOK_BY(cuStreamAttachMemAsync,
-           (CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags), attach, false,
-           stream, address, size_bytes, flags)
+           (CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags), attach_memory,
+           false, stream, address, size_bytes, flags)
 RS_HOOK_BY(cuStreamAttachMemAsync_ptsz,
-           (CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags), attach, true,
-           stream, address, size_bytes, flags)
+           (CUstream stream, CUdeviceptr address, size_t size_bytes, unsigned flags), attach_memory,
+           true, stream, address, size_bytes, flags)
 
 /* ---- access of other devices ---- */
 

@@ -98,7 +98,7 @@ CUresult cuDeviceTotalMem_v2(size_t *total_bytes, CUdevice device)
 
 /* ---- attributes of an address ---- */
 
-static CUresult ask(CUpointer_attribute attribute, CUdeviceptr address, unsigned *value)
+static CUresult ask_attribute(CUpointer_attribute attribute, CUdeviceptr address, unsigned *value)
 {
     return rs_driver.cuPointerGetAttribute(value, attribute, address);
 }
@@ -108,16 +108,17 @@ static bool is_plain(CUdeviceptr address)
 {
     unsigned type = 0, managed = 1;
 
-    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS &&
+    return ask_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS &&
            type == CU_MEMORYTYPE_DEVICE &&
-           ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address, &managed) == CUDA_SUCCESS && !managed;
+           ask_attribute(CU_POINTER_ATTRIBUTE_IS_MANAGED, address, &managed) == CUDA_SUCCESS &&
+           !managed;
 }
 
-static bool is_known(CUdeviceptr address)
+static bool is_known_to_driver(CUdeviceptr address)
 {
     unsigned type;
 
-    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS;
+    return ask_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS;
 }
 
 /* True for a block that must answer as device memory although it may lie elsewhere
@@ -232,7 +233,8 @@ static CUresult correct_answer(const struct rs_introspection *introspection, CUd
             (void)correct_range(introspection, attribute, data);
         return result;
     }
-    if (result == CUDA_ERROR_INVALID_VALUE && is_as_requested(introspection) && !is_known(address))
+    if (result == CUDA_ERROR_INVALID_VALUE && is_as_requested(introspection) &&
+        !is_known_to_driver(address))
         result = answer_unknown(introspection, address, attribute, data);
     else if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
              is_as_requested(introspection) && !is_plain(address))
@@ -247,7 +249,7 @@ static CUresult correct_answer(const struct rs_introspection *introspection, CUd
 static void correct_answers(const struct rs_introspection *introspection, CUdeviceptr address,
                             unsigned count, const CUpointer_attribute *attributes, void **data)
 {
-    bool unknown = is_as_requested(introspection) && !is_known(address);
+    bool unknown = is_as_requested(introspection) && !is_known_to_driver(address);
 
     for (unsigned i = 0; i < count; i++)
         if (correct_answer(introspection, address, attributes[i],

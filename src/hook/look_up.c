@@ -110,7 +110,7 @@ static struct {
 
 static _Atomic int slots_state; /* 0 empty, 1 being filled, 2 filled */
 
-static size_t slot_of(const void *address)
+static size_t hook_slot_of(const void *address)
 {
     return ((uintptr_t)address * 0x9e3779b97f4a7c15u) >> 56;
 }
@@ -119,7 +119,7 @@ _Static_assert(SLOTS == 1 << (64 - 56), "slot_of fits the table");
 
 static void add_slot(void *real, void *replacement)
 {
-    size_t i = slot_of(real);
+    size_t i = hook_slot_of(real);
 
     if (!real || real == replacement)
         return;
@@ -169,7 +169,7 @@ static bool slots_ready(void)
 
 static void *replacement_of(void *real)
 {
-    size_t i = slot_of(real);
+    size_t i = hook_slot_of(real);
 
     if (!slots_ready())
         return NULL;
@@ -224,7 +224,7 @@ static void *replacement_named(const char *name, const void *function)
 
 /* Logs that a hooked name was answered with an unknown function, which is handed on: a newer
  * driver's new version, or another shim's function. */
-static void say_unknown(const char *name, int version, cuuint64_t flags)
+static void say_unknown_function(const char *name, int version, cuuint64_t flags)
 {
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
@@ -264,7 +264,7 @@ static void *translate(const char *name, void *function, int version, cuuint64_t
     if (replacement)
         return replacement;
     if (name) {
-        say_unknown(name, version, flags);
+        say_unknown_function(name, version, flags);
         note_unknown_capture(name);
     }
     return function;
@@ -307,7 +307,7 @@ RS_BEFORE_SANITIZERS static struct rs_answer forward(void)
     return (struct rs_answer){NULL, (void *)rs_real_dlsym()};
 }
 
-static struct rs_answer answer(void *address)
+static struct rs_answer answer_with(void *address)
 {
     return (struct rs_answer){address, NULL};
 }
@@ -332,7 +332,7 @@ static struct rs_answer look_up_default(const struct hook *hook, const void *cal
 
     if (!real)
         real = rs_caller_find(caller, hook->symbol);
-    return answer(real ? hook->replacement : NULL); /* dlerror() is the real look-up's */
+    return answer_with(real ? hook->replacement : NULL); /* dlerror() is the real look-up's */
 }
 
 /* A driver that was preloaded in front of the library gets all calls that programs bind to it
@@ -377,11 +377,11 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
         return look_up_default(hook, caller);
     real = rs_real_dlsym()(handle, symbol);
     if (!real)
-        return answer(NULL);
+        return answer_with(NULL);
     if (real == hook->replacement)
         return look_up_default(hook, caller);
     if (!hook->name)
-        return answer(rs_runtime_by_handle(handle, symbol, real));
+        return answer_with(rs_runtime_by_handle(handle, symbol, real));
     replacement = replacement_of(real);
-    return answer(replacement && !is_driver(caller) ? replacement : real);
+    return answer_with(replacement && !is_driver(caller) ? replacement : real);
 }

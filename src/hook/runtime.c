@@ -66,7 +66,7 @@ static bool is_version_eager(void *get_version)
     return function && function(&version) == 0 && version >= FIRST_EAGER_RUNTIME;
 }
 
-static void resolve(struct site *site, const void *caller)
+static void resolve_site(struct site *site, const void *caller)
 {
     bool keep;
 
@@ -104,7 +104,7 @@ static struct site *find_site(const void *caller)
         made = calloc(1, sizeof(*made));
         if (!made)
             break;
-        resolve(made, caller);
+        resolve_site(made, caller);
         if (atomic_compare_exchange_strong(&sites[at], &site, made))
             return made;
         free(made);
@@ -112,7 +112,7 @@ static struct site *find_site(const void *caller)
             return site;
     }
     if (overflow.caller != caller)
-        resolve(&overflow, caller);
+        resolve_site(&overflow, caller);
     return &overflow;
 }
 
@@ -320,8 +320,8 @@ static inline rs_cuda_error forwarded_for(unsigned before, rs_cuda_error result)
 #define CALL_OWN(runtime, symbol, which)                                                           \
     TYPED(symbol, atomic_load_explicit(&(runtime)->functions[which], memory_order_acquire))
 
-static inline rs_cuda_error allocate(struct runtime *runtime, unsigned object, void **address,
-                                     size_t size_bytes)
+static inline rs_cuda_error runtime_allocate(struct runtime *runtime, unsigned object,
+                                             void **address, size_t size_bytes)
 {
     unsigned before;
 
@@ -332,15 +332,16 @@ static inline rs_cuda_error allocate(struct runtime *runtime, unsigned object, v
     return forwarded_for(before, CALL_OWN(runtime, cudaMalloc, MALLOC)(address, size_bytes));
 }
 
-static inline rs_cuda_error deallocate(struct runtime *runtime, void *address)
+static inline rs_cuda_error runtime_deallocate(struct runtime *runtime, void *address)
 {
     if (address && runtime_serves(runtime) && rs_free_fast((CUdeviceptr)(uintptr_t)address))
         return 0;
     return forwarded(CALL_OWN(runtime, cudaFree, FREE)(address));
 }
 
-static inline rs_cuda_error allocate_managed(struct runtime *runtime, unsigned object,
-                                             void **address, size_t size_bytes, unsigned flags)
+static inline rs_cuda_error runtime_allocate_managed(struct runtime *runtime, unsigned object,
+                                                     void **address, size_t size_bytes,
+                                                     unsigned flags)
 {
     unsigned before;
 
@@ -355,15 +356,16 @@ static inline rs_cuda_error allocate_managed(struct runtime *runtime, unsigned o
 #define GIVEN(n)                                                                                   \
     static rs_cuda_error allocate_##n(void **address, size_t size_bytes)                           \
     {                                                                                              \
-        return allocate(&runtimes[n], RS_CALLER_OBJECT(), address, size_bytes);                    \
+        return runtime_allocate(&runtimes[n], RS_CALLER_OBJECT(), address, size_bytes);            \
     }                                                                                              \
     static rs_cuda_error deallocate_##n(void *address)                                             \
     {                                                                                              \
-        return deallocate(&runtimes[n], address);                                                  \
+        return runtime_deallocate(&runtimes[n], address);                                          \
     }                                                                                              \
     static rs_cuda_error allocate_managed_##n(void **address, size_t size_bytes, unsigned flags)   \
     {                                                                                              \
-        return allocate_managed(&runtimes[n], RS_CALLER_OBJECT(), address, size_bytes, flags);     \
+        return runtime_allocate_managed(&runtimes[n], RS_CALLER_OBJECT(), address, size_bytes,     \
+                                        flags);                                                    \
     }
 
 GIVEN(0)

@@ -118,18 +118,19 @@ RS_HOOK_BY(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph), end_captu
            graph)
 
 /* Only the end of its origin ends a capture; streams that joined it may come and go. */
-static struct rs_capture_end begin_destroy(CUstream stream)
+static struct rs_capture_end begin_stream_destroy(CUstream stream)
 {
     rs_stream_destroyed(stream);
     return rs_capture_end_begin(rs_capture_stream(stream, false));
 }
 
-static CUresult finish_destroy(struct rs_capture_end end, CUresult result)
+static CUresult finish_stream_destroy(struct rs_capture_end end, CUresult result)
 {
     rs_capture_end_finish(end, result == CUDA_SUCCESS);
     return result;
 }
 
-RS_HOOK_BETWEEN(cuStreamDestroy_v2, (CUstream stream), (stream), begin_destroy(stream),
-                finish_destroy)
-RS_HOOK_BETWEEN(cuStreamDestroy, (CUstream stream), (stream), begin_destroy(stream), finish_destroy)
+RS_HOOK_BETWEEN(cuStreamDestroy_v2, (CUstream stream), (stream), begin_stream_destroy(stream),
+                finish_stream_destroy)
+RS_HOOK_BETWEEN(cuStreamDestroy, (CUstream stream), (stream), begin_stream_destroy(stream),
+                finish_stream_destroy)

@@ -58,8 +58,8 @@ static CUstream stream_of(void *stream)
     return stream ? (CUstream)stream : CU_STREAM_LEGACY;
 }
 
-static CUresult allocate(size_t size_bytes, int device, CUstream stream, unsigned object,
-                         CUdeviceptr *address)
+static CUresult torch_allocate(size_t size_bytes, int device, CUstream stream, unsigned object,
+                               CUdeviceptr *address)
 {
     enum rs_mode mode = rs_mode_now();
     CUresult result = CUDA_ERROR_NOT_INITIALIZED;
@@ -84,7 +84,8 @@ void *rmmshim_torch_alloc(ssize_t size, int device, void *stream)
     if (size <= 0)
         return NULL;
     if (rs_driver_ready(true))
-        result = allocate((size_t)size, device, stream_of(stream), RS_CALLER_OBJECT(), &address);
+        result =
+            torch_allocate((size_t)size, device, stream_of(stream), RS_CALLER_OBJECT(), &address);
     if (result == CUDA_SUCCESS)
         return (void *)(uintptr_t)address;
     if (rs_log_once(&said))

@@ -59,7 +59,7 @@ CUdeviceptr rs_introspect_unknown_address(void)
 
 /* ---- SYNC_MEMOPS ---- */
 
-static CUresult set(CUdeviceptr address, bool wanted)
+static CUresult set_in_driver(CUdeviceptr address, bool wanted)
 {
     unsigned value = wanted;
 
@@ -76,9 +76,9 @@ static CUresult clear(CUdeviceptr address)
     CUresult result = CUDA_SUCCESS;
 
     if (!rs_block_segment_syncs_memops(address)) {
-        result = set(address, false);
+        result = set_in_driver(address, false);
         if (result == CUDA_SUCCESS && rs_block_segment_syncs_memops(address))
-            (void)set(address, true);
+            (void)set_in_driver(address, true);
     }
     return result;
 }
@@ -99,7 +99,7 @@ bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driv
     return kind == RS_KIND_MANAGED && of_the_driver && !(advised & RS_ADVISED_NO_SYNC_MEMOPS);
 }
 
-static void forget(CUdeviceptr address)
+static void forget_sync_memops(CUdeviceptr address)
 {
     struct rs_block_record *block = rs_block_around(address);
 
@@ -112,7 +112,7 @@ static void forget(CUdeviceptr address)
 static void unset_managed(CUdeviceptr address)
 {
     rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_NO_SYNC_MEMOPS, 0});
-    forget(address);
+    forget_sync_memops(address);
 }
 
 CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
@@ -125,13 +125,13 @@ CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
         return CUDA_SUCCESS;
     }
     if (!wanted) {
-        forget(address);
+        forget_sync_memops(address);
         return before ? clear(address) : CUDA_SUCCESS;
     }
     rs_sync_memops_note(address); /* noted first, so that no concurrent clear() misses it */
-    result = set(address, true);
+    result = set_in_driver(address, true);
     if (result != CUDA_SUCCESS && !before)
-        forget(address);
+        forget_sync_memops(address);
     return result;
 }
 
@@ -179,7 +179,7 @@ static bool is_primary(CUcontext handle)
     return false;
 }
 
-static struct owner *find_owner(CUcontext handle, unsigned long long id)
+static struct owner *find_memory_owner(CUcontext handle, unsigned long long id)
 {
     struct owner *owner = owners;
 
@@ -189,14 +189,14 @@ static struct owner *find_owner(CUcontext handle, unsigned long long id)
     return owner;
 }
 
-static bool note(CUcontext handle, CUdevice device, bool allowed)
+static bool note_access(CUcontext handle, CUdevice device, bool allowed)
 {
     unsigned long long id = rs_context_id_of(handle);
     struct owner *owner;
 
     RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
     rs_mutex_lock(&lock);
-    owner = find_owner(handle, id);
+    owner = find_memory_owner(handle, id);
     if (!owner && allowed && (owner = calloc(1, sizeof(*owner)))) {
         owner->handle = handle;
         owner->id = id;
@@ -220,12 +220,12 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
     if (atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
         rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
         return CUDA_SUCCESS;
-    if (!note(owner, device, allowed))
+    if (!note_access(owner, device, allowed))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_mode_serving() ? rs_context_apply_peers(owner) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS || !allowed)
         return CUDA_SUCCESS; /* an access that was not taken back does no harm */
-    (void)note(owner, device, false);
+    (void)note_access(owner, device, false);
     (void)rs_context_apply_peers(owner);
     return result;
 }
@@ -237,7 +237,7 @@ static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
 
     RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX && borrower);
     rs_mutex_lock(&lock);
-    owner = find_owner(handle, id);
+    owner = find_memory_owner(handle, id);
     if (owner)
         owner->borrowers[device] = borrower;
     rs_mutex_unlock(&lock);
@@ -275,7 +275,7 @@ bool rs_peer_lend(CUcontext owner, CUdevice device)
 /* Returns the entry of the current context among the borrowers; NULL when it is none. */
 static CUcontext *loan_of_current(CUcontext handle)
 {
-    struct owner *owner = find_owner(handle, rs_context_id_of(handle));
+    struct owner *owner = find_memory_owner(handle, rs_context_id_of(handle));
     CUcontext current = NULL;
     CUdevice device;
 
@@ -313,7 +313,7 @@ uint64_t rs_peer_devices(CUcontext handle)
     uint64_t devices = 0;
 
     rs_mutex_lock(&lock);
-    owner = owners ? find_owner(handle, rs_context_id_of(handle))
+    owner = owners ? find_memory_owner(handle, rs_context_id_of(handle))
                    : NULL; /* a call only where it matters */
     for (int device = 0; owner && device < RS_DEVICES_MAX; device++)
         devices |= (uint64_t)(owner->accessors[device] > 0) << device;

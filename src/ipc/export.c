@@ -154,7 +154,7 @@ static void give_slot(uint32_t number)
 
 /* Returns the slot that exports this block, plus one; 0: none.  A record may name a slot of another
  * block when a free raced with the export, so the slot's address and size are compared. */
-static uint32_t slot_of(const struct rs_block_view *block)
+static uint32_t slot_of_block(const struct rs_block_view *block)
 {
     const struct rs_block_record *record = rs_block_around(block->address);
     unsigned number = record ? record->exported : RS_EXPORTED_NOT;
@@ -229,7 +229,7 @@ static bool may_be_native(unsigned long long id)
 
 /* ---- export ---- */
 
-static CUresult refuse(bool *said, const char *reason)
+static CUresult refuse_export(bool *said, const char *reason)
 {
     if (rs_log_once(said))
         rs_log("cuIpcGetMemHandle: refused: %s", reason);
@@ -241,16 +241,16 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
                                CUipcMemHandle *handle)
 {
     static bool said;
-    uint32_t number = slot_of(block);
+    uint32_t number = slot_of_block(block);
     struct exported *entry;
     struct rs_ipc_slot *slot;
 
     if (!number) {
         number = exports || create_table() ? take_slot() : 0;
         if (!number || !rs_descriptor_is_kept(&file))
-            return refuse(&said,
-                          "the table of memory blocks that are shared with other processes is full "
-                          "or could not be created; RMM_IPC=dedicated works without this table");
+            return refuse_export(
+                &said, "the table of memory blocks that are shared with other processes is full "
+                       "or could not be created; RMM_IPC=dedicated works without this table");
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;
@@ -280,9 +280,9 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
     CUresult result = rs_driver.cuIpcGetMemHandle(&place.native, block->address);
 
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
-        CUresult refused =
-            refuse(&said, "other processes cannot open this block, because its memory is virtual, "
-                          "stream-ordered, managed or host memory");
+        CUresult refused = refuse_export(
+            &said, "other processes cannot open this block, because its memory is virtual, "
+                   "stream-ordered, managed or host memory");
         return block->whole ? result : refused;
     }
     if (result == CUDA_SUCCESS)
@@ -292,7 +292,8 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
     place.offset_bytes = block->address - base;
     place.allocation_bytes = bytes;
     rs_mutex_lock(&lock);
-    if (block->whole && !slot_of(block) && may_be_native(rs_driver_allocation_id(block->address)) &&
+    if (block->whole && !slot_of_block(block) &&
+        may_be_native(rs_driver_allocation_id(block->address)) &&
         note_exported(block->address, RS_EXPORTED_NATIVE))
         *handle = place.native;
     else
@@ -331,7 +332,7 @@ bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
 
 /* ---- frees ---- */
 
-static void hold(uint32_t number, const struct rs_taken_block *taken)
+static void hold_slot(uint32_t number, const struct rs_taken_block *taken)
 {
     struct exported *entry = &exports[number - 1];
 
@@ -349,7 +350,7 @@ static void hold(uint32_t number, const struct rs_taken_block *taken)
 }
 
 /* Takes the oldest held slot off the list.  Returns its number plus one; 0 when none is held. */
-static uint32_t take_held(void)
+static uint32_t take_held_slot(void)
 {
     uint32_t number = first_held;
 
@@ -372,7 +373,7 @@ static bool end_slot(uint32_t number, const struct rs_taken_block *taken)
     close_slot(number);
     is_open = is_open_elsewhere(number);
     if (is_open)
-        hold(number, taken);
+        hold_slot(number, taken);
     else
         give_slot(number);
     rs_mutex_unlock(&lock);
@@ -442,14 +443,14 @@ static bool take_released(const struct rs_stack *stack, struct rs_taken_block *b
     bool is_released = false;
 
     rs_mutex_lock(&lock);
-    number = take_held();
+    number = take_held_slot();
     if (number) {
         *block = exports[number - 1].held;
         is_released = block->stack == stack && !is_open_elsewhere(number);
         if (is_released)
             give_slot(number);
         else
-            hold(number, block);
+            hold_slot(number, block);
     }
     rs_mutex_unlock(&lock);
     return is_released;
@@ -457,7 +458,7 @@ static bool take_released(const struct rs_stack *stack, struct rs_taken_block *b
 
 /* The block's context is kept from ending, so no wait for its work may follow: where `reuse` stands
  * above, a request has it take the block without one. */
-static void deallocate(const struct rs_taken_block *block)
+static void deallocate_held(const struct rs_taken_block *block)
 {
     struct rs_stack *stack = block->stack;
     bool is_ready = stack->environment.frees_are_ready;
@@ -477,7 +478,7 @@ static void collect_one(struct rs_stack *stack)
     bool is_held = rs_context_hold(stack->context);
 
     if (take_released(is_held && may_free_now(stack) ? stack : NULL, &block))
-        deallocate(&block);
+        deallocate_held(&block);
     if (is_held)
         rs_context_release(stack->context);
 }
@@ -511,10 +512,10 @@ void rs_export_forget_held(const struct rs_context *context)
 
     rs_mutex_lock(&lock);
     for (count = atomic_load(&rs_export_held); count > 0; count--) {
-        uint32_t number = take_held();
+        uint32_t number = take_held_slot();
         struct rs_taken_block block = exports[number - 1].held;
         if (block.stack->context != context) {
-            hold(number, &block);
+            hold_slot(number, &block);
             continue;
         }
         give_slot(number);

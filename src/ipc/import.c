@@ -99,7 +99,7 @@ static struct record *find_at(const struct records *in, CUdeviceptr address, CUc
 }
 
 /* Returns a copy that is in the list, and in the map unless it is a native; NULL without memory. */
-static struct record *enter(struct records *in, const struct record *like)
+static struct record *enter_import(struct records *in, const struct record *like)
 {
     struct record *record = malloc(sizeof(*record));
     struct rs_address_map *map = atomic_load(&in->map);
@@ -120,7 +120,7 @@ static struct record *enter(struct records *in, const struct record *like)
 
 /* Takes the record off its list.  Where another record begins at the same address (the same memory,
  * opened in another context), the map gets that one instead. */
-static void leave(struct records *in, struct record *record)
+static void leave_import(struct records *in, struct record *record)
 {
     struct rs_address_map *map = atomic_load(&in->map);
     struct record **link = &in->first, *other;
@@ -172,7 +172,7 @@ static struct record *open_segment(const struct opening *opening, const struct r
     if (*result != CUDA_SUCCESS)
         return NULL;
     segment.proof = proof_of(segment.address);
-    entered = enter(&segments, &segment);
+    entered = enter_import(&segments, &segment);
     if (!entered) {
         (void)rs_driver.cuIpcCloseMemHandle(segment.address);
         *result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -205,7 +205,7 @@ static void forget_segment(struct record *segment)
         next = block->next;
         if (block->segment != segment)
             continue;
-        leave(&blocks, block);
+        leave_import(&blocks, block);
         leave_exporter(block->exporter, block->slot);
         free(block);
         RS_ASSERT(segment->uses > 0);
@@ -213,7 +213,7 @@ static void forget_segment(struct record *segment)
     }
     if (segment->uses > 0)
         return; /* a thread is closing a block of it */
-    leave(&segments, segment);
+    leave_import(&segments, segment);
     free(segment);
 }
 
@@ -232,7 +232,7 @@ static void forget_ended(void)
         next = record->next;
         if (is_alive(record))
             continue;
-        leave(&natives, record);
+        leave_import(&natives, record);
         free(record);
     }
 }
@@ -241,7 +241,7 @@ static void forget_ended(void)
 
 /* True when the block lies inside the opened allocation, whose size is the driver's answer, or the
  * exporter's where the driver gives none. */
-static bool is_inside(const struct rs_ipc_slot *slot, CUdeviceptr base)
+static bool is_inside_opened(const struct rs_ipc_slot *slot, CUdeviceptr base)
 {
     CUdeviceptr start;
     size_t bytes;
@@ -269,14 +269,14 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
         return NULL;
     block.address = segment->address + slot->offset_bytes;
     block.segment = segment;
-    if (!is_inside(slot, segment->address))
+    if (!is_inside_opened(slot, segment->address))
         *result = rs_ipc_refuse(RS_IPC_REFUSED_SIZE);
-    else if (!(entered = enter(&blocks, &block)))
+    else if (!(entered = enter_import(&blocks, &block)))
         *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (entered) {
         segment->uses++;
     } else if (segment->uses == 0) {
-        leave(&segments, segment);
+        leave_import(&segments, segment);
         (void)rs_driver.cuIpcCloseMemHandle(segment->address);
         free(segment);
     }
@@ -354,7 +354,8 @@ void rs_import_note_native(CUdeviceptr address)
     forget_ended();
     native = find_at(&natives, address, NULL);
     if (!native)
-        native = enter(&natives, &(struct record){.address = address, .proof = proof_of(address)});
+        native = enter_import(&natives,
+                              &(struct record){.address = address, .proof = proof_of(address)});
     if (native)
         native->uses++;
     rs_mutex_unlock(&lock);
@@ -367,7 +368,7 @@ static bool close_native(CUdeviceptr address)
     struct record *native = find_at(&natives, address, NULL);
 
     if (native && --native->uses == 0) {
-        leave(&natives, native);
+        leave_import(&natives, native);
         free(native);
     }
     return native;
@@ -385,7 +386,7 @@ static CUresult leave_segment(struct record *segment)
     rs_mutex_lock(&lock);
     is_last = --segment->uses == 0;
     if (is_last)
-        leave(&segments, segment);
+        leave_import(&segments, segment);
     rs_mutex_unlock(&lock);
     if (is_last) {
         result = rs_driver.cuIpcCloseMemHandle(segment->address);
@@ -430,7 +431,7 @@ bool rs_import_close(CUdeviceptr address, CUresult *result)
     block = find_at(&blocks, address, current);
     is_last = block && --block->uses == 0;
     if (is_last)
-        leave(&blocks, block);
+        leave_import(&blocks, block);
     /* In a segment the driver must not see the address: it would close the whole segment. */
     is_ours = block || rs_address_map_find_inside(atomic_load(&segments.map), address, &range);
     rs_mutex_unlock(&lock);

@@ -26,7 +26,7 @@ bool rs_ipc_is_ours(const CUipcMemHandle *handle)
     return memcmp(handle, rs_ipc_magic, sizeof(rs_ipc_magic) - 1) == 0;
 }
 
-static uint64_t sum_of(const struct rs_ipc_handle *handle)
+static uint64_t checksum_of(const struct rs_ipc_handle *handle)
 {
     const unsigned char *bytes = (const unsigned char *)handle;
     uint64_t sum = 0xcbf29ce484222325u;
@@ -41,15 +41,16 @@ void rs_ipc_seal(const struct rs_ipc_handle *from, CUipcMemHandle *to)
     struct rs_ipc_handle sealed = *from;
 
     RS_ASSERT(from->slot < RS_IPC_SLOTS && from->generation != 0); /* as rs_ipc_read asks */
-    sealed.sum = sum_of(&sealed);
+    sealed.sum = checksum_of(&sealed);
     memcpy(to, &sealed, sizeof(*to));
 }
 
 bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to)
 {
     memcpy(to, from, sizeof(*to));
-    return memcmp(to->magic, rs_ipc_magic, sizeof(rs_ipc_magic)) == 0 && to->sum == sum_of(to) &&
-           to->slot < RS_IPC_SLOTS && to->process > 0 && to->fd >= 0 && to->generation != 0;
+    return memcmp(to->magic, rs_ipc_magic, sizeof(rs_ipc_magic)) == 0 &&
+           to->sum == checksum_of(to) && to->slot < RS_IPC_SLOTS && to->process > 0 &&
+           to->fd >= 0 && to->generation != 0;
 }
 
 /* ---- tables of other processes ---- */
@@ -215,8 +216,8 @@ static struct rs_exporter *find_exporter(const struct rs_ipc_handle *handle)
 }
 
 /* Opens the table if it is not open, also when the program closed its descriptor. */
-static bool open_file(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
-                      CUresult *result)
+static bool open_exporter_file(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
+                               CUresult *result)
 {
     int fd;
 
@@ -244,7 +245,7 @@ struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult
         return NULL;
     }
     exporter->uses++;
-    if (open_file(exporter, handle, result))
+    if (open_exporter_file(exporter, handle, result))
         return exporter;
     rs_exporter_leave(exporter);
     return NULL;

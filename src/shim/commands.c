@@ -76,7 +76,7 @@ static void set_limit(struct rs_commands *command)
                                           : "none");
 }
 
-static void trim(struct rs_commands *command, const struct rs_account *account)
+static void trim_device(struct rs_commands *command, const struct rs_account *account)
 {
     bool is_left;
 
@@ -87,7 +87,7 @@ static void trim(struct rs_commands *command, const struct rs_account *account)
     note_left(command, command->bytes, is_left);
 }
 
-static void list(struct rs_commands *command)
+static void list_live(struct rs_commands *command)
 {
     command->result = rs_live_list(command->device, &command->before_bytes, &command->after_bytes);
     if (command->result != 0)
@@ -95,7 +95,7 @@ static void list(struct rs_commands *command)
             command->result, "the list is too long for the file in which the process publishes it");
 }
 
-static void carry_out(struct rs_commands *command)
+static void carry_out_command(struct rs_commands *command)
 {
     const struct rs_account *account = rs_limit_account(command->device);
 
@@ -108,9 +108,9 @@ static void carry_out(struct rs_commands *command)
     else if (command->kind == RS_COMMAND_LIMIT)
         set_limit(command);
     else if (command->kind == RS_COMMAND_TRIM)
-        trim(command, account);
+        trim_device(command, account);
     else if (command->kind == RS_COMMAND_LIST)
-        list(command);
+        list_live(command);
     else
         (void)rs_control_error(-EINVAL, "the command is unknown");
     if (account)
@@ -132,7 +132,7 @@ static void take_command(void)
     inside = true;
     snprintf(own_error, sizeof(own_error), "%s", rmmshim_last_error());
     rs_request_begin(); /* the program's call may not wait by itself */
-    carry_out(&command);
+    carry_out_command(&command);
     rs_request_end();
     rs_commands_answer(&command);
     (void)rs_control_error(0, own_error);

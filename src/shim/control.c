@@ -70,7 +70,7 @@ static int check_device(int device, bool *started)
     return 0;
 }
 
-static int check(int device, int kind, bool needs_cuda)
+static int check_call(int device, int kind, bool needs_cuda)
 {
     bool started;
     int result = check_device(device, &started);
@@ -84,7 +84,7 @@ static int check(int device, int kind, bool needs_cuda)
 
 static int check_started(int device)
 {
-    return check(device, RS_KIND_DEVICE, true);
+    return check_call(device, RS_KIND_DEVICE, true);
 }
 
 /* ---- structs of the program's, which begin with their size ---- */
@@ -102,7 +102,7 @@ static int check_filling(const void *structure, const char *error, int device, i
 {
     int result = check_size(structure, error);
 
-    return result == 0 ? check(device, kind, needs_cuda) : result;
+    return result == 0 ? check_call(device, kind, needs_cuda) : result;
 }
 
 /* The program may know fewer members than the library, or more. */
@@ -151,7 +151,7 @@ static void add_leaves(struct taken *taken, struct rs_mr *mr)
 }
 
 /* Idle bytes first: asked for them, a resource over a pool of the driver reads the pool anew. */
-static void add_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+static void add_stack_sums(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct sums *sums = data;
 
@@ -193,7 +193,7 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
     if (result != 0)
         return result;
     follow_pools(device);
-    rs_context_each_stack_ever((enum rs_kind)kind, device, add_stack, add_gone, &sums);
+    rs_context_each_stack_ever((enum rs_kind)kind, device, add_stack_sums, add_gone, &sums);
     account = rs_limit_account(device);
     blocks = rs_block_counts((enum rs_kind)kind, device);
     filled = (struct rmmshim_statistics){
@@ -221,17 +221,17 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
 
 static const char no_counters_size[] = "counters->size is not set";
 
-/* As check, and an error where the driver serves that kind of memory: its counters stay 0. */
+/* As check_call, and an error where the driver serves that kind of memory: its counters stay 0. */
 static int check_counted(int device, int kind)
 {
-    int result = check(device, kind, false);
+    int result = check_call(device, kind, false);
 
     if (result == 0 && !rs_config_stack(&rs_config, (enum rs_kind)kind, device) &&
         !(kind == RS_KIND_DEVICE && rs_pushed_of(device)) &&
         rs_block_counts((enum rs_kind)kind, device).entered == 0)
         return rs_control_error(-ENOTSUP, "rmmshim does not serve this kind of memory on this "
                                           "device, so it is not counted: set a limit or a pool");
-    return result == 0 ? check(device, kind, true) : result;
+    return result == 0 ? check_call(device, kind, true) : result;
 }
 
 int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters)
@@ -261,7 +261,7 @@ int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters
 {
     struct rmmshim_counters filled;
     int result = counters ? check_filling(counters, no_counters_size, device, kind, true)
-                          : check(device, kind, true);
+                          : check_call(device, kind, true);
 
     if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, &filled) != 0)
         result = rs_control_error(-ERANGE, "there are no pushed counters to pop");
@@ -272,7 +272,7 @@ int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters
 
 int rmmshim_reset_peaks(int device, int kind)
 {
-    int result = check(device, kind, true);
+    int result = check_call(device, kind, true);
 
     if (result == 0)
         rs_count_levels_reset_peaks((enum rs_kind)kind, device);
@@ -354,7 +354,7 @@ int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase
 
 int rmmshim_reset_phase_peaks(int device, int kind)
 {
-    int result = check(device, kind, false);
+    int result = check_call(device, kind, false);
 
     if (result == 0)
         rs_phase_reset_peaks((enum rs_kind)kind, device);
@@ -466,7 +466,7 @@ static int resource_error(int result)
     return result;
 }
 
-static int pop(void)
+static int pop_resource(void)
 {
     int result = rs_pushed_pop();
 
@@ -488,7 +488,7 @@ int rmmshim_push_resource(const char *expression)
         return resource_error(result);
     result = rs_context_make_pushed(rs_pushed_of(-1), -1, &diagnostics);
     if (result != 0)
-        (void)pop();
+        (void)pop_resource();
     return result;
 }
 
@@ -496,7 +496,7 @@ int rmmshim_pop_resource(void)
 {
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
-    return pop() == 0
+    return pop_resource() == 0
                ? 0
                : rs_control_error(-ERANGE, "no memory resource is pushed, so there is none to pop");
 }

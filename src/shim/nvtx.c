@@ -47,7 +47,7 @@ struct attributes {
     int32_t payload_type, reserved;
     uint64_t payload;
     int32_t message_type;
-    const char *message; /* the text, or, where it is registered, what keep() returned */
+    const char *message; /* the text, or, where it is registered, what keep_text() returned */
 };
 
 /* ---- text ---- */
@@ -71,7 +71,7 @@ static const char *find_kept(const char *text)
     return NULL;
 }
 
-static const char *keep(const char *text)
+static const char *keep_text(const char *text)
 {
     char *copy = strndup(text ? text : "", RS_PHASE_NAME_BYTES);
     const char *found;
@@ -153,12 +153,12 @@ static int pop_any(void)
 static const char *register_a(const char *domain, const char *text)
 {
     (void)domain;
-    return keep(text);
+    return keep_text(text);
 }
 
 static const char *create_a(const char *name)
 {
-    return keep(name);
+    return keep_text(name);
 }
 
 /* ---- attaching ---- */
@@ -197,7 +197,7 @@ static const struct entry entries[] = {
     ENTRY(MODULE_CORE2, CORE2_CREATE_A, create_a),
 };
 
-static bool attach(const struct callbacks *callbacks, const struct entry *entry)
+static bool attach_entry(const struct callbacks *callbacks, const struct entry *entry)
 {
     nvtx_function ***table = NULL;
     unsigned size = 0;
@@ -227,7 +227,7 @@ int InitializeInjectionNvtx2(get_table_function *get_table)
     if (!callbacks || callbacks->struct_size < sizeof(*callbacks))
         return 0;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(entries); i++)
-        if (!attach(callbacks, &entries[i]))
+        if (!attach_entry(callbacks, &entries[i]))
             return 0; /* NVTX empties its table then */
     return 1;
 }
