@@ -217,3 +217,8 @@ struct rs_context *rs_context_current(void);
 /* The current context's error where its work has failed, else `result`.  Asks the driver, without a
  * wait. */
 RS_COLD CUresult rs_context_fault_or(CUresult result);
+
+/* True when the context owns the memory that is allocated in it.  A green context that was found
+ * while its device had no stacks does not: its memory and its fences belong to the primary.  Asks
+ * the driver once.  The caller holds the contexts' lock. */
+bool rs_context_owns_memory(struct rs_context *context);

@@ -97,6 +97,61 @@ static struct rs_context *describe_context(CUcontext handle, CUdevice device)
     return context;
 }
 
+/* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
+ * primary context of a green one.  *block is the 512-byte allocation that was asked about (0:
+ * none), for keep_block; freeing it here would wait for the device. */
+static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
+{
+    CUcontext owner = handle;
+
+    *block = 0;
+    if (rs_driver.cuMemAlloc_v2(block, RS_SENTINEL_BYTES) != CUDA_SUCCESS) {
+        *block = 0;
+        return handle;
+    }
+    if (rs_driver.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, *block) !=
+            CUDA_SUCCESS ||
+        !owner)
+        owner = handle;
+    return owner;
+}
+
+/* Keeps the block of memory_owner as liveness probe or sentinel, or else frees it in the order of
+ * an own stream, since cuMemFree would wait and a kernel may wait for this very thread.  The driver
+ * counts the freed block as used until a thread synchronises with that stream. */
+static void keep_block(struct rs_context *context, CUdeviceptr block)
+{
+    CUstream stream;
+    CUresult result;
+    bool entered;
+
+    if (block && !rs_driver.cuCtxGetId && !context->probe.address) {
+        context->probe.id = rs_driver_allocation_id(block);
+        context->probe.address = context->probe.id ? block : 0;
+    }
+    RS_ASSERT(!context->probe.address || context->probe.id);
+    if (!block || block == context->probe.address || rs_sentinel_add(&context->sentinel, block))
+        return;
+    stream = rs_own_stream(&context->own_stream, context->handle);
+    if (!stream || !rs_driver.cuMemFreeAsync)
+        return; /* the 512 bytes stay until the context ends */
+    entered = rs_driver_context_enter(context->handle, &result);
+    if (result == CUDA_SUCCESS && rs_driver.cuMemFreeAsync(block, stream) == CUDA_SUCCESS)
+        (void)rs_own_stream_settle(stream, 0);
+    rs_driver_context_leave(entered);
+}
+
+bool rs_context_owns_memory(struct rs_context *context)
+{
+    CUdeviceptr block = 0;
+
+    if (context->owns_memory)
+        return true;
+    context->owns_memory = memory_owner(context->handle, &block) == context->handle;
+    keep_block(context, block);
+    return context->owns_memory;
+}
+
 static struct rs_context *create(CUcontext handle)
 {
     struct rs_context *context = NULL;
@@ -110,7 +165,7 @@ static struct rs_context *create(CUcontext handle)
     rs_limit_resolve(device);
     if (!wants_stacks(device) && !rs_pushed_of(device))
         return describe_context(handle, device);
-    owner = rs_context_memory_owner(handle, &block);
+    owner = memory_owner(handle, &block);
     if (owner != handle)
         context = rs_context_find(owner);
     if (!context && !rs_contexts_entry(owner))
@@ -120,86 +175,8 @@ static struct rs_context *create(CUcontext handle)
     if (context && owner != handle)
         (void)rs_contexts_add(handle, rs_context_id_of(handle), context);
     if (context)
-        rs_context_keep_block(context, block);
+        keep_block(context, block);
     return context;
-}
-
-/* ---- stacks of pushed resources ---- */
-
-/* May be called with or without the contexts' lock. */
-static struct rs_pushed_stack *find_pushed(struct rs_context *context,
-                                           const struct rs_pushed *resource)
-{
-    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
-
-    while (pushed && pushed->resource != resource)
-        pushed = pushed->next;
-    return pushed;
-}
-
-/* Makes a stack and enters it into the context's list; its mr stays NULL where the driver is to
- * serve the allocations.  False, after reporting it, when the resource does not fit this device:
- * then the entry denies allocations, or, without `deny`, there is none. */
-static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
-                       struct rs_diagnostics *diagnostics, bool deny)
-{
-    struct rs_pushed_stack *pushed = rs_pushed_stack_take(context, resource);
-    CUresult result = CUDA_SUCCESS;
-    bool entered, good = true;
-
-    RS_ASSERT_SLOW(!find_pushed(context, resource)); /* the first would be found for ever */
-    if (!pushed)
-        return true; /* out of host memory: the driver serves this allocation */
-    entered = rs_driver_context_enter(context->handle, &result);
-    if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
-        good = rs_stack_make(&pushed->stack, resource->expression, true, diagnostics);
-    rs_driver_context_leave(entered);
-    if (!good && !deny) {
-        rs_pushed_stack_recycle(pushed);
-        return false;
-    }
-    pushed->denies = !good;
-    pushed->next = atomic_load(&context->pushed);
-    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
-    return good;
-}
-
-static struct rs_stack *pushed_made(struct rs_context *context, bool *denied)
-{
-    struct rs_pushed_stack *pushed = find_pushed(context, rs_thread.pushed);
-
-    *denied = pushed && pushed->denies;
-    return pushed && atomic_load_explicit(&pushed->stack.mr, memory_order_acquire) ? &pushed->stack
-                                                                                   : NULL;
-}
-
-static bool make_pushed(struct rs_context *context, const struct rs_pushed *resource,
-                        struct rs_diagnostics *diagnostics, bool deny)
-{
-    bool good = true;
-
-    if (rs_context_is_creating())
-        return true;
-    rs_context_creating_begin();
-    rs_mutex_lock(&rs_contexts_lock);
-    if (!find_pushed(context, resource)) {
-        CUstreamCaptureMode mode = rs_capture_relax();
-        good = add_pushed(context, resource, diagnostics, deny);
-        rs_capture_restore(mode);
-    }
-    rs_mutex_unlock(&rs_contexts_lock);
-    rs_context_creating_end();
-    return good;
-}
-
-static struct rs_stack *get_pushed(struct rs_context *context, bool *denied)
-{
-    struct rs_stack *stack = pushed_made(context, denied);
-
-    if (RS_LIKELY(stack) || find_pushed(context, rs_thread.pushed))
-        return stack;
-    *denied = !make_pushed(context, rs_thread.pushed, &rs_mode_diagnostics, true);
-    return *denied ? NULL : pushed_made(context, denied);
 }
 
 /* ---- look-up ---- */
@@ -259,7 +236,7 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
     struct rs_context *context = find_current(true);
 
     if (!context || (device >= 0 && context->device != device) ||
-        make_pushed(context, resource, diagnostics, false))
+        rs_pushed_stack_make(context, resource, diagnostics, false))
         return 0;
     return -EINVAL;
 }
@@ -284,7 +261,7 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
     if (!context || rs_context_is_faulty(context))
         return NULL;
     if (RS_UNLIKELY(rs_thread.pushed) && kind == RS_KIND_DEVICE)
-        return get_pushed(context, denied);
+        return rs_pushed_stack_get(context, true, denied);
     stack = &context->stack[index_of(kind, host_flags)];
     if (RS_LIKELY(atomic_load_explicit(&stack->mr, memory_order_acquire)))
         return stack;
@@ -302,7 +279,7 @@ struct rs_stack *rs_stack_if_made(unsigned which)
     if (RS_UNLIKELY(context && rs_context_is_faulty(context)))
         return NULL;
     if (RS_UNLIKELY(rs_thread.pushed) && which == RS_STACK_DEVICE)
-        return context ? pushed_made(context, &denied) : NULL;
+        return context ? rs_pushed_stack_get(context, false, &denied) : NULL;
     return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
 

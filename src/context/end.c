@@ -96,55 +96,6 @@ static bool is_at(const struct rs_context *context, CUdeviceptr address)
            owner == context->handle && rs_context_id_of(owner) == context->id;
 }
 
-CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block)
-{
-    CUcontext owner = handle;
-
-    *block = 0;
-    if (rs_driver.cuMemAlloc_v2(block, RS_SENTINEL_BYTES) != CUDA_SUCCESS) {
-        *block = 0;
-        return handle;
-    }
-    if (rs_driver.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, *block) !=
-            CUDA_SUCCESS ||
-        !owner)
-        owner = handle;
-    return owner;
-}
-
-void rs_context_keep_block(struct rs_context *context, CUdeviceptr block)
-{
-    CUstream stream;
-    CUresult result;
-    bool entered;
-
-    if (block && !rs_driver.cuCtxGetId && !context->probe.address) {
-        context->probe.id = rs_driver_allocation_id(block);
-        context->probe.address = context->probe.id ? block : 0;
-    }
-    RS_ASSERT(!context->probe.address || context->probe.id);
-    if (!block || block == context->probe.address || rs_sentinel_add(&context->sentinel, block))
-        return;
-    stream = rs_own_stream(&context->own_stream, context->handle);
-    if (!stream || !rs_driver.cuMemFreeAsync)
-        return; /* the 512 bytes stay until the context ends */
-    entered = rs_driver_context_enter(context->handle, &result);
-    if (result == CUDA_SUCCESS && rs_driver.cuMemFreeAsync(block, stream) == CUDA_SUCCESS)
-        (void)rs_own_stream_settle(stream, 0);
-    rs_driver_context_leave(entered);
-}
-
-bool rs_context_owns_memory(struct rs_context *context)
-{
-    CUdeviceptr block = 0;
-
-    if (context->owns_memory)
-        return true;
-    context->owns_memory = rs_context_memory_owner(context->handle, &block) == context->handle;
-    rs_context_keep_block(context, block);
-    return context->owns_memory;
-}
-
 /* ---- contexts of which work has failed ---- */
 
 /* Changes how the context serves, unless it is another thread's change, or its end, that came

@@ -14,21 +14,6 @@
 /* Returns the id of cuCtxGetId, or 0 on drivers without it.  Any context may be current. */
 unsigned long long rs_context_id_of(CUcontext handle);
 
-/* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
- * primary context of a green one.  *block is the 512-byte allocation that was asked about (0:
- * none), for rs_context_keep_block; freeing it here would wait for the device. */
-CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block);
-
-/* Keeps the block of rs_context_memory_owner as liveness probe or sentinel, or else frees it in the
- * order of an own stream, since cuMemFree would wait and a kernel may wait for this very thread.
- * The driver counts the freed block as used until a thread synchronises with that stream. */
-void rs_context_keep_block(struct rs_context *context, CUdeviceptr block);
-
-/* True when the context owns the memory that is allocated in it.  A green context that was found
- * while its device had no stacks does not: its memory and its fences belong to the primary.  Asks
- * the driver once.  The caller holds the contexts' lock. */
-bool rs_context_owns_memory(struct rs_context *context);
-
 /* ---- contexts of which work has failed ---- */
 
 static inline bool rs_context_is_faulty(const struct rs_context *context)

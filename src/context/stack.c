@@ -46,8 +46,12 @@ static void say_stack(const struct rs_stack *stack, const struct rs_expression *
                 : "");
 }
 
-bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expression,
-                   bool takes_initial, struct rs_diagnostics *diagnostics)
+/* Builds the stack from its expression.  The context that owns the memory is current, and the
+ * caller holds the contexts' lock.  False, after reporting it, when the expression does not fit the
+ * device.  True with stack->mr NULL when the driver refused or host memory ran out: the driver then
+ * serves its allocations. */
+static bool make_stack(struct rs_stack *stack, const struct rs_expression *expression,
+                       bool takes_initial, struct rs_diagnostics *diagnostics)
 {
     CUdevice device = stack->environment.device;
     struct rs_mr *mr = NULL;
@@ -132,7 +136,7 @@ static void say_absent_devices(void)
 static bool make_settled(struct rs_stack *stack, const struct rs_expression *expression)
 {
     bool *taken = &initial_taken[stack->kind][stack->environment.device];
-    bool good = rs_stack_make(stack, expression, !*taken, &rs_mode_diagnostics);
+    bool good = make_stack(stack, expression, !*taken, &rs_mode_diagnostics);
 
     RS_ASSERT(!stack->has_initial);
     stack->has_initial = !*taken && atomic_load(&stack->mr);
@@ -305,8 +309,9 @@ void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
     }
 }
 
-struct rs_pushed_stack *rs_pushed_stack_take(struct rs_context *context,
-                                             const struct rs_pushed *resource)
+/* Returns an empty record; NULL when out of host memory. */
+static struct rs_pushed_stack *take_record(struct rs_context *context,
+                                           const struct rs_pushed *resource)
 {
     struct rs_pushed_stack *pushed = spare;
 
@@ -326,4 +331,74 @@ struct rs_pushed_stack *rs_pushed_stack_take(struct rs_context *context,
         .resource = resource,
     };
     return pushed;
+}
+
+/* May be called with or without the contexts' lock. */
+static struct rs_pushed_stack *find_pushed(struct rs_context *context,
+                                           const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
+
+    while (pushed && pushed->resource != resource)
+        pushed = pushed->next;
+    return pushed;
+}
+
+/* Makes a stack and enters it into the context's list; its mr stays NULL where the driver is to
+ * serve the allocations.  False, after reporting it, when the resource does not fit this device:
+ * then the entry denies allocations, or, without `deny`, there is none. */
+static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
+                       struct rs_diagnostics *diagnostics, bool deny)
+{
+    struct rs_pushed_stack *pushed = take_record(context, resource);
+    CUresult result = CUDA_SUCCESS;
+    bool entered, good = true;
+
+    RS_ASSERT_SLOW(!find_pushed(context, resource)); /* the first would be found for ever */
+    if (!pushed)
+        return true; /* out of host memory: the driver serves this allocation */
+    entered = rs_driver_context_enter(context->handle, &result);
+    if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
+        good = make_stack(&pushed->stack, resource->expression, true, diagnostics);
+    rs_driver_context_leave(entered);
+    if (!good && !deny) {
+        rs_pushed_stack_recycle(pushed);
+        return false;
+    }
+    pushed->denies = !good;
+    pushed->next = atomic_load(&context->pushed);
+    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
+    return good;
+}
+
+bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *resource,
+                          struct rs_diagnostics *diagnostics, bool deny)
+{
+    bool good = true;
+
+    if (rs_context_is_creating())
+        return true;
+    rs_context_creating_begin();
+    rs_mutex_lock(&rs_contexts_lock);
+    if (!find_pushed(context, resource)) {
+        CUstreamCaptureMode mode = rs_capture_relax();
+        good = add_pushed(context, resource, diagnostics, deny);
+        rs_capture_restore(mode);
+    }
+    rs_mutex_unlock(&rs_contexts_lock);
+    rs_context_creating_end();
+    return good;
+}
+
+struct rs_stack *rs_pushed_stack_get(struct rs_context *context, bool make, bool *denied)
+{
+    struct rs_pushed_stack *pushed = find_pushed(context, rs_thread.pushed);
+
+    if (RS_UNLIKELY(!pushed) && make) {
+        (void)rs_pushed_stack_make(context, rs_thread.pushed, &rs_mode_diagnostics, true);
+        pushed = find_pushed(context, rs_thread.pushed);
+    }
+    *denied = pushed && pushed->denies;
+    return pushed && atomic_load_explicit(&pushed->stack.mr, memory_order_acquire) ? &pushed->stack
+                                                                                   : NULL;
 }

@@ -8,17 +8,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-struct rs_expression;
-
 /* A stack of the process has, or had, a release threshold. */
 extern _Atomic bool rs_context_has_threshold;
-
-/* Builds the stack from its expression.  The context that owns the memory is current, and the
- * caller holds the contexts' lock.  False, after reporting it, when the expression does not fit the
- * device.  True with stack->mr NULL when the driver refused or host memory ran out: the driver then
- * serves its allocations. */
-bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expression,
-                   bool takes_initial, struct rs_diagnostics *diagnostics);
 
 /* Makes the stack of the settings, unless that was tried before.  The caller does not hold the
  * contexts' lock.  Sets *denied where the settings are invalid and allocations are to be refused.
@@ -29,10 +20,16 @@ void rs_stack_settle(struct rs_stack *stack, bool *denied);
  * holds the contexts' lock. */
 void rs_stack_release_initial(const struct rs_stack *stack);
 
-/* Returns an empty record for the stack of a pushed resource in a context; NULL when out of host
- * memory.  The caller holds the contexts' lock, here and below. */
-struct rs_pushed_stack *rs_pushed_stack_take(struct rs_context *context,
-                                             const struct rs_pushed *resource);
+/* Makes the stack of a pushed resource in a context, unless that was tried before.  False, after
+ * reporting it, when the resource does not fit the device; with `deny`, allocations under it are
+ * answered with out of memory from then on.  The caller does not hold the contexts' lock. */
+bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *resource,
+                          struct rs_diagnostics *diagnostics, bool deny);
 
-/* Destroys the stacks of a list, and keeps their records for reuse. */
+/* Returns the stack of the resource that the calling thread has pushed, with `make` made if need
+ * be; NULL where there is none, and then *denied tells whether the allocation must be refused. */
+struct rs_stack *rs_pushed_stack_get(struct rs_context *context, bool make, bool *denied);
+
+/* Destroys the stacks of a list, and keeps their records for reuse.  The caller holds the contexts'
+ * lock. */
 void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed);
