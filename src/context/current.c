@@ -99,7 +99,7 @@ static struct rs_context *describe_context(CUcontext handle, CUdevice device)
 
 /* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
  * primary context of a green one.  *block is the 512-byte allocation that was asked about (0:
- * none), for keep_block; freeing it here would wait for the device. */
+ * none), for keep_asked_block; freeing it here would wait for the device. */
 static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
 {
     CUcontext owner = handle;
@@ -119,7 +119,7 @@ static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
 /* Keeps the block of memory_owner as liveness probe or sentinel, or else frees it in the order of
  * an own stream, since cuMemFree would wait and a kernel may wait for this very thread.  The driver
  * counts the freed block as used until a thread synchronises with that stream. */
-static void keep_block(struct rs_context *context, CUdeviceptr block)
+static void keep_asked_block(struct rs_context *context, CUdeviceptr block)
 {
     CUstream stream;
     CUresult result;
@@ -148,7 +148,7 @@ bool rs_context_owns_memory(struct rs_context *context)
     if (context->owns_memory)
         return true;
     context->owns_memory = memory_owner(context->handle, &block) == context->handle;
-    keep_block(context, block);
+    keep_asked_block(context, block);
     return context->owns_memory;
 }
 
@@ -175,7 +175,7 @@ static struct rs_context *create(CUcontext handle)
     if (context && owner != handle)
         (void)rs_contexts_add(handle, rs_context_id_of(handle), context);
     if (context)
-        keep_block(context, block);
+        keep_asked_block(context, block);
     return context;
 }
 

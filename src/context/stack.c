@@ -310,8 +310,8 @@ void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
 }
 
 /* Returns an empty record; NULL when out of host memory. */
-static struct rs_pushed_stack *take_record(struct rs_context *context,
-                                           const struct rs_pushed *resource)
+static struct rs_pushed_stack *take_pushed_record(struct rs_context *context,
+                                                  const struct rs_pushed *resource)
 {
     struct rs_pushed_stack *pushed = spare;
 
@@ -350,7 +350,7 @@ static struct rs_pushed_stack *find_pushed(struct rs_context *context,
 static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
                        struct rs_diagnostics *diagnostics, bool deny)
 {
-    struct rs_pushed_stack *pushed = take_record(context, resource);
+    struct rs_pushed_stack *pushed = take_pushed_record(context, resource);
     CUresult result = CUDA_SUCCESS;
     bool entered, good = true;
 

@@ -295,7 +295,7 @@ struct readiness {
     uint64_t wait_ns;
 };
 
-static void make_ready(void *data, struct rs_stack *stack, struct rs_mr *mr)
+static void make_stack_ready(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct readiness *readiness = data;
     enum rs_readiness now;
@@ -310,7 +310,7 @@ static void make_ready(void *data, struct rs_stack *stack, struct rs_mr *mr)
 enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns)
 {
     struct readiness readiness = {RS_READY_NOTHING, wait_ns};
-    struct device_visit visit = {.device = device, .visit = make_ready, .data = &readiness};
+    struct device_visit visit = {.device = device, .visit = make_stack_ready, .data = &readiness};
     enum rs_readiness left_out;
 
     visit_device(&visit);

@@ -104,7 +104,7 @@ static const char *message_of(const struct attributes *attributes)
 /* Owner of the ranges outside of all domains. */
 static const char no_domain[1];
 
-static int push(const char *domain, const char *message)
+static int push_range(const char *domain, const char *message)
 {
     char text[2 * RS_PHASE_NAME_BYTES];
 
@@ -117,7 +117,7 @@ static int push(const char *domain, const char *message)
     return NO_PUSH_POP_TRACKING;
 }
 
-static int pop(const char *domain)
+static int pop_range(const char *domain)
 {
     rs_control_pop_range(domain ? domain : no_domain);
     return NO_PUSH_POP_TRACKING;
@@ -125,29 +125,29 @@ static int pop(const char *domain)
 
 static int domain_push_ex(const char *domain, const struct attributes *attributes)
 {
-    return push(domain, message_of(attributes));
+    return push_range(domain, message_of(attributes));
 }
 
 static int push_ex(const struct attributes *attributes)
 {
-    return push(NULL, message_of(attributes));
+    return push_range(NULL, message_of(attributes));
 }
 
 static int push_a(const char *message)
 {
-    return push(NULL, message);
+    return push_range(NULL, message);
 }
 
 /* The program's pop of it must find a range. */
 static int push_w(const wchar_t *message)
 {
     (void)message;
-    return push(NULL, NULL);
+    return push_range(NULL, NULL);
 }
 
 static int pop_any(void)
 {
-    return pop(NULL);
+    return pop_range(NULL);
 }
 
 static const char *register_a(const char *domain, const char *text)
@@ -192,7 +192,7 @@ static const struct entry entries[] = {
     ENTRY(MODULE_CORE, CORE_PUSH_W, push_w),
     ENTRY(MODULE_CORE, CORE_POP, pop_any),
     ENTRY(MODULE_CORE2, CORE2_DOMAIN_PUSH_EX, domain_push_ex),
-    ENTRY(MODULE_CORE2, CORE2_DOMAIN_POP, pop),
+    ENTRY(MODULE_CORE2, CORE2_DOMAIN_POP, pop_range),
     ENTRY(MODULE_CORE2, CORE2_REGISTER_A, register_a),
     ENTRY(MODULE_CORE2, CORE2_CREATE_A, create_a),
 };
