@@ -18,8 +18,8 @@
 #include "ipc/table.h"
 #include "resource/segment.h"
 #include "shared/commands.h"
+#include "shared/memory_file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -27,9 +27,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8u
-#endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 16
 #endif
@@ -66,27 +63,12 @@ _Atomic size_t rs_export_held;
 
 /* ---- the table ---- */
 
-/* Creates the file that other processes find through /proc; -1 on failure. */
-static int create_file(void)
-{
-    int fd = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-
-    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-        fd = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd >= 0 && (fchmod(fd, 0600) != 0 || rs_file_lengthen(fd, RS_IPC_FILE_BYTES) != 0)) {
-        rs_file_close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-/* Seals the file against other writers and against resizing.  Linux before 5.1 lacks
- * F_SEAL_FUTURE_WRITE: there a process of the same user can write to the file, as it could to our
- * memory. */
+/* Seals the file against other writers.  Linux before 5.1 lacks F_SEAL_FUTURE_WRITE: there a
+ * process of the same user can write to the file, as it could to our memory. */
 static bool seal(int fd)
 {
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-    return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+    return fchmod(fd, 0600) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0;
 }
 
 /* Creates the table at the first handle that needs it; it stays until the process ends. */
@@ -94,21 +76,19 @@ static bool create_table(void)
 {
     struct exported *entries = rs_map_zeroed(RS_IPC_SLOTS * sizeof(*entries));
     struct rs_ipc_header header;
-    bool is_ready =
-        entries && getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce);
-    int fd = is_ready ? create_file() : -1;
-    char *mapped = fd < 0
-                       ? MAP_FAILED
-                       : mmap(NULL, RS_IPC_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *memory;
+    int fd = -1;
 
     RS_ASSERT(!exports && !slots);
-    if (fd >= 0 && (mapped == MAP_FAILED || !seal(fd)))
+    if (entries && getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
+        fd = rs_memory_file_make(RS_IPC_FILE_NAME, RS_IPC_FILE_BYTES, &memory);
+    if (fd >= 0 && !seal(fd))
         rs_file_close(fd);
     else if (fd >= 0 && rs_descriptor_keep(&file, fd))
         exports = entries;
     if (!exports) {
-        if (mapped != MAP_FAILED)
-            munmap(mapped, RS_IPC_FILE_BYTES);
+        if (fd >= 0)
+            munmap(memory, RS_IPC_FILE_BYTES);
         if (entries)
             munmap(entries, RS_IPC_SLOTS * sizeof(*entries));
         return false;
@@ -120,8 +100,8 @@ static bool create_table(void)
     memcpy(self.magic, rs_ipc_magic, sizeof(self.magic));
     memcpy(self.nonce, header.nonce, sizeof(self.nonce));
     memcpy(header.magic, rs_ipc_magic, sizeof(header.magic));
-    memcpy(mapped, &header, sizeof(header));
-    slots = (struct rs_ipc_slot *)(void *)(mapped + RS_IPC_SLOTS_AT);
+    memcpy(memory, &header, sizeof(header));
+    slots = (void *)((char *)memory + RS_IPC_SLOTS_AT);
     return true;
 }
 

@@ -15,12 +15,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
+
 /* The seals keep whoever maps the file from a signal (SIGBUS), when somebody else changes its
  * length. */
 int rs_memory_file_make(const char *name, size_t bytes, void **memory)
 {
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), failed;
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL), failed;
 
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
     failed = rs_file_lengthen(fd, bytes);
