@@ -270,7 +270,8 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
     block.address = segment->address + slot->offset_bytes;
     block.segment = segment;
     if (!is_inside_opened(slot, segment->address))
-        *result = rs_ipc_refuse(RS_IPC_REFUSED_SIZE);
+        *result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
+                                "the memory is smaller than the process that shared it says");
     else if (!(entered = enter_import(&blocks, &block)))
         *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (entered) {
@@ -331,7 +332,8 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
     else if (!address || (flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
         *result = CUDA_ERROR_INVALID_VALUE;
     else if (!rs_ipc_read(handle, &opening.handle))
-        *result = rs_ipc_refuse(RS_IPC_REFUSED_HANDLE);
+        *result = RS_IPC_REFUSE(CUDA_ERROR_INVALID_HANDLE,
+                                "the handle is damaged, or made by another version of rmmshim");
     else if (opening.handle.process == getpid() &&
              opening.handle.process_namespace == rs_process_namespace() &&
              opening.handle.start_ticks == rs_process_start_ticks(0))

@@ -64,43 +64,10 @@ struct rs_exporter {
 
 static struct rs_exporter *exporters;
 
-/* ---- what is said ---- */
-
-static const struct {
-    CUresult result;
-    const char *reason;
-} refusals[] = {
-    [RS_IPC_REFUSED_HANDLE] = {CUDA_ERROR_INVALID_HANDLE,
-                               "the handle is damaged, or made by another version of rmmshim"},
-    [RS_IPC_REFUSED_NAMESPACE] = {CUDA_ERROR_NOT_PERMITTED,
-                                  "the memory belongs to a process in another PID namespace"},
-    [RS_IPC_REFUSED_ENDED] = {CUDA_ERROR_MAP_FAILED,
-                              "the process that shared the memory has ended"},
-    [RS_IPC_REFUSED_HIDDEN] = {CUDA_ERROR_NOT_PERMITTED,
-                               "the process that shared the memory runs, but /proc hides it from "
-                               "this process (is /proc mounted with hidepid?)"},
-    [RS_IPC_REFUSED_ACCESS] = {CUDA_ERROR_NOT_PERMITTED,
-                               "this process may not access the process that shared the memory (it "
-                               "belongs to another user, or is protected)"},
-    [RS_IPC_REFUSED_TABLE] =
-        {CUDA_ERROR_MAP_FAILED,
-         "the process that shared the memory no longer has its table of shared memory blocks"},
-    [RS_IPC_REFUSED_LOCK] =
-        {CUDA_ERROR_MAP_FAILED,
-         "cannot lock the table of memory blocks that are shared between processes"},
-    [RS_IPC_REFUSED_FREED] = {CUDA_ERROR_INVALID_VALUE,
-                              "the process that shared the memory has freed it"},
-    [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED,
-                             "the memory is smaller than the process that shared it says"},
-};
-
-CUresult rs_ipc_refuse(enum rs_ipc_refusal why)
+void rs_ipc_say_refused(bool *said, const char *reason)
 {
-    static bool said[RS_ARRAY_LENGTH(refusals)];
-
-    if (rs_log_once(&said[why]))
-        rs_log("cuIpcOpenMemHandle: refused: %s", refusals[why].reason);
-    return refusals[why].result;
+    if (rs_log_once(said))
+        rs_log("cuIpcOpenMemHandle: refused: %s", reason);
 }
 
 /* ---- tables ---- */
@@ -125,15 +92,16 @@ static bool is_table_of(int fd, const struct stat *status, const struct rs_ipc_h
            memcmp(header.nonce, handle->nonce, sizeof(header.nonce)) == 0;
 }
 
-/* Returns why the exporter's start time cannot be read or is not that of the handle.  A process
- * number that kill() does not know has ended; one that kill() knows but /proc does not show is
- * hidden. */
-static enum rs_ipc_refusal why_not_running(const struct rs_ipc_handle *handle,
-                                           long long start_ticks)
+/* Why an exporter whose start time cannot be read, or is not that of the handle, does not serve.  A
+ * process number that kill() does not know has ended; one that kill() knows but /proc does not show
+ * is hidden. */
+static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long start_ticks)
 {
-    return start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM)
-               ? RS_IPC_REFUSED_HIDDEN
-               : RS_IPC_REFUSED_ENDED;
+    if (start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM))
+        return RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
+                             "the process that shared the memory runs, but /proc hides it from "
+                             "this process (is /proc mounted with hidepid?)");
+    return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has ended");
 }
 
 /* True when the exporter runs; else false with the CUDA error in *result. */
@@ -142,9 +110,10 @@ static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
     long long start_ticks = -1;
 
     if (handle->process_namespace != rs_process_namespace())
-        *result = rs_ipc_refuse(RS_IPC_REFUSED_NAMESPACE);
+        *result = RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
+                                "the memory belongs to a process in another PID namespace");
     else if ((start_ticks = rs_process_start_ticks(handle->process)) != handle->start_ticks)
-        *result = rs_ipc_refuse(why_not_running(handle, start_ticks));
+        *result = refuse_not_running(handle, start_ticks);
     else
         return true;
     return false;
@@ -169,27 +138,35 @@ static int open_if_table(const char *path)
     return fd;
 }
 
+static CUresult refuse_table(bool is_permitted)
+{
+    if (is_permitted)
+        return RS_IPC_REFUSE(
+            CUDA_ERROR_MAP_FAILED,
+            "the process that shared the memory no longer has its table of shared memory blocks");
+    return RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
+                         "this process may not access the process that shared the memory (it "
+                         "belongs to another user, or is protected)");
+}
+
 /* Opens the exporter's table; -1 with the CUDA error in *result. */
 static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
 {
     struct stat status;
     char path[64];
-    bool is_own_users;
+    bool is_permitted;
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)handle->process, (int)handle->fd);
     fd = open_if_table(path);
-    if (fd < 0) {
-        *result = rs_ipc_refuse(errno == EACCES || errno == EPERM ? RS_IPC_REFUSED_ACCESS
-                                                                  : RS_IPC_REFUSED_TABLE);
-        return -1;
-    }
     /* A privileged process may open any file. */
-    is_own_users = fstat(fd, &status) == 0 && status.st_uid == geteuid();
-    if (is_own_users && is_table_of(fd, &status, handle))
+    is_permitted = fd < 0 ? errno != EACCES && errno != EPERM
+                          : fstat(fd, &status) == 0 && status.st_uid == geteuid();
+    if (fd >= 0 && is_permitted && is_table_of(fd, &status, handle))
         return fd;
-    *result = rs_ipc_refuse(is_own_users ? RS_IPC_REFUSED_TABLE : RS_IPC_REFUSED_ACCESS);
-    rs_file_close(fd);
+    if (fd >= 0)
+        rs_file_close(fd);
+    *result = refuse_table(is_permitted);
     return -1;
 }
 
@@ -282,7 +259,9 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
     ssize_t length;
 
     if (!set_lock(exporter, handle->slot, F_RDLCK)) {
-        *result = rs_ipc_refuse(RS_IPC_REFUSED_LOCK);
+        *result = RS_IPC_REFUSE(
+            CUDA_ERROR_MAP_FAILED,
+            "cannot lock the table of memory blocks that are shared between processes");
         return false;
     }
     /* The slot is locked before the generation is read. */
@@ -291,7 +270,8 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
         rs_file_read(exporter->file.fd, slot, sizeof(*slot), (off_t)rs_ipc_slot_at(handle->slot));
     if (length == sizeof(*slot) && slot->generation == handle->generation)
         return true;
-    *result = rs_ipc_refuse(RS_IPC_REFUSED_FREED);
+    *result =
+        RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE, "the process that shared the memory has freed it");
     return false;
 }
 

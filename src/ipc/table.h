@@ -88,7 +88,7 @@ bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to);
 /* ---- tables of other processes that are open here ----
  *
  * They are found, this process registers in them, and why that fails is said.  The caller of all
- * but rs_ipc_refuse holds a lock of its own around the calls. */
+ * but rs_ipc_say_refused holds a lock of its own around the calls. */
 
 struct rs_exporter;
 
@@ -107,17 +107,12 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
                       struct rs_ipc_slot *slot, CUresult *result);
 void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);
 
-enum rs_ipc_refusal {
-    RS_IPC_REFUSED_HANDLE,
-    RS_IPC_REFUSED_NAMESPACE,
-    RS_IPC_REFUSED_ENDED,
-    RS_IPC_REFUSED_HIDDEN,
-    RS_IPC_REFUSED_ACCESS,
-    RS_IPC_REFUSED_TABLE,
-    RS_IPC_REFUSED_LOCK,
-    RS_IPC_REFUSED_FREED,
-    RS_IPC_REFUSED_SIZE,
-};
+/* Writes why an open is refused, once for each place that refuses, and is its CUDA error. */
+#define RS_IPC_REFUSE(error, reason)                                                               \
+    ({                                                                                             \
+        static bool said;                                                                          \
+        rs_ipc_say_refused(&said, reason);                                                         \
+        error;                                                                                     \
+    })
 
-/* Writes why an open is refused, once for each reason, and returns its CUDA error. */
-CUresult rs_ipc_refuse(enum rs_ipc_refusal why);
+void rs_ipc_say_refused(bool *said, const char *reason);
