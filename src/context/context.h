@@ -44,13 +44,12 @@ int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
  * are pushed. */
 int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics);
 
-/* Pops the resource that the calling thread pushed last.  -ERANGE when there is none.  The caller
- * must then make the thread look its context up again (rs_context_forget_found), as the device's
- * resource may count from now on. */
+/* Pops the resource that the calling thread pushed last.  -ERANGE when there is none.  The thread
+ * then looks its context up anew, as the device's resource may count from now on. */
 int rs_pushed_pop(void);
 
-/* Sets the resource of a device for all threads; NULL: none.  Threads that have cached a context
- * keep its resource until rs_context_set_resource makes them look up anew. */
+/* From now on device memory in the contexts of `device` comes from the resource, for all threads
+ * that have pushed none; NULL: from the stack of the settings. */
 void rs_pushed_set(int device, const struct rs_pushed *resource);
 
 /* Returns the resource that serves the calling thread's device memory in contexts of the device;
@@ -170,13 +169,6 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
 int rs_context_make_pushed(const struct rs_pushed *resource, int device,
                            struct rs_diagnostics *diagnostics);
 
-/* From now on device memory in the contexts of `device` comes from the resource, for all threads
- * that have pushed none; NULL: from the stack of the settings. */
-void rs_context_set_resource(int device, const struct rs_pushed *resource);
-
-/* Makes the calling thread look its context up anew at its next call. */
-void rs_context_forget_found(void);
-
 /* Returns the stack at index `which` (RS_STACK_DEVICE or RS_STACK_MANAGED) of the current context
  * if it has been made, else NULL. For device memory a pushed resource comes first. */
 struct rs_stack *rs_stack_if_made(unsigned which);
@@ -208,11 +200,9 @@ RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
 }
 
 /* Returns the context that owns the memory which the calling thread allocates now (for a green
- * context its primary), entering it into the table if need be; NULL when no context is current. */
-struct rs_context *rs_context_owner(void);
-
-/* As rs_context_owner, but NULL when the context is not in the table yet. */
-struct rs_context *rs_context_current(void);
+ * context its primary); NULL when no context is current, and, unless `make` has it entered, when it
+ * is not in the table yet. */
+struct rs_context *rs_context_current(bool make);
 
 /* The current context's error where its work has failed, else `result`.  Asks the driver, without a
  * wait. */

@@ -192,11 +192,12 @@ static void note_found(CUcontext handle, struct rs_context *context, unsigned ge
     if (context->handle == handle && !rs_context_ends_under_way() && !rs_context_is_faulty(context))
         rs_thread.found = (struct rs_context_found){handle, generation, context};
     else if (rs_thread.pushed != resource)
-        rs_context_forget_found(); /* the cached context is of another device, with that resource */
+        rs_thread.found.context =
+            NULL; /* the cached context is of another device, with that resource */
     rs_thread.pushed = resource;
 }
 
-static struct rs_context *find_current(bool make)
+struct rs_context *rs_context_current(bool make)
 {
     struct rs_context *context = rs_context_found_before(0);
     CUcontext handle = NULL;
@@ -233,7 +234,7 @@ static struct rs_context *find_current(bool make)
 int rs_context_make_pushed(const struct rs_pushed *resource, int device,
                            struct rs_diagnostics *diagnostics)
 {
-    struct rs_context *context = find_current(true);
+    struct rs_context *context = rs_context_current(true);
 
     if (!context || (device >= 0 && context->device != device) ||
         rs_pushed_stack_make(context, resource, diagnostics, false))
@@ -241,20 +242,9 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
     return -EINVAL;
 }
 
-void rs_context_set_resource(int device, const struct rs_pushed *resource)
-{
-    rs_pushed_set(device, resource);
-    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
-}
-
-void rs_context_forget_found(void)
-{
-    rs_thread.found.context = NULL;
-}
-
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
 {
-    struct rs_context *context = find_current(true);
+    struct rs_context *context = rs_context_current(true);
     struct rs_stack *stack;
 
     *denied = false;
@@ -271,7 +261,7 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
 
 struct rs_stack *rs_stack_if_made(unsigned which)
 {
-    struct rs_context *context = find_current(false);
+    struct rs_context *context = rs_context_current(false);
     struct rs_stack *stack = context ? &context->stack[which] : NULL;
     bool denied;
 
@@ -281,16 +271,6 @@ struct rs_stack *rs_stack_if_made(unsigned which)
     if (RS_UNLIKELY(rs_thread.pushed) && which == RS_STACK_DEVICE)
         return context ? rs_pushed_stack_get(context, false, &denied) : NULL;
     return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
-}
-
-struct rs_context *rs_context_owner(void)
-{
-    return find_current(true);
-}
-
-struct rs_context *rs_context_current(void)
-{
-    return find_current(false);
 }
 
 RS_COLD CUresult rs_context_fault_or(CUresult result)
@@ -307,7 +287,7 @@ RS_COLD CUresult rs_context_fault_or(CUresult result)
     rs_capture_restore(mode);
     if (!rs_is_fault(fault))
         return result;
-    context = rs_context_current();
+    context = rs_context_current(false);
     if (context)
         rs_context_note_fault(context);
     return fault;

@@ -273,6 +273,7 @@ int rs_pushed_pop(void)
     RS_ASSERT(own.count <= RS_PUSHED_DEPTH_MAX && own.resources[own.count - 1]);
     own.count--;
     rs_thread.pushed = own.count ? own.resources[own.count - 1] : NULL;
+    rs_thread.found.context = NULL;
     return 0;
 }
 
@@ -280,6 +281,7 @@ void rs_pushed_set(int device, const struct rs_pushed *resource)
 {
     RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
     atomic_store_explicit(&of_device[device], resource, memory_order_release);
+    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
 }
 
 const struct rs_pushed *rs_pushed_of(int device)

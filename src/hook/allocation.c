@@ -278,7 +278,7 @@ static CUresult free_in_order(struct rs_taken_block *taken, CUstream stream)
     CUresult result = CUDA_SUCCESS;
     bool entered = false;
 
-    if (rs_context_current() != stack->context) {
+    if (rs_context_current(false) != stack->context) {
         stream = rs_stream_from(stack->environment.device, stack->context->handle, stream);
         entered = rs_driver_context_enter(stack->context->handle, &result);
     }

@@ -69,35 +69,13 @@ static bool may_replace_pool(CUdevice *device)
            rs_driver.cuDeviceGetMemPool(&current, *device) == CUDA_SUCCESS && usual == current;
 }
 
-static void note_served(CUdevice device)
-{
-    uint64_t bit = 1ull << device;
-
-    if (!(atomic_load_explicit(&served_devices, memory_order_relaxed) & bit))
-        atomic_fetch_or(&served_devices, bit);
-}
-
-/* Allocates on a stream of the current context. */
-static bool allocate_here(size_t size_bytes, CUstream stream, unsigned object, CUdeviceptr *address,
-                          CUresult *result)
-{
-    CUdevice device;
-
-    if (!may_replace_pool(&device) ||
-        !rs_shim_allocate(RS_MODE_SERVE, RS_HOOK_GROUP_ASYNC, 0, size_bytes, stream, object,
-                          address, result))
-        return false;
-    if (*result == CUDA_SUCCESS)
-        note_served(device);
-    return true;
-}
-
 static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUdeviceptr *address,
                         CUresult *result)
 {
     CUcontext context, current = NULL;
     bool is_capturing, entered, served;
     CUresult entering;
+    CUdevice device;
 
     if (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
         ask_capturing(stream, &is_capturing) != CUDA_SUCCESS || is_capturing)
@@ -106,8 +84,13 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
     if (!context)
         return false;
     entered = rs_driver_context_enter(context, &entering);
-    served = entering == CUDA_SUCCESS && allocate_here(size_bytes, stream, object, address, result);
+    served = entering == CUDA_SUCCESS && may_replace_pool(&device) &&
+             rs_shim_allocate(RS_MODE_SERVE, RS_HOOK_GROUP_ASYNC, 0, size_bytes, stream, object,
+                              address, result);
     rs_driver_context_leave(entered);
+    if (served && *result == CUDA_SUCCESS &&
+        !(atomic_load_explicit(&served_devices, memory_order_relaxed) >> device & 1))
+        atomic_fetch_or(&served_devices, 1ull << device);
     return served;
 }
 
@@ -245,7 +228,7 @@ static bool is_stream_of_owner(CUstream stream, const struct rs_block_view *bloc
     if (context && context != block->context) {
         entered = rs_driver_context_enter(context, &result);
         if (result == CUDA_SUCCESS)
-            owner = rs_context_current();
+            owner = rs_context_current(false);
         rs_driver_context_leave(entered);
     }
     rs_capture_restore(mode);

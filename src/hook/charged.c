@@ -47,7 +47,7 @@ static bool find_charged_owner(struct rs_charged_call *call)
     } else if (owner.device == RS_NO_DEVICE) {
         /* Without a context the driver answers its own error, or a tool's callback calls inside a
          * call of the library. */
-        owner.context = rs_context_owner();
+        owner.context = rs_context_current(true);
         owner.device = owner.context ? owner.context->device : RS_NO_DEVICE;
     }
     call->owner = owner;

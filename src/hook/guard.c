@@ -177,7 +177,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
     CUresult result = RS_FORWARD(cuCtxEnablePeerAccess, (peer, flags));
     bool was_lent = (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) &&
-                    rs_peer_end_loan(peer);
+                    rs_peer_is_lent(peer, true);
 
     if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED && was_lent)
         return CUDA_SUCCESS;
@@ -193,7 +193,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer)
 {
     CUresult result;
 
-    if (rs_peer_is_lent(peer))
+    if (rs_peer_is_lent(peer, false))
         return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     result = RS_FORWARD(cuCtxDisablePeerAccess, (peer));
     return result == CUDA_SUCCESS ? rs_peer_changed(peer, false) : result;

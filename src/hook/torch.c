@@ -22,7 +22,7 @@ struct visit {
 /* False when the device or CUDA is not there. */
 static bool visit_primary(enum rs_mode mode, int device, CUstream stream, struct visit *visit)
 {
-    const struct rs_context *current = mode == RS_MODE_SERVE ? rs_context_current() : NULL;
+    const struct rs_context *current = mode == RS_MODE_SERVE ? rs_context_current(false) : NULL;
     CUcontext primary = NULL;
     unsigned flags = 0;
     CUresult result;

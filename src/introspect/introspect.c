@@ -285,23 +285,13 @@ static CUcontext *loan_of_current(CUcontext handle)
     return owner->borrowers[device] == current ? &owner->borrowers[device] : NULL;
 }
 
-bool rs_peer_is_lent(CUcontext owner)
-{
-    bool lent;
-
-    rs_mutex_lock(&lock);
-    lent = loan_of_current(owner);
-    rs_mutex_unlock(&lock);
-    return lent;
-}
-
-bool rs_peer_end_loan(CUcontext owner)
+bool rs_peer_is_lent(CUcontext owner, bool ends)
 {
     CUcontext *loan;
 
     rs_mutex_lock(&lock);
     loan = loan_of_current(owner);
-    if (loan)
+    if (loan && ends)
         *loan = NULL;
     rs_mutex_unlock(&lock);
     return loan;

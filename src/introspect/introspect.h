@@ -73,12 +73,8 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed);
 bool rs_peer_lend(CUcontext owner, CUdevice device);
 
 /* True when the current context's access to the memory of `owner` was given by rs_peer_lend and not
- * by the program. */
-bool rs_peer_is_lent(CUcontext owner);
-
-/* Makes such an access the program's own, as it has now asked for it.  False when it was the
- * program's before. */
-bool rs_peer_end_loan(CUcontext owner);
+ * by the program.  With `ends` it is the program's own from now on, as it has asked for it. */
+bool rs_peer_is_lent(CUcontext owner, bool ends);
 
 /* Returns the devices with a context that may access the memory of `owner`; bit i: device i. */
 uint64_t rs_peer_devices(CUcontext handle);

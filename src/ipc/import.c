@@ -340,7 +340,7 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
         *result = CUDA_ERROR_INVALID_CONTEXT; /* the handle is of this process: the driver's error
                                                  for that */
     else {
-        opening.owner = rs_context_owner();
+        opening.owner = rs_context_current(true);
         *result = open_ours(&opening, address);
     }
     return true;

@@ -466,14 +466,6 @@ static int resource_error(int result)
     return result;
 }
 
-static int pop_resource(void)
-{
-    int result = rs_pushed_pop();
-
-    rs_context_forget_found();
-    return result;
-}
-
 int rmmshim_push_resource(const char *expression)
 {
     struct rs_diagnostics diagnostics = {.write = keep_line};
@@ -488,7 +480,7 @@ int rmmshim_push_resource(const char *expression)
         return resource_error(result);
     result = rs_context_make_pushed(rs_pushed_of(-1), -1, &diagnostics);
     if (result != 0)
-        (void)pop_resource();
+        (void)rs_pushed_pop();
     return result;
 }
 
@@ -496,7 +488,7 @@ int rmmshim_pop_resource(void)
 {
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
-    return pop_resource() == 0
+    return rs_pushed_pop() == 0
                ? 0
                : rs_control_error(-ERANGE, "no memory resource is pushed, so there is none to pop");
 }
@@ -517,7 +509,7 @@ int rmmshim_set_resource(int device, const char *expression)
     if (result == 0 && resource && started)
         result = rs_context_make_pushed(resource, device, &diagnostics);
     if (result == 0)
-        rs_context_set_resource(device, resource);
+        rs_pushed_set(device, resource);
     return resource_error(result);
 }
 
