@@ -8,7 +8,6 @@
 #include "tool/profile.h"
 #include "tool/tool.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,94 +243,73 @@ const struct tool_command tool_check = {
 
 /* ---- rmmshim resources ---- */
 
-enum { TABLE_COLUMNS_MAX = 6, TABLE_ROWS_MAX = 128 };
+/* The text of a cell, perhaps written to `text`; NULL behind the last row. */
+typedef const char *table_cell(const struct rs_mr_descriptor *of, size_t row, size_t column,
+                               char text[DESCRIBE_BYTES]);
 
-struct table {
-    size_t column_count, row_count;
-    char *cells[TABLE_ROWS_MAX][TABLE_COLUMNS_MAX]; /* row 0 holds the titles; it owns all texts */
-};
-
-/* Begins a table; the titles follow, ended by NULL. */
-static void table_begin(struct table *table, const char *first_title, ...)
-    __attribute__((sentinel));
-
-static char *copy(const char *text)
+static const char *resource_cell(const struct rs_mr_descriptor *of, size_t row, size_t column,
+                                 char text[DESCRIBE_BYTES])
 {
-    return strcpy(tool_grow(NULL, strlen(text) + 1), text);
+    of = rs_mr_descriptors[row];
+    if (!of || column == 0)
+        return of ? of->name : NULL;
+    return column == 1   ? describe_kind(of)
+           : column == 2 ? of->summary
+                         : describe_aliases(of->aliases, RS_ARRAY_LENGTH(of->aliases), text);
 }
 
-static void table_begin(struct table *table, const char *first_title, ...)
+static const char *option_cell(const struct rs_mr_descriptor *of, size_t row, size_t column,
+                               char text[DESCRIBE_BYTES])
 {
-    va_list titles;
+    const struct rs_option *option = &of->options[row];
 
-    memset(table, 0, sizeof(*table));
-    va_start(titles, first_title);
-    for (const char *title = first_title; title; title = va_arg(titles, const char *)) {
-        RS_ASSERT(table->column_count < TABLE_COLUMNS_MAX);
-        table->cells[0][table->column_count++] = copy(title);
-    }
-    va_end(titles);
-    table->row_count = 1;
+    if (!option->name || column == 0)
+        return option->name;
+    return column == 1   ? rs_option_type_text(option, text, DESCRIBE_BYTES)
+           : column == 2 ? describe_default(option)
+           : column == 3 ? option->help
+                         : describe_option_aliases(option, text);
 }
 
-/* Adds a row: one text for each column. */
-static void table_row(struct table *table, const char *first_cell, ...)
+/* The width of the widest cell; 0 for a column whose cells are all empty. */
+static size_t column_width(const struct rs_mr_descriptor *of, table_cell *cell, size_t column,
+                           const char *title)
 {
-    char **row = table->cells[table->row_count];
-    va_list cells;
-
-    RS_ASSERT(table->row_count < TABLE_ROWS_MAX);
-    va_start(cells, first_cell);
-    row[0] = copy(first_cell);
-    for (size_t i = 1; i < table->column_count; i++)
-        row[i] = copy(va_arg(cells, const char *));
-    va_end(cells);
-    table->row_count++;
-}
-
-/* Returns the width of the widest cell; 0 for a column whose cells are all empty. */
-static size_t column_width(const struct table *table, size_t column)
-{
+    char text[DESCRIBE_BYTES];
+    const char *found;
     size_t width = 0;
 
-    for (size_t row = 1; row < table->row_count; row++)
-        width = rs_max(width, strlen(table->cells[row][column]));
-    return width ? rs_max(width, strlen(table->cells[0][column])) : 0;
+    for (size_t row = 0; (found = cell(of, row, column, text)); row++)
+        width = rs_max(width, strlen(found));
+    return width ? rs_max(width, strlen(title)) : 0;
 }
 
-/* Prints the table and frees it.  Columns without any text are left out. */
-static void table_print(struct table *table)
+/* Prints the table whose titles, ended by NULL, are the first row.  Columns without any text are
+ * left out. */
+static void print_table(const struct rs_mr_descriptor *of, table_cell *cell,
+                        const char *const *titles)
 {
-    for (size_t row = 0; row < table->row_count; row++) {
+    char text[DESCRIBE_BYTES];
+
+    for (size_t row = 0; row == 0 || cell(of, row - 1, 0, text); row++) {
         int blanks = 0;
-        for (size_t i = 0; i < table->column_count; i++) {
-            const char *cell = table->cells[row][i];
-            int width = (int)column_width(table, i);
+        for (size_t i = 0; titles[i]; i++) {
+            int width = (int)column_width(of, cell, i, titles[i]);
+            const char *shown = row ? cell(of, row - 1, i, text) : titles[i];
             if (width == 0)
                 continue;
-            printf("%*s%s", blanks, "", cell);
-            blanks = width + 2 - (int)strlen(cell);
+            printf("%*s%s", blanks, "", shown);
+            blanks = width + 2 - (int)strlen(shown);
         }
         putchar('\n');
     }
-    for (size_t row = 0; row < table->row_count; row++)
-        for (size_t i = 0; i < table->column_count; i++)
-            free(table->cells[row][i]);
 }
 
 static void list_all(void)
 {
-    struct table table;
-    char aliases[DESCRIBE_BYTES];
+    static const char *const titles[] = {"RESOURCE", "KIND", "WHAT IT DOES", "NAME IN RMM", NULL};
 
-    table_begin(&table, "RESOURCE", "KIND", "WHAT IT DOES", "NAME IN RMM", NULL);
-    for (size_t i = 0; rs_mr_descriptors[i]; i++) {
-        const struct rs_mr_descriptor *descriptor = rs_mr_descriptors[i];
-        table_row(
-            &table, descriptor->name, describe_kind(descriptor), descriptor->summary,
-            describe_aliases(descriptor->aliases, RS_ARRAY_LENGTH(descriptor->aliases), aliases));
-    }
-    table_print(&table);
+    print_table(NULL, resource_cell, titles);
 }
 
 static bool is_valid(const char *text)
@@ -375,8 +353,9 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
         [RS_FREE_AT_ONCE] = "each free makes its memory reusable at once",
         [RS_FREE_AS_UPSTREAM] = "each free is passed on to the upstream",
     };
-    struct table table;
-    char text[DESCRIBE_BYTES], aliases[DESCRIBE_BYTES];
+    static const char *const titles[] = {"OPTION",  "TYPE",        "DEFAULT",
+                                         "MEANING", "NAME IN RMM", NULL};
+    char text[DESCRIBE_BYTES];
 
     printf("%s: %s\n", descriptor->name, descriptor->summary);
     printf("kind:     %s\n", describe_kind(descriptor));
@@ -388,16 +367,12 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     if (!descriptor->options[0].name)
         return;
     putchar('\n');
-    table_begin(&table, "OPTION", "TYPE", "DEFAULT", "MEANING", "NAME IN RMM", NULL);
-    for (const struct rs_option *row = descriptor->options; row->name; row++)
-        table_row(&table, row->name, rs_option_type_text(row, text, sizeof(text)),
-                  describe_default(row), row->help, describe_option_aliases(row, aliases));
-    table_print(&table);
+    print_table(descriptor, option_cell, titles);
 }
 
 static int say_unknown(const char *name)
 {
-    const char *names[TABLE_ROWS_MAX] = {NULL};
+    const char *names[64] = {NULL};
 
     for (size_t i = 0; rs_mr_descriptors[i] && i + 1 < RS_ARRAY_LENGTH(names); i++)
         names[i] = rs_mr_descriptors[i]->name;

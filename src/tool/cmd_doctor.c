@@ -482,33 +482,16 @@ static int examine(const char *subject, char *const *arguments, bool as_json)
 
 /* ---- the command ---- */
 
-/* Takes what stands before the process or program. */
-static bool take_options(char ***arguments, bool *as_json)
-{
-    static const char *const options[] = {"--json", "--help", NULL};
-
-    for (; **arguments && ***arguments == '-'; ++*arguments) {
-        if (strcmp(**arguments, "--") == 0) {
-            ++*arguments;
-            break;
-        }
-        if (strcmp(**arguments, "--json") != 0) {
-            tool_say_unknown("option", **arguments, options);
-            return false;
-        }
-        *as_json = true;
-    }
-    return true;
-}
-
 /* `--json` may stand last, too; other words behind a program are its own. */
 static int run(char **arguments)
 {
     const char *subject;
     bool as_json = false;
+    const struct tool_option options[] = {{.name = "--json", .flag = &as_json}, {.name = NULL}};
     size_t count = 0;
 
-    if (!take_options(&arguments, &as_json))
+    arguments = tool_take_leading_options(arguments, options);
+    if (!arguments)
         return TOOL_USAGE;
     subject = *arguments;
     if (!subject)

@@ -299,7 +299,7 @@ static void read_list(struct list *list, char *text, struct code *code)
 
 static bool is_of(const struct place *frame, const char *library)
 {
-    return strncmp(frame->symbol.object, library, strlen(library)) == 0;
+    return tool_begins(frame->symbol.object, library);
 }
 
 /* Where Python's own lines say more: the interpreter and what has called it. */
@@ -568,9 +568,7 @@ const struct tool_command tool_leaks = {
     .help =
         "Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
         "call site with RMM_TRACKING, else by library and size.\n\n"
-        "  --json          as JSON: an object, with bytes as integers\n"
-        "  --device N      only this device; default: each device that the process uses\n"
-        "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
+        "  --json          as JSON: an object, with bytes as integers\n" STEER_HELP_OPTIONS
         "The process makes the list at its next call that allocates, frees, synchronises or asks\n"
         "for free memory; with RMM_CONTROL=thread also between such calls. Functions of C++ are\n"
         "demangled where libstdc++ is installed; file and line need debug information, and\n"

@@ -509,12 +509,8 @@ const struct tool_command tool_limit = {
     .help =
         "Sets the most memory that a process may take from the driver on a device from now on,\n"
         "overriding RMM_LIMIT; `none` removes the limit.  Unused memory above the limit goes back\n"
-        "to the driver; memory in use stays, and further requests are refused.\n\n"
-        "  --device N      only this device; default: each device that the process uses\n"
-        "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
-        "The process takes the command at its next call that allocates, frees, synchronises or "
-        "asks\n"
-        "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
+        "to the driver; memory in use stays, and further requests are "
+        "refused.\n\n" STEER_HELP_OPTIONS STEER_HELP_WHEN
         "exit codes: 0 the limit is set; 1 it cannot be set; 2 wrong usage; 3 the process did not\n"
         "answer in time\n\n"
         "example: rmmshim limit 4711 6GiB",
@@ -559,12 +555,8 @@ const struct tool_command tool_trim = {
     .run = trim,
     .help =
         "Makes the process return unused memory to the driver.\n\n"
-        "  --keep SIZE     how much unused memory the process may keep (default 0)\n"
-        "  --device N      only this device; default: each device that the process uses\n"
-        "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
-        "The process takes the command at its next call that allocates, frees, synchronises or "
-        "asks\n"
-        "for free memory; with RMM_CONTROL=thread also between such calls.\n\n"
+        "  --keep SIZE     how much unused memory the process may keep (default "
+        "0)\n" STEER_HELP_OPTIONS STEER_HELP_WHEN
         "exit codes: 0 the memory is given back; 1 it cannot be given back; 2 wrong usage; 3 the\n"
         "process did not answer in time\n\n"
         "example: rmmshim trim 4711 --keep 512MiB",

@@ -65,22 +65,31 @@ enum process_answer process_answer_of(int failed)
                                                    : PROCESS_GONE;
 }
 
+const void *process_map_page(int fd, uint64_t *inode)
+{
+    void *page = MAP_FAILED;
+    struct stat status;
+
+    if (rs_published_check_file(fd) && fstat(fd, &status) == 0)
+        page = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    *inode = status.st_ino;
+    return page;
+}
+
 static enum process_answer find_page(struct process *process)
 {
     char path[PROCESS_PATH_BYTES];
     int fd = rs_published_find(process_path(process, "", path), 0, 0);
-    struct stat status;
-    void *file;
 
     if (fd < 0)
         return process_answer_of(fd);
-    process->inode = fstat(fd, &status) == 0 ? (uint64_t)status.st_ino : 0;
-    file = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    process->file = process_map_page(fd, &process->inode);
     close(fd);
-    if (file == MAP_FAILED)
+    if (!process->file)
         return PROCESS_DENIED;
-    process->file = file;
-    return rs_published_check_layout(file) ? PROCESS_SERVED : PROCESS_UNREADABLE;
+    return rs_published_check_layout(process->file) ? PROCESS_SERVED : PROCESS_UNREADABLE;
 }
 
 enum process_answer process_open(int number, struct process *process)
@@ -467,49 +476,31 @@ static void add_counter(struct publication *page, struct rs_report *report,
                   (enum rs_counter_unit)counter->unit, value);
 }
 
-static bool is_counter_of(const struct rs_counter *counter, const char *resource)
+/* Takes out what counted nothing.  The program's counters are there for kinds of memory, too, that
+ * have no stack, and an account without a limit for devices that have nothing. */
+static void drop_unused(struct rs_report *report)
 {
-    return strcmp(counter->resource, resource) == 0;
-}
+    bool has_account = rs_report_value(report, "account", "limit", 0) ||
+                       rs_report_value(report, "account", "charged_peak", 0);
+    bool has_program = rs_report_value(report, RS_PROGRAM, "allocations", 0) ||
+                       rs_report_value(report, RS_PROGRAM, "refused", 0);
+    size_t kept = 0;
 
-/* An account that counted nothing is none.  The program's counters are there for kinds of memory,
- * too, that have no stack. */
-static bool is_unused(const struct rs_report *report, const struct rs_counter *counter,
-                      bool has_stack)
-{
-    if (is_counter_of(counter, "account"))
-        return rs_report_value(report, "account", "limit", 0) == 0 &&
-               rs_report_value(report, "account", "charged_peak", 0) == 0;
-    return is_counter_of(counter, RS_PROGRAM) && !has_stack &&
-           rs_report_value(report, RS_PROGRAM, "allocations", 0) == 0 &&
-           rs_report_value(report, RS_PROGRAM, "refused", 0) == 0;
-}
-
-static bool has_resources(const struct rs_report *report)
-{
     for (size_t i = 0; i < report->count; i++)
-        if (!is_counter_of(&report->counters[i], "account") &&
-            !is_counter_of(&report->counters[i], RS_PROGRAM))
-            return true;
-    return false;
-}
-
-static void copy_used(struct rs_report *to, const struct rs_report *from)
-{
-    bool has_stack = has_resources(from);
-
-    for (size_t i = 0; i < from->count; i++) {
-        const struct rs_counter *counter = &from->counters[i];
-        if (!is_unused(from, counter, has_stack))
-            rs_report_add(to, counter->resource, counter->name, counter->kind, counter->unit,
-                          counter->value);
+        has_program |= strcmp(report->counters[i].resource, "account") != 0 &&
+                       strcmp(report->counters[i].resource, RS_PROGRAM) != 0;
+    for (size_t i = 0; i < report->count; i++) {
+        const char *resource = report->counters[i].resource;
+        if ((has_account || strcmp(resource, "account") != 0) &&
+            (has_program || strcmp(resource, RS_PROGRAM) != 0))
+            report->counters[kept++] = report->counters[i];
     }
+    report->count = kept;
 }
 
 static void gather_stack(struct publication *page, uint32_t index)
 {
     struct rs_reported_stack *stack = &page->stacks[page->count];
-    struct rs_report all = {.count = 0};
     size_t most = PAGE_COUNTERS_MAX;
 
     *stack = (struct rs_reported_stack){.device = page->from[index].device,
@@ -523,13 +514,15 @@ static void gather_stack(struct publication *page, uint32_t index)
     most = rs_min(most, STACK_COUNTERS_MAX);
     for (uint32_t i = 0; i < page->directory->counter_count; i++) {
         const struct rs_published_counter *counter = &page->counters[i];
-        if (counter->stack == index && all.count < most && rs_published_check_counter(counter) &&
-            take_fields(page, counter))
-            add_counter(page, &all, counter);
+        if (counter->stack == index && stack->report.count < most &&
+            rs_published_check_counter(counter) && take_fields(page, counter))
+            add_counter(page, &stack->report, counter);
     }
-    copy_used(&stack->report, &all);
-    rs_report_release(&all);
-    page->count += stack->report.count > 0;
+    drop_unused(&stack->report);
+    if (stack->report.count > 0)
+        page->count++;
+    else
+        rs_report_release(&stack->report);
 }
 
 bool publication_read(struct publication *page, const void *file)

@@ -27,6 +27,10 @@ struct process {
     uint64_t inode;   /* of the page: tells a process from a later one with its number */
 };
 
+/* Maps a page for reading: NULL where the file is none, or cannot be mapped.  munmap of
+ * RS_PUBLISHED_BYTES is due. */
+const void *process_map_page(int fd, uint64_t *inode);
+
 /* Finds the page of a process and maps it.  process_close is due in any case. */
 enum process_answer process_open(int number, struct process *process);
 void process_close(struct process *process);

@@ -45,16 +45,18 @@ int program_find(const char *program, char path[PATH_MAX])
     }
 }
 
-bool program_meant(const char *name, char meant[PATH_MAX])
+char *program_why_not(const char *command, const char *name, int failed)
 {
+    const char *why = failed == ENOENT ? "not found" : strerror(failed);
     size_t length = strlen(name);
     bool is_python = length > 3 && strcmp(name + length - 3, ".py") == 0;
     struct stat status;
 
-    if (length > PATH_MAX / 2 || stat(name, &status) != 0 || !S_ISREG(status.st_mode))
-        return false;
-    snprintf(meant, PATH_MAX, "%s%s", is_python ? "python3 " : "./", name);
-    return is_python || (!strchr(name, '/') && access(name, X_OK) == 0);
+    if (length <= PATH_MAX / 2 && stat(name, &status) == 0 && S_ISREG(status.st_mode) &&
+        (is_python || (!strchr(name, '/') && access(name, X_OK) == 0)))
+        return tool_format("%s: %s; did you mean 'rmmshim %s %s%s'?", name, why, command,
+                           is_python ? "python3 " : "./", name);
+    return tool_format("%s: %s", name, why);
 }
 
 /* ---- scripts ---- */
@@ -118,8 +120,7 @@ static bool program_needs_asan(const char *path)
     if (!elf_open(program_find_runner(path, runner) ? runner : path, &elf))
         return false;
     for (size_t at = 0; elf.is_elf && !needs && elf_next_needed(&elf, &at, name);)
-        needs = strncmp(name, "libasan.", strlen("libasan.")) == 0 ||
-                strncmp(name, "libclang_rt.asan", strlen("libclang_rt.asan")) == 0;
+        needs = tool_begins(name, "libasan.") || tool_begins(name, "libclang_rt.asan");
     elf_close(&elf);
     return needs;
 }
@@ -250,7 +251,7 @@ static bool check_libc(const struct question *of, const char *path, const struct
     const char *linker = basename(program->interpreter);
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(other_linkers); i++)
-        if (strncmp(linker, other_linkers[i].begins, strlen(other_linkers[i].begins)) == 0)
+        if (tool_begins(linker, other_linkers[i].begins))
             return refuse(of, path, "use a build of the program that is linked with glibc",
                           "is linked with %s: the library needs glibc", other_linkers[i].libc);
     return true;
@@ -369,37 +370,9 @@ bool library_find(char path[PATH_MAX])
     return false;
 }
 
-static bool set_variable(const char *name, const char *format, ...) RS_PRINTF(2, 3);
-
-static bool set_variable(const char *name, const char *format, ...)
-{
-    char *value = NULL;
-    va_list arguments;
-    bool is_set;
-
-    va_start(arguments, format);
-    is_set = vasprintf(&value, format, arguments) >= 0 && setenv(name, value, 1) == 0;
-    va_end(arguments);
-    if (!is_set)
-        tool_say("%s: %s", name, strerror(errno));
-    free(value);
-    return is_set;
-}
-
 bool library_preload(const char *path)
 {
-    const char *before = getenv("LD_PRELOAD");
-    size_t length = strlen(path);
-
-    if (strpbrk(path, ": ")) {
-        tool_say("%s: LD_PRELOAD cannot hold a path with a blank or a colon", path);
-        return false;
-    }
-    if (!before || !*before)
-        return set_variable("LD_PRELOAD", "%s", path);
-    if (strncmp(before, path, length) == 0 && strchr(": ", before[length]))
-        return true; /* it is there already, as in `rmmshim run rmmshim run` */
-    return set_variable("LD_PRELOAD", "%s:%s", path, before);
+    return tool_set_first("LD_PRELOAD", path, ": ");
 }
 
 bool library_inject_nvtx(const char *path)
@@ -409,7 +382,7 @@ bool library_inject_nvtx(const char *path)
     const char *before = getenv(name);
 
     if (!before || !*before || strcmp(before, path) == 0)
-        return set_variable(name, "%s", path);
+        return tool_set(name, path);
     tool_say("%s=%s: NVTX ranges go to that tool, so that RMM_PHASES=nvtx sees none", name, before);
     return true;
 }
@@ -422,24 +395,28 @@ static bool let_asan_start(void)
 {
     static const char any_order[] = "verify_asan_link_order";
     const char *before = getenv("ASAN_OPTIONS");
+    char *options;
+    bool is_set;
 
-    return (before && strstr(before, any_order)) ||
-           set_variable("ASAN_OPTIONS", "%s%s%s=0", before ? before : "",
-                        before && *before ? ":" : "", any_order);
+    if (before && strstr(before, any_order))
+        return true;
+    options =
+        tool_format("%s%s%s=0", before ? before : "", before && *before ? ":" : "", any_order);
+    is_set = tool_set("ASAN_OPTIONS", options);
+    free(options);
+    return is_set;
 }
 
 int library_check_program(const char *library, const char *program)
 {
     struct program_refusal refusal;
-    char path[PATH_MAX], meant[PATH_MAX];
+    char path[PATH_MAX], *why;
     int failed = program_find(program, path);
 
     if (failed) {
-        const char *why = failed == ENOENT ? "not found" : strerror(failed);
-        if (program_meant(program, meant))
-            tool_say("%s: %s; did you mean 'rmmshim run %s'?", program, why, meant);
-        else
-            tool_say("%s: %s", program, why);
+        why = program_why_not("run", program, failed);
+        tool_say("%s", why);
+        free(why);
         return failed == ENOENT ? TOOL_RUN_NOT_FOUND : TOOL_RUN_NOT_EXECUTABLE;
     }
     if (program_loads(library, path, &refusal))
@@ -464,7 +441,7 @@ static bool preload_first(const char *path)
         load_order_free(&order);
     }
     if (!done && before)
-        (void)set_variable("LD_PRELOAD", "%s", before);
+        (void)tool_set("LD_PRELOAD", before);
     free(before);
     return done;
 }

@@ -35,9 +35,9 @@ bool program_find_runner(const char *path, char runner[PATH_MAX]);
 void program_names(const char *name, char *const *arguments, const char *path,
                    struct rs_only_process *process);
 
-/* What program_find does not find because a word is missing: "python3 train.py", or "./app" where
- * the file is in this folder.  False where there is no such file. */
-bool program_meant(const char *name, char meant[PATH_MAX]);
+/* Why program_find has failed so, for free(), with what was meant after "rmmshim <command>" where a
+ * word is missing: "python3 train.py", or "./app" where the file is in this folder. */
+char *program_why_not(const char *command, const char *name, int failed);
 
 /* ---- the library ---- */
 

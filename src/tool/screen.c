@@ -330,20 +330,6 @@ void terminal_end(void)
 
 /* ---- signals ---- */
 
-/* As without us: who waits for this process sees the signal. */
-static void end_by(int number)
-{
-    struct sigaction usual = {.sa_handler = SIG_DFL};
-    sigset_t only;
-
-    give();
-    sigaction(number, &usual, NULL);
-    sigemptyset(&only);
-    sigaddset(&only, number);
-    raise(number);
-    sigprocmask(SIG_UNBLOCK, &only, NULL);
-}
-
 /* It goes on when the shell continues the job, which sends SIGCONT, too. */
 static void stop(void)
 {
@@ -360,8 +346,10 @@ static enum terminal_event answer(int number)
         stop();
     else if (number == SIGCONT)
         take(); /* the shell may have set it otherwise */
-    else if (number != SIGWINCH)
-        end_by(number);
+    else if (number != SIGWINCH) {
+        give();
+        tool_end_by(number); /* as without us: who waits for this process sees the signal */
+    }
     return TERMINAL_CHANGED;
 }
 

@@ -24,6 +24,14 @@ struct steer_target {
     int device_count;
 };
 
+/* What their helps have in common. */
+#define STEER_HELP_OPTIONS                                                                         \
+    "  --device N      only this device; default: each device that the process uses\n"             \
+    "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
+#define STEER_HELP_WHEN                                                                            \
+    "The process takes the command at its next call that allocates, frees, synchronises or "       \
+    "asks\nfor free memory; with RMM_CONTROL=thread also between such calls.\n\n"
+
 /* Takes the command's arguments apart.  `value_option` ("--keep") has the value, or is a switch
  * where there is a `flag`; NULL: the value stands behind the process.  False after saying what is
  * wrong. */

@@ -87,6 +87,11 @@ bool tool_is_help(const char *argument)
     return argument && (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0);
 }
 
+bool tool_begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
 /* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to its
  * last word.  NULL where **arguments is another word, or, with *failed set, after saying that the
  * option has no value. */
@@ -109,11 +114,11 @@ static const char *option_value(char ***arguments, const char *name, bool *faile
 
 static bool take_option(char ***arguments, const struct tool_option *options)
 {
-    const char *known[TOOL_OPTIONS_MAX + 1] = {NULL}, *value;
+    const char *known[TOOL_OPTIONS_MAX + 2] = {"--help"}, *value;
     bool failed = false;
 
     for (size_t i = 0; options[i].name; i++) {
-        known[i] = options[i].name;
+        known[i + 1] = options[i].name;
         if (options[i].flag && strcmp(**arguments, options[i].name) == 0)
             return *options[i].flag = true;
         value = options[i].flag ? NULL : option_value(arguments, options[i].name, &failed);
@@ -143,6 +148,16 @@ bool tool_take_options(char **arguments, bool has_words, const struct tool_optio
     return true;
 }
 
+char **tool_take_leading_options(char **arguments, const struct tool_option *options)
+{
+    for (; *arguments && **arguments == '-'; arguments++)
+        if (strcmp(*arguments, "--") == 0)
+            return arguments + 1;
+        else if (!take_option(&arguments, options))
+            return NULL;
+    return arguments;
+}
+
 bool tool_has_no_more(char *const *arguments)
 {
     if (*arguments)
@@ -158,6 +173,38 @@ const char *tool_variable(char *const *environment, const char *name)
         if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
             return *environment + length + 1;
     return NULL;
+}
+
+bool tool_set(const char *name, const char *value)
+{
+    bool is_set = setenv(name, value, 1) == 0;
+
+    if (!is_set)
+        tool_say("%s: %s", name, strerror(errno));
+    return is_set;
+}
+
+/* It is there already as in `rmmshim run rmmshim run`. */
+bool tool_set_first(const char *name, const char *path, const char *ends)
+{
+    const char *before = getenv(name);
+    size_t length = strlen(path);
+    char *joined;
+    bool is_set;
+
+    if (strpbrk(path, ends)) {
+        tool_say("%s: %s cannot hold a path with a %scolon", path, name,
+                 strchr(ends, ' ') ? "blank or a " : "");
+        return false;
+    }
+    if (!before || !*before)
+        return tool_set(name, path);
+    if (strncmp(before, path, length) == 0 && (!before[length] || strchr(ends, before[length])))
+        return true;
+    joined = tool_format("%s:%s", path, before);
+    is_set = tool_set(name, joined);
+    free(joined);
+    return is_set;
 }
 
 /* ---- documents ---- */
@@ -191,15 +238,43 @@ bool tool_show(const struct rs_node *root, bool as_json)
 
 /* ---- memory and other programs ---- */
 
+static void end_without_memory(void)
+{
+    tool_say("out of memory");
+    exit(TOOL_FINDING);
+}
+
 void *tool_grow(void *memory, size_t bytes)
 {
     void *more = realloc(memory, bytes ? bytes : 1);
 
-    if (!more) {
-        tool_say("out of memory");
-        exit(TOOL_FINDING);
-    }
+    if (!more)
+        end_without_memory();
     return more;
+}
+
+char *tool_format(const char *format, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0)
+        end_without_memory();
+    va_end(arguments);
+    return text;
+}
+
+void tool_end_by(int signal)
+{
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigset_t only;
+
+    sigaction(signal, &usual, NULL);
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
+    raise(signal);
 }
 
 static void become(char *const *words, char *const *environment, unsigned seconds, int to)

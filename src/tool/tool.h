@@ -58,6 +58,8 @@ void tool_say_unknown(const char *kind, const char *word, const char *const *wor
 
 bool tool_is_help(const char *argument);
 
+bool tool_begins(const char *text, const char *with);
+
 enum { TOOL_OPTIONS_MAX = 8 };
 
 struct tool_option {
@@ -70,6 +72,10 @@ struct tool_option {
 /* Takes the options out of the arguments.  The other words stay; without `has_words` each must be
  * an option.  False after saying what is wrong. */
 bool tool_take_options(char **arguments, bool has_words, const struct tool_option *options);
+
+/* The same of the options before the first other word, which is returned, or the end: `--` ends
+ * them too.  NULL after saying what is wrong. */
+char **tool_take_leading_options(char **arguments, const struct tool_option *options);
 
 /* False, after a line, where a word is left. */
 bool tool_has_no_more(char *const *arguments);
@@ -85,6 +91,12 @@ void tool_print_term(const char *term, const char *meaning);
 /* What a variable is set to in an array like environ (or NULL); NULL: it is not set. */
 const char *tool_variable(char *const *environment, const char *name);
 
+/* Sets a variable of this process's environment; also puts a path in front of the list that it has,
+ * whose words are ended by one of `ends`, unless it stands there already.  False after saying why
+ * not. */
+bool tool_set(const char *name, const char *value);
+bool tool_set_first(const char *name, const char *path, const char *ends);
+
 /* ---- documents ---- */
 
 /* Prints a document: as text, JSON or metrics.  False, after a line that begins with `name`, where
@@ -99,6 +111,12 @@ bool tool_show(const struct rs_node *root, bool as_json);
 
 /* As realloc; ends the command where there is no memory. */
 void *tool_grow(void *memory, size_t bytes);
+
+/* A text of its own, for free(); the same. */
+char *tool_format(const char *format, ...) RS_PRINTF(1, 2);
+
+/* Ends this process by a signal, whose action and mask are as at first again. */
+void tool_end_by(int signal);
 
 /* Starts a program, with at most so many seconds to run (0: any), whose output is to be read; its
  * stdin and stderr are /dev/null.  NULL: it cannot be started; else tool_end is due. */

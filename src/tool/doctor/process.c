@@ -65,11 +65,6 @@ static bool read_executable(const struct process *process, char path[PATH_MAX])
 
 /* ---- its libraries ---- */
 
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* A runtime of a Python package serves that package alone; another one may be the system's. */
 static bool is_bundled(const char *path)
 {
@@ -97,7 +92,7 @@ static void note_library(struct patient *patient, const char *path)
     const char *name = basename(path), *step = NULL;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++) {
-        if (!begins(name, rows[i].begin))
+        if (!tool_begins(name, rows[i].begin))
             continue;
         if (rows[i].has)
             *rows[i].has = true;
@@ -137,7 +132,7 @@ static bool is_sanitizer(const char *name)
     static const char *const names[] = {"libasan", "libtsan", "liblsan", "libubsan", "libmsan"};
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
-        if (begins(name, names[i]))
+        if (tool_begins(name, names[i]))
             return true;
     return false;
 }
@@ -156,7 +151,7 @@ static bool find_in_preload(struct patient *patient, char ours[PATH_MAX])
             break;
         snprintf(word, sizeof(word), "%.*s", (int)strcspn(list, ": "), list);
         name = basename(word);
-        if (begins(name, "librmmshim")) {
+        if (tool_begins(name, "librmmshim")) {
             snprintf(ours, PATH_MAX, "%s", word);
             return true;
         }

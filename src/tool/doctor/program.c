@@ -11,11 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* ---- the interpreter behind a script ---- */
 
 enum { CHILD_SECONDS = 20 }; /* a script that hangs says nothing */
@@ -36,7 +31,7 @@ static bool find_python(const char *path, char found[PATH_MAX])
     pid_t child;
 
     *found = '\0';
-    if (!begins(basename(path), "python") || !program_find_runner(path, runner))
+    if (!tool_begins(basename(path), "python") || !program_find_runner(path, runner))
         return false;
     output = tool_start(words, environ, CHILD_SECONDS, &child);
     if (!output)
@@ -59,7 +54,8 @@ static void add_way(struct doctor *doctor, const char *path)
     if (!elf_open(path, &elf))
         return;
     for (size_t at = 0; elf.is_elf && elf_next_needed(&elf, &at, name);) {
-        bool is_driver = begins(name, "libcuda.so"), is_runtime = begins(name, "libcudart");
+        bool is_driver = tool_begins(name, "libcuda.so"),
+             is_runtime = tool_begins(name, "libcudart");
         if (is_driver || is_runtime)
             doctor_note(doctor, is_driver ? "driver" : "runtime", NULL, "%s needs %s", path, name);
         needs_driver |= is_driver;
@@ -186,14 +182,10 @@ static bool look_at_names(struct doctor *doctor, const char *name, char *const *
 
 static void explain_not_found(struct doctor *doctor, const char *name, int failed)
 {
-    const char *why = failed == ENOENT ? "not found" : strerror(failed);
-    char meant[PATH_MAX];
+    char *why = program_why_not("doctor", name, failed);
 
-    if (program_meant(name, meant))
-        doctor_problem(doctor, "program", NULL, "%s: %s; did you mean 'rmmshim doctor %s'?", name,
-                       why, meant);
-    else
-        doctor_problem(doctor, "program", NULL, "%s: %s", name, why);
+    doctor_problem(doctor, "program", NULL, "%s", why);
+    free(why);
 }
 
 void doctor_program(struct doctor *doctor, const char *name, char *const *arguments)

@@ -140,7 +140,7 @@ struct held {
     struct watched watched; /* a pidfd, where the kernel has them */
     struct held *next;
     bool is_below; /* a `run` below this one holds it too, and writes its report */
-    void *page;
+    const void *page;
     uint64_t inode;               /* of the page */
     struct summary_process known; /* number 0: of a PID namespace that is not seen from here */
 };
@@ -171,32 +171,23 @@ static bool can_be_read(int fd)
 
 /* ---- pages ---- */
 
-static void *map_page(int fd, uint64_t *inode)
+static void unmap_page(const void *page)
 {
-    struct stat status;
-    void *page;
-
-    if (fd < 0 || !rs_published_check_file(fd) || fstat(fd, &status) != 0)
-        return NULL;
-    page = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED)
-        return NULL;
-    *inode = status.st_ino;
-    if (rs_published_check_layout(page))
-        return page;
-    munmap(page, RS_PUBLISHED_BYTES);
-    return NULL;
+    if (page)
+        munmap((void *)(uintptr_t)page, RS_PUBLISHED_BYTES);
 }
 
 /* A process that has ended since is held all the same. */
 static bool hold(pid_t process, int fd, bool is_below)
 {
     uint64_t inode;
-    void *page = map_page(fd, &inode);
-    struct held *held = page ? calloc(1, sizeof(*held)) : NULL;
+    const void *page = fd < 0 ? NULL : process_map_page(fd, &inode);
+    struct held *held = page && rs_published_check_layout(page) ? calloc(1, sizeof(*held)) : NULL;
 
-    if (!held)
+    if (!held) {
+        unmap_page(page);
         return false;
+    }
     *held = (struct held){
         .watched = {OF_PROCESS, process ? (int)syscall(SYS_pidfd_open, process, 0) : -1},
         .next = all_held,
@@ -229,7 +220,7 @@ static void report_gone(void)
         }
         *at = held->next;
         summary_add(&summary, &held->known, held->is_below, held->page);
-        munmap(held->page, RS_PUBLISHED_BYTES);
+        unmap_page(held->page);
         if (held->watched.fd >= 0)
             close(held->watched.fd);
         free(held);

@@ -6,7 +6,6 @@
 #include "tool/run/run.h"
 #include "tool/tool.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,36 +25,9 @@ static const char *const python_places[] = {
     "framework-pools",
 };
 
-bool run_set(const char *name, const char *value, bool overwrite)
+static bool set_unless_set(const char *name, const char *value)
 {
-    if (setenv(name, value, overwrite) == 0)
-        return true;
-    tool_say("%s: %s", name, strerror(errno));
-    return false;
-}
-
-static bool prepend_python_path(const char *folder)
-{
-    const char *before = getenv("PYTHONPATH");
-    size_t length = strlen(folder);
-    char *joined;
-    bool done;
-
-    if (strchr(folder, ':')) {
-        tool_say("%s: PYTHONPATH cannot hold a path with a colon", folder);
-        return false;
-    }
-    if (!before || !*before)
-        return run_set("PYTHONPATH", folder, true);
-    if (strncmp(before, folder, length) == 0 && (!before[length] || before[length] == ':'))
-        return true; /* it is there already, as in `rmmshim run rmmshim run` */
-    if (asprintf(&joined, "%s:%s", folder, before) < 0) {
-        tool_say("out of memory");
-        return false;
-    }
-    done = run_set("PYTHONPATH", joined, true);
-    free(joined);
-    return done;
+    return getenv(name) || tool_set(name, value);
 }
 
 static bool is_off;
@@ -69,8 +41,9 @@ static bool switch_off(void)
         tool_say("--framework-pools: the folder framework-pools is not beside this command");
         return false;
     }
-    return run_set("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", false) &&
-           run_set("XLA_PYTHON_CLIENT_ALLOCATOR", "platform", false) && prepend_python_path(folder);
+    return set_unless_set("PYTORCH_NO_CUDA_MEMORY_CACHING", "1") &&
+           set_unless_set("XLA_PYTHON_CLIENT_ALLOCATOR", "platform") &&
+           tool_set_first("PYTHONPATH", folder, ":");
 }
 
 bool run_is_set(const char *name)
@@ -85,7 +58,7 @@ bool run_is_set(const char *name)
 static bool settle_framework_pools(void)
 {
     return !is_off || run_is_set("RMM_PINNED_POOL_SIZE") || run_is_set("RMM_PINNED_RESOURCE") ||
-           run_is_set("RMM_HOOKS") || run_set("RMM_PINNED_POOL_SIZE", "0", true);
+           run_is_set("RMM_HOOKS") || tool_set("RMM_PINNED_POOL_SIZE", "0");
 }
 
 static bool set_framework_pools(struct run_options *options, const char *value)
@@ -307,7 +280,7 @@ bool run_options_take(char ***arguments, struct run_options *options)
         return false;
     }
     snprintf(name, sizeof(name), "%s%s", option.variable->option.name, option.device);
-    return run_set(name, option.value, true);
+    return tool_set(name, option.value);
 }
 
 /* ---- together ---- */

@@ -203,19 +203,13 @@ static void take_signal(struct parent_result *result, const struct signalfd_sigi
 /* The program has left a core file where one was wanted. */
 void parent_end_as(const struct parent_result *result)
 {
-    struct sigaction usual = {.sa_handler = SIG_DFL};
     struct rlimit none = {0, 0};
-    sigset_t only;
 
     if (!WIFSIGNALED(result->status))
         return;
     (void)setrlimit(RLIMIT_CORE, &none);
     (void)prctl(PR_SET_DUMPABLE, 0); /* nor by a program that the kernel hands cores to */
-    sigaction(WTERMSIG(result->status), &usual, NULL);
-    sigemptyset(&only);
-    sigaddset(&only, WTERMSIG(result->status));
-    sigprocmask(SIG_UNBLOCK, &only, NULL);
-    raise(WTERMSIG(result->status));
+    tool_end_by(WTERMSIG(result->status));
 }
 
 int parent_exit_code(const struct parent_result *result)
@@ -270,7 +264,7 @@ static bool run_with(struct search *search, size_t limit_bytes)
     enum parent_streams streams = search->runs ? PARENT_STREAMS_MUTE : PARENT_STREAMS_NO_INPUT;
     char text[RS_SIZE_TEXT_BYTES];
 
-    if (!run_set("RMM_LIMIT", rs_size_format(limit_bytes, text), true))
+    if (!tool_set("RMM_LIMIT", rs_size_format(limit_bytes, text)))
         return false;
     search->runs++;
     return parent_run(search->program, streams, &search->result) && !search->result.is_interrupted;
@@ -339,7 +333,7 @@ static bool empty_pools(struct search *search, const struct summary_device *most
         if (!search->options->is_quiet)
             tool_say("%s=%s is more than the program uses: the runs start with an empty pool", name,
                      text);
-        if (!run_set(name, "0", true))
+        if (!tool_set(name, "0"))
             return false;
         search->empty_pools = true;
     }

@@ -40,9 +40,6 @@ bool run_options_take(char ***arguments, struct run_options *options);
  * what --framework-pools implies.  False after saying what is wrong. */
 bool run_options_agree(const struct run_options *options);
 
-/* Sets a variable of the environment.  False after saying why not. */
-bool run_set(const char *name, const char *value, bool overwrite);
-
 /* True where it is set to more than nothing. */
 bool run_is_set(const char *name);
 
