@@ -25,83 +25,22 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A process whose counters have been read. */
-struct subject {
-    struct publication page;
-    struct identity identity;
-};
+/* ---- what is written of the processes that were read ---- */
 
-/* All zero is empty. */
-struct subjects {
-    struct subject **all; /* each allocated by itself: reports refer to it */
-    size_t count;
-    size_t unreadable; /* processes whose pages cannot be read; subjects_add_all counts them */
-};
-
-/* ---- counters of processes: all are read first, as reports refer to them ---- */
-
-/* Adds the counters of a process, whose page may hold anything.  False where there are none. */
-static bool subjects_add(struct subjects *subjects, const struct process *process)
+static void put_rows(struct rs_node *list, const struct watched *of, bool has_counters)
 {
-    struct subject *subject = tool_grow(NULL, sizeof(*subject));
-
-    if (!publication_read(&subject->page, process->file)) {
-        publication_release(&subject->page);
-        free(subject);
-        return false;
-    }
-    subject->page.process = process->number;
-    identity_read(process, &subject->identity);
-    subjects->all = tool_grow(subjects->all, (subjects->count + 1) * sizeof(struct subject *));
-    subjects->all[subjects->count++] = subject;
-    return true;
-}
-
-/* Those of all served processes of this user. */
-static void subjects_add_all(struct subjects *subjects)
-{
-    size_t count;
-    int *numbers = process_list(&count);
-
-    for (size_t i = 0; numbers && i < count; i++) {
-        struct process process;
-        enum process_answer answer = process_open(numbers[i], &process);
-        bool is_lost = answer == PROCESS_SERVED && !subjects_add(subjects, &process) &&
-                       publication_has_directory(process.file);
-        subjects->unreadable += is_lost || answer == PROCESS_UNREADABLE;
-        process_close(&process);
-    }
-    free(numbers);
-}
-
-static void subjects_release(struct subjects *subjects)
-{
-    for (size_t i = 0; i < subjects->count; i++) {
-        publication_release(&subjects->all[i]->page);
-        free(subjects->all[i]);
-    }
-    free(subjects->all);
-    *subjects = (struct subjects){.count = 0};
-}
-
-static void put_rows(struct rs_node *list, const struct subject *subject, bool has_counters)
-{
-    const struct publication *page = &subject->page;
-    static struct row row;
-
-    for (size_t i = 0; i < page->count; i++) {
-        struct rs_node *object;
-        row_fill(&row, page->process, &subject->identity, page, &page->stacks[i]);
-        object = row_put(list, &row);
+    RS_ASSERT(of->count == of->page.count);
+    for (size_t i = 0; i < of->count; i++) {
+        struct rs_node *object = row_put(list, &of->rows[i]);
         if (has_counters)
-            rs_report_fill_counters(object, &page->stacks[i].report, true, false);
+            rs_report_fill_counters(object, &of->page.stacks[i].report, true, false);
     }
 }
 
-/* Writes the subjects to the descriptor: as text or as JSON, where they are of all an array; or for
- * Prometheus, with `has_counters` also each counter of each resource, which tell developers what a
- * stack does.  False when that failed, after a line that begins with `name`. */
-static bool subjects_write(const struct subjects *subjects, enum rs_statistics_format format,
+/* Writes the processes to the descriptor: as text or as JSON, where they are all processes an
+ * array; or for Prometheus, with `has_counters` also each counter of each resource, which tell
+ * developers what a stack does.  False when that failed, after a line that begins with `name`. */
+static bool write_counters(const struct watch *watch, enum rs_statistics_format format,
                            bool is_of_all, bool has_counters, int fd, const char *name)
 {
     static struct rs_document document;
@@ -111,18 +50,18 @@ static bool subjects_write(const struct subjects *subjects, enum rs_statistics_f
     rs_document_begin(&document);
     if (is_of_all || format == RS_STATISTICS_PROMETHEUS)
         root = rs_node_list(root, "processes");
-    for (size_t i = 0; i < subjects->count; i++) {
-        const struct publication *page = &subjects->all[i]->page;
+    for (size_t i = 0; i < watch->count; i++) {
+        const struct watched *of = &watch->processes[i];
         if (format == RS_STATISTICS_PROMETHEUS)
-            put_rows(root, subjects->all[i], has_counters);
-        else
+            put_rows(root, of, has_counters);
+        else if (of->page.count > 0)
             rs_report_fill(is_of_all ? rs_node_object(root, NULL) : root,
                            &(struct rs_report_subject){
-                               .process = page->process,
-                               .program = page->program,
-                               .rank = page->rank,
-                               .stacks = page->stacks,
-                               .stack_count = page->count,
+                               .process = of->process.number,
+                               .program = of->page.program,
+                               .rank = of->page.rank,
+                               .stacks = of->page.stacks,
+                               .stack_count = of->page.count,
                            },
                            format);
     }
@@ -134,25 +73,22 @@ static bool subjects_write(const struct subjects *subjects, enum rs_statistics_f
 /* ---- rmmshim stats ---- */
 
 /* False after saying why there is nothing. */
-static bool read_one(struct subjects *subjects, int number)
+static bool read_one(struct watch *watch, int number)
 {
-    struct process process;
-    enum process_answer answer = process_open(number, &process);
-    bool is_read = answer == PROCESS_SERVED && subjects_add(subjects, &process);
+    enum process_answer answer = watch_add(watch, number);
 
-    if (!is_read)
+    watch_read(watch);
+    if (watch->with_rows == 0)
         tool_say("process %d %s", number,
                  answer != PROCESS_SERVED ? process_answer_text(answer)
-                 : publication_has_directory(process.file)
-                     ? "has damaged counters"
-                     : "is served by rmmshim, but has allocated no memory yet");
-    process_close(&process);
-    return is_read;
+                 : watch->unreadable      ? "has damaged counters"
+                                     : "is served by rmmshim, but has allocated no memory yet");
+    return watch->with_rows > 0;
 }
 
 static int show(const char *whose, enum rs_statistics_format format, bool has_counters)
 {
-    struct subjects subjects = {.count = 0};
+    struct watch watch = {.count = 0};
     bool is_of_all = strcmp(whose, "all") == 0, is_good = true;
     int number = rs_process_parse(whose);
 
@@ -161,16 +97,16 @@ static int show(const char *whose, enum rs_statistics_format format, bool has_co
         return TOOL_USAGE;
     }
     if (is_of_all) {
-        subjects_add_all(&subjects);
-        if (subjects.count == 0)
+        watch_sample(&watch);
+        if (watch.with_rows == 0)
             rows_say_none();
-        rows_say_unreadable(subjects.unreadable);
+        rows_say_unreadable(watch.unreadable);
     } else {
-        is_good = read_one(&subjects, number);
+        is_good = read_one(&watch, number);
     }
-    is_good = is_good && subjects_write(&subjects, format, is_of_all, has_counters, STDOUT_FILENO,
+    is_good = is_good && write_counters(&watch, format, is_of_all, has_counters, STDOUT_FILENO,
                                         "standard output");
-    subjects_release(&subjects);
+    watch_release(&watch);
     return is_good ? TOOL_OK : TOOL_FINDING;
 }
 
@@ -446,17 +382,17 @@ static void say_unreadable(size_t count)
 /* Reads all processes and writes them to a memory file: its descriptor, or -1. */
 static int make_metrics(void)
 {
-    struct subjects subjects = {.count = 0};
+    struct watch watch = {.count = 0};
     int fd = memfd_create("rmmshim-metrics", MFD_CLOEXEC);
 
-    subjects_add_all(&subjects);
-    say_unreadable(subjects.unreadable);
-    if (fd >= 0 && !subjects_write(&subjects, RS_STATISTICS_PROMETHEUS, true, has_counters, fd,
+    watch_sample(&watch);
+    say_unreadable(watch.unreadable);
+    if (fd >= 0 && !write_counters(&watch, RS_STATISTICS_PROMETHEUS, true, has_counters, fd,
                                    "the answer to a request")) {
         close(fd);
         fd = -1;
     }
-    subjects_release(&subjects);
+    watch_release(&watch);
     return fd;
 }
 

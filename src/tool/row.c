@@ -33,15 +33,16 @@ static uint64_t whole_number(double number)
     return number < (double)INT64_MAX ? (uint64_t)(number + 0.5) : UINT64_MAX;
 }
 
-void row_fill(struct row *row, int process, const struct identity *identity,
-              const struct publication *page, const struct rs_reported_stack *stack)
+/* Rates and samples stay. */
+static void row_fill(struct row *row, const struct watched *of,
+                     const struct rs_reported_stack *stack)
 {
-    const struct rs_published_stack *from = publication_stack(page, stack);
+    const struct rs_published_stack *from = publication_stack(&of->page, stack);
 
-    row->process = process;
-    row->identity = *identity;
-    memcpy(row->program, page->program, sizeof(row->program));
-    memcpy(row->rank, page->rank, sizeof(row->rank));
+    row->process = of->process.number;
+    row->identity = of->identity;
+    memcpy(row->program, of->page.program, sizeof(row->program));
+    memcpy(row->rank, of->page.rank, sizeof(row->rank));
     row->device = stack->device;
     row->kind = stack->kind;
     row->device_bytes = from->device_total_bytes;
@@ -168,13 +169,6 @@ enum {
     SCAN_SHARE = 20,              /* and for no more than 1/20 of the time */
 };
 
-struct watched {
-    struct process process;
-    struct identity identity;
-    struct row *rows; /* it keeps those that it once had */
-    size_t count;
-};
-
 /* A device that nobody uses any more is forgotten. */
 static void sum_devices(struct watch *watch)
 {
@@ -204,14 +198,13 @@ static struct row *row_of(struct watched *of, const struct rs_reported_stack *st
     return &of->rows[of->count++];
 }
 
-static void update(struct row *row, const struct watched *of, const struct publication *page,
-                   const struct rs_reported_stack *stack)
+static void update(struct row *row, const struct watched *of, const struct rs_reported_stack *stack)
 {
     uint64_t now_ns = rs_clock_ns();
     double seconds = (double)(now_ns - row->counted_at_ns) / 1e9;
     struct rs_usage before = row->usage, *usage = &row->usage;
 
-    row_fill(row, of->process.number, &of->identity, page, stack);
+    row_fill(row, of, stack);
     row->has_rates = row->samples > 0 && seconds > 0;
     if (row->has_rates) {
         row->allocations_per_second =
@@ -225,19 +218,18 @@ static void update(struct row *row, const struct watched *of, const struct publi
 
 static void read_page(struct watch *watch, struct watched *of)
 {
-    static struct publication page;
-    bool is_read = publication_read(&page, of->process.file);
-
-    watch->unreadable += !is_read && publication_has_directory(of->process.file);
-    for (size_t i = 0; is_read && i < page.count; i++)
-        update(row_of(of, &page.stacks[i]), of, &page, &page.stacks[i]);
-    publication_release(&page);
+    publication_release(&of->page);
+    if (!publication_read(&of->page, of->process.file))
+        watch->unreadable += publication_has_directory(of->process.file);
+    for (size_t i = 0; i < of->page.count; i++)
+        update(row_of(of, &of->page.stacks[i]), of, &of->page.stacks[i]);
     watch->with_rows += of->count > 0;
 }
 
 static void forget(struct watched *watched)
 {
     process_close(&watched->process);
+    publication_release(&watched->page);
     free(watched->rows);
 }
 
@@ -254,23 +246,27 @@ static void drop_gone(struct watch *watch)
     watch->count = kept;
 }
 
-static void look_at(struct watch *watch, int number)
+enum process_answer watch_add(struct watch *watch, int number)
 {
-    struct watched watched = {.count = 0};
+    struct watched *watched;
+    struct process process;
     enum process_answer answer;
 
     for (size_t i = 0; i < watch->count; i++)
         if (watch->processes[i].process.number == number)
-            return;
-    answer = process_open(number, &watched.process);
+            return PROCESS_SERVED;
+    answer = process_open(number, &process);
     watch->of_other_versions += answer == PROCESS_UNREADABLE;
     if (answer != PROCESS_SERVED) {
-        process_close(&watched.process);
-        return;
+        process_close(&process);
+        return answer;
     }
-    identity_read(&watched.process, &watched.identity);
-    watch->processes = tool_grow(watch->processes, (watch->count + 1) * sizeof(watched));
-    watch->processes[watch->count++] = watched;
+    watch->processes = tool_grow(watch->processes, (watch->count + 1) * sizeof(*watched));
+    watched = &watch->processes[watch->count++];
+    memset(watched, 0, sizeof(*watched));
+    watched->process = process;
+    identity_read(&process, &watched->identity);
+    return answer;
 }
 
 /* A process's directory is open for each process. */
@@ -294,25 +290,29 @@ static void scan(struct watch *watch)
     drop_gone(watch);
     watch->of_other_versions = 0;
     for (size_t i = 0; numbers && i < count; i++)
-        look_at(watch, numbers[i]);
+        (void)watch_add(watch, numbers[i]);
     free(numbers);
     end_ns = rs_clock_ns();
     watch->next_scan_ns = end_ns + rs_max(SCAN_NS, SCAN_SHARE * (end_ns - begin_ns));
 }
 
-void watch_sample(struct watch *watch)
+void watch_read(struct watch *watch)
 {
-    uint64_t begin_ns;
+    uint64_t begin_ns = rs_clock_ns();
 
-    if (rs_clock_ns() >= watch->next_scan_ns)
-        scan(watch);
-    begin_ns = rs_clock_ns();
     watch->unreadable = watch->of_other_versions;
     watch->with_rows = 0;
     for (size_t i = 0; i < watch->count; i++)
         read_page(watch, &watch->processes[i]);
     sum_devices(watch);
     watch->reading_ns = rs_clock_ns() - begin_ns;
+}
+
+void watch_sample(struct watch *watch)
+{
+    if (rs_clock_ns() >= watch->next_scan_ns)
+        scan(watch);
+    watch_read(watch);
 }
 
 void watch_release(struct watch *watch)

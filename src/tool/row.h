@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of `ls` and `top`: one kind of memory of one device in one process each; the processes
- * whose pages are read again and again for them, and the columns in which they are shown. */
+ * whose pages are read for them, again and again in `top`, and the columns in which they are shown.
+ */
 #pragma once
 
 #include "report/counters.h"
@@ -34,10 +35,6 @@ struct row {
     uint64_t counted_at_ns;
 };
 
-/* Fills the row by what a page says of one of its stacks; rates and samples stay. */
-void row_fill(struct row *row, int process, const struct identity *identity,
-              const struct publication *page, const struct rs_reported_stack *stack);
-
 /* Adds the row as an object to a list: as `ls --json` prints it, and with its metrics. */
 struct rs_node *row_put(struct rs_node *list, const struct row *row);
 
@@ -49,6 +46,15 @@ void rows_say_none(void);
 void rows_say_unreadable(size_t count);
 
 /* ---- watched processes ---- */
+
+/* A served process.  The page is as it was read last; its rows keep those that it once had. */
+struct watched {
+    struct process process;
+    struct identity identity;
+    struct publication page;
+    struct row *rows;
+    size_t count;
+};
 
 /* The served processes of this user, whose pages stay mapped.  All zero at first. */
 struct watch {
@@ -64,6 +70,11 @@ struct watch {
 
 /* Looks for processes that have come or gone, where it is time for that, and reads all pages. */
 void watch_sample(struct watch *watch);
+
+/* Adds one process, where it is not there yet, and reads all pages.  Those of a watch that is read
+ * once have a row for each of their stacks, in that order. */
+enum process_answer watch_add(struct watch *watch, int number);
+void watch_read(struct watch *watch);
 
 enum row_sort { ROW_BY_HELD, ROW_BY_USED, ROW_BY_PEAK, ROW_BY_RATE, ROW_BY_PID, ROW_SORTS };
 

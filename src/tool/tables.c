@@ -6,7 +6,6 @@
 #include "resource/resource.h"
 #include "tool/describe.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,58 +20,44 @@ static const char *code(const char *text)
     return quoted;
 }
 
-/* A '|' would end the cell, so it is escaped.  The number of cells. */
-static size_t put_cells(const char *first, va_list others)
+/* A '|' would end the cell, so it is escaped.  The cells are ended by NULL; their number. */
+static size_t put_cells(const char *const *cells)
 {
     size_t count = 0;
 
     putchar('|');
-    for (const char *cell = first; cell; cell = va_arg(others, const char *), count++) {
+    for (; cells[count]; count++) {
         putchar(' ');
-        for (; *cell; cell++)
-            printf(*cell == '|' ? "\\%c" : "%c", *cell);
+        for (const char *at = cells[count]; *at; at++)
+            printf(*at == '|' ? "\\%c" : "%c", *at);
         fputs(" |", stdout);
     }
     putchar('\n');
     return count;
 }
 
-/* The cells are ended by NULL. */
-static void put_row(const char *first, ...) __attribute__((sentinel));
-static void put_titles(const char *first, ...) __attribute__((sentinel));
-
-static void put_row(const char *first, ...)
+static void put_titles(const char *const *cells)
 {
-    va_list others;
+    size_t count = put_cells(cells);
 
-    va_start(others, first);
-    (void)put_cells(first, others);
-    va_end(others);
-}
-
-static void put_titles(const char *first, ...)
-{
-    va_list others;
-    size_t count;
-
-    va_start(others, first);
-    count = put_cells(first, others);
-    va_end(others);
     putchar('|');
     while (count-- > 0)
         fputs("---|", stdout);
     putchar('\n');
 }
 
+#define PUT_ROW(...)    (void)put_cells((const char *const[]){__VA_ARGS__, NULL})
+#define PUT_TITLES(...) put_titles((const char *const[]){__VA_ARGS__, NULL})
+
 static void print_resources(void)
 {
     char aliases[DESCRIBE_BYTES];
 
-    put_titles("Resource", "Kind", "What it does", "RMM's name", NULL);
+    PUT_TITLES("Resource", "Kind", "What it does", "RMM's name");
     for (size_t i = 0; rs_mr_descriptors[i]; i++) {
         const struct rs_mr_descriptor *of = rs_mr_descriptors[i];
-        put_row(code(of->name), describe_kind(of), of->summary,
-                describe_aliases(of->aliases, RS_ARRAY_LENGTH(of->aliases), aliases), NULL);
+        PUT_ROW(code(of->name), describe_kind(of), of->summary,
+                describe_aliases(of->aliases, RS_ARRAY_LENGTH(of->aliases), aliases));
     }
 }
 
@@ -80,24 +65,24 @@ static void print_options(void)
 {
     char type[DESCRIBE_BYTES], aliases[DESCRIBE_BYTES];
 
-    put_titles("Resource", "Option", "Type", "Default", "Meaning", "RMM's name", NULL);
+    PUT_TITLES("Resource", "Option", "Type", "Default", "Meaning", "RMM's name");
     for (size_t i = 0; rs_mr_descriptors[i]; i++)
         for (const struct rs_option *row = rs_mr_descriptors[i]->options; row->name; row++)
-            put_row(code(rs_mr_descriptors[i]->name), code(row->name),
+            PUT_ROW(code(rs_mr_descriptors[i]->name), code(row->name),
                     rs_option_type_text(row, type, sizeof(type)), code(describe_default(row)),
-                    row->help, describe_option_aliases(row, aliases), NULL);
+                    row->help, describe_option_aliases(row, aliases));
 }
 
 static void print_variables(void)
 {
     char option[DESCRIBE_BYTES], type[DESCRIBE_BYTES];
 
-    put_titles("Variable", "`rmmshim run`", "Value", "Meaning", NULL);
+    PUT_TITLES("Variable", "`rmmshim run`", "Value", "Meaning");
     for (size_t i = 0; rs_variables[i].option.name; i++)
-        put_row(code(rs_variables[i].option.name),
+        PUT_ROW(code(rs_variables[i].option.name),
                 code(describe_run_option(&rs_variables[i], option)),
                 rs_option_type_text(&rs_variables[i].option, type, sizeof(type)),
-                rs_variables[i].option.help, NULL);
+                rs_variables[i].option.help);
 }
 
 static const char *verdict(enum rs_name_kind kind, bool beside)
@@ -136,12 +121,11 @@ static void print_names(void)
     for (size_t i = 0, length = 0; rs_names_elsewhere[i] && length < sizeof(names); i++)
         length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s", i ? ", " : "",
                                    code(rs_names_elsewhere[i]));
-    put_titles("Name", "Example", "Alone", "Beside a setting of ours, or under `rmmshim run`",
-               NULL);
+    PUT_TITLES("Name", "Example", "Alone", "Beside a setting of ours, or under `rmmshim run`");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++) {
         rs_name_read(rows[i].example ? rows[i].example : rs_names_elsewhere[0], &read);
-        put_row(rows[i].what, rows[i].example ? code(rows[i].example) : names,
-                verdict(read.kind, false), verdict(read.kind, true), NULL);
+        PUT_ROW(rows[i].what, rows[i].example ? code(rows[i].example) : names,
+                verdict(read.kind, false), verdict(read.kind, true));
     }
 }
 
@@ -155,27 +139,26 @@ static void print_entry_points(void)
 #include "driver/entry_points.def"
     };
 
-    put_titles("Function", "Group", "What the hook does", NULL);
+    PUT_TITLES("Function", "Group", "What the hook does");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++)
-        put_row(code(rows[i].symbol), rows[i].group, rows[i].summary, NULL);
+        PUT_ROW(code(rows[i].symbol), rows[i].group, rows[i].summary);
 }
 
 static void print_metrics(void)
 {
     const struct rs_metric *metric;
 
-    put_titles("Metric", "Meaning", NULL);
+    PUT_TITLES("Metric", "Meaning");
     for (size_t i = 0; (metric = rs_usage_metric(i)) != NULL; i++)
         if (metric->name)
-            put_row(code(metric->name), metric->help, NULL);
+            PUT_ROW(code(metric->name), metric->help);
 }
 
 static void print_counters(void)
 {
-    put_titles("Counter", "Of", "Meaning", NULL);
+    PUT_TITLES("Counter", "Of", "Meaning");
     for (const struct rs_counter_help *row = rs_counter_helps; row->name; row++)
-        put_row(code(row->name), row->resource ? code(row->resource) : "any resource", row->help,
-                NULL);
+        PUT_ROW(code(row->name), row->resource ? code(row->resource) : "any resource", row->help);
 }
 
 int main(int argc, char **argv)
