@@ -53,8 +53,7 @@ static bool pools(const char *expression)
 
 /* Calls of the stacks of a kind that keep nothing; those that came after a free count as
  * `repeated`. */
-static bool add_stacks(const struct publication *page, int kind, uint64_t *calls,
-                       uint64_t *repeated)
+static bool add_calls(const struct publication *page, int kind, uint64_t *calls, uint64_t *repeated)
 {
     for (size_t i = 0; i < page->count; i++) {
         const struct rs_reported_stack *stack = &page->stacks[i];
@@ -89,7 +88,7 @@ size_t advice_of(const struct publication *page, const void *file,
         uint64_t calls = atomic_load(&head->forwarded[kind].allocations);
         uint64_t repeated = atomic_load(&head->forwarded[kind].repeated);
         expression = variable(data, rs_variables[kinds[kind].expression].option.name);
-        if ((expression && *expression) || !add_stacks(page, kind, &calls, &repeated) ||
+        if ((expression && *expression) || !add_calls(page, kind, &calls, &repeated) ||
             repeated < kinds[kind].least)
             continue;
         snprintf(advices[count].text, sizeof(advices->text),

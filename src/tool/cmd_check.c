@@ -145,7 +145,7 @@ static size_t variable_length(const char *argument)
 
 /* True for a variable that rmmshim reads.  The library ignores others silently, but here the user
  * has asked about this one. */
-static bool is_known(const char *variable)
+static bool is_our_variable(const char *variable)
 {
     char name[RS_NAME_BYTES_MAX];
     struct rs_name read;
@@ -168,7 +168,7 @@ static int check_variables(char **variables)
     bool good = rs_config_parse(variables, &diagnostics, &config) == 0;
 
     for (; *variables; variables++)
-        good = is_known(*variables) && good;
+        good = is_our_variable(*variables) && good;
     if (good)
         print_stacks(&config);
     rs_config_free(&config);
@@ -212,7 +212,7 @@ static int check_arguments(char **arguments, const char *profile)
     return TOOL_USAGE;
 }
 
-static int check(char **arguments)
+static int check_command(char **arguments)
 {
     const char *profile = NULL;
     const struct tool_option options[] = {
@@ -229,7 +229,7 @@ const struct tool_command tool_check = {
     .arguments = "[--profile NAME|FILE] EXPRESSION|VARIABLE=VALUE...",
     .summary = "Checks an expression for RMM_RESOURCE, or variables, and shows the memory "
                "resources that result",
-    .run = check,
+    .run = check_command,
     .help =
         "Prints the stack as a tree, the top first, every option with its value.  For variables\n"
         "it prints the stacks that they mean for each device and kind of memory; variables of\n"
@@ -272,8 +272,8 @@ static const char *option_cell(const struct rs_mr_descriptor *of, size_t row, si
 }
 
 /* The width of the widest cell; 0 for a column whose cells are all empty. */
-static size_t column_width(const struct rs_mr_descriptor *of, table_cell *cell, size_t column,
-                           const char *title)
+static size_t table_column_width(const struct rs_mr_descriptor *of, table_cell *cell, size_t column,
+                                 const char *title)
 {
     char text[DESCRIBE_BYTES];
     const char *found;
@@ -286,7 +286,7 @@ static size_t column_width(const struct rs_mr_descriptor *of, table_cell *cell, 
 
 /* Prints the table whose titles, ended by NULL, are the first row.  Columns without any text are
  * left out. */
-static void print_table(const struct rs_mr_descriptor *of, table_cell *cell,
+static void print_cells(const struct rs_mr_descriptor *of, table_cell *cell,
                         const char *const *titles)
 {
     char text[DESCRIBE_BYTES];
@@ -294,7 +294,7 @@ static void print_table(const struct rs_mr_descriptor *of, table_cell *cell,
     for (size_t row = 0; row == 0 || cell(of, row - 1, 0, text); row++) {
         int blanks = 0;
         for (size_t i = 0; titles[i]; i++) {
-            int width = (int)column_width(of, cell, i, titles[i]);
+            int width = (int)table_column_width(of, cell, i, titles[i]);
             const char *shown = row ? cell(of, row - 1, i, text) : titles[i];
             if (width == 0)
                 continue;
@@ -305,11 +305,11 @@ static void print_table(const struct rs_mr_descriptor *of, table_cell *cell,
     }
 }
 
-static void list_all(void)
+static void list_resources(void)
 {
     static const char *const titles[] = {"RESOURCE", "KIND", "WHAT IT DOES", "NAME IN RMM", NULL};
 
-    print_table(NULL, resource_cell, titles);
+    print_cells(NULL, resource_cell, titles);
 }
 
 static bool is_valid(const char *text)
@@ -367,10 +367,10 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     if (!descriptor->options[0].name)
         return;
     putchar('\n');
-    print_table(descriptor, option_cell, titles);
+    print_cells(descriptor, option_cell, titles);
 }
 
-static int say_unknown(const char *name)
+static int say_unknown_resource(const char *name)
 {
     const char *names[64] = {NULL};
 
@@ -386,7 +386,7 @@ static int resources(char **arguments)
     const char *name = arguments[0];
 
     if (!name) {
-        list_all();
+        list_resources();
         return TOOL_OK;
     }
     if (arguments[1]) {
@@ -395,7 +395,7 @@ static int resources(char **arguments)
     }
     descriptor = rs_mr_find(name, name + strlen(name));
     if (!descriptor)
-        return say_unknown(name);
+        return say_unknown_resource(name);
     describe_one(descriptor);
     return TOOL_OK;
 }

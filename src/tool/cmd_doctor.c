@@ -81,7 +81,8 @@ bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks
 
 enum { NAMES_BYTES = 512 };
 
-/* The word by which a process was started is most often its executable's name, too. */
+/* The executable's name is left out where it comes again, as it mostly does as the first word of
+ * the command line. */
 static void put_names(const struct rs_only_process *process, char *text, size_t room)
 {
     size_t at = 0, length;
@@ -244,7 +245,7 @@ static void add_driver(struct doctor *doctor)
 
 /* ---- files ---- */
 
-static bool read_line(const char *path, char *line, size_t bytes)
+static bool read_first_line(const char *path, char *line, size_t bytes)
 {
     FILE *file = fopen(path, "re");
     bool is_read = file && fgets(line, (int)bytes, file);
@@ -263,7 +264,7 @@ static void add_devices(struct doctor *doctor)
     glob_t found;
     char line[256];
 
-    if (read_line("/proc/driver/nvidia/version", line, sizeof(line)))
+    if (read_first_line("/proc/driver/nvidia/version", line, sizeof(line)))
         doctor_note(doctor, "driver", NULL, "kernel module: %s", line);
     if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) != 0) {
         doctor_note(
@@ -351,7 +352,7 @@ static void add_dmem(struct doctor *doctor)
     static const char root[] = "/sys/fs/cgroup";
     char line[PATH_MAX], directory[PATH_MAX + sizeof(root)], *slash;
 
-    if (!read_line("/proc/self/cgroup", line, sizeof(line)) || strncmp(line, "0::/", 4) != 0)
+    if (!read_first_line("/proc/self/cgroup", line, sizeof(line)) || strncmp(line, "0::/", 4) != 0)
         return;
     snprintf(directory, sizeof(directory), "%s%s", root, line + strlen("0::"));
     while (strlen(directory) >= strlen(root)) {
@@ -376,7 +377,7 @@ static bool can_seal(void)
 
 enum { FILES_NEEDED = 64 };
 
-static void add_page(struct doctor *doctor)
+static void add_page_limits(struct doctor *doctor)
 {
     struct rlimit files;
 
@@ -425,13 +426,13 @@ static void look_at_machine(struct doctor *doctor)
     add_mig(doctor);
     add_mps(doctor);
     add_dmem(doctor);
-    add_page(doctor);
+    add_page_limits(doctor);
     add_environment(doctor);
 }
 
 /* ---- a diagnosis ---- */
 
-static void begin(struct doctor *doctor, const char *kind, const char *subject)
+static void begin_diagnosis(struct doctor *doctor, const char *kind, const char *subject)
 {
     struct rs_node *root = &doctor->document.root;
 
@@ -445,7 +446,7 @@ static void begin(struct doctor *doctor, const char *kind, const char *subject)
 }
 
 /* As text the verdict is the first line. */
-static void judge(struct doctor *doctor)
+static void judge_findings(struct doctor *doctor)
 {
     struct rs_node *root = &doctor->document.root;
 
@@ -459,22 +460,22 @@ static void judge(struct doctor *doctor)
                                      : "not served: {reason}\n";
 }
 
-static int examine(const char *subject, char *const *arguments, bool as_json)
+static int examine_subject(const char *subject, char *const *arguments, bool as_json)
 {
     static struct doctor doctor;
     bool is_printed;
 
     if (!subject) {
-        begin(&doctor, "machine", "");
+        begin_diagnosis(&doctor, "machine", "");
         look_at_machine(&doctor);
     } else if (rs_process_parse(subject)) {
-        begin(&doctor, "process", subject);
+        begin_diagnosis(&doctor, "process", subject);
         doctor_process(&doctor, rs_process_parse(subject));
     } else {
-        begin(&doctor, "program", subject);
+        begin_diagnosis(&doctor, "program", subject);
         doctor_program(&doctor, subject, arguments);
     }
-    judge(&doctor);
+    judge_findings(&doctor);
     is_printed = tool_show(&doctor.document.root, as_json);
     rs_document_release(&doctor.document);
     return doctor.has_problem || !is_printed ? TOOL_FINDING : TOOL_OK;
@@ -483,7 +484,7 @@ static int examine(const char *subject, char *const *arguments, bool as_json)
 /* ---- the command ---- */
 
 /* `--json` may stand last, too; other words behind a program are its own. */
-static int run(char **arguments)
+static int doctor_command(char **arguments)
 {
     const char *subject;
     bool as_json = false;
@@ -495,7 +496,7 @@ static int run(char **arguments)
         return TOOL_USAGE;
     subject = *arguments;
     if (!subject)
-        return examine(NULL, NULL, as_json);
+        return examine_subject(NULL, NULL, as_json);
     if (!*subject) {
         tool_say("the program's name is empty");
         return TOOL_USAGE;
@@ -508,14 +509,14 @@ static int run(char **arguments)
     }
     if (rs_process_parse(subject) && !tool_has_no_more(arguments))
         return TOOL_USAGE;
-    return examine(subject, arguments, as_json);
+    return examine_subject(subject, arguments, as_json);
 }
 
 const struct tool_command tool_doctor = {
     .name = "doctor",
     .arguments = "[--json] [PID|PROGRAM] [ARGUMENTS...]",
     .summary = "Says whether a process, a program or this machine is served, and why not",
-    .run = run,
+    .run = doctor_command,
     .help =
         "The first line says whether rmmshim serves GPU memory and, if not, why.  Then follow its\n"
         "findings, one a line: '!' stands before what keeps memory from being served, and after "

@@ -111,7 +111,7 @@ static void demangle(const struct code *code, struct rs_symbol *symbol)
     rs_plain_make(symbol->function);
 }
 
-static void describe(const struct code *code, struct place *place)
+static void describe_place(const struct code *code, struct place *place)
 {
     struct rs_symbol *symbol = &place->symbol;
     uintptr_t call = place->return_address - 1;
@@ -132,7 +132,7 @@ static void describe(const struct code *code, struct place *place)
 }
 
 /* The call that returns to the address; its line is known after find_lines. */
-static const struct place *place_of(struct code *code, uintptr_t return_address)
+static const struct place *place_returning_to(struct code *code, uintptr_t return_address)
 {
     struct place *place = code->places;
 
@@ -143,12 +143,12 @@ static const struct place *place_of(struct code *code, uintptr_t return_address)
     place = tool_grow(NULL, sizeof(*place));
     *place = (struct place){.next = code->places, .return_address = return_address};
     code->places = place;
-    describe(code, place);
+    describe_place(code, place);
     return place;
 }
 
 /* "/home/me/train.cc:41 (discriminator 2)"; "??:0" where it is not known. */
-static void take_line(struct place *place, char *line)
+static void take_source_line(struct place *place, char *line)
 {
     size_t length = strcspn(line, "\n");
     char *more;
@@ -190,7 +190,7 @@ static void ask_of(struct place *first)
     if (!answers)
         return;
     for (size_t i = 0; i < count && getline(&line, &room, answers) > 0; i++)
-        take_line(places[i], line);
+        take_source_line(places[i], line);
     free(line);
     tool_end(answers, child);
 }
@@ -222,7 +222,7 @@ struct list {
     bool is_whole;
 };
 
-static struct holder *add(struct list *list, unsigned kind, size_t bytes, size_t blocks)
+static struct holder *new_holder(struct list *list, unsigned kind, size_t bytes, size_t blocks)
 {
     struct holder *holder = tool_grow(NULL, sizeof(*holder));
 
@@ -243,7 +243,7 @@ static void read_frames(struct holder *holder, const char *text, struct code *co
         uintptr_t address = strtoull(text, &end, 16);
         if (end == text)
             break;
-        holder->frames[holder->frame_count++] = place_of(code, address);
+        holder->frames[holder->frame_count++] = place_returning_to(code, address);
     }
 }
 
@@ -258,8 +258,8 @@ static void read_size(struct holder *holder, const char *text)
 }
 
 /* One line of the list (report/report.h); the process may have written anything. */
-static struct holder *read_line(struct list *list, struct holder *last, char *line,
-                                struct code *code)
+static struct holder *read_list_line(struct list *list, struct holder *last, char *line,
+                                     struct code *code)
 {
     unsigned kind;
     size_t bytes, blocks;
@@ -267,13 +267,13 @@ static struct holder *read_line(struct list *list, struct holder *last, char *li
 
     rs_plain_make(line);
     if (sscanf(line, "site %u %zu %zu%n", &kind, &bytes, &blocks, &at) == 3 && at) {
-        last = add(list, kind, bytes, blocks);
+        last = new_holder(list, kind, bytes, blocks);
         read_frames(last, line + at, code);
     } else if (sscanf(line, "library %u %zu %zu %n", &kind, &bytes, &blocks, &at) == 3 && at) {
-        last = add(list, kind, bytes, blocks);
+        last = new_holder(list, kind, bytes, blocks);
         last->of.name = line + at;
     } else if (sscanf(line, "more %u %zu %zu", &kind, &bytes, &blocks) == 3) {
-        last = add(list, kind, bytes, blocks);
+        last = new_holder(list, kind, bytes, blocks);
     } else if (strncmp(line, "line ", 5) == 0 && last && last->line_count < LINES_MAX) {
         last->lines[last->line_count++] = line + 5;
     } else if (strncmp(line, "size ", 5) == 0 && last) {
@@ -291,13 +291,13 @@ static void read_list(struct list *list, char *text, struct code *code)
     *list = (struct list){.count = 0};
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
-        last = read_line(list, last, line, code);
+        last = read_list_line(list, last, line, code);
     }
 }
 
 /* ---- what is said of a holder ---- */
 
-static bool is_of(const struct place *frame, const char *library)
+static bool is_frame_of(const struct place *frame, const char *library)
 {
     return tool_begins(frame->symbol.object, library);
 }
@@ -309,10 +309,10 @@ static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
 
     if (!holder->line_count)
         return false;
-    if (is_of(frame, "python") || is_of(frame, "libpython"))
+    if (is_frame_of(frame, "python") || is_frame_of(frame, "libpython"))
         return *is_below = true;
     return *is_below &&
-           (is_of(frame, "libc.so") ||
+           (is_frame_of(frame, "libc.so") ||
             (i + 1 == holder->frame_count && strcmp(frame->symbol.function, "_start") == 0));
 }
 
@@ -323,8 +323,8 @@ static void choose_frames(struct holder *holder)
     bool is_below = false;
     unsigned first = 0;
 
-    while (first < holder->frame_count && (is_of(holder->frames[first], "libcudart") ||
-                                           is_of(holder->frames[first], "librmmshim")))
+    while (first < holder->frame_count && (is_frame_of(holder->frames[first], "libcudart") ||
+                                           is_frame_of(holder->frames[first], "librmmshim")))
         first++;
     if (first < holder->frame_count) {
         holder->frame_count -= first;
@@ -351,7 +351,7 @@ static unsigned next_said(const struct holder *holder, unsigned i)
     return i;
 }
 
-static bool says_the_same(const struct holder *a, const struct holder *b)
+static bool is_said_the_same(const struct holder *a, const struct holder *b)
 {
     unsigned i = next_said(a, 0), j = next_said(b, 0);
 
@@ -372,7 +372,7 @@ static void merge(struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)
         for (size_t j = i + 1; j < list->count && list->holders[i]->of.amount.blocks; j++)
-            if (says_the_same(list->holders[i], list->holders[j])) {
+            if (is_said_the_same(list->holders[i], list->holders[j])) {
                 rs_block_sum_add(&list->holders[i]->of.amount, list->holders[j]->of.amount);
                 list->holders[j]->of.amount = (struct rs_block_sum){0, 0};
             }
@@ -392,7 +392,7 @@ static struct rs_document document;
 
 #define AMOUNT "{bytes} in {blocks} block{blocks||s}"
 
-static void add_site(struct rs_node *list, const struct holder *holder)
+static void put_site(struct rs_node *list, const struct holder *holder)
 {
     struct rs_node *site = rs_node_object(list, NULL);
     int said = 0;
@@ -412,7 +412,7 @@ static void add_site(struct rs_node *list, const struct holder *holder)
                       holder->is_said[i] ? said++ : -1);
 }
 
-static void add_holders(struct rs_node *device, struct list *list, size_t said_max)
+static void put_holders(struct rs_node *device, struct list *list, size_t said_max)
 {
     struct rs_node *holders = rs_node_list(device, "holders"), *more;
     struct rs_block_sum rest = {0, 0};
@@ -434,7 +434,7 @@ static void add_holders(struct rs_node *device, struct list *list, size_t said_m
                 of->name = NULL;
             rs_library_fill(holders, of, RS_KIND_DEVICE, true);
         } else {
-            add_site(holders, list->holders[i]);
+            put_site(holders, list->holders[i]);
         }
     }
     more = rs_node_object(device, "more");
@@ -463,8 +463,8 @@ static void add_outside(struct rs_node *in, const struct steer_target *target, i
     publication_release(&page);
 }
 
-static void add_device(struct rs_node *devices, const struct steer_target *target, int number,
-                       char *text, bool is_json)
+static void add_device_holders(struct rs_node *devices, const struct steer_target *target,
+                               int number, char *text, bool is_json)
 {
     struct code code = {.ranges = NULL};
     struct rs_node *device = rs_node_object(devices, NULL);
@@ -477,7 +477,7 @@ static void add_device(struct rs_node *devices, const struct steer_target *targe
     rs_node_block_sum(device, list.live);
     device->line = list.live.blocks ? "{program} [[{pid}]] device {device}: holds " AMOUNT "\n"
                                     : "{program} [[{pid}]] device {device}: no block is live\n";
-    add_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
+    put_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
     rs_node_flag(device, "complete", list.is_whole)->line = "[{complete!}  the list is incomplete\n"
                                                             "]";
     add_outside(device, target, number);
@@ -487,7 +487,7 @@ static void add_device(struct rs_node *devices, const struct steer_target *targe
     free_code(&code);
 }
 
-static struct rs_node *begin(const struct steer_target *target)
+static struct rs_node *begin_leaks(const struct steer_target *target)
 {
     rs_document_begin(&document);
     rs_node_count(&document.root, "schema", 1);
@@ -506,14 +506,15 @@ static bool print(bool is_json)
 
 /* ---- the command ---- */
 
-static int ask(const struct steer_target *target, int device, struct rs_node *devices, bool is_json)
+static int ask_device(const struct steer_target *target, int device, struct rs_node *devices,
+                      bool is_json)
 {
     struct rs_commands command = {.kind = RS_COMMAND_LIST, .device = device};
     char *list = NULL;
     int code = steer(target, &command, &list);
 
     if (code == TOOL_OK && list)
-        add_device(devices, target, device, list, is_json);
+        add_device_holders(devices, target, device, list, is_json);
     else if (code == TOOL_OK)
         tool_say("process %d: its list of blocks is damaged", target->process.number);
     if (code == TOOL_OK && !list)
@@ -523,15 +524,15 @@ static int ask(const struct steer_target *target, int device, struct rs_node *de
 }
 
 /* As text each device is printed before the next one is asked about; JSON is one object. */
-static int list_all(const struct steer_target *target, bool is_json)
+static int ask_devices(const struct steer_target *target, bool is_json)
 {
     struct rs_node *devices = NULL;
     int code = TOOL_OK;
 
     for (int i = 0; i < target->device_count && code == TOOL_OK; i++) {
         if (!devices)
-            devices = begin(target);
-        code = ask(target, target->devices[i], devices, is_json);
+            devices = begin_leaks(target);
+        code = ask_device(target, target->devices[i], devices, is_json);
         if (!devices->first || (is_json && code == TOOL_OK && i + 1 < target->device_count))
             continue;
         if (!print(is_json))
@@ -543,7 +544,7 @@ static int list_all(const struct steer_target *target, bool is_json)
     return code;
 }
 
-static int run(char **arguments)
+static int leaks_command(char **arguments)
 {
     struct steer_target target;
     bool is_json = false;
@@ -554,7 +555,7 @@ static int run(char **arguments)
     code = steer_open(&target);
     if (code)
         return code;
-    code = list_all(&target, is_json);
+    code = ask_devices(&target, is_json);
     process_close(&target.process);
     return code;
 }
@@ -564,7 +565,7 @@ const struct tool_command tool_leaks = {
     .arguments = "PID [--json] [--device N] [--wait SECONDS]",
     .summary =
         "Lists the memory that a running process has not freed, and the code that allocated it",
-    .run = run,
+    .run = leaks_command,
     .help =
         "Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
         "call site with RMM_TRACKING, else by library and size.\n\n"

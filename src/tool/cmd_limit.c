@@ -150,12 +150,12 @@ static bool withdraw(struct rs_commands *file)
     return atomic_compare_exchange_strong(&file->step, &asked, RS_COMMAND_NONE);
 }
 
-static enum steer_answer why_not(const struct process *process, enum steer_answer otherwise)
+static enum steer_answer why_not_taken(const struct process *process, enum steer_answer otherwise)
 {
     return process_has_ended(process) ? STEER_GONE : interrupted ? STEER_INTERRUPTED : otherwise;
 }
 
-static void ask(struct rs_commands *file, const struct rs_commands *command)
+static void ask_process(struct rs_commands *file, const struct rs_commands *command)
 {
     file->kind = command->kind;
     file->device = command->device;
@@ -169,7 +169,7 @@ static enum steer_answer wait_for(const struct process *process, struct rs_comma
                                   uint64_t wait_ns, uint64_t until_ns)
 {
     if (!step_ends(process, file, RS_COMMAND_ASKED, until_ns) && withdraw(file))
-        return why_not(process, STEER_LATE);
+        return why_not_taken(process, STEER_LATE);
     if (step_ends(process, file, RS_COMMAND_TAKEN, rs_clock_ns() + rs_max(wait_ns, TAKEN_WAIT_NS)))
         return STEER_DONE;
     return process_has_ended(process) ? STEER_GONE : STEER_STUCK;
@@ -197,8 +197,8 @@ static enum steer_answer ask_and_wait(const struct process *process, struct rs_c
     command->has_thread = file->has_thread;
     (void)withdraw(file);
     if (!step_ends(process, file, RS_COMMAND_TAKEN, until_ns))
-        return why_not(process, STEER_BUSY);
-    ask(file, command);
+        return why_not_taken(process, STEER_BUSY);
+    ask_process(file, command);
     answer = wait_for(process, file, wait_ns, until_ns);
     if (answer == STEER_DONE)
         copy_answer(command, file);
@@ -251,8 +251,8 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
 }
 
 /* Says why the answer is not STEER_DONE.  The exit code. */
-static int say(const struct process *process, enum steer_answer answer,
-               const struct rs_commands *command)
+static int say_answer(const struct process *process, enum steer_answer answer,
+                      const struct rs_commands *command)
 {
     static const char *const texts[] = {
         [STEER_STUCK] = "has begun to carry out the command, but has not finished yet",
@@ -284,7 +284,7 @@ int steer(const struct steer_target *target, struct rs_commands *command, char *
     int code;
 
     if (answer != STEER_DONE) {
-        code = say(&target->process, answer, command);
+        code = say_answer(&target->process, answer, command);
         steer_end_if_interrupted();
         return code;
     }
@@ -298,11 +298,12 @@ int steer(const struct steer_target *target, struct rs_commands *command, char *
 
 /* ---- the process and its devices ---- */
 
-static void add_device(struct steer_target *target, int device, uint64_t total_bytes)
+static void add_target_device(struct steer_target *target, int device, uint64_t total_bytes)
 {
     for (int i = 0; i < target->device_count; i++)
         if (target->devices[i] == device)
             return;
+    RS_ASSERT(target->device_count < RS_DEVICES_MAX); /* numbers of devices are below that */
     target->devices[target->device_count] = device;
     target->total_bytes[target->device_count++] = total_bytes;
 }
@@ -315,11 +316,11 @@ static void list_devices(struct steer_target *target)
     if (publication_read(&page, target->process.file))
         for (size_t i = 0; i < page.count; i++)
             if (device < 0 || page.stacks[i].device == device)
-                add_device(target, page.stacks[i].device,
-                           publication_stack(&page, &page.stacks[i])->device_total_bytes);
+                add_target_device(target, page.stacks[i].device,
+                                  publication_stack(&page, &page.stacks[i])->device_total_bytes);
     snprintf(target->program, sizeof(target->program), "%s", page.program);
     if (device >= 0)
-        add_device(target, device, 0);
+        add_target_device(target, device, 0);
     publication_release(&page);
 }
 
@@ -373,7 +374,7 @@ static bool parse_wait(const char *text, uint64_t *wait_ns)
     return true;
 }
 
-static bool parse_size(const char *name, const char *text, struct rs_size *size)
+static bool parse_size_of(const char *name, const char *text, struct rs_size *size)
 {
     const struct rs_option *option = &rs_variables[RS_VARIABLE_LIMIT].option;
     struct rs_diagnostics diagnostics = tool_diagnostics();
@@ -440,8 +441,8 @@ static void print_limit(const struct steer_target *target, const struct rs_comma
     printf("%s%s\n", command->text[0] ? "; " : "", command->text);
 }
 
-static bool resolve(const struct steer_target *target, int index, const struct rs_size *size,
-                    uint64_t *bytes)
+static bool resolve_for_device(const struct steer_target *target, int index,
+                               const struct rs_size *size, uint64_t *bytes)
 {
     uint64_t total_bytes = target->total_bytes[index];
 
@@ -467,7 +468,7 @@ steer_each(struct steer_target *target, const struct rs_commands *asked, const s
     for (int i = 0; i < target->device_count && code == TOOL_OK; i++) {
         struct rs_commands command = *asked;
         command.device = target->devices[i];
-        if (size && !resolve(target, i, size, &command.bytes)) {
+        if (size && !resolve_for_device(target, i, size, &command.bytes)) {
             code = TOOL_FINDING;
             break;
         }
@@ -495,7 +496,7 @@ static int limit(char **arguments)
         return TOOL_USAGE;
     }
     has_limit = strcmp(target.value, "none") != 0;
-    if (has_limit && !parse_size("limit", target.value, &size))
+    if (has_limit && !parse_size_of("limit", target.value, &size))
         return TOOL_USAGE;
     code = steer_open(&target);
     return code ? code : steer_each(&target, &command, has_limit ? &size : NULL, print_limit);
@@ -529,7 +530,7 @@ static void print_trim(const struct steer_target *target, const struct rs_comman
            rs_size_format_short(after, holds), command->text[0] ? "; " : "", command->text);
 }
 
-static int trim(char **arguments)
+static int trim_command(char **arguments)
 {
     struct rs_commands command = {.kind = RS_COMMAND_TRIM};
     struct steer_target target;
@@ -537,7 +538,7 @@ static int trim(char **arguments)
     int code;
 
     if (!steer_parse(arguments, "--keep", NULL, &target) ||
-        (target.value && !parse_size("--keep", target.value, &keep)))
+        (target.value && !parse_size_of("--keep", target.value, &keep)))
         return TOOL_USAGE;
     if (keep.kind != RS_SIZE_BYTES) {
         tool_say("--keep %s: expected a size in bytes, not a percentage", target.value);
@@ -552,7 +553,7 @@ const struct tool_command tool_trim = {
     .name = "trim",
     .arguments = "PID [--keep SIZE] [--device N] [--wait SECONDS]",
     .summary = "Makes a running process give back to the driver the memory that it does not use",
-    .run = trim,
+    .run = trim_command,
     .help =
         "Makes the process return unused memory to the driver.\n\n"
         "  --keep SIZE     how much unused memory the process may keep (default "

@@ -19,8 +19,8 @@
 
 static bool has_nvtx_phases;
 
-/* What is asked about the program's memory needs it to be served: by the driver's own calls, as RMM
- * does by default. */
+/* Options that ask how much memory was used need the program to be served.  It is served by the
+ * driver's own calls then, as by RMM's default.  False where no option asks. */
 static bool observe(const struct run_options *options)
 {
     if (!options->fails_on_leak && !options->has_fail_over && !options->json)
@@ -97,7 +97,7 @@ static int stay(char **program, const struct run_options *options)
     return code;
 }
 
-static int start(char **program, struct run_options *options)
+static int check_and_start(char **program, struct run_options *options)
 {
     char library[PATH_MAX];
     int failed;
@@ -115,7 +115,7 @@ static int start(char **program, struct run_options *options)
     return options->becomes ? parent_become(program) : stay(program, options);
 }
 
-static int run(char **arguments)
+static int run_program_command(char **arguments)
 {
     struct run_options options = {.becomes = false};
 
@@ -141,14 +141,14 @@ static int run(char **arguments)
         tool_say("no program given; see `rmmshim run --help`");
         return TOOL_RUN_FAILED;
     }
-    return start(arguments, &options);
+    return check_and_start(arguments, &options);
 }
 
 const struct tool_command tool_run = {
     .name = "run",
     .arguments = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]",
     .summary = "Runs a program with its GPU memory served as the options say",
-    .run = run,
+    .run = run_program_command,
     .print_help = run_options_print_help,
 };
 

@@ -86,7 +86,7 @@ static bool read_one(struct watch *watch, int number)
     return watch->with_rows > 0;
 }
 
-static int show(const char *whose, enum rs_statistics_format format, bool has_counters)
+static int show_counters(const char *whose, enum rs_statistics_format format, bool has_counters)
 {
     struct watch watch = {.count = 0};
     bool is_of_all = strcmp(whose, "all") == 0, is_good = true;
@@ -132,11 +132,11 @@ static int stats(char **arguments)
     else if (has_counters && !is_prometheus)
         tool_say("--all-metrics needs --prom; text and JSON have all counters anyway");
     else
-        return show(*arguments,
-                    is_json         ? RS_STATISTICS_JSON
-                    : is_prometheus ? RS_STATISTICS_PROMETHEUS
-                                    : RS_STATISTICS_TEXT,
-                    has_counters);
+        return show_counters(*arguments,
+                             is_json         ? RS_STATISTICS_JSON
+                             : is_prometheus ? RS_STATISTICS_PROMETHEUS
+                                             : RS_STATISTICS_TEXT,
+                             has_counters);
     return TOOL_USAGE;
 }
 
@@ -171,7 +171,7 @@ union address {
 
 /* ---- the address ---- */
 
-static bool refuse(const char *text, const char *at, const char *what)
+static bool refuse_address(const char *text, const char *at, const char *what)
 {
     struct rs_diagnostics diagnostics = tool_diagnostics();
 
@@ -186,11 +186,11 @@ static bool take_port(const char *text, const char *at, in_port_t *port)
     unsigned long number = digits > 0 && digits <= 5 ? strtoul(at, NULL, 10) : PORT_MAX + 1ul;
 
     if (!*at)
-        return refuse(text, at, "no port");
+        return refuse_address(text, at, "no port");
     if (at[digits])
-        return refuse(text, at + digits, "a port is a number");
+        return refuse_address(text, at + digits, "a port is a number");
     if (number > PORT_MAX)
-        return refuse(text, at, "a port is at most 65535");
+        return refuse_address(text, at, "a port is at most 65535");
     *port = htons((in_port_t)number);
     return true;
 }
@@ -209,19 +209,20 @@ static bool parse_address(const char *text, union address *address)
     memset(address, 0, sizeof(*address));
     address->any.sa_family = is_ipv6 ? AF_INET6 : AF_INET;
     if (!end)
-        return refuse(text, text + strlen(text), "']' is missing after the IPv6 address");
+        return refuse_address(text, text + strlen(text), "']' is missing after the IPv6 address");
     if (!is_ipv6 && *end && strchr(end + 1, ':'))
-        return refuse(text, text, "an IPv6 address needs brackets");
+        return refuse_address(text, text, "an IPv6 address needs brackets");
     if (!is_port)
         snprintf(host, sizeof(host), "%.*s", (int)(end - begin), begin);
     if ((!is_port && (size_t)(end - begin) >= sizeof(host)) ||
         inet_pton(is_ipv6 ? AF_INET6 : AF_INET, host, bytes) != 1)
-        return refuse(text, begin,
-                      is_ipv6 ? "this is not an IPv6 address"
-                              : "this is not an IPv4 address, and host names are not looked up");
+        return refuse_address(
+            text, begin,
+            is_ipv6 ? "this is not an IPv6 address"
+                    : "this is not an IPv4 address, and host names are not looked up");
     end += is_ipv6;
     if (!is_port && *end != ':')
-        return refuse(text, end, "':' and a port are missing after the address");
+        return refuse_address(text, end, "':' and a port are missing after the address");
     return take_port(text, is_port ? text : end + 1, port);
 }
 
@@ -277,7 +278,7 @@ static bool listens(int fd, union address *address)
 
 /* Opens a socket that listens there, and writes the port to the address where that had 0.  A
  * descriptor, or -errno. */
-static int listen_at(union address *address)
+static int open_listener(union address *address)
 {
     int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error;
@@ -413,9 +414,9 @@ static enum MHD_Result send_metrics(struct MHD_Connection *connection)
 
 /* Answers as soon as the head of the request is there: a body, which no request here needs, is not
  * waited for. */
-static enum MHD_Result answer(void *data, struct MHD_Connection *connection, const char *url,
-                              const char *method, const char *version, const char *upload,
-                              size_t *upload_bytes, void **state)
+static enum MHD_Result answer_request(void *data, struct MHD_Connection *connection,
+                                      const char *url, const char *method, const char *version,
+                                      const char *upload, size_t *upload_bytes, void **state)
 {
     static int answered;
 
@@ -545,7 +546,7 @@ static int serve_at(union address *address, const char *text, bool counters)
 
     if (!load_http())
         return TOOL_FINDING;
-    socket = listen_at(address);
+    socket = open_listener(address);
     if (socket < 0) {
         tool_say("--listen %s: %s", text, strerror(-socket));
         return TOOL_FINDING;
@@ -553,10 +554,10 @@ static int serve_at(union address *address, const char *text, bool counters)
     block_ends(&ends);
     has_counters = counters;
     server = mhd.start_daemon(
-        MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, answer, NULL, MHD_OPTION_LISTEN_SOCKET, socket,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES,
-        MHD_OPTION_NOTIFY_CONNECTION, note_connection, NULL, MHD_OPTION_END);
+        MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, answer_request, NULL, MHD_OPTION_LISTEN_SOCKET,
+        socket, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_CONNECTION, note_connection, NULL, MHD_OPTION_END);
     if (!server) {
         tool_say("the HTTP server cannot start: %s", strerror(errno));
         close(socket);

@@ -20,7 +20,7 @@ enum {
     PROGRAM_WIDTH = 24,    /* in `top`, */
     PROGRAM_LEAST = 12,    /* and before others have their room */
     CHART_WIDTH = 8,       /* at least */
-    CHART_NEED = 10,       /* as columns have it (tool/row.h) */
+    COLUMN_CHART = -1,     /* among the columns of a row: held memory as it was */
     METERS_MAX = 4,
     METER_WIDTH = 60, /* at most */
     METER_LINES = 12, /* the screen has at least as many where meters are shown, */
@@ -41,10 +41,16 @@ struct view {
 
 /* ---- columns ---- */
 
-static int need_of(const struct view *view, enum column column)
-{
-    return column_forms[column].need[view->is_by_device];
-}
+/* The columns of processes and of devices in the order in which they get room where there is little
+ * of it: the first one does in any case. */
+static const int orders[2][COLUMNS + 1] = {
+    {COLUMN_PROCESS, COLUMN_HELD, COLUMN_PROGRAM, COLUMN_DEVICE, COLUMN_USED, COLUMN_LIMIT,
+     COLUMN_REFUSED, COLUMN_SPILLED, COLUMN_PEAK, COLUMN_CHART, COLUMN_ALLOCATION_RATE, COLUMN_USER,
+     COLUMN_JOB_LIMIT, COLUMN_RANK, COLUMN_BYTE_RATE, COLUMN_EXPRESSION, COLUMNS},
+    {COLUMN_DEVICE, COLUMN_HELD, COLUMN_TOTAL, COLUMN_USED, COLUMN_ALLOCATION_RATE,
+     COLUMN_BYTE_RATE, COLUMN_LIMIT, COLUMN_REFUSED, COLUMN_PROCESSES, COLUMN_CHART, COLUMN_SPILLED,
+     COLUMNS},
+};
 
 static int wanted_width(enum column column, const struct row *const *rows, size_t count)
 {
@@ -55,42 +61,32 @@ static int wanted_width(enum column column, const struct row *const *rows, size_
     return width ? rs_max(width, column_forms[column].least_width) : 0;
 }
 
-/* The column that is needed most of those that are needed less than `after`; COLUMNS: none. */
-static enum column next_by_need(const struct view *view, int after)
-{
-    enum column next = COLUMNS;
-
-    for (enum column i = 0; i < COLUMNS; i++)
-        if (need_of(view, i) > after && (next == COLUMNS || need_of(view, i) < need_of(view, next)))
-            next = i;
-    return next;
-}
-
-/* Gives widths to columns, those that are needed most first, and to the chart.  It has a column for
- * each sample at most, so that a line is short, however wide the terminal. */
+/* Gives widths to columns, in their order, and to the chart.  It has a column for each sample at
+ * most, so that a line is short, however wide the terminal. */
 static void share_room(struct view *view, const struct row *const *rows, size_t count, int room,
                        bool has_chart)
 {
+    const int *order = orders[view->is_by_device];
     int *program = &view->widths[COLUMN_PROGRAM], more;
-    enum column column;
 
     view->chart = 0;
     memset(view->widths, 0, sizeof(view->widths));
-    for (int need = 0; (column = next_by_need(view, need)) < COLUMNS;
-         need = need_of(view, column)) {
-        int wanted = wanted_width(column, rows, count), between = room > 0 && need > 0;
-        if (has_chart && need < CHART_NEED && need_of(view, column) > CHART_NEED) {
-            view->chart = room > CHART_WIDTH ? CHART_WIDTH : 0;
-            room -= view->chart ? view->chart + 1 : 0;
+    for (size_t i = 0; order[i] != COLUMNS; i++) {
+        bool is_first = i == 0, is_chart = order[i] == COLUMN_CHART;
+        int between = room > 0 && !is_first;
+        int wanted = is_chart ? 0 : wanted_width((enum column)order[i], rows, count);
+        if (is_chart && has_chart && room > CHART_WIDTH) {
+            view->chart = CHART_WIDTH;
+            room -= CHART_WIDTH + 1;
         }
-        if (column == COLUMN_PROGRAM && wanted > PROGRAM_LEAST)
-            wanted = PROGRAM_LEAST;
-        if (wanted + between > room && column == COLUMN_PROGRAM &&
-            room > column_forms[column].least_width)
-            wanted = room - between;
-        if (wanted == 0 || (wanted + between > room && need > 0))
+        if (order[i] == COLUMN_PROGRAM) {
+            wanted = rs_min(wanted, PROGRAM_LEAST);
+            if (wanted + between > room && room > column_forms[COLUMN_PROGRAM].least_width)
+                wanted = room - between;
+        }
+        if (wanted == 0 || (wanted + between > room && !is_first))
             continue;
-        view->widths[column] = wanted;
+        view->widths[order[i]] = wanted;
         room -= wanted + between;
     }
     /* What is left over goes to the program's name, then to the chart. */
@@ -118,8 +114,8 @@ static enum frame_style style_of(enum column column, const struct rs_usage *usag
 }
 
 /* The cells of a row, or without one the titles. */
-static void put_cells(struct frame *frame, const int widths[COLUMNS], const char *gap,
-                      const struct row *row)
+static void put_row_cells(struct frame *frame, const int widths[COLUMNS], const char *gap,
+                          const struct row *row)
 {
     char text[COLUMN_BYTES], aligned[COLUMN_BYTES];
     enum frame_style plain = row ? FRAME_PLAIN : FRAME_TITLE;
@@ -141,7 +137,7 @@ static void put_cells(struct frame *frame, const int widths[COLUMNS], const char
 
 /* ---- rmmshim ls ---- */
 
-static void print_table(const struct row *const *rows, size_t count)
+static void print_rows(const struct row *const *rows, size_t count)
 {
     struct frame frame = {.columns = INT_MAX};
     int widths[COLUMNS] = {0};
@@ -151,10 +147,10 @@ static void print_table(const struct row *const *rows, size_t count)
         if (i < COLUMN_TOTAL || i == COLUMN_EXPRESSION)
             widths[i] = column_width(i, rows, count);
     widths[COLUMN_PROGRAM] = rs_min(widths[COLUMN_PROGRAM], LS_PROGRAM_WIDTH);
-    put_cells(&frame, widths, "  ", NULL);
+    put_row_cells(&frame, widths, "  ", NULL);
     frame_end_line(&frame);
     for (size_t i = 0; i < count; i++) {
-        put_cells(&frame, widths, "  ", rows[i]);
+        put_row_cells(&frame, widths, "  ", rows[i]);
         frame_end_line(&frame);
     }
     (void)fwrite(frame.text, 1, frame.length, stdout);
@@ -177,7 +173,7 @@ static int ls(char **arguments)
     if (is_json)
         is_printed = rows_print_json(rows, count);
     else if (count > 0)
-        print_table(rows, count);
+        print_rows(rows, count);
     if (count == 0)
         rows_say_none();
     rows_say_unreadable(watch.unreadable);
@@ -210,9 +206,9 @@ const struct tool_command tool_ls = {
 /* ---- lines of top ---- */
 
 /* In reverse video to the end of the line. */
-static void put_titles(struct frame *frame, const struct view *view)
+static void put_top_titles(struct frame *frame, const struct view *view)
 {
-    put_cells(frame, view->widths, " ", NULL);
+    put_row_cells(frame, view->widths, " ", NULL);
     if (view->chart)
         frame_put(frame, FRAME_TITLE, " %-*.*s", view->chart, view->chart, "HISTORY");
     while (frame->is_screen && frame_columns_left(frame) > 0)
@@ -221,7 +217,7 @@ static void put_titles(struct frame *frame, const struct view *view)
 }
 
 /* What a full column of the chart stands for: a limit, or all that there is. */
-static uint64_t whole_of(const struct row *row)
+static uint64_t whole_of_chart(const struct row *row)
 {
     uint64_t limit = rs_usage_least_limit(&row->usage), all = row->device_bytes;
 
@@ -230,22 +226,23 @@ static uint64_t whole_of(const struct row *row)
     return limit && (all == 0 || limit < all) ? limit : all;
 }
 
-static void put_row(struct frame *frame, const struct view *view, const struct row *row)
+static void put_top_row(struct frame *frame, const struct view *view, const struct row *row)
 {
     size_t count = rs_min(row->samples, ROW_SAMPLES);
     uint64_t values[ROW_SAMPLES];
 
-    put_cells(frame, view->widths, " ", row);
+    put_row_cells(frame, view->widths, " ", row);
     for (size_t i = 0; i < count; i++)
         values[i] = row->held[(row->samples - count + i) % ROW_SAMPLES];
     if (view->chart) {
         frame_put(frame, FRAME_PLAIN, " ");
-        frame_put_chart(frame, values, count, whole_of(row), view->chart, view->has_blocks);
+        frame_put_chart(frame, values, count, whole_of_chart(row), view->chart, view->has_blocks);
     }
     frame_end_line(frame);
 }
 
-/* First what a narrow screen must not cut off: the order, and who is left out. */
+/* The order and the number of unreadable processes come first, as a narrow screen cuts off the end.
+ */
 static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
 {
     char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], clock[16] = "";
@@ -334,9 +331,9 @@ static void put_table(struct view *view, struct frame *frame, const struct row *
     rows += view->first;
     columns_begin(rows, view->visible, view->is_by_device);
     share_room(view, rows, view->visible, frame->columns, frame->is_screen);
-    put_titles(frame, view);
+    put_top_titles(frame, view);
     for (size_t i = 0; i < view->visible; i++)
-        put_row(frame, view, rows[i]);
+        put_top_row(frame, view, rows[i]);
 }
 
 static const struct row **rows_of(const struct view *view, const struct watch *watch, size_t *count)
@@ -516,7 +513,7 @@ static int show_live(struct view *view)
 /* ---- the command ---- */
 
 /* The place of the word, 0 where none is given, or -1 after saying that there is no such word. */
-static int place_of(const char *word, const char *option, const char *const *words)
+static int index_of_word(const char *word, const char *option, const char *const *words)
 {
     int i = 0;
 
@@ -559,8 +556,8 @@ static int top(char **arguments)
     setlocale(LC_CTYPE, "");
     if (!tool_take_options(arguments, false, options) ||
         (interval && !take_interval(interval, &view.interval_seconds)) ||
-        (group = place_of(by, "--by", groups)) < 0 ||
-        (order = place_of(sort, "--sort", row_sort_names)) < 0)
+        (group = index_of_word(by, "--by", groups)) < 0 ||
+        (order = index_of_word(sort, "--sort", row_sort_names)) < 0)
         return TOOL_USAGE;
     view.is_by_device = group == 1;
     view.sort = (enum row_sort)order;

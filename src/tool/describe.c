@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add(char text[DESCRIBE_BYTES], const char *format, ...) RS_PRINTF(2, 3);
+static void append_text(char text[DESCRIBE_BYTES], const char *format, ...) RS_PRINTF(2, 3);
 
-static void add(char text[DESCRIBE_BYTES], const char *format, ...)
+static void append_text(char text[DESCRIBE_BYTES], const char *format, ...)
 {
     size_t length = strlen(text);
     va_list arguments;
@@ -28,7 +28,7 @@ const char *describe_aliases(const char *const *aliases, size_t count, char text
 {
     text[0] = '\0';
     for (size_t i = 0; i < count && aliases[i]; i++)
-        add(text, "%s%s", i ? ", " : "", aliases[i]);
+        append_text(text, "%s%s", i ? ", " : "", aliases[i]);
     return text;
 }
 
@@ -36,8 +36,8 @@ const char *describe_option_aliases(const struct rs_option *row, char text[DESCR
 {
     text[0] = '\0';
     for (size_t i = 0; i < RS_OPTION_ALIASES_MAX && row->aliases[i].name; i++)
-        add(text, "%s%s%s", i ? ", " : "", row->aliases[i].name,
-            row->aliases[i].type == RS_OPTION_EXPONENT ? " (power of two)" : "");
+        append_text(text, "%s%s%s", i ? ", " : "", row->aliases[i].name,
+                    row->aliases[i].type == RS_OPTION_EXPONENT ? " (power of two)" : "");
     return text;
 }
 
@@ -49,7 +49,7 @@ const char *describe_default(const struct rs_option *row)
 const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES])
 {
     text[0] = '\0';
-    add(text, "--%s", name + strlen("RMM_"));
+    append_text(text, "--%s", name + strlen("RMM_"));
     for (char *c = text; *c; c++) {
         if (*c >= 'A' && *c <= 'Z')
             *c = (char)(*c - 'A' + 'a');

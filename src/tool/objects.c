@@ -18,13 +18,13 @@ struct symbols {
     uint64_t section; /* of the symbols, in the file */
 };
 
-static bool read_at(const struct elf_file *elf, void *to, size_t bytes, uint64_t offset)
+static bool read_elf_at(const struct elf_file *elf, void *to, size_t bytes, uint64_t offset)
 {
     return offset <= INT64_MAX && pread(elf->fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
 /* A text that may be the file's last. */
-static bool read_text(const struct elf_file *elf, char *to, size_t bytes, uint64_t offset)
+static bool read_elf_text(const struct elf_file *elf, char *to, size_t bytes, uint64_t offset)
 {
     ssize_t got = offset <= INT64_MAX ? pread(elf->fd, to, bytes - 1, (off_t)offset) : -1;
 
@@ -37,8 +37,8 @@ static bool read_text(const struct elf_file *elf, char *to, size_t bytes, uint64
 static bool read_segment(const struct elf_file *elf, unsigned index, Elf64_Phdr *segment)
 {
     return index < elf->program_header_count &&
-           read_at(elf, segment, sizeof(*segment),
-                   elf->program_headers + (uint64_t)index * sizeof(*segment));
+           read_elf_at(elf, segment, sizeof(*segment),
+                       elf->program_headers + (uint64_t)index * sizeof(*segment));
 }
 
 static void read_segments(struct elf_file *elf)
@@ -52,7 +52,7 @@ static void read_segments(struct elf_file *elf)
             elf->dynamic_bytes = segment.p_filesz;
         } else if (segment.p_type == PT_INTERP && !elf->has_interpreter) {
             elf->has_interpreter = true;
-            (void)read_text(elf, elf->interpreter, bytes, segment.p_offset);
+            (void)read_elf_text(elf, elf->interpreter, bytes, segment.p_offset);
         }
     }
 }
@@ -101,7 +101,8 @@ static bool read_entry(const struct elf_file *elf, size_t index, Elf64_Dyn *entr
     uint64_t offset = (uint64_t)index * sizeof(*entry);
 
     return offset < elf->dynamic_bytes &&
-           read_at(elf, entry, sizeof(*entry), elf->dynamic + offset) && entry->d_tag != DT_NULL;
+           read_elf_at(elf, entry, sizeof(*entry), elf->dynamic + offset) &&
+           entry->d_tag != DT_NULL;
 }
 
 /* The value of the first entry with that tag; 0: none. */
@@ -163,7 +164,7 @@ bool elf_next_needed(const struct elf_file *elf, size_t *at, char name[ELF_NAME_
         return false;
     while (read_entry(elf, (*at)++, &entry))
         if (entry.d_tag == DT_NEEDED)
-            return read_text(elf, name, ELF_NAME_BYTES, texts + entry.d_un.d_val);
+            return read_elf_text(elf, name, ELF_NAME_BYTES, texts + entry.d_un.d_val);
     return false;
 }
 
@@ -174,7 +175,7 @@ enum { SECTION_BYTES_MAX = 1 << 28 };
 static bool read_section(const struct elf_file *elf, uint64_t index, Elf64_Shdr *section)
 {
     return index < elf->section_count && elf->sections <= INT64_MAX &&
-           read_at(elf, section, sizeof(*section), elf->sections + index * sizeof(*section));
+           read_elf_at(elf, section, sizeof(*section), elf->sections + index * sizeof(*section));
 }
 
 /* The section's bytes and a zero.  NULL where they cannot be read; free() is due. */
@@ -182,7 +183,7 @@ static void *read_content(const struct elf_file *elf, const Elf64_Shdr *section)
 {
     char *content = section->sh_size <= SECTION_BYTES_MAX ? malloc(section->sh_size + 1) : NULL;
 
-    if (content && read_at(elf, content, section->sh_size, section->sh_offset)) {
+    if (content && read_elf_at(elf, content, section->sh_size, section->sh_offset)) {
         content[section->sh_size] = '\0';
         return content;
     }
@@ -309,7 +310,7 @@ void load_order_add(struct load_order *order, const char *path)
 }
 
 /* "\tNAME => PATH (0x...)", or without a path what has none, or "\tPATH (0x...)". */
-static void take_line(struct load_order *order, char *line)
+static void take_listed_object(struct load_order *order, char *line)
 {
     char *path = strstr(line, "=> "), *end = strstr(line, " (0x");
 
@@ -340,7 +341,7 @@ bool load_order_read(const char *program, char *const *environment, struct load_
     if (!output)
         return false;
     while (getline(&line, &room, output) > 0)
-        take_line(order, line);
+        take_listed_object(order, line);
     free(line);
     tool_end(output, lister);
     return order->count > 0;
@@ -389,8 +390,8 @@ static bool is_redirected(const struct elf_file *elf, const struct symbols *symb
            is_of_cuda(symbol_name(symbols, index)) && refers_to(elf, symbols, index);
 }
 
-static void look_at(const struct symbols *library, const struct elf_file *elf,
-                    struct namesake *found)
+static void look_at_symbols(const struct symbols *library, const struct elf_file *elf,
+                            struct namesake *found)
 {
     struct symbols symbols;
     size_t length;
@@ -418,7 +419,7 @@ bool namesake_look(const char *library, const char *path, struct namesake *found
         return false;
     if (read_symbols(&ours, &exported)) {
         if (elf_open(path, &theirs)) {
-            look_at(&exported, &theirs, found);
+            look_at_symbols(&exported, &theirs, found);
             elf_close(&theirs);
         }
         free_symbols(&exported);

@@ -78,7 +78,7 @@ const void *process_map_page(int fd, uint64_t *inode)
     return page;
 }
 
-static enum process_answer find_page(struct process *process)
+static enum process_answer map_own_page(struct process *process)
 {
     char path[PROCESS_PATH_BYTES];
     int fd = rs_published_find(process_path(process, "", path), 0, 0);
@@ -101,7 +101,7 @@ enum process_answer process_open(int number, struct process *process)
     process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (process->directory < 0)
         return process_answer_of(-errno);
-    return process_has_ended(process) ? PROCESS_GONE : find_page(process);
+    return process_has_ended(process) ? PROCESS_GONE : map_own_page(process);
 }
 
 void process_close(struct process *process)
@@ -331,7 +331,7 @@ void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIP
     rs_plain_make(script);
 }
 
-static void read_script(const char *path, char script[IDENTITY_SCRIPT_BYTES])
+static void read_script_of(const char *path, char script[IDENTITY_SCRIPT_BYTES])
 {
     char words[WORDS_BYTES];
     ssize_t bytes = rs_file_text(path, words, sizeof(words));
@@ -344,7 +344,7 @@ void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES])
     char path[PROCESS_PATH_BYTES];
 
     snprintf(path, sizeof(path), "/proc/%d/cmdline", number);
-    read_script(path, script);
+    read_script_of(path, script);
 }
 
 /* ---- its user ---- */
@@ -374,7 +374,7 @@ void identity_read(const struct process *process, struct identity *identity)
     const char *line;
     long user;
 
-    read_script(process_path(process, "/cmdline", path), identity->script);
+    read_script_of(process_path(process, "/cmdline", path), identity->script);
     *identity->user = '\0';
     (void)rs_file_text(process_path(process, "/status", path), text, sizeof(text));
     line = strstr(text, "\nUid:");
@@ -460,8 +460,8 @@ static bool take_fields(struct publication *page, const struct rs_published_coun
     return true;
 }
 
-static void add_counter(struct publication *page, struct rs_report *report,
-                        const struct rs_published_counter *counter)
+static void add_published_counter(struct publication *page, struct rs_report *report,
+                                  const struct rs_published_counter *counter)
 {
     enum rs_counter_kind kind = (enum rs_counter_kind)counter->kind;
     struct rs_term terms[RS_TERMS_MAX];
@@ -478,7 +478,7 @@ static void add_counter(struct publication *page, struct rs_report *report,
 
 /* Takes out what counted nothing.  The program's counters are there for kinds of memory, too, that
  * have no stack, and an account without a limit for devices that have nothing. */
-static void drop_unused(struct rs_report *report)
+static void drop_uncounted(struct rs_report *report)
 {
     bool has_account = rs_report_value(report, "account", "limit", 0) ||
                        rs_report_value(report, "account", "charged_peak", 0);
@@ -516,9 +516,9 @@ static void gather_stack(struct publication *page, uint32_t index)
         const struct rs_published_counter *counter = &page->counters[i];
         if (counter->stack == index && stack->report.count < most &&
             rs_published_check_counter(counter) && take_fields(page, counter))
-            add_counter(page, &stack->report, counter);
+            add_published_counter(page, &stack->report, counter);
     }
-    drop_unused(&stack->report);
+    drop_uncounted(&stack->report);
     if (stack->report.count > 0)
         page->count++;
     else

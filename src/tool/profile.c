@@ -75,7 +75,7 @@ enum { NAMES_MAX = 32 };
 
 /* The names of the profiles that lie in a folder beside this command, ended by NULL, which live as
  * long as the command. */
-static void list(const char *names[NAMES_MAX + 1], char folder[PATH_MAX])
+static void list_profiles(const char *names[NAMES_MAX + 1], char folder[PATH_MAX])
 {
     static struct dirent **entries;
     int count = library_find_beside(folders, RS_ARRAY_LENGTH(folders), folder)
@@ -90,7 +90,7 @@ static void list(const char *names[NAMES_MAX + 1], char folder[PATH_MAX])
 }
 
 /* A name with a slash is a path; else a profile of that name comes before a file of that name. */
-static bool find(const char *name)
+static bool find_profile(const char *name)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX];
     const char *names[NAMES_MAX + 1];
@@ -105,14 +105,14 @@ static bool find(const char *name)
         snprintf(profile.path, sizeof(profile.path), "%s", name);
         return true;
     }
-    list(names, folder);
+    list_profiles(names, folder);
     tool_say_unknown("profile", name, names);
     return false;
 }
 
 /* ---- the file ---- */
 
-static bool read_text(void)
+static bool read_profile(void)
 {
     FILE *file = fopen(profile.path, "re");
     size_t length = file ? fread(profile.text, 1, sizeof(profile.text), file) : 0;
@@ -205,7 +205,7 @@ static bool add_assignment(char *entry, unsigned number)
     return true;
 }
 
-static bool split(void)
+static bool split_lines(void)
 {
     bool is_good = true;
     unsigned number = 1;
@@ -257,7 +257,7 @@ char **profile_join(const char *name, char *const *given)
     size_t count = 0;
     char **joined;
 
-    if (!find(name) || !read_text() || !split())
+    if (!find_profile(name) || !read_profile() || !split_lines())
         return NULL;
     while (given[count])
         count++;
@@ -284,7 +284,7 @@ bool profile_enter(const char *name)
 
 /* ---- diagnostics ---- */
 
-static void print_line(void *data, const char *line)
+static void print_profile_line(void *data, const char *line)
 {
     (void)data;
     for (size_t i = 0; i < profile.count; i++) {
@@ -300,7 +300,7 @@ static void print_line(void *data, const char *line)
 
 struct rs_diagnostics profile_diagnostics(void)
 {
-    return (struct rs_diagnostics){.write = print_line, .doubts_are_errors = true};
+    return (struct rs_diagnostics){.write = print_profile_line, .doubts_are_errors = true};
 }
 
 /* ---- the help ---- */
@@ -312,7 +312,7 @@ void profile_print_help(void)
 
     puts("\n"
          "Profiles, files of settings that come with rmmshim (NAME of --profile):");
-    list(names, folder);
+    list_profiles(names, folder);
     for (size_t i = 0; names[i]; i++) {
         read_summary(folder, names[i], summary);
         tool_print_term(names[i], summary);

@@ -74,7 +74,7 @@ struct script {
 };
 
 /* False when the file names no interpreter. */
-static bool read_script(const char *path, struct script *script)
+static bool read_shebang(const char *path, struct script *script)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t got = fd < 0 ? -1 : pread(fd, script->line, LINE_BYTES - 1, 0);
@@ -104,7 +104,7 @@ bool program_find_runner(const char *path, char runner[PATH_MAX])
     int scripts = 0;
 
     snprintf(runner, PATH_MAX, "%s", path);
-    for (; scripts < SCRIPTS_MAX && read_script(runner, &script); scripts++)
+    for (; scripts < SCRIPTS_MAX && read_shebang(runner, &script); scripts++)
         snprintf(runner, PATH_MAX, "%s", *script.of_env ? script.of_env : script.interpreter);
     return scripts > 0 && access(runner, X_OK) == 0;
 }
@@ -148,7 +148,7 @@ static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
     size_t bytes = 0, length;
 
     memcpy(before, process->words, process->bytes);
-    if (!read_script(path, &script) ||
+    if (!read_shebang(path, &script) ||
         (strcmp(basename(script.interpreter), "env") == 0 && !*script.of_env))
         return false;
     append_word(process->words, &bytes, script.started ? script.started : script.interpreter);
@@ -193,11 +193,11 @@ struct question {
     struct program_refusal *refusal;
 };
 
-static bool refuse(const struct question *of, const char *path, const char *step,
-                   const char *format, ...) RS_PRINTF(4, 5);
+static bool refuse_program(const struct question *of, const char *path, const char *step,
+                           const char *format, ...) RS_PRINTF(4, 5);
 
-static bool refuse(const struct question *of, const char *path, const char *step,
-                   const char *format, ...)
+static bool refuse_program(const struct question *of, const char *path, const char *step,
+                           const char *format, ...)
 {
     char *why = of->refusal->why;
     size_t bytes = sizeof(of->refusal->why);
@@ -229,7 +229,7 @@ static bool check_rights(const struct question *of, const char *path)
     else if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
         why = "has file capabilities";
     return !why ||
-           refuse(
+           refuse_program(
                of, path,
                "start a copy of the program that has no setuid or setgid bit and no capabilities",
                "%s: the dynamic linker ignores LD_PRELOAD", why);
@@ -252,8 +252,9 @@ static bool check_libc(const struct question *of, const char *path, const struct
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(other_linkers); i++)
         if (tool_begins(linker, other_linkers[i].begins))
-            return refuse(of, path, "use a build of the program that is linked with glibc",
-                          "is linked with %s: the library needs glibc", other_linkers[i].libc);
+            return refuse_program(of, path, "use a build of the program that is linked with glibc",
+                                  "is linked with %s: the library needs glibc",
+                                  other_linkers[i].libc);
     return true;
 }
 
@@ -262,20 +263,20 @@ static bool check_elf(const struct question *of, const char *path, const struct 
     const struct elf_file *library = of->library;
 
     if (program->class != library->class)
-        return refuse(of, path, "use a build of the program for this machine",
-                      "is a %d-bit program: the %d-bit library cannot be loaded into it",
-                      program->class == ELFCLASS32 ? 32 : 64,
-                      library->class == ELFCLASS32 ? 32 : 64);
+        return refuse_program(of, path, "use a build of the program for this machine",
+                              "is a %d-bit program: the %d-bit library cannot be loaded into it",
+                              program->class == ELFCLASS32 ? 32 : 64,
+                              library->class == ELFCLASS32 ? 32 : 64);
     if (program->machine != library->machine)
-        return refuse(of, path, "use a build of the program for this machine",
-                      "is for another processor than the library");
+        return refuse_program(of, path, "use a build of the program for this machine",
+                              "is for another processor than the library");
     if (elf_is_static(program))
-        return refuse(of, path, "link the program dynamically (without -static)",
-                      "is linked statically: no library can be loaded into it");
+        return refuse_program(of, path, "link the program dynamically (without -static)",
+                              "is linked statically: no library can be loaded into it");
     return check_libc(of, path, program);
 }
 
-static bool check(const struct question *of, const char *path, int scripts)
+static bool check_file(const struct question *of, const char *path, int scripts)
 {
     struct elf_file program;
     struct script script;
@@ -288,10 +289,10 @@ static bool check(const struct question *of, const char *path, int scripts)
     if (program.is_elf)
         loads = check_elf(of, path, &program);
     elf_close(&program);
-    if (program.is_elf || scripts == SCRIPTS_MAX || !read_script(path, &script))
+    if (program.is_elf || scripts == SCRIPTS_MAX || !read_shebang(path, &script))
         return loads;
-    return check(of, script.interpreter, scripts + 1) &&
-           (!*script.of_env || check(of, script.of_env, scripts + 1));
+    return check_file(of, script.interpreter, scripts + 1) &&
+           (!*script.of_env || check_file(of, script.of_env, scripts + 1));
 }
 
 static bool refuse_library(const char *library, const char *reason, struct program_refusal *refusal)
@@ -308,7 +309,7 @@ bool program_loads(const char *library, const char *path, struct program_refusal
 
     if (!elf_open(library, &shim))
         return refuse_library(library, " cannot be read", refusal);
-    loads = shim.is_elf ? check(&(struct question){&shim, path, refusal}, path, 0)
+    loads = shim.is_elf ? check_file(&(struct question){&shim, path, refusal}, path, 0)
                         : refuse_library(library, " is not a library", refusal);
     elf_close(&shim);
     return loads;

@@ -30,8 +30,8 @@ bool program_loads(const char *library, const char *path, struct program_refusal
  * what runs it is not found. */
 bool program_find_runner(const char *path, char runner[PATH_MAX]);
 
-/* What a program's process is named by when it is started as `name` with these arguments, and was
- * found at `path`: a script's is the process of what runs it. */
+/* Tells by which names RMM_ONLY would know the process of a program that is started as `name` with
+ * these arguments and lies at `path`.  The process of a script is that of its interpreter. */
 void program_names(const char *name, char *const *arguments, const char *path,
                    struct rs_only_process *process);
 

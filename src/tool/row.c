@@ -128,7 +128,7 @@ static void clear_device(struct row *row)
     row->allocations_per_second = row->bytes_per_second = 0;
 }
 
-static struct row *device_of(struct watch *watch, const struct row *row)
+static struct row *device_row_of(struct watch *watch, const struct row *row)
 {
     struct row *device;
 
@@ -178,7 +178,7 @@ static void sum_devices(struct watch *watch)
         clear_device(&watch->devices[i]);
     for (size_t i = 0; i < watch->count; i++)
         for (size_t j = 0; j < watch->processes[i].count; j++)
-            add_to_device(device_of(watch, &watch->processes[i].rows[j]),
+            add_to_device(device_row_of(watch, &watch->processes[i].rows[j]),
                           &watch->processes[i].rows[j]);
     for (size_t i = 0; i < watch->device_count; i++)
         if (watch->devices[i].process > 0) {
@@ -226,14 +226,14 @@ static void read_page(struct watch *watch, struct watched *of)
     watch->with_rows += of->count > 0;
 }
 
-static void forget(struct watched *watched)
+static void forget_watched(struct watched *watched)
 {
     process_close(&watched->process);
     publication_release(&watched->page);
     free(watched->rows);
 }
 
-static void drop_gone(struct watch *watch)
+static void drop_ended(struct watch *watch)
 {
     size_t kept = 0;
 
@@ -242,7 +242,7 @@ static void drop_gone(struct watch *watch)
             process_has_its_page(&watch->processes[i].process))
             watch->processes[kept++] = watch->processes[i];
         else
-            forget(&watch->processes[i]);
+            forget_watched(&watch->processes[i]);
     watch->count = kept;
 }
 
@@ -287,7 +287,7 @@ static void scan(struct watch *watch)
     int *numbers = process_list(&count);
 
     allow_many_files();
-    drop_gone(watch);
+    drop_ended(watch);
     watch->of_other_versions = 0;
     for (size_t i = 0; numbers && i < count; i++)
         (void)watch_add(watch, numbers[i]);
@@ -318,7 +318,7 @@ void watch_sample(struct watch *watch)
 void watch_release(struct watch *watch)
 {
     for (size_t i = 0; i < watch->count; i++)
-        forget(&watch->processes[i]);
+        forget_watched(&watch->processes[i]);
     free(watch->processes);
     free(watch->devices);
     *watch = (struct watch){.count = 0};
@@ -379,24 +379,28 @@ const struct row **watch_rows(const struct watch *watch, bool is_by_device, enum
 
 enum { BYTES_WIDTH = 8 }; /* "1023 MiB": columns of bytes do not change their width */
 
+#define TEXT(field)           offsetof(struct row, field), false, NULL
+#define BYTES(field, of_zero) BYTES_WIDTH, offsetof(struct row, field), true, of_zero
+
+/* Columns without a field are formatted by column_put. */
 const struct column_form column_forms[COLUMNS] = {
-    [COLUMN_PROCESS] = {"PID", false, {1, 0}, 3},
-    [COLUMN_USER] = {"USER", true, {12, 0}, 0},
-    [COLUMN_PROGRAM] = {"PROGRAM", true, {3, 0}, 4},
-    [COLUMN_RANK] = {"RANK", false, {14, 0}, 0},
-    [COLUMN_DEVICE] = {"DEVICE", true, {4, 1}, 0},
-    [COLUMN_USED] = {"USED", false, {5, 4}, BYTES_WIDTH},
-    [COLUMN_HELD] = {"HELD", false, {2, 2}, BYTES_WIDTH},
-    [COLUMN_PEAK] = {"PEAK", false, {9, 0}, BYTES_WIDTH},
-    [COLUMN_LIMIT] = {"LIMIT", false, {6, 7}, BYTES_WIDTH},
-    [COLUMN_JOB_LIMIT] = {"JOB LIMIT", false, {13, 0}, BYTES_WIDTH},
-    [COLUMN_REFUSED] = {"REFUSED", false, {7, 8}, 0},
-    [COLUMN_SPILLED] = {"SPILLED", false, {8, 11}, BYTES_WIDTH},
-    [COLUMN_TOTAL] = {"TOTAL", false, {0, 3}, BYTES_WIDTH},
-    [COLUMN_PROCESSES] = {"PROCESSES", false, {0, 9}, 0},
-    [COLUMN_ALLOCATION_RATE] = {"ALLOC/S", false, {11, 5}, 7},
-    [COLUMN_BYTE_RATE] = {"BYTES/S", false, {15, 6}, BYTES_WIDTH},
-    [COLUMN_EXPRESSION] = {"EXPRESSION", true, {16, 0}, 0},
+    [COLUMN_PROCESS] = {"PID", false, 3, 0, false, NULL},
+    [COLUMN_USER] = {"USER", true, 0, TEXT(identity.user)},
+    [COLUMN_PROGRAM] = {"PROGRAM", true, 4, TEXT(program)},
+    [COLUMN_RANK] = {"RANK", false, 0, TEXT(rank)},
+    [COLUMN_DEVICE] = {"DEVICE", true, 0, 0, false, NULL},
+    [COLUMN_USED] = {"USED", false, BYTES(usage.used, NULL)},
+    [COLUMN_HELD] = {"HELD", false, BYTES(usage.held, NULL)},
+    [COLUMN_PEAK] = {"PEAK", false, BYTES(usage.used_peak, NULL)},
+    [COLUMN_LIMIT] = {"LIMIT", false, BYTES(usage.limit, "-")},
+    [COLUMN_JOB_LIMIT] = {"JOB LIMIT", false, BYTES(usage.job_limit, "")},
+    [COLUMN_REFUSED] = {"REFUSED", false, 0, 0, false, NULL},
+    [COLUMN_SPILLED] = {"SPILLED", false, BYTES(usage.spilled, "")},
+    [COLUMN_TOTAL] = {"TOTAL", false, BYTES(device_bytes, "-")},
+    [COLUMN_PROCESSES] = {"PROCESSES", false, 0, 0, false, NULL},
+    [COLUMN_ALLOCATION_RATE] = {"ALLOC/S", false, 7, 0, false, NULL},
+    [COLUMN_BYTE_RATE] = {"BYTES/S", false, BYTES_WIDTH, 0, false, NULL},
+    [COLUMN_EXPRESSION] = {"EXPRESSION", true, 0, TEXT(expression)},
 };
 
 static bool shows_uuids;
@@ -408,7 +412,9 @@ void columns_begin(const struct row *const *rows, size_t count, bool needs_uuids
     shows_uuids = needs_uuids;
     for (size_t i = 0; i < count; i++) {
         const struct row *row = rows[i];
-        bool is_new = !uuids[row->device];
+        bool is_new;
+        RS_ASSERT(row->device >= 0 && row->device < RS_DEVICES_MAX);
+        is_new = !uuids[row->device];
         shows_uuids |= !is_new && strcmp(uuids[row->device], row->uuid) != 0;
         for (int device = 0; is_new && device < RS_DEVICES_MAX; device++)
             shows_uuids |= uuids[device] && *row->uuid && strcmp(uuids[device], row->uuid) == 0;
@@ -416,7 +422,7 @@ void columns_begin(const struct row *const *rows, size_t count, bool needs_uuids
     }
 }
 
-static void put_device(const struct row *row, char text[COLUMN_BYTES])
+static void put_device_cell(const struct row *row, char text[COLUMN_BYTES])
 {
     bool is_named = row->kind != RS_KIND_DEVICE;
 
@@ -425,53 +431,47 @@ static void put_device(const struct row *row, char text[COLUMN_BYTES])
              shows_uuids ? row->uuid : "");
 }
 
-static void put_rate(const struct row *row, char text[COLUMN_BYTES])
+static void put_bytes(uint64_t bytes, char text[COLUMN_BYTES])
+{
+    char size[RS_SIZE_TEXT_BYTES];
+
+    snprintf(text, COLUMN_BYTES, "%s", rs_size_format_short(bytes, size));
+}
+
+static void put_rate(enum column column, const struct row *row, char text[COLUMN_BYTES])
 {
     double rate = row->allocations_per_second;
 
-    snprintf(text, COLUMN_BYTES, rate > 0 && rate < 9.95 ? "%.1f" : "%.0f", rate);
+    if (!row->has_rates)
+        snprintf(text, COLUMN_BYTES, "-");
+    else if (column == COLUMN_BYTE_RATE)
+        put_bytes(whole_number(row->bytes_per_second), text);
+    else
+        snprintf(text, COLUMN_BYTES, rate > 0 && rate < 9.95 ? "%.1f" : "%.0f", rate);
 }
 
-/* Columns without any text are left out. */
 void column_put(enum column column, const struct row *row, char text[COLUMN_BYTES])
 {
-    const struct rs_usage *usage = &row->usage;
-    const uint64_t bytes[COLUMNS] = {
-        [COLUMN_USED] = usage->used,
-        [COLUMN_HELD] = usage->held,
-        [COLUMN_PEAK] = usage->used_peak,
-        [COLUMN_LIMIT] = usage->limit,
-        [COLUMN_JOB_LIMIT] = usage->job_limit,
-        [COLUMN_SPILLED] = usage->spilled,
-        [COLUMN_TOTAL] = row->device_bytes,
-        [COLUMN_BYTE_RATE] = whole_number(row->bytes_per_second),
-    };
-    const char *texts[COLUMNS] = {
-        [COLUMN_USER] = row->identity.user,
-        [COLUMN_PROGRAM] = *row->identity.script ? row->identity.script : row->program,
-        [COLUMN_RANK] = row->rank,
-        [COLUMN_EXPRESSION] = row->expression,
-        [COLUMN_LIMIT] = usage->limit ? NULL : "-",
-        [COLUMN_JOB_LIMIT] = usage->job_limit ? NULL : "",
-        [COLUMN_SPILLED] = usage->spilled ? NULL : "",
-        [COLUMN_TOTAL] = row->device_bytes ? NULL : "-",
-        [COLUMN_ALLOCATION_RATE] = row->has_rates ? NULL : "-",
-        [COLUMN_BYTE_RATE] = row->has_rates ? NULL : "-",
-    };
-    char size[RS_SIZE_TEXT_BYTES];
+    const struct column_form *form = &column_forms[column];
+    const char *field = (const char *)row + form->offset;
+    uint64_t bytes = 0;
 
-    if (texts[column])
-        snprintf(text, COLUMN_BYTES, "%s", texts[column]);
-    else if (column == COLUMN_PROCESS || column == COLUMN_PROCESSES)
+    if (form->is_bytes)
+        memcpy(&bytes, field, sizeof(bytes));
+    if (column == COLUMN_PROCESS || column == COLUMN_PROCESSES)
         snprintf(text, COLUMN_BYTES, "%d", row->process);
     else if (column == COLUMN_REFUSED)
-        snprintf(text, COLUMN_BYTES, "%llu", (unsigned long long)usage->refused);
+        snprintf(text, COLUMN_BYTES, "%llu", (unsigned long long)row->usage.refused);
     else if (column == COLUMN_DEVICE)
-        put_device(row, text);
-    else if (column == COLUMN_ALLOCATION_RATE)
-        put_rate(row, text);
+        put_device_cell(row, text);
+    else if (column == COLUMN_ALLOCATION_RATE || column == COLUMN_BYTE_RATE)
+        put_rate(column, row, text);
+    else if (form->is_bytes && (bytes > 0 || !form->of_zero))
+        put_bytes(bytes, text);
+    else if (column == COLUMN_PROGRAM && *row->identity.script)
+        snprintf(text, COLUMN_BYTES, "%s", row->identity.script);
     else
-        snprintf(text, COLUMN_BYTES, "%s", rs_size_format_short(bytes[column], size));
+        snprintf(text, COLUMN_BYTES, "%s", form->is_bytes ? form->of_zero : field);
 }
 
 int column_width(enum column column, const struct row *const *rows, size_t count)

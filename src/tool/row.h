@@ -116,11 +116,10 @@ enum column {
 extern const struct column_form {
     const char *title;
     bool is_left; /* aligned; numbers are aligned on the right */
-
-    /* In `top`, of processes and of devices: columns with the lowest need are shown first where
-     * there is little room; 0: never. */
-    int need[2];
     int least_width;
+    size_t offset; /* in struct row: of a text, or of a number of bytes */
+    bool is_bytes; /* then `of_zero` is shown for 0, if it is not NULL */
+    const char *of_zero;
 } column_forms[COLUMNS];
 
 /* Before rows are shown: the device's column has the UUID, too, where that is asked for, or where

@@ -87,7 +87,7 @@ static const char *const styles[] = {
     [FRAME_FAINT] = "\033[2m", [FRAME_WARN] = "\033[33m", [FRAME_ALARM] = "\033[1;31m",
 };
 
-static void append(struct frame *frame, const char *text)
+static void append_piece(struct frame *frame, const char *text)
 {
     size_t bytes = strlen(text);
 
@@ -127,10 +127,10 @@ void frame_put(struct frame *frame, enum frame_style style, const char *format, 
     va_end(arguments);
     frame->used_columns += screen_fit(fitted, sizeof(fitted), text, frame_columns_left(frame));
     if (is_styled(frame, style))
-        append(frame, styles[style]);
-    append(frame, fitted);
+        append_piece(frame, styles[style]);
+    append_piece(frame, fitted);
     if (is_styled(frame, style))
-        append(frame, "\033[0m");
+        append_piece(frame, "\033[0m");
 }
 
 void frame_end_line(struct frame *frame)
@@ -140,9 +140,9 @@ void frame_end_line(struct frame *frame)
     while (!frame->is_screen && frame->length > 0 && frame->text[frame->length - 1] == ' ')
         frame->length--;
     if (frame->is_screen && frame_columns_left(frame) > 0)
-        append(frame, "\033[K");
+        append_piece(frame, "\033[K");
     if (!frame->is_screen || !is_last)
-        append(frame, frame->is_screen ? "\r\n" : "\n");
+        append_piece(frame, frame->is_screen ? "\r\n" : "\n");
     frame->used_columns = 0;
     frame->used_lines++;
 }
@@ -155,9 +155,9 @@ int frame_write(struct frame *frame)
     int failed = 0;
 
     if (frame->is_screen && frame_lines_left(frame) > 0)
-        append(frame, "\033[J");
+        append_piece(frame, "\033[J");
     if (frame->is_screen) {
-        append(frame, end_picture);
+        append_piece(frame, end_picture);
         failed = rs_write_all(STDOUT_FILENO, begin_picture, strlen(begin_picture));
     }
     if (!failed)
@@ -174,7 +174,7 @@ enum { LEVELS = 9 };
 
 static const char letters[] = " .:-=+*#@";
 
-/* What is not zero can be seen. */
+/* Only zero has level 0, so that the smallest value can be seen. */
 static int level_of(uint64_t value, uint64_t whole)
 {
     double part = (double)rs_min(value, whole) / (double)whole;
@@ -279,7 +279,7 @@ static void write_text(const char *text)
     (void)rs_write_all(STDOUT_FILENO, text, strlen(text));
 }
 
-static void take(void)
+static void take_terminal(void)
 {
     struct termios raw = terminal.before;
 
@@ -291,7 +291,7 @@ static void take(void)
     terminal.is_taken = true;
 }
 
-static void give(void)
+static void give_terminal(void)
 {
     if (!terminal.is_taken)
         return;
@@ -314,13 +314,13 @@ bool terminal_begin(void)
     }
     sigprocmask(SIG_BLOCK, &signals, &terminal.mask_before);
     (void)atexit(terminal_end);
-    take();
+    take_terminal();
     return true;
 }
 
 void terminal_end(void)
 {
-    give();
+    give_terminal();
     if (terminal.signals < 0)
         return;
     close(terminal.signals);
@@ -333,21 +333,21 @@ void terminal_end(void)
 /* It goes on when the shell continues the job, which sends SIGCONT, too. */
 static void stop(void)
 {
-    give();
+    give_terminal();
     raise(SIGSTOP);
-    take();
+    take_terminal();
 }
 
-static enum terminal_event answer(int number)
+static enum terminal_event answer_signal(int number)
 {
     if (number == SIGINT)
         return TERMINAL_END;
     if (number == SIGTSTP)
         stop();
     else if (number == SIGCONT)
-        take(); /* the shell may have set it otherwise */
+        take_terminal(); /* the shell may have set it otherwise */
     else if (number != SIGWINCH) {
-        give();
+        give_terminal();
         tool_end_by(number); /* as without us: who waits for this process sees the signal */
     }
     return TERMINAL_CHANGED;
@@ -355,8 +355,8 @@ static enum terminal_event answer(int number)
 
 /* ---- keys ---- */
 
-/* Of a sequence: its last character, and the number before it. */
-static int key_of(char last, int number)
+/* The key whose escape sequence ends with that character, after that number. */
+static int key_of_sequence(char last, int number)
 {
     static const struct {
         char last;
@@ -387,7 +387,7 @@ static int take_byte(char byte)
     }
     if (state == IN_SEQUENCE) {
         state = NONE;
-        return key_of(byte, number);
+        return key_of_sequence(byte, number);
     }
     number = 0;
     if (state == ESCAPED && (byte == '[' || byte == 'O')) {
@@ -425,7 +425,7 @@ int terminal_wait(int timeout_ms)
     if (poll(files, RS_ARRAY_LENGTH(files), timeout_ms) <= 0)
         return TERMINAL_TIMEOUT;
     if (read(terminal.signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-        return answer((int)info.ssi_signo);
+        return answer_signal((int)info.ssi_signo);
     if (files[1].revents & (POLLHUP | POLLERR | POLLNVAL))
         return TERMINAL_END;
     return files[1].revents ? read_key() : TERMINAL_TIMEOUT;

@@ -21,7 +21,7 @@ static const char *code(const char *text)
 }
 
 /* A '|' would end the cell, so it is escaped.  The cells are ended by NULL; their number. */
-static size_t put_cells(const char *const *cells)
+static size_t put_markdown_row(const char *const *cells)
 {
     size_t count = 0;
 
@@ -36,9 +36,9 @@ static size_t put_cells(const char *const *cells)
     return count;
 }
 
-static void put_titles(const char *const *cells)
+static void put_markdown_titles(const char *const *cells)
 {
-    size_t count = put_cells(cells);
+    size_t count = put_markdown_row(cells);
 
     putchar('|');
     while (count-- > 0)
@@ -46,8 +46,8 @@ static void put_titles(const char *const *cells)
     putchar('\n');
 }
 
-#define PUT_ROW(...)    (void)put_cells((const char *const[]){__VA_ARGS__, NULL})
-#define PUT_TITLES(...) put_titles((const char *const[]){__VA_ARGS__, NULL})
+#define PUT_ROW(...)    (void)put_markdown_row((const char *const[]){__VA_ARGS__, NULL})
+#define PUT_TITLES(...) put_markdown_titles((const char *const[]){__VA_ARGS__, NULL})
 
 static void print_resources(void)
 {

@@ -18,7 +18,7 @@
 
 /* ---- what is said ---- */
 
-static void print_line(void *data, const char *line)
+static void print_diagnostic(void *data, const char *line)
 {
     (void)data;
     tool_say("%s", line);
@@ -31,7 +31,7 @@ void tool_ignore_line(void *data, const char *line)
 
 struct rs_diagnostics tool_diagnostics(void)
 {
-    return (struct rs_diagnostics){.write = print_line};
+    return (struct rs_diagnostics){.write = print_diagnostic};
 }
 
 static bool is_added[STDERR_FILENO + 1];

@@ -39,8 +39,10 @@ struct tool_command {
 TOOL_COMMANDS(TOOL_COMMAND)
 #undef TOOL_COMMAND
 
-/* Opens those of stdin, stdout and stderr that are closed, so that no file gets their numbers; and
- * closes them again, for a program that is to inherit what this process did. */
+/* Opens /dev/null for each of stdin, stdout and stderr that is closed, so that no other file gets
+ * its number; and closes these again, before this process becomes a program that is to find them
+ * closed.
+ */
 void tool_add_streams(void);
 void tool_close_added_streams(void);
 

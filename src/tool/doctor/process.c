@@ -105,7 +105,7 @@ static void note_library(struct patient *patient, const char *path)
 
 /* Notes the libraries that matter to GPU memory, with their versions, which are part of their
  * files' names. */
-static void read_maps(struct patient *patient)
+static void read_libraries(struct patient *patient)
 {
     FILE *maps = process_file(patient->directory, "maps");
     struct process_mapping mapping = {.line = NULL};
@@ -204,7 +204,7 @@ static void explain_not_loaded(struct patient *patient)
 /* ---- what is in the wrong place ---- */
 
 /* True when one of the first `count` is that file, perhaps by a link. */
-static bool is_of(const struct load_order *order, size_t count, const char *path)
+static bool is_among(const struct load_order *order, size_t count, const char *path)
 {
     char real[PATH_MAX];
 
@@ -227,9 +227,9 @@ static bool read_order(struct patient *patient, struct load_order *order)
            load_order_read(path, patient->environment, order);
 }
 
-/* Objects that it loaded later are behind the library, as those of its start are which stand there.
- * Variables of the program itself come first. */
-static void look_at_objects(struct patient *patient)
+/* Judges the objects behind the library in the order of look-up: those of the start that the linker
+ * lists there, and all that were loaded later.  The program's own variables come before it. */
+static void look_at_loaded_objects(struct patient *patient)
 {
     const struct load_order *files = &patient->files;
     size_t library = load_order_find(files, "librmmshim"), ours, driver;
@@ -246,7 +246,7 @@ static void look_at_objects(struct patient *patient)
     (void)read_executable(&patient->process, executable);
     for (size_t i = 0; i < files->count; i++)
         if (i != library && strcmp(files->paths[i], executable) != 0 &&
-            !is_of(&order, ours, files->paths[i]) &&
+            !is_among(&order, ours, files->paths[i]) &&
             namesake_look(files->paths[library], files->paths[i], &found))
             doctor_problem(patient->doctor, "names",
                            "start it by `rmmshim run`, or LD_PRELOAD=THAT-OBJECT:librmmshim.so",
@@ -362,7 +362,7 @@ static const struct {
     {"graphs", "lies in memory nodes of CUDA graphs, which only the driver can allocate", NULL},
 };
 
-static void add_stack(struct doctor *doctor, const struct rs_reported_stack *stack)
+static void add_stack_counters(struct doctor *doctor, const struct rs_reported_stack *stack)
 {
     const struct rs_report *report = &stack->report;
     char text[RS_SIZE_TEXT_BYTES], limit[RS_SIZE_TEXT_BYTES];
@@ -385,7 +385,7 @@ static void add_stack(struct doctor *doctor, const struct rs_reported_stack *sta
     }
 }
 
-static void add_page(struct patient *patient)
+static void add_counters(struct patient *patient)
 {
     static struct publication page;
     struct doctor *doctor = patient->doctor;
@@ -395,7 +395,7 @@ static void add_page(struct patient *patient)
     if (!publication_read(&page, patient->process.file))
         doctor_note(doctor, "memory", NULL, "rmmshim has served no allocation yet");
     for (size_t i = 0; i < page.count; i++)
-        add_stack(doctor, &page.stacks[i]);
+        add_stack_counters(doctor, &page.stacks[i]);
     advice_count = advice_of(&page, patient->process.file, variable_of, patient, advices);
     for (size_t i = 0; i < advice_count; i++)
         doctor_note(doctor, "pool", advices[i].step, "%s", advices[i].text);
@@ -434,19 +434,19 @@ static void add_framework_pools(struct patient *patient)
 
 /* ---- the process ---- */
 
-static void examine(struct patient *patient, bool is_served)
+static void examine_process(struct patient *patient, bool is_served)
 {
     char ours[PATH_MAX];
 
     process_path(&patient->process, "", patient->directory);
     patient->environment = process_environment(patient->directory);
-    read_maps(patient);
-    look_at_objects(patient);
+    read_libraries(patient);
+    look_at_loaded_objects(patient);
     if (is_served || patient->has_library)
         (void)find_in_preload(patient, ours);
     if (is_served) {
         patient->doctor->is_served = true;
-        add_page(patient);
+        add_counters(patient);
         add_uncounted(patient);
     } else if (patient->has_library) {
         explain_not_served(patient);
@@ -481,7 +481,7 @@ void doctor_process(struct doctor *doctor, int number)
 
     doctor->good = "served";
     if (answer == PROCESS_SERVED || answer == PROCESS_UNSERVED)
-        examine(&patient, answer == PROCESS_SERVED);
+        examine_process(&patient, answer == PROCESS_SERVED);
     else if (answer == PROCESS_DENIED)
         explain_denied(doctor, number);
     else

@@ -18,7 +18,7 @@ enum { CHILD_SECONDS = 20 }; /* a script that hangs says nothing */
 /* Where `path` is a script that is called python, as pyenv's and asdf's are, it is run to say which
  * interpreter it starts: that depends on folders, files and variables of its tool.  With -I and -S
  * no file of the user's is run beside it. */
-static bool find_python(const char *path, char found[PATH_MAX])
+static bool find_started_python(const char *path, char found[PATH_MAX])
 {
     char *words[] = {(char *)(uintptr_t)path,
                      (char *)(uintptr_t) "-I",
@@ -99,7 +99,7 @@ static void add_namesake(struct doctor *doctor, const char *path, const struct n
 }
 
 /* As `run` would start it, or as it is started where LD_PRELOAD names the library already. */
-static void look_at_objects(struct doctor *doctor, const char *library, const char *path)
+static void look_at_load_order(struct doctor *doctor, const char *library, const char *path)
 {
     const char *preload = getenv("LD_PRELOAD");
     struct load_order order;
@@ -150,7 +150,7 @@ static bool look_at_file(struct doctor *doctor, const char *path)
         doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
         return false;
     }
-    if (find_python(path, python)) {
+    if (find_started_python(path, python)) {
         doctor_note(doctor, "program", NULL, "%s starts %s", path, python);
         path = python;
     }
@@ -166,7 +166,7 @@ static bool look_at_file(struct doctor *doctor, const char *path)
         doctor_note(doctor, "program", NULL, "%s may be executed but not read", path);
     else
         add_way(doctor, path);
-    look_at_objects(doctor, library, path);
+    look_at_load_order(doctor, library, path);
     return true;
 }
 

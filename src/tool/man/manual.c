@@ -24,7 +24,7 @@ static const struct {
 
 _Static_assert(RS_ARRAY_LENGTH(pages) + 1 == RS_ARRAY_LENGTH(manual_topics), "a page each");
 
-static int show(const char *page, const char *folder)
+static int show_page(const char *page, const char *folder)
 {
     char installed[PATH_MAX], compressed[PATH_MAX], built[PATH_MAX], path[PATH_MAX];
     const char *const places[] = {installed, compressed, built};
@@ -46,6 +46,6 @@ int manual_show(const char *topic)
 {
     for (size_t i = 0; i < RS_ARRAY_LENGTH(pages); i++)
         if (strcmp(manual_topics[i], topic) == 0)
-            return show(pages[i].page, pages[i].folder);
+            return show_page(pages[i].page, pages[i].folder);
     return -1;
 }

@@ -40,7 +40,7 @@ static const char *printable(const char *name, char text[NAME_BYTES])
 }
 
 /* By what a person knows it: the script, or else the program. */
-static const char *name_of(const struct summary_process *process, char text[NAME_BYTES])
+static const char *shown_name(const struct summary_process *process, char text[NAME_BYTES])
 {
     return printable(*process->script ? process->script : process->program, text);
 }
@@ -61,7 +61,7 @@ static bool is_anothers(const struct rs_publication *head, const struct stat *st
             status->st_mtim.tv_nsec != head->changed.tv_nsec);
 }
 
-static bool claim(struct rs_output *output, const struct rs_publication *head)
+static bool claim_report(struct rs_output *output, const struct rs_publication *head)
 {
     char own[PATH_MAX];
     int result = rs_output_try(output, head->path, 0);
@@ -101,13 +101,13 @@ static bool wants_report(const struct rs_publication *head)
 
 /* Writes the report that the process was asked for where it belongs, unless it has done so.  A file
  * that somebody has or has written since stays; it is PATH.PID then. */
-static void write_report(const struct rs_publication *head, const struct publication *of)
+static void write_left_report(const struct rs_publication *head, const struct publication *of)
 {
     static struct rs_page page;
     struct rs_page_file file = {.variable = "RMM_STATISTICS", .state = RS_PAGE_FILE_NONE};
     bool has_path = head->path[0] != '\0';
 
-    if (of->count == 0 || !wants_report(head) || (has_path && !claim(&file.output, head)))
+    if (of->count == 0 || !wants_report(head) || (has_path && !claim_report(&file.output, head)))
         return;
     if (has_path)
         file.state = RS_PAGE_FILE_CLAIMED;
@@ -147,7 +147,7 @@ static char *copy_text(const struct rs_published_refusal *refusal)
 }
 
 /* The program has those of this process. */
-static const char *variable(void *data, const char *name)
+static const char *own_variable(void *data, const char *name)
 {
     (void)data;
     return getenv(name);
@@ -163,12 +163,12 @@ static void note_unsaid(struct summary_process *process, const struct publicatio
     process->lacks_leak_report = atomic_load(&head->has_report) & RS_PUBLISHED_LEAKS &&
                                  atomic_load(&head->report) != RS_REPORT_DONE;
     process->has_begun_report = atomic_load(&head->report) == RS_REPORT_BEGUN;
-    process->advice_count = advice_of(page, head, variable, NULL, process->advices);
+    process->advice_count = advice_of(page, head, own_variable, NULL, process->advices);
 }
 
 /* ---- what a process did ---- */
 
-static struct summary_device *device_of(struct summary_process *process, int number)
+static struct summary_device *summary_device_of(struct summary_process *process, int number)
 {
     size_t at = 0;
 
@@ -184,8 +184,9 @@ static struct summary_device *device_of(struct summary_process *process, int num
 }
 
 /* The account is the device's and stands at one of its stacks. */
-static void add_stack(struct summary_device *device, const struct rs_reported_stack *stack,
-                      const struct rs_published_stack *from)
+static void add_stack_to_device(struct summary_device *device,
+                                const struct rs_reported_stack *stack,
+                                const struct rs_published_stack *from)
 {
     struct rs_usage usage = rs_usage_of(&stack->report);
 
@@ -207,7 +208,7 @@ static void add_stack(struct summary_device *device, const struct rs_reported_st
 }
 
 /* A page without counters is of a process that allocated nothing. */
-static bool add_stacks(struct summary_process *process, const struct publication *page)
+static bool add_page_to_process(struct summary_process *process, const struct publication *page)
 {
     memcpy(process->program, page->program, sizeof(process->program));
     memcpy(process->rank, page->rank, sizeof(process->rank));
@@ -215,8 +216,8 @@ static bool add_stacks(struct summary_process *process, const struct publication
         return true;
     process->devices = calloc(page->count, sizeof(*process->devices));
     for (size_t i = 0; process->devices && i < page->count; i++)
-        add_stack(device_of(process, page->stacks[i].device), &page->stacks[i],
-                  publication_stack(page, &page->stacks[i]));
+        add_stack_to_device(summary_device_of(process, page->stacks[i].device), &page->stacks[i],
+                            publication_stack(page, &page->stacks[i]));
     return process->devices;
 }
 
@@ -234,8 +235,8 @@ void summary_add(struct summary *summary, const struct summary_process *known, b
         summary->processes = more;
     (void)publication_read(&page, file);
     if (is_gone)
-        write_report(file, &page);
-    if (more && add_stacks(&process, &page)) {
+        write_left_report(file, &page);
+    if (more && add_page_to_process(&process, &page)) {
         if (is_gone)
             note_unsaid(&process, &page);
         summary->processes[summary->count++] = process;
@@ -258,7 +259,8 @@ void summary_clear(struct summary *summary)
 
 /* ---- what happened ---- */
 
-static void add_device(struct rs_node *devices, const struct summary_device *from, bool is_said)
+static void put_summary_device(struct rs_node *devices, const struct summary_device *from,
+                               bool is_said)
 {
     struct rs_node *device = rs_node_object(devices, NULL);
 
@@ -319,7 +321,7 @@ static void add_processes(struct rs_node *root, const struct summary *summary)
         rs_node_flag(process, "ended", from->has_ended);
         devices = rs_node_list(process, "devices");
         for (size_t j = 0; j < from->device_count; j++)
-            add_device(devices, &from->devices[j], i < SAID_MAX);
+            put_summary_device(devices, &from->devices[j], i < SAID_MAX);
     }
     if (summary->count > SAID_MAX)
         processes->end = rs_document_format(root->document, "rmmshim: and %zu more process%s\n",
@@ -392,8 +394,8 @@ static const char *why_incomplete(struct rs_document *document, const struct run
     return summary->count || summary->unserved_count ? NULL : why_none(document, options);
 }
 
-static void fill(struct rs_document *document, const struct run_options *options,
-                 const char *program, const struct run_outcome *outcome)
+static void fill_summary(struct rs_document *document, const struct run_options *options,
+                         const char *program, const struct run_outcome *outcome)
 {
     const struct summary *summary = &outcome->summary;
     const struct parent_result *result = &outcome->result;
@@ -425,7 +427,7 @@ static void tell(const struct run_options *options, const char *program,
     static struct rs_page_file terminal;
     bool has_path = options->json && strcmp(options->json, "-") != 0;
 
-    fill(&document, options, program, outcome);
+    fill_summary(&document, options, program, outcome);
     if (!options->is_quiet && !outcome->runs) {
         rs_page_begin(&page, &terminal, NULL);
         rs_document_put_text(&page, &document.root);
@@ -486,8 +488,8 @@ static void say_no_leak_report(const struct summary_process *process,
         snprintf(left, sizeof(left), "%s in %llu %s not freed", rs_size_format_short(bytes, text),
                  (unsigned long long)blocks, blocks == 1 ? "block was" : "blocks were");
     put_why(process, result, why, sizeof(why));
-    tool_say("no leak report of %s (pid %d): %s; %s", name_of(process, name), process->number, why,
-             left);
+    tool_say("no leak report of %s (pid %d): %s; %s", shown_name(process, name), process->number,
+             why, left);
 }
 
 static void say_missing_leak_reports(const struct run_outcome *outcome)
@@ -509,7 +511,7 @@ static void say_advice(const struct summary *summary)
     for (size_t i = 0; i < summary->count && count < SAID_MAX; i++) {
         const struct summary_process *process = &summary->processes[i];
         for (size_t j = 0; j < process->advice_count; j++)
-            tool_say("%s (pid %d): %s -> %s", name_of(process, name), process->number,
+            tool_say("%s (pid %d): %s -> %s", shown_name(process, name), process->number,
                      process->advices[j].text, process->advices[j].step);
         count += process->advice_count > 0;
     }
@@ -532,7 +534,7 @@ static bool used_more(const struct run_options *options, const struct summary_pr
                  options->over_text, device->device);
     else if (is_said)
         tool_say("--fail-over %s: %s (pid %d) used at its peak %s of GPU %d", options->over_text,
-                 name_of(process, name), process->number,
+                 shown_name(process, name), process->number,
                  rs_size_format_short(device->used_peak_bytes, used), device->device);
     return true;
 }
@@ -545,7 +547,7 @@ static bool leaked(const struct run_options *options, const struct summary_proce
 
     if (has_leaked && is_said)
         tool_say("--fail-on-leak: %s (pid %d) ended with %llu %s not freed on GPU %d, %s",
-                 name_of(process, name), process->number,
+                 shown_name(process, name), process->number,
                  (unsigned long long)device->unfreed_blocks,
                  device->unfreed_blocks == 1 ? "block" : "blocks", device->device,
                  rs_size_format_short(device->unfreed_bytes, bytes));

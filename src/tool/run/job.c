@@ -40,7 +40,7 @@ enum {
 
 /* ---- jobs with a limit: this one, and those of each `run` above ---- */
 
-/* From the innermost one. */
+/* The innermost one first. */
 static struct {
     struct rs_job_limit *job;
     struct rs_size limit;
@@ -49,7 +49,7 @@ static struct {
 
 static uint32_t job_count;
 
-/* Those of the `run` above. */
+/* Opens the jobs of the enclosing `run`. */
 static bool have_those_above(void)
 {
     int more, file, copy;
@@ -178,7 +178,7 @@ static void unmap_page(const void *page)
 }
 
 /* A process that has ended since is held all the same. */
-static bool hold(pid_t process, int fd, bool is_below)
+static bool hold_page(pid_t process, int fd, bool is_below)
 {
     uint64_t inode;
     const void *page = fd < 0 ? NULL : process_map_page(fd, &inode);
@@ -227,7 +227,7 @@ static void report_gone(void)
     }
 }
 
-static bool is_held(int number, uint64_t page_inode)
+static bool is_page_held(int number, uint64_t page_inode)
 {
     const struct held *held = all_held;
 
@@ -246,7 +246,7 @@ static pid_t sender_of(int connection)
     return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &sender, &bytes) == 0 ? sender.pid : 0;
 }
 
-static void answer(int connection, const struct rs_job_request *request, int fd)
+static void answer_job_request(int connection, const struct rs_job_request *request, int fd)
 {
     uint32_t granted = 0;
     pid_t process = sender_of(connection);
@@ -259,7 +259,7 @@ static void answer(int connection, const struct rs_job_request *request, int fd)
         granted = job_count - request->number;
         given = jobs[request->number].file;
     } else if (request->wish == RS_JOB_HOLD_PAGE || request->wish == RS_JOB_PASS_PAGE) {
-        granted = hold(process, fd, request->wish == RS_JOB_PASS_PAGE);
+        granted = hold_page(process, fd, request->wish == RS_JOB_PASS_PAGE);
         summary.missed += !granted;
     }
     (void)rs_job_send(connection, &granted, sizeof(granted), given);
@@ -277,7 +277,7 @@ static void take_request(int connection)
         return;
     if (memcmp(request.token, token, sizeof(token)) == 0) {
         if (strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
-            answer(connection, &request, fd);
+            answer_job_request(connection, &request, fd);
         else
             summary.missed++; /* a library of another version serves the process */
     }
@@ -289,8 +289,10 @@ static void end_connection(struct connection *ended)
 {
     struct connection **at = &connections;
 
-    while (*at != ended)
+    while (*at != ended) {
+        RS_ASSERT(*at); /* each connection is in the list until it is ended here */
         at = &(*at)->next;
+    }
     *at = ended->next;
     close(ended->watched.fd);
     free(ended);
@@ -376,7 +378,7 @@ void job_serve_until(int readable)
 {
     program.fd = readable;
     watch(EPOLL_CTL_ADD, &program); /* or it is watched already */
-    while (serve_some((int)rs_min(unserved_look(is_held) / NS_PER_MS + 1, (uint64_t)LOOK_MS)))
+    while (serve_some((int)rs_min(unserved_look(is_page_held) / NS_PER_MS + 1, (uint64_t)LOOK_MS)))
         look_now_and_then();
 }
 
@@ -393,7 +395,7 @@ static bool make_word(char word[RS_JOB_WORD_BYTES])
     return true;
 }
 
-static bool listen_at(const char *name)
+static bool listen_for_job(const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
@@ -427,7 +429,7 @@ void job_begin(void)
 
     above = variable ? strdup(variable) : NULL;
     events = epoll_create1(EPOLL_CLOEXEC);
-    if (events >= 0 && make_word(name) && make_word(token) && listen_at(name) &&
+    if (events >= 0 && make_word(name) && make_word(token) && listen_for_job(name) &&
         put_into_environment(name))
         return;
     tool_say("cannot observe the program's processes: %s", strerror(errno));

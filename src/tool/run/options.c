@@ -161,7 +161,7 @@ struct given_option {
 };
 
 /* The variable whose option is written `length` bytes long as `text`. */
-static const struct rs_variable *find_variable(const char *text, size_t length)
+static const struct rs_variable *variable_of_option(const char *text, size_t length)
 {
     char option[DESCRIBE_BYTES];
 
@@ -173,13 +173,13 @@ static const struct rs_variable *find_variable(const char *text, size_t length)
     return NULL;
 }
 
-static bool parse_option(const char *text, struct given_option *option)
+static bool parse_variable_option(const char *text, struct given_option *option)
 {
     size_t length = strcspn(text, "=");
     size_t digits = 0;
 
     *option = (struct given_option){.value = text[length] ? text + length + 1 : NULL};
-    option->variable = find_variable(text, length);
+    option->variable = variable_of_option(text, length);
     if (option->variable)
         return true;
     while (digits < length && text[length - 1 - digits] >= '0' && text[length - 1 - digits] <= '9')
@@ -187,7 +187,7 @@ static bool parse_option(const char *text, struct given_option *option)
     if (digits == 0 || digits + 2 > DEVICE_TEXT_BYTES || text[length - 1 - digits] != '-')
         return false;
     snprintf(option->device, sizeof(option->device), "_%.*s", (int)digits, text + length - digits);
-    option->variable = find_variable(text, length - digits - 1);
+    option->variable = variable_of_option(text, length - digits - 1);
     return option->variable != NULL;
 }
 
@@ -254,7 +254,7 @@ bool run_options_has(const char *word)
 {
     struct given_option option;
 
-    return find_own(word) || parse_option(word, &option);
+    return find_own(word) || parse_variable_option(word, &option);
 }
 
 bool run_options_take(char ***arguments, struct run_options *options)
@@ -265,7 +265,7 @@ bool run_options_take(char ***arguments, struct run_options *options)
 
     if (find_own(**arguments))
         return take_own(find_own(**arguments), arguments, options);
-    if (!parse_option(**arguments, &option)) {
+    if (!parse_variable_option(**arguments, &option)) {
         say_unknown_option(**arguments);
         return false;
     }

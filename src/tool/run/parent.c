@@ -44,8 +44,8 @@ static void signals_to_pass(sigset_t *signals)
         sigdelset(signals, own[i]);
 }
 
-/* Once: a further program inherits what the first one did.  A descriptor that tells of signals, or
- * -1. */
+/* Returns a descriptor that tells of signals, or -1.  Only the first call changes anything, so that
+ * each further program of --find-min inherits what the first one did. */
 static int begin_to_catch(struct inherited *inherited)
 {
     static int caught = -1;
@@ -200,7 +200,7 @@ static void take_signal(struct parent_result *result, const struct signalfd_sigi
 
 /* ---- the end ---- */
 
-/* The program has left a core file where one was wanted. */
+/* This process leaves no core file: the program has left its own where one was wanted. */
 void parent_end_as(const struct parent_result *result)
 {
     struct rlimit none = {0, 0};
@@ -304,7 +304,7 @@ static bool try_limit(struct search *search, size_t limit_bytes)
 }
 
 /* Most of any process on any device. */
-static struct summary_device highest(const struct summary *summary)
+static struct summary_device highest_peaks(const struct summary *summary)
 {
     struct summary_device most = {.total_bytes = 0};
 
@@ -404,7 +404,7 @@ static int say_found(const struct search *search, struct run_outcome *first)
 /* After the first run, which succeeded. */
 static int search_from(struct search *search, struct run_outcome *first)
 {
-    struct summary_device most = highest(&first->summary);
+    struct summary_device most = highest_peaks(&first->summary);
     size_t used_bytes = most.used_peak_bytes, held_bytes = most.held_peak_bytes;
     char used[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
 

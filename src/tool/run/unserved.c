@@ -20,8 +20,8 @@ enum {
     FIRST_NS = 50 * 1000 * 1000,     /* between looks at first; doubles */
     LONGEST_NS = 1000 * 1000 * 1000, /* ... up to 1 s */
     COST_DIVISOR = 20,               /* looking may take a twentieth of the time */
-    SURE_TIMES = 2,                  /* between a context's begin and the first allocation */
-    LIST_MAX = 256,                  /* beyond these processes are not remembered */
+    SURE_TIMES = 2, /* seen once, it may be between its context's begin and its first allocation */
+    LIST_MAX = 256, /* beyond these processes are not remembered */
 };
 
 /* A process of the machine. */
@@ -87,7 +87,7 @@ static bool is_below(const struct row *rows, size_t count, const struct row *row
 }
 
 /* The variables with which the process was started, or NULL. */
-static char **environment_of(int number)
+static char **environment_of_process(int number)
 {
     char directory[PROCESS_PATH_BYTES];
 
@@ -95,7 +95,7 @@ static char **environment_of(int number)
     return process_environment(directory);
 }
 
-/* One whose parents are gone still has the job's variable. */
+/* A process whose parents are gone is known by the job's variable. */
 static bool is_of_job(const struct row *rows, size_t count, const struct row *row)
 {
     const struct row *own = find_row(rows, count, getpid());
@@ -106,7 +106,7 @@ static bool is_of_job(const struct row *rows, size_t count, const struct row *ro
 
     if (is_of || !own || !job || row->started < own->started || row == own)
         return is_of;
-    environment = environment_of(row->number);
+    environment = environment_of_process(row->number);
     value = tool_variable(environment, RS_JOB_VARIABLE);
     is_of = value && strcmp(value, job) == 0;
     process_free_environment(environment);
@@ -123,10 +123,9 @@ struct use {
                          does not work in that child */
 };
 
-/* The text ends early when the process ends or becomes another program meanwhile, and libraries
- * stand below those that were loaded before them: it counts with the stack, which is the highest.
- */
-static void read_maps(int number, struct use *use)
+/* The list ends early when the process ends or becomes another program meanwhile, and would lack
+ * libraries then.  So it counts only with the line of the stack, which is one of the last. */
+static void read_loaded(int number, struct use *use)
 {
     struct process_mapping mapping = {.line = NULL};
     char directory[PROCESS_PATH_BYTES];
@@ -182,7 +181,7 @@ static bool is_chosen(int number)
 /* True where the process was started with the driver named before the library. */
 static bool is_behind_driver(int number)
 {
-    char **environment = environment_of(number);
+    char **environment = environment_of_process(number);
     const char *preload = tool_variable(environment, "LD_PRELOAD");
     const char *driver = preload ? strstr(preload, "libcuda.so") : NULL;
     const char *library = preload ? strstr(preload, "librmmshim") : NULL;
@@ -192,14 +191,14 @@ static bool is_behind_driver(int number)
     return is_behind;
 }
 
-/* A program that is linked with libcuda need not call it: with the library in it, it must have a
- * context, too. */
+/* Linking libcuda is not using it: a process that has the library counts only once it has a CUDA
+ * context. */
 static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
                         enum unserved_reason *reason)
 {
     struct use use = {.page = 0};
 
-    read_maps(number, &use);
+    read_loaded(number, &use);
     if (!use.can_read || (use.has_library && !use.has_libcuda))
         return false;
     read_page(number, &use);
@@ -213,9 +212,9 @@ static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_in
 
 /* ---- the list ---- */
 
-/* Its name was read before its maps, and the process may have become another program between.  What
- * is known of its script stays where the process is gone meanwhile. */
-static void note(const struct row *row, enum unserved_reason reason)
+/* The name is read again: the process may have become another program after the first reading.  A
+ * script that is known already stays known when the process is gone. */
+static void note_unserved(const struct row *row, enum unserved_reason reason)
 {
     char script[IDENTITY_SCRIPT_BYTES];
     struct unserved *of = seen;
@@ -250,7 +249,7 @@ uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode))
     for (size_t i = 0; rows && i < count; i++)
         if (!is_held(rows[i].number, 0) && is_of_job(rows, count, &rows[i]) &&
             is_unserved(rows[i].number, is_held, &reason))
-            note(&rows[i], reason);
+            note_unserved(&rows[i], reason);
     free(rows);
     took = rs_clock_ns() - now;
     due = now + rs_max(pause, took * COST_DIVISOR);
