@@ -499,3 +499,36 @@ const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_
                                    row->words[i]);
     return buffer;
 }
+
+const char *rs_option_write(const struct rs_option *row, const struct rs_option_value *value,
+                            char *buffer, size_t buffer_bytes)
+{
+    char size[RS_SIZE_TEXT_BYTES], size_to[RS_SIZE_TEXT_BYTES];
+
+    switch (row->type) {
+    case RS_OPTION_SIZE:
+    case RS_OPTION_EXPONENT:
+        snprintf(buffer, buffer_bytes, "%s",
+                 value->none ? "none" : rs_size_write(value->size, size));
+        break;
+    case RS_OPTION_RANGE:
+        snprintf(buffer, buffer_bytes, "%s-%s", rs_size_write(value->size, size),
+                 rs_size_write(value->size_to, size_to));
+        break;
+    case RS_OPTION_COUNT:
+    case RS_OPTION_BOOLEAN:
+        snprintf(buffer, buffer_bytes, "%llu", (unsigned long long)value->count);
+        break;
+    case RS_OPTION_WORD:
+        snprintf(buffer, buffer_bytes, "%s", row->words[value->count]);
+        break;
+    case RS_OPTION_SIZES:
+    case RS_OPTION_TEXT:
+        snprintf(buffer, buffer_bytes, "%s",
+                 value->text                    ? value->text
+                 : row->type == RS_OPTION_SIZES ? "none"
+                                                : "");
+        break;
+    }
+    return buffer;
+}

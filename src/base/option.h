@@ -128,3 +128,8 @@ const struct rs_option *rs_option_find(const struct rs_option *rows, const char 
 /* Returns the form of the row's value for help and tables: "SIZE", "SIZE|none", "COUNT", "0|1",
  * "TEXT", "wait|immediate".  `buffer` holds the result for WORD rows only. */
 const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_t buffer_bytes);
+
+/* Writes a value as rs_option_parse takes it, but a text without quotes; percentages stay
+ * percentages.  Returns `buffer`. */
+const char *rs_option_write(const struct rs_option *row, const struct rs_option_value *value,
+                            char *buffer, size_t buffer_bytes);

@@ -341,50 +341,26 @@ static void put(struct writer *writer, const char *format, ...)
         writer->length += (size_t)added < room ? (size_t)added : room - 1;
 }
 
-static void put_size(struct writer *writer, const struct rs_expression *expression,
-                     const struct rs_option *row, struct rs_size size)
+/* With an environment, percentages become bytes. */
+static struct rs_size resolved(const struct writer *writer, const struct rs_expression *expression,
+                               const struct rs_option *row, struct rs_size size)
 {
-    char text[RS_SIZE_TEXT_BYTES];
-
-    if (size.kind != RS_SIZE_BYTES && !writer->environment)
-        put(writer, "%g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
-            size.kind == RS_SIZE_OF_FREE ? "free" : "");
-    else
-        put(writer, "%s",
-            rs_size_format(rs_expression_resolve(expression, row, size, writer->environment),
-                           text));
+    if (size.kind == RS_SIZE_BYTES || !writer->environment)
+        return size;
+    return (struct rs_size){.number =
+                                rs_expression_resolve(expression, row, size, writer->environment)};
 }
 
 static void put_value(struct writer *writer, const struct rs_expression *expression,
                       const struct rs_option *row, const struct rs_option_value *value)
 {
-    switch (row->type) {
-    case RS_OPTION_SIZE:
-    case RS_OPTION_EXPONENT:
-        if (value->none)
-            put(writer, "none");
-        else
-            put_size(writer, expression, row, value->size);
-        break;
-    case RS_OPTION_RANGE:
-        put_size(writer, expression, row, value->size);
-        put(writer, "-");
-        put_size(writer, expression, row, value->size_to);
-        break;
-    case RS_OPTION_COUNT:
-    case RS_OPTION_BOOLEAN:
-        put(writer, "%llu", (unsigned long long)value->count);
-        break;
-    case RS_OPTION_WORD:
-        put(writer, "%s", row->words[value->count]);
-        break;
-    case RS_OPTION_SIZES:
-        put(writer, "%s", value->text);
-        break;
-    case RS_OPTION_TEXT:
-        put(writer, strpbrk(value->text, ",) ") ? "\"%s\"" : "%s", value->text);
-        break;
-    }
+    struct rs_option_value of = *value;
+    char text[RS_EXPRESSION_TEXT_BYTES];
+
+    of.size = resolved(writer, expression, row, value->size);
+    of.size_to = resolved(writer, expression, row, value->size_to);
+    rs_option_write(row, &of, text, sizeof(text));
+    put(writer, row->type == RS_OPTION_TEXT && strpbrk(text, ",) ") ? "\"%s\"" : "%s", text);
 }
 
 static void put_expression(struct writer *writer, const struct rs_expression *expression)

@@ -14,49 +14,17 @@
 
 /* ---- rmmshim check ---- */
 
-static void print_size(struct rs_size size)
-{
-    char bytes[RS_SIZE_TEXT_BYTES];
-
-    if (size.kind == RS_SIZE_BYTES)
-        printf("%s", rs_size_format((size_t)size.number, bytes));
-    else
-        printf("%g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
-               size.kind == RS_SIZE_OF_FREE ? "free" : "");
-}
-
 /* As a user would write it; percentages stay percentages. */
 static void print_value(const struct rs_option *row, const struct rs_option_value *value)
 {
-    switch (row->type) {
-    case RS_OPTION_SIZE:
-    case RS_OPTION_EXPONENT:
-        if (value->none)
-            printf("none");
-        else
-            print_size(value->size);
-        break;
-    case RS_OPTION_RANGE:
-        print_size(value->size);
-        putchar('-');
-        print_size(value->size_to);
-        break;
-    case RS_OPTION_COUNT:
-        printf("%llu", (unsigned long long)value->count);
-        break;
-    case RS_OPTION_BOOLEAN:
+    char text[RS_EXPRESSION_TEXT_BYTES];
+
+    if (row->type == RS_OPTION_BOOLEAN)
         printf("%s", value->count ? "yes" : "no");
-        break;
-    case RS_OPTION_WORD:
-        printf("%s", row->words[value->count]);
-        break;
-    case RS_OPTION_SIZES:
-        printf("%s", value->text ? value->text : "none");
-        break;
-    case RS_OPTION_TEXT:
+    else if (row->type == RS_OPTION_TEXT)
         printf("\"%s\"", value->text ? value->text : "");
-        break;
-    }
+    else
+        printf("%s", rs_option_write(row, value, text, sizeof(text)));
 }
 
 static void print_tree(const struct rs_expression *node, int depth)
@@ -103,13 +71,12 @@ static void print_stack(const struct rs_config *config, enum rs_kind kind, int d
 {
     const struct rs_expression *stack = config->stack[kind][device < 0 ? RS_DEVICES_MAX : device];
     const struct rs_size *limit = kind == RS_KIND_DEVICE ? rs_config_limit(config, device) : NULL;
+    char text[RS_SIZE_TEXT_BYTES];
 
     if (!stack)
         return;
-    printf("%s%s%s", whose, rs_kind_texts[kind], limit ? ", at most " : "");
-    if (limit)
-        print_size(*limit);
-    putchar('\n');
+    printf("%s%s%s%s\n", whose, rs_kind_texts[kind], limit ? ", at most " : "",
+           limit ? rs_size_write(*limit, text) : "");
     print_tree(stack, 1);
 }
 
