@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens when the library is loaded. */
+/* What happens when the library is loaded, and at exit. */
 #include "base/check.h"
 #include "base/process.h"
 #include "driver/driver.h"
+#include "report/report.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -11,6 +12,12 @@
 __attribute__((constructor)) static void keep_environment(void)
 {
     rs_environment_keep();
+}
+
+/* Here and not in report/report.c: the command, which reads reports too, has none of its own. */
+__attribute__((destructor)) static void write_reports(void)
+{
+    rs_report_at_exit();
 }
 
 /* ---- what AddressSanitizer asks for when a program starts that was built with it ---- */

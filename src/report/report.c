@@ -425,8 +425,6 @@ static void write_at_exit(void)
     rs_mutex_unlock(&writing);
 }
 
-static _Atomic bool armed;
-
 static void say_left_out(void)
 {
     const struct rs_locks_missed *missed = rs_locks_missed();
@@ -441,10 +439,14 @@ static void say_left_out(void)
                      text);
 }
 
-/* Runs after all exit handlers, and after other libraries' destructors, which may still free. Makes
- * no CUDA call, as the driver may be gone.  Takes only bounded locks and calls no malloc: a
- * signal's handler may have called exit() while the thread was inside either. */
-__attribute__((destructor)) static void at_exit(void)
+static _Atomic bool armed;
+
+void rs_report_arm(void)
+{
+    atomic_store(&armed, true);
+}
+
+void rs_report_at_exit(void)
 {
     if (!atomic_exchange(&armed, false) || !rs_mode_serving())
         return; /* no report was asked for, or this is a forked child */
@@ -460,9 +462,4 @@ __attribute__((destructor)) static void at_exit(void)
     say_left_out();
     rs_publish_report_step(RS_REPORT_DONE);
     rs_lock_bound_end();
-}
-
-void rs_report_arm(void)
-{
-    atomic_store(&armed, true);
 }

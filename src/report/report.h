@@ -14,6 +14,11 @@
  * signal). */
 void rs_report_arm(void);
 
+/* Writes them.  Runs after all exit handlers, and after other libraries' destructors, which may
+ * still free.  Makes no CUDA call, as the driver may be gone.  Takes only bounded locks and calls
+ * no malloc: a signal's handler may have called exit() while the thread was inside either. */
+void rs_report_at_exit(void);
+
 /* Writes the present counters of all stacks.  where: a value as in RMM_STATISTICS; NULL: as text to
  * stderr.  Returns 0, -EINVAL after reporting a bad value, or another -errno after logging it.
  * Thread safe. */

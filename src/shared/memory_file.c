@@ -80,7 +80,8 @@ int rs_memory_file_find(const struct rs_memory_file_search *search)
     if (!rs_listing_open(&files, path))
         return -errno;
     snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", search->name);
-    (void)lseek(files.fd, search->first, SEEK_SET);
+    if (search->first > 0) /* in a folder of descriptors, "." and ".." have the places 0 and 1 */
+        (void)lseek(files.fd, search->first + 2, SEEK_SET);
     while (fd < 0 && !(search->deadline_ns && rs_clock_ns() >= search->deadline_ns) &&
            (name = rs_listing_next(&files))) {
         snprintf(path, sizeof(path), "%s/fd/%.20s", search->process, name);
