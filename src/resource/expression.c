@@ -87,71 +87,62 @@ static void skip_namespace(struct parser *parser)
     }
 }
 
-static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
+static bool parse_resource_name(struct parser *parser, const struct rs_mr_descriptor **descriptor)
 {
     const char *begin = parser->cursor, *end = name_end(begin);
-    const struct rs_mr_descriptor *descriptor = rs_mr_find(begin, end);
     const char *names[64];
     size_t count = 0;
     const char *nearest;
 
-    if (begin == end) {
-        DIAGNOSE(parser, begin,
-                 *begin ? "a memory resource is expected here, as in pool(cuda)"
-                        : "the text ends where a memory resource is expected");
-        return NULL;
-    }
-    if (descriptor) {
+    if (begin == end)
+        return DIAGNOSE(parser, begin,
+                        *begin ? "a memory resource is expected here, as in pool(cuda)"
+                               : "the text ends where a memory resource is expected");
+    *descriptor = rs_mr_find(begin, end);
+    if (*descriptor) {
         parser->cursor = end;
-        return descriptor;
+        return true;
     }
-    while (rs_mr_descriptors[count] && count + 1 < RS_ARRAY_LENGTH(names)) {
+    for (; rs_mr_descriptors[count] && count + 1 < RS_ARRAY_LENGTH(names); count++)
         names[count] = rs_mr_descriptors[count]->name;
-        count++;
-    }
     names[count] = NULL;
     nearest = rs_nearest_word(begin, rs_mr_word_end(begin, end), names);
     if (nearest)
-        DIAGNOSE(parser, begin, "there is no memory resource of this name; did you mean '%s'?",
-                 nearest);
-    else
-        DIAGNOSE(parser, begin,
-                 "there is no memory resource of this name; `rmmshim resources` lists them");
-    return NULL;
+        return DIAGNOSE(parser, begin,
+                        "there is no memory resource of this name; did you mean '%s'?", nearest);
+    return DIAGNOSE(parser, begin,
+                    "there is no memory resource of this name; `rmmshim resources` lists them");
 }
 
-static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor *descriptor,
+/* Reports that the resource has no option of the name [begin, end), and returns false. */
+static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor *descriptor,
                             const char *begin, const char *end)
 {
     const char *names[RS_OPTION_ROWS_MAX + 1];
     size_t count = 0;
-    const char *nearest;
-    const char *row_beginning_so = NULL;
+    const char *nearest, *beginning_so = NULL;
     const struct rs_mr_descriptor *resource = rs_mr_find(begin, end);
 
     for (; descriptor->options[count].name; count++) {
         names[count] = descriptor->options[count].name;
-        if (!row_beginning_so && strncmp(names[count], begin, (size_t)(end - begin)) ==
-                                     0) /* as initial= for initial_size= */
-            row_beginning_so = names[count];
+        /* As initial= for initial_size=. */
+        if (!beginning_so && strncmp(names[count], begin, (size_t)(end - begin)) == 0)
+            beginning_so = names[count];
     }
     names[count] = NULL;
     nearest = rs_nearest_word(begin, end, names);
-    if (!nearest)
-        nearest = row_beginning_so;
-    if (nearest)
-        DIAGNOSE(parser, begin, "'%s' has no option of this name; did you mean '%s'?",
-                 descriptor->name, nearest);
+    if (nearest || beginning_so)
+        return DIAGNOSE(parser, begin, "'%s' has no option of this name; did you mean '%s'?",
+                        descriptor->name, nearest ? nearest : beginning_so);
     /* As in RMM's reinitialize(managed_memory=True). */
-    else if (resource && descriptor->upstream_count)
-        DIAGNOSE(parser, begin, "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
-                 descriptor->name, resource->name);
-    else if (count == 0)
-        DIAGNOSE(parser, begin, "'%s' takes no options", descriptor->name);
-    else
-        DIAGNOSE(parser, begin,
-                 "'%s' has no option of this name; `rmmshim resources %s` lists them",
-                 descriptor->name, descriptor->name);
+    if (resource && descriptor->upstream_count)
+        return DIAGNOSE(parser, begin, "'%s' is a memory resource; did you mean %s(%s)?",
+                        resource->name, descriptor->name, resource->name);
+    if (count == 0)
+        return DIAGNOSE(parser, begin, "'%s' takes no options", descriptor->name);
+    return DIAGNOSE(parser, begin,
+                    "'%s' has no option of this name; `rmmshim resources %s` lists them",
+                    descriptor->name, descriptor->name);
 }
 
 /* Returns the end of the value at `begin`: the next ',' or ')'.  Within quotes of either kind both
@@ -174,10 +165,8 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
     struct rs_option_value *value;
     bool quoted;
 
-    if (!row) {
-        diagnose_option(parser, node->descriptor, begin, end);
-        return false;
-    }
+    if (!row)
+        return diagnose_option(parser, node->descriptor, begin, end);
     value = &node->values[row - node->descriptor->options];
     if (value->given)
         return DIAGNOSE(parser, begin, "the option '%s' is given twice", row->name);
@@ -245,34 +234,35 @@ static bool diagnose_bare_value(struct parser *parser, const struct rs_option *r
     return true;
 }
 
-static void diagnose_surplus(struct parser *parser, const struct rs_mr_descriptor *descriptor)
+/* Reports what stands where no upstream may follow, and returns false. */
+static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descriptor *descriptor)
 {
     const struct rs_option *row = descriptor->options;
+    const char *at = parser->cursor;
     char type[64];
 
-    if (!*parser->cursor)
-        DIAGNOSE(parser, parser->cursor,
-                 "the text of '%s(' ends where option=value or ')' is expected", descriptor->name);
-    else if (diagnose_bare_value(parser, row))
-        return;
-    else if (!descriptor->upstream_count)
-        DIAGNOSE(parser, parser->cursor, "'%s' takes no other memory resource as its upstream",
-                 descriptor->name);
-    else if (descriptor->branch)
-        DIAGNOSE(parser, parser->cursor,
-                 "'%s' has its upstream already; only %ss and options may follow, as in "
-                 "%s(pool(cuda), size=1MiB)",
-                 descriptor->name, descriptor->branch->name, descriptor->branch->name);
-    else if (!row->name)
-        DIAGNOSE(parser, parser->cursor, "'%s' has its upstream already", descriptor->name);
-    else
-        DIAGNOSE(
-            parser, parser->cursor, "'%s' has its upstream already; options are named, as in %s=%s",
-            descriptor->name, row->name,
-            row->type == RS_OPTION_SIZE ? "1GiB" : rs_option_type_text(row, type, sizeof(type)));
+    if (!*at)
+        return DIAGNOSE(parser, at, "the text of '%s(' ends where option=value or ')' is expected",
+                        descriptor->name);
+    if (diagnose_bare_value(parser, row))
+        return false;
+    if (!descriptor->upstream_count)
+        return DIAGNOSE(parser, at, "'%s' takes no other memory resource as its upstream",
+                        descriptor->name);
+    if (descriptor->branch)
+        return DIAGNOSE(parser, at,
+                        "'%s' has its upstream already; only %ss and options may follow, as in "
+                        "%s(pool(cuda), size=1MiB)",
+                        descriptor->name, descriptor->branch->name, descriptor->branch->name);
+    if (!row->name)
+        return DIAGNOSE(parser, at, "'%s' has its upstream already", descriptor->name);
+    return DIAGNOSE(parser, at, "'%s' has its upstream already; options are named, as in %s=%s",
+                    descriptor->name, row->name,
+                    row->type == RS_OPTION_SIZE ? "1GiB"
+                                                : rs_option_type_text(row, type, sizeof(type)));
 }
 
-static struct rs_expression *parse_node(struct parser *parser);
+static bool parse_node(struct parser *parser, struct rs_expression **node);
 
 /* True when the node at the cursor is a branch, which may follow the upstreams. */
 static bool is_branch(const struct parser *parser, const struct rs_mr_descriptor *descriptor)
@@ -292,15 +282,13 @@ static bool parse_upstream(struct parser *parser, struct rs_expression *node)
         if (diagnose_bare_value(parser, descriptor->options))
             return false;
     } else if (!is_branch(parser, descriptor)) {
-        diagnose_surplus(parser, descriptor);
-        return false;
+        return diagnose_surplus(parser, descriptor);
     } else if (upstreams == RS_MR_UPSTREAMS_MAX) {
         return DIAGNOSE(parser, parser->cursor,
                         "more than %d %ss that have their own memory resource",
                         RS_MR_UPSTREAMS_MAX - 1, descriptor->branch->name);
     }
-    node->upstream[upstreams] = parse_node(parser);
-    return node->upstream[upstreams] != NULL;
+    return parse_node(parser, &node->upstream[upstreams]);
 }
 
 static bool parse_argument(struct parser *parser, struct rs_expression *node, bool *options_begun)
@@ -341,7 +329,8 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
     return true;
 }
 
-static struct rs_expression *parse_node(struct parser *parser)
+/* Parses a node into *out, also a part of it before a mistake: the caller frees it. */
+static bool parse_node(struct parser *parser, struct rs_expression **out)
 {
     const struct rs_mr_descriptor *descriptor;
     struct rs_expression *node;
@@ -349,54 +338,41 @@ static struct rs_expression *parse_node(struct parser *parser)
 
     skip_namespace(parser);
     begin = parser->cursor;
-    if (parser->depth == RS_EXPRESSION_DEPTH_MAX) {
-        DIAGNOSE(parser, begin, "the expression is nested more than %d levels deep",
-                 RS_EXPRESSION_DEPTH_MAX);
-        return NULL;
-    }
-    descriptor = parse_resource_name(parser);
-    if (!descriptor)
-        return NULL;
-    node = rs_expression_node(descriptor, NULL, parser->source);
-    if (!node) {
-        DIAGNOSE(parser, begin, "out of host memory");
-        return NULL;
-    }
+    if (parser->depth == RS_EXPRESSION_DEPTH_MAX)
+        return DIAGNOSE(parser, begin, "the expression is nested more than %d levels deep",
+                        RS_EXPRESSION_DEPTH_MAX);
+    if (!parse_resource_name(parser, &descriptor))
+        return false;
+    node = *out = rs_expression_node(descriptor, NULL, parser->source);
+    if (!node)
+        return DIAGNOSE(parser, begin, "out of host memory");
     node->at = begin;
     parser->depth++;
     skip_blanks(parser);
-    if (*parser->cursor == '(' && !parse_arguments(parser, node)) {
-        rs_expression_free(node);
-        return NULL;
-    }
+    if (*parser->cursor == '(' && !parse_arguments(parser, node))
+        return false;
     parser->depth--;
-    if (descriptor->upstream_count && !node->upstream[descriptor->upstream_count - 1]) {
-        DIAGNOSE(parser, begin,
-                 descriptor->upstream_count == 1 ? "'%s' needs an upstream, as in %s(cuda)"
-                                                 : "'%s' needs two upstreams, as in %s(cuda, "
-                                                   "managed)",
-                 descriptor->name, descriptor->name);
-        rs_expression_free(node);
-        return NULL;
-    }
-    return node;
+    return !descriptor->upstream_count || node->upstream[descriptor->upstream_count - 1] ||
+           DIAGNOSE(parser, begin,
+                    descriptor->upstream_count == 1 ? "'%s' needs an upstream, as in %s(cuda)"
+                                                    : "'%s' needs two upstreams, as in %s(cuda, "
+                                                      "managed)",
+                    descriptor->name, descriptor->name);
 }
 
 struct rs_expression *rs_expression_parse(const struct rs_source *source,
                                           struct rs_diagnostics *diagnostics)
 {
     struct parser parser = {source, diagnostics, source->text, 0};
-    struct rs_expression *expression;
+    struct rs_expression *expression = NULL;
 
     skip_blanks(&parser);
-    expression = parse_node(&parser);
-    if (!expression)
-        return NULL;
-    skip_blanks(&parser);
-    if (*parser.cursor) {
-        rs_diagnose(diagnostics, source, parser.cursor, "unexpected text after the expression");
-        rs_expression_free(expression);
-        return NULL;
+    if (parse_node(&parser, &expression)) {
+        skip_blanks(&parser);
+        if (!*parser.cursor)
+            return expression;
+        DIAGNOSE(&parser, parser.cursor, "unexpected text after the expression");
     }
-    return expression;
+    rs_expression_free(expression);
+    return NULL;
 }

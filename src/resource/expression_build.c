@@ -33,8 +33,6 @@ static bool frees_at_once(const struct rs_expression *expression)
 
 struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression)
 {
-    struct rs_expression *reuse;
-
     if (!frees_at_once(expression))
         return expression;
     /* Adaptors with counters, logs and limits see a free at once, so they stay above.  A node with
@@ -47,8 +45,7 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
         rs_expression_free(expression);
         return NULL;
     }
-    reuse = rs_expression_node(&rs_mr_descriptor_reuse, expression, expression->source);
-    return reuse;
+    return rs_expression_node(&rs_mr_descriptor_reuse, expression, expression->source);
 }
 
 bool rs_expression_frees_are_ready(const struct rs_expression *expression)
@@ -113,9 +110,8 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
     char text[RS_SIZE_TEXT_BYTES];
     bool good = true;
 
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && good; i++)
-        if (expression->upstream[i])
-            good = rs_expression_set_unit(expression->upstream[i], unit_bytes, diagnostics);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i] && good; i++)
+        good = rs_expression_set_unit(expression->upstream[i], unit_bytes, diagnostics);
     if (!good || descriptor->frees != RS_FREE_AT_ONCE || descriptor->keeps_blocks)
         return good;
     if (!check_lists(expression, unit_bytes, diagnostics))
@@ -127,18 +123,15 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
             .given = true,
             .size = {.kind = RS_SIZE_BYTES, .number = unit_bytes},
         };
-    if (value && is_multiple(value, unit_bytes))
-        return true;
     rs_size_format(unit_bytes, text);
-    if (value)
-        rs_diagnose(diagnostics, expression->source, expression->at,
-                    "%s of %s must be a multiple of %s here, so that no two blocks share a page",
-                    descriptor->unit_option, descriptor->name, text);
-    else
-        rs_diagnose(diagnostics, expression->source, expression->at,
-                    "'%s' cannot give each block pages of its own (%s each)", descriptor->name,
-                    text);
-    return false;
+    if (!value)
+        return rs_diagnose(diagnostics, expression->source, expression->at,
+                           "'%s' cannot give each block pages of its own (%s each)",
+                           descriptor->name, text);
+    return is_multiple(value, unit_bytes) ||
+           rs_diagnose(diagnostics, expression->source, expression->at,
+                       "%s of %s must be a multiple of %s here, so that no two blocks share a page",
+                       descriptor->unit_option, descriptor->name, text);
 }
 
 /* True for an allocator, and for `reuse`, which also keeps blocks for the next request. */
@@ -159,9 +152,8 @@ struct rs_expression *rs_expression_without_allocators(struct rs_expression *exp
         rs_expression_free(expression);
         expression = upstream;
     }
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
-        if (expression->upstream[i])
-            expression->upstream[i] = rs_expression_without_allocators(expression->upstream[i]);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i]; i++)
+        expression->upstream[i] = rs_expression_without_allocators(expression->upstream[i]);
     return expression;
 }
 
@@ -198,6 +190,7 @@ static void store_values(const struct rs_expression *expression,
 {
     const struct rs_option *rows = expression->descriptor->options;
 
+    RS_ASSERT(expression->descriptor->config_bytes <= CONFIG_BYTES_MAX);
     memset(config, 0, expression->descriptor->config_bytes);
     for (size_t i = 0; rows[i].name; i++) {
         struct whole whole = whole_of(expression, &rows[i], environment);
@@ -212,9 +205,8 @@ unsigned rs_expression_memories(const struct rs_expression *expression)
     _Alignas(16) char config[CONFIG_BYTES_MAX];
     unsigned memories = 0;
 
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
-        if (expression->upstream[i])
-            memories |= rs_expression_memories(expression->upstream[i]);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i]; i++)
+        memories |= rs_expression_memories(expression->upstream[i]);
     if (descriptor->upstream_count > 0)
         return memories;
     if (!descriptor->counted_as)
@@ -227,8 +219,8 @@ bool rs_expression_overcommits(const struct rs_expression *expression)
 {
     bool overcommits = expression->descriptor->overcommits;
 
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && !overcommits; i++)
-        overcommits = expression->upstream[i] && rs_expression_overcommits(expression->upstream[i]);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i] && !overcommits; i++)
+        overcommits = rs_expression_overcommits(expression->upstream[i]);
     return overcommits;
 }
 
@@ -250,16 +242,17 @@ static bool check_shares(const struct rs_expression *expression, struct rs_diagn
     return true;
 }
 
-/* Calls descriptor->validate, with environment->total_bytes 0 unless all memory beneath is device
- * memory. */
-static bool validate_node(const struct rs_expression *expression,
-                          const struct rs_environment *environment, const void *config,
-                          struct rs_diagnostics *diagnostics)
+/* Fills `config`, and has descriptor->validate check it, with environment->total_bytes 0 unless all
+ * memory beneath is device memory. */
+static bool configure(const struct rs_expression *expression,
+                      const struct rs_environment *environment, void *config,
+                      struct rs_diagnostics *diagnostics)
 {
     const struct rs_mr_descriptor *descriptor = expression->descriptor;
     struct rs_environment bounded =
         environment ? *environment : (struct rs_environment){.device = 0};
 
+    store_values(expression, environment, config);
     if (!descriptor->validate)
         return true;
     if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
@@ -280,20 +273,15 @@ bool rs_expression_validate(const struct rs_expression *expression,
                             const struct rs_environment *environment,
                             struct rs_diagnostics *diagnostics)
 {
-    const struct rs_mr_descriptor *descriptor = expression->descriptor;
     _Alignas(16) char config[CONFIG_BYTES_MAX];
     bool good = true;
 
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
-        if (expression->upstream[i])
-            good =
-                rs_expression_validate(expression->upstream[i], environment, diagnostics) && good;
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i]; i++)
+        good = rs_expression_validate(expression->upstream[i], environment, diagnostics) && good;
     good = check_shares(expression, diagnostics) && good;
-    if (!descriptor->validate || (!environment && has_percentage(expression)))
+    if (!environment && has_percentage(expression))
         return good;
-    RS_ASSERT(descriptor->config_bytes <= sizeof(config));
-    store_values(expression, environment, config);
-    return validate_node(expression, environment, config, diagnostics) && good;
+    return configure(expression, environment, config, diagnostics) && good;
 }
 
 int rs_expression_build(const struct rs_expression *expression,
@@ -305,9 +293,7 @@ int rs_expression_build(const struct rs_expression *expression,
     _Alignas(16) char config[CONFIG_BYTES_MAX];
     int result = 0;
 
-    RS_ASSERT(descriptor->config_bytes <= sizeof(config));
-    store_values(expression, environment, config);
-    if (!validate_node(expression, environment, config, diagnostics))
+    if (!configure(expression, environment, config, diagnostics))
         return -EINVAL;
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i] && result == 0; i++)
         result =
