@@ -112,10 +112,10 @@ static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
         return false;
     frames = a->site->frame_count - a->outside;
     return frames == b->site->frame_count - b->outside &&
-           memcmp(a->site->frames + a->outside, b->site->frames + b->outside,
-                  frames * sizeof(void *)) == 0 &&
            a->site->line_count == b->site->line_count &&
-           memcmp(a->site->lines, b->site->lines, a->site->line_count * sizeof(void *)) == 0;
+           memcmp(a->site->frames + a->outside, b->site->frames + b->outside,
+                  (frames + a->site->line_count) * sizeof(void *)) ==
+               0; /* lines stand behind them */
 }
 
 /* Packs the used places to the front, with `merges` one for all call sites that read alike: a
@@ -288,7 +288,7 @@ void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned 
     struct rs_symbol symbol;
 
     for (unsigned i = 0; site && i < site->line_count; i++)
-        rs_node_text(list, NULL, site->lines[i]->text)->line = has_lines ? "    {}\n" : NULL;
+        rs_node_text(list, NULL, rs_site_line(site, i)->text)->line = has_lines ? "    {}\n" : NULL;
     list = rs_node_list(in, "frames");
     for (unsigned i = outside; site && i < site->frame_count; i++) {
         bool is_said = next < count && said[next] == site->frames[i];

@@ -277,7 +277,7 @@ static void put_site(const struct rs_holder *holder)
     put("site %d %zu %zu%.*s\n", (int)holder->kind, holder->amount.bytes, holder->amount.blocks,
         (int)used, line);
     for (unsigned i = 0; i < holder->site->line_count; i++)
-        put("line %s\n", holder->site->lines[i]->text);
+        put("line %s\n", rs_site_line(holder->site, i)->text);
 }
 
 static void put_library(const struct rs_library *library)

@@ -49,8 +49,6 @@ typedef _Atomic(const struct rs_once *) bucket;
  * lock.  Their memory is never given back: they outlive the resources whose blocks they name. */
 struct table {
     bucket buckets[BUCKETS];
-    bool (*is_same)(const struct rs_once *one, const void *wanted);
-    struct rs_once *(*make)(const void *wanted);
 };
 
 static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
@@ -73,30 +71,75 @@ static void *take_memory(size_t bytes)
     return taken;
 }
 
+/* A text may begin at any address. */
+RS_HOT_INLINE uint64_t word_at(const char *address)
+{
+    typedef uint64_t loose_word __attribute__((aligned(1), may_alias));
+
+    return *(const loose_word *)address;
+}
+
 RS_HOT_INLINE bucket *head_of(struct table *table, uint64_t hash)
 {
     return &table->buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
-RS_HOT_INLINE const struct rs_once *find(struct table *table, uint64_t hash, const void *wanted)
+/* Mixes two words at a time. */
+RS_HOT_INLINE uint64_t hash_of(const char *contents, size_t bytes)
+{
+    uint64_t hash = bytes, words[2] = {0, 0};
+
+    for (; bytes >= sizeof(words); contents += sizeof(words), bytes -= sizeof(words))
+        hash = rs_line_mix(hash, word_at(contents), word_at(contents + sizeof(words[0])));
+    if (bytes == 0)
+        return hash;
+    memcpy(words, contents, bytes);
+    return rs_line_mix(hash, words[0], words[1]);
+}
+
+/* Not by memcmp: ThreadSanitizer, in a program that was built with it, sees that call, but not the
+ * atomics by which this thread came to know what is stored. */
+RS_HOT_INLINE bool has_contents(const struct rs_once *one, const char *contents, size_t bytes)
+{
+    const char *with = (const char *)(one + 1);
+
+    if (one->bytes != bytes)
+        return false;
+    for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
+        if (word_at(with) != word_at(contents))
+            return false;
+        with += sizeof(uint64_t);
+        contents += sizeof(uint64_t);
+    }
+    while (bytes > 0 && *with++ == *contents++)
+        bytes--;
+    return bytes == 0;
+}
+
+RS_HOT_INLINE const struct rs_once *find(struct table *table, uint64_t hash, const char *contents,
+                                         size_t bytes)
 {
     const struct rs_once *one = atomic_load_explicit(head_of(table, hash), memory_order_acquire);
 
-    while (one && (one->hash != hash || !table->is_same(one, wanted)))
+    while (one && (one->hash != hash || !has_contents(one, contents, bytes)))
         one = one->next;
     return one;
 }
 
-static RS_COLD const struct rs_once *enter(struct table *table, uint64_t hash, const void *wanted)
+static RS_COLD const struct rs_once *enter(struct table *table, uint64_t hash, const char *contents,
+                                           size_t bytes)
 {
     const struct rs_once *known;
     struct rs_once *made;
 
     rs_mutex_lock(&table_lock);
-    known = find(table, hash, wanted); /* another thread may have entered it first */
-    if (!known && (made = table->make(wanted))) {
+    known = find(table, hash, contents, bytes); /* another thread may have entered it first */
+    /* One byte more: the end of a text. */
+    if (!known && (made = take_memory(sizeof(*made) + bytes + 1))) {
         made->next = atomic_load_explicit(head_of(table, hash), memory_order_relaxed);
         made->hash = hash;
+        made->bytes = bytes;
+        memcpy(made + 1, contents, bytes);
         atomic_store_explicit(head_of(table, hash), made, memory_order_release);
         known = made;
     }
@@ -104,61 +147,23 @@ static RS_COLD const struct rs_once *enter(struct table *table, uint64_t hash, c
     return known;
 }
 
-/* ---- lines ---- */
-
-struct wanted_line {
-    const char *text;
-    size_t length_bytes;
-};
-
-/* Not by memcmp: ThreadSanitizer, in a program that was built with it, sees that call, but not the
- * atomics by which this thread came to know the line. */
-static bool is_same_line(const struct rs_once *one, const void *wanted_line)
+/* Returns what has these contents, and stores it where nothing has.  NULL when memory is used up.
+ */
+RS_HOT_INLINE const struct rs_once *find_or_enter(struct table *table, const void *contents,
+                                                  size_t bytes)
 {
-    const struct rs_line *line = (const struct rs_line *)one;
-    const struct wanted_line *wanted = wanted_line;
-    size_t at = 0;
+    uint64_t hash = hash_of(contents, bytes);
+    const struct rs_once *known = find(table, hash, contents, bytes);
 
-    while (at < line->length_bytes && at < wanted->length_bytes &&
-           line->text[at] == wanted->text[at])
-        at++;
-    return at == line->length_bytes && at == wanted->length_bytes;
-}
-
-static struct rs_once *make_line(const void *wanted_line)
-{
-    const struct wanted_line *wanted = wanted_line;
-    struct rs_line *line = take_memory(sizeof(*line) + wanted->length_bytes + 1);
-
-    if (!line)
-        return NULL;
-    line->length_bytes = wanted->length_bytes;
-    memcpy(line->text, wanted->text, wanted->length_bytes);
-    return &line->once;
-}
-
-static uint64_t hash_text(const char *text, size_t length_bytes)
-{
-    uint64_t hash = length_bytes, word;
-
-    for (; length_bytes >= sizeof(word); text += sizeof(word), length_bytes -= sizeof(word)) {
-        memcpy(&word, text, sizeof(word));
-        hash = rs_line_mix(hash, word, 1);
-    }
-    word = 0;
-    memcpy(&word, text, length_bytes);
-    return rs_line_mix(hash, word, 2);
+    return RS_LIKELY(known) ? known : enter(table, hash, contents, bytes);
 }
 
 const struct rs_line *rs_line_of(const char *text, size_t length_bytes)
 {
-    static struct table lines = {.is_same = is_same_line, .make = make_line};
-    const struct wanted_line wanted = {text, length_bytes};
-    uint64_t hash = hash_text(text, length_bytes);
-    const struct rs_once *line = find(&lines, hash, &wanted);
+    static struct table lines;
 
     RS_ASSERT(length_bytes <= RS_LINE_BYTES_MAX);
-    return (const struct rs_line *)(line ? line : enter(&lines, hash, &wanted));
+    return (const struct rs_line *)find_or_enter(&lines, text, length_bytes);
 }
 
 /* ---- pairs ---- */
@@ -177,86 +182,36 @@ void rs_pair_enter(struct rs_pair set[RS_PAIRS], unsigned replaced, uint64_t key
 
 /* ---- sites ---- */
 
+/* The contents of a site.  A last word of zero makes their number even, for hash_of. */
 struct capture {
-    void *frames[RS_CALL_SITE_FRAMES_MAX];
     unsigned frame_count, line_count;
-    const struct rs_line *lines[RS_PYTHON_FRAMES_MAX];
+    void *words[RS_CALL_SITE_FRAMES_MAX + RS_PYTHON_FRAMES_MAX + 1];
 };
 
-static uint64_t hash_words(uint64_t hash, const void *words, unsigned count)
-{
-    const uintptr_t *at = words;
-
-    for (; count >= 2; at += 2, count -= 2)
-        hash = rs_line_mix(hash, at[0], at[1]);
-    return count ? rs_line_mix(hash, at[0], 0) : hash;
-}
-
-static uint64_t hash_of(const struct capture *capture)
-{
-    return hash_words(hash_words(capture->frame_count, capture->frames, capture->frame_count),
-                      capture->lines, capture->line_count);
-}
-
-/* Not by memcmp, as in is_same_line. */
-static bool are_same(const void *one, const void *other, unsigned count)
-{
-    const uintptr_t *at = one, *with = other;
-
-    while (count > 0 && *at == *with)
-        at++, with++, count--;
-    return count == 0;
-}
-
-static bool is_same_site(const struct rs_once *one, const void *wanted)
-{
-    const struct rs_call_site *site = (const struct rs_call_site *)one;
-    const struct capture *capture = wanted;
-
-    return site->frame_count == capture->frame_count && site->line_count == capture->line_count &&
-           are_same(site->frames, capture->frames, capture->frame_count) &&
-           are_same(site->lines, capture->lines, capture->line_count);
-}
-
-static struct rs_once *make_site(const void *wanted)
-{
-    const struct capture *capture = wanted;
-    size_t frame_bytes = capture->frame_count * sizeof(void *);
-    size_t line_bytes = capture->line_count * sizeof(void *);
-    struct rs_call_site *site = take_memory(sizeof(*site) + frame_bytes + line_bytes);
-    char *frames = (char *)(site + 1);
-
-    RS_ASSERT(capture->frame_count <= RS_CALL_SITE_FRAMES_MAX &&
-              capture->line_count <= RS_PYTHON_FRAMES_MAX);
-    if (!site)
-        return NULL;
-    memcpy(frames, capture->frames, frame_bytes);
-    memcpy(frames + frame_bytes, capture->lines, line_bytes);
-    *site = (struct rs_call_site){
-        .frame_count = capture->frame_count,
-        .line_count = capture->line_count,
-        .frames = (const void *const *)(void *)frames,
-        .lines = (const struct rs_line *const *)(void *)(frames + frame_bytes),
-    };
-    return &site->once;
-}
+_Static_assert(offsetof(struct capture, words) == offsetof(struct rs_call_site, frames) -
+                                                      offsetof(struct rs_call_site, frame_count),
+               "a site is an rs_once and its contents");
 
 __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
 {
     struct rs_unwind_start start = RS_UNWIND_START();
-    static struct table sites = {.is_same = is_same_site, .make = make_site};
-    const struct rs_once *site;
+    static struct table sites;
+    const struct rs_line *lines[RS_PYTHON_FRAMES_MAX];
     struct capture capture;
     enum rs_unwind_end end;
-    uint64_t hash;
+    unsigned words;
 
-    capture.frame_count = rs_unwind(start, ours(), capture.frames, RS_CALL_SITE_FRAMES_MAX, &end);
-    capture.line_count = rs_python_lines(end, capture.lines);
-    if (RS_UNLIKELY(capture.frame_count == 0 && capture.line_count == 0))
+    words = capture.frame_count =
+        rs_unwind(start, ours(), capture.words, RS_CALL_SITE_FRAMES_MAX, &end);
+    capture.line_count = rs_python_lines(end, lines);
+    for (unsigned i = 0; i < capture.line_count; i++)
+        capture.words[words++] = (void *)(uintptr_t)lines[i];
+    if (RS_UNLIKELY(words == 0))
         return NULL;
-    hash = hash_of(&capture);
-    site = find(&sites, hash, &capture);
-    return (const struct rs_call_site *)(RS_LIKELY(site) ? site : enter(&sites, hash, &capture));
+    capture.words[words] = NULL;
+    words += words % 2 == 0; /* the counts are a word too */
+    return (const struct rs_call_site *)find_or_enter(
+        &sites, &capture, offsetof(struct capture, words) + words * sizeof(capture.words[0]));
 }
 
 /* ---- texts ---- */
@@ -336,7 +291,7 @@ void rs_site_describe(const struct rs_call_site *site, char *text, size_t room)
     if (!site)
         return;
     for (; said < site->line_count && said < CALLERS_MAX; said++)
-        used = add(text, room, used, site->lines[said]->text);
+        used = add(text, room, used, rs_site_line(site, said)->text);
     if (said)
         return;
     count = rs_site_frames_to_say(site, rs_site_frames_outside(site), frames);

@@ -11,10 +11,16 @@ enum { RS_CALL_SITE_FRAMES_MAX = 32 }; /* the innermost ones */
 struct rs_call_site {
     struct rs_once once;
     unsigned frame_count, line_count;
-    const void *const *frames;          /* return addresses, innermost first, without our own */
-    const struct rs_line *const *lines; /* Python frames, innermost first, each as
-                                           "FILE:LINE in FUNCTION"; none without Python */
+    /* Return addresses, innermost first, without our own; behind them the lines (rs_site_line). */
+    const void *frames[];
 };
+
+/* Returns a Python frame, number 0 being the innermost, as "FILE:LINE in FUNCTION". */
+static inline const struct rs_line *rs_site_line(const struct rs_call_site *site, unsigned number)
+{
+    RS_ASSERT(number < site->line_count);
+    return site->frames[site->frame_count + number];
+}
 
 /* Returns the site of the calling thread.  NULL: the caller is not known (libgcc_s.so.1 is
  * missing), host memory is short, or the table is full.  Holds no lock while it unwinds or asks

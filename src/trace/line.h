@@ -9,16 +9,16 @@
 
 enum { RS_LINE_BYTES_MAX = 1024 }; /* of one line */
 
-/* What is stored once begins with it. */
+/* What is stored once begins with it, and its contents follow. */
 struct rs_once {
     const struct rs_once *next; /* the next one with the same hash */
     uint64_t hash;
+    size_t bytes; /* of the contents */
 };
 
 struct rs_line {
     struct rs_once once;
-    size_t length_bytes;
-    char text[]; /* ended by a zero byte */
+    char text[]; /* ended by a zero byte, which once.bytes does not count */
 };
 
 /* Returns the line with this text, at most RS_LINE_BYTES_MAX long; NULL when the memory is used up.
