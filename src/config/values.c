@@ -437,22 +437,15 @@ struct alias {
 static bool read_alias(const char *entry, struct alias *alias)
 {
     size_t length = strcspn(entry, "="), begin = sizeof(compat_prefix) - 1;
-    const char *suffix = entry + begin;
 
     if (strncmp(entry, compat_prefix, begin) != 0 || length >= sizeof(alias->name) ||
         !entry[length] || !entry[length + 1])
         return false;
     snprintf(alias->name, sizeof(alias->name), "%.*s", (int)length, entry);
-    alias->device = -1;
     alias->text = entry + length + 1;
-    if (length == begin)
-        return true;
-    if (length < begin + 2 || suffix[0] != '_' ||
-        strspn(suffix + 1, "0123456789") != length - begin - 1 ||
-        (suffix[1] == '0' && length > begin + 2)) /* it writes _1, so _01 is another variable */
-        return false;
-    alias->device = atoi(suffix + 1);
-    return alias->device < RS_DEVICES_MAX;
+    /* HAMi writes _1, so _01 is another variable. */
+    return split_device(alias->name, &alias->device) == begin && alias->device < RS_DEVICES_MAX &&
+           (length <= begin + 2 || alias->name[begin + 1] != '0');
 }
 
 static uint64_t unit_of(char suffix)

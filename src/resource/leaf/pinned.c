@@ -73,8 +73,6 @@ static bool prefer_node(int node, struct policy *before)
 static int node_of_bus(CUdevice device)
 {
     char id[32] = "", path[80], text[16] = "";
-    ssize_t length;
-    int fd;
 
     if (!rs_driver.cuDeviceGetPCIBusId ||
         rs_driver.cuDeviceGetPCIBusId(id, sizeof(id), device) != CUDA_SUCCESS)
@@ -82,12 +80,7 @@ static int node_of_bus(CUdevice device)
     for (char *at = id; *at; at++)
         *at = (char)tolower((unsigned char)*at);
     snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
-    fd = rs_file_open(path);
-    if (fd < 0)
-        return NODE_NONE;
-    length = rs_file_read(fd, text, sizeof(text) - 1, 0);
-    rs_file_close(fd);
-    return length > 0 ? atoi(text) : NODE_NONE;
+    return rs_file_text(path, text, sizeof(text)) > 0 ? atoi(text) : NODE_NONE;
 }
 
 static int node_of_device(CUdevice device)
