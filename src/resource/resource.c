@@ -218,6 +218,8 @@ int rs_mr_create(const struct rs_mr_descriptor *descriptor,
         return -ENOMEM;
     rs_mr_init(mr, of->ops, descriptor, upstream);
     mr->environment = environment;
+    if (of->config_offset)
+        memcpy((char *)mr + of->config_offset, config, descriptor->config_bytes);
     failed = of->init ? of->init(mr, config) : 0;
     if (failed)
         mr->ops.destroy(mr, false);

@@ -328,10 +328,11 @@ struct rs_mr_descriptor {
 /* What makes a resource and what it does.  It stands beside the descriptor and not in it, so that a
  * program that only parses and describes expressions, as the command does, links none of it. */
 struct rs_mr_class {
-    /* The structure of the resource and its ops, for rs_mr_create, which calls `init` with all
-     * other fields zero.  `init` returns 0, or -errno, after which the resource is destroyed.  It
-     * may be NULL.  `config` and its text live only during the call. */
-    size_t bytes;
+    /* The structure of the resource and its ops, for rs_mr_create, which copies `config` to this
+     * offset (0: nowhere) and calls `init` with all other fields zero.  `init` returns 0, or
+     * -errno, after which the resource is destroyed.  It may be NULL.  `config` and its text live
+     * only during the call. */
+    size_t bytes, config_offset;
     const struct rs_mr_ops *ops;
     int (*init)(struct rs_mr *mr, const void *config);
 };
@@ -340,6 +341,13 @@ struct rs_mr_class {
 #define RS_MR_CLASS(name, type, operations, function)                                              \
     const struct rs_mr_class rs_mr_class_##name = {                                                \
         .bytes = sizeof(type), .ops = &(operations), .init = (function)}
+
+/* The same, of a structure that keeps the resource's configuration, without texts, in `set`. */
+#define RS_MR_CLASS_WITH_SET(name, type, operations, function)                                     \
+    const struct rs_mr_class rs_mr_class_##name = {.bytes = sizeof(type),                          \
+                                                   .config_offset = offsetof(type, set),           \
+                                                   .ops = &(operations),                           \
+                                                   .init = (function)}
 
 /* Declares rs_mr_descriptor_cuda, rs_mr_class_cuda and all others. */
 #define RS_MR_DECLARE(name)                                                                        \

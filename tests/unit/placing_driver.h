@@ -152,6 +152,7 @@ static inline struct fake_leaf *placing_leaf(enum rs_memory memory)
     descriptors[memory] = fake_leaf_descriptor;
     descriptors[memory].memory = memory;
     leaf->base.descriptor = &descriptors[memory];
+    leaf->base.memories = 1u << memory;
     return leaf;
 }
 

@@ -18,7 +18,7 @@ struct aligned_config {
 
 struct aligned {
     struct rs_mr base;
-    size_t alignment, threshold_bytes;
+    struct aligned_config set; /* the alignment is at least RS_BLOCK_ALIGNMENT */
     _Atomic uint64_t aligned_count;
     _Atomic size_t extra_bytes; /* bytes asked from upstream beyond the live ones */
     /* Records of struct rs_allocation, upstream's allocations; under the lock. */
@@ -29,14 +29,15 @@ _Static_assert(sizeof(struct rs_allocation) <= RS_RECORD_BYTES, "an allocation i
 
 static bool passes_through(const struct aligned *aligned, size_t size_bytes)
 {
-    return size_bytes < aligned->threshold_bytes || aligned->alignment == RS_BLOCK_ALIGNMENT;
+    return size_bytes < aligned->set.alignment_threshold ||
+           aligned->set.alignment == RS_BLOCK_ALIGNMENT;
 }
 
 /* Computes the size to ask upstream for.  False when it overflows. */
 static bool size_with_room(const struct aligned *aligned, size_t size_bytes, size_t *room_bytes)
 {
-    return rs_round_up(size_bytes, aligned->alignment, room_bytes) &&
-           !__builtin_add_overflow(*room_bytes, aligned->alignment - RS_BLOCK_ALIGNMENT,
+    return rs_round_up(size_bytes, aligned->set.alignment, room_bytes) &&
+           !__builtin_add_overflow(*room_bytes, aligned->set.alignment - RS_BLOCK_ALIGNMENT,
                                    room_bytes);
 }
 
@@ -58,7 +59,8 @@ static CUresult allocate_aligned(struct aligned *aligned, size_t size_bytes, CUs
         return result;
     }
     *out = (struct rs_allocation){
-        .address = (record->address + aligned->alignment - 1) & -(CUdeviceptr)aligned->alignment,
+        .address =
+            (record->address + aligned->set.alignment - 1) & -(CUdeviceptr)aligned->set.alignment,
         .size_bytes = size_bytes,
         .token = record,
     };
@@ -117,11 +119,10 @@ static const struct rs_mr_ops aligned_ops = {
 
 static int aligned_init(struct rs_mr *mr, const void *config)
 {
-    const struct aligned_config *settings = config;
-    struct aligned *aligned = RS_MR_AS(aligned, mr);
+    struct aligned_config *set = &RS_MR_AS(aligned, mr)->set;
 
-    aligned->alignment = rs_max(settings->alignment, RS_BLOCK_ALIGNMENT);
-    aligned->threshold_bytes = settings->alignment_threshold;
+    (void)config;
+    set->alignment = rs_max(set->alignment, RS_BLOCK_ALIGNMENT);
     return 0;
 }
 
@@ -154,4 +155,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_aligned = {
     .validate = aligned_validate,
 };
 
-RS_MR_CLASS(aligned, struct aligned, aligned_ops, aligned_init);
+RS_MR_CLASS_WITH_SET(aligned, struct aligned, aligned_ops, aligned_init);

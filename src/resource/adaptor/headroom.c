@@ -26,7 +26,7 @@ struct headroom_config {
 
 struct headroom {
     struct rs_mr base;
-    size_t headroom_bytes;
+    struct headroom_config set;
     bool is_placing; /* the memory migrates: give advice */
     /* Bytes being asked for, which the driver still reports as free. */
     _Atomic size_t pending_bytes;
@@ -46,7 +46,7 @@ static size_t spare_bytes(const struct headroom *headroom)
         free_bytes = 0; /* the context is broken, and the program's next call returns the error */
     rs_driver_context_leave(entered);
     rs_capture_restore(mode);
-    return free_bytes > headroom->headroom_bytes ? free_bytes - headroom->headroom_bytes : 0;
+    return free_bytes > headroom->set.headroom ? free_bytes - headroom->set.headroom : 0;
 }
 
 /* ---- memory that migrates ---- */
@@ -195,11 +195,8 @@ static bool migrates(const struct rs_mr *mr)
 
 static int headroom_init(struct rs_mr *mr, const void *config)
 {
-    const struct headroom_config *settings = config;
-    struct headroom *headroom = RS_MR_AS(headroom, mr);
-
-    headroom->headroom_bytes = settings->headroom;
-    headroom->is_placing = migrates(mr);
+    (void)config;
+    RS_MR_AS(headroom, mr)->is_placing = migrates(mr);
     return 0;
 }
 
@@ -230,4 +227,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_headroom = {
     .validate = headroom_validate,
 };
 
-RS_MR_CLASS(headroom, struct headroom, headroom_ops, headroom_init);
+RS_MR_CLASS_WITH_SET(headroom, struct headroom, headroom_ops, headroom_init);

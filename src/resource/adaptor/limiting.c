@@ -13,7 +13,7 @@ struct limiting_config {
 
 struct limiting {
     struct rs_mr base;
-    size_t limit_bytes;
+    struct limiting_config set;
     _Atomic size_t live_bytes, peak_bytes;
     _Atomic uint64_t refusals;
 };
@@ -25,7 +25,7 @@ static bool charge(struct limiting *limiting, size_t bytes)
     size_t live_bytes = atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
 
     do {
-        if (bytes > limiting->limit_bytes - live_bytes)
+        if (bytes > limiting->set.limit - live_bytes)
             return false;
     } while (!atomic_compare_exchange_weak_explicit(&limiting->live_bytes, &live_bytes,
                                                     live_bytes + bytes, memory_order_relaxed,
@@ -91,20 +91,18 @@ static size_t limiting_growable_bytes(struct rs_mr *mr)
 {
     struct limiting *limiting = RS_MR_AS(limiting, mr);
 
-    return limiting->limit_bytes -
-           atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
+    return limiting->set.limit - atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
 }
 
 static bool limiting_is_sound(struct rs_mr *mr)
 {
     struct limiting *limiting = RS_MR_AS(limiting, mr);
 
-    return atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed) <=
-           limiting->limit_bytes;
+    return atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed) <= limiting->set.limit;
 }
 
 static const struct rs_counter_row limiting_counters[] = {
-    RS_COUNTER_ROW("limit", PEAK, BYTES, struct limiting, limit_bytes),
+    RS_COUNTER_ROW("limit", PEAK, BYTES, struct limiting, set.limit),
     RS_COUNTER_ROW("live", LIVE, BYTES, struct limiting, live_bytes),
     RS_COUNTER_ROW("live_peak", PEAK, BYTES, struct limiting, peak_bytes),
     RS_COUNTER_ROW("internal_refusals", TOTAL, COUNT, struct limiting, refusals),
@@ -118,14 +116,6 @@ static const struct rs_mr_ops limiting_ops = {
     .counters = limiting_counters,
     .is_sound = limiting_is_sound,
 };
-
-static int limiting_init(struct rs_mr *mr, const void *config)
-{
-    const struct limiting_config *settings = config;
-
-    RS_MR_AS(limiting, mr)->limit_bytes = settings->limit;
-    return 0;
-}
 
 static bool limiting_validate(const void *config, const struct rs_validation *of)
 {
@@ -151,4 +141,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_limiting = {
     .validate = limiting_validate,
 };
 
-RS_MR_CLASS(limiting, struct limiting, limiting_ops, limiting_init);
+RS_MR_CLASS_WITH_SET(limiting, struct limiting, limiting_ops, NULL);

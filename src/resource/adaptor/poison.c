@@ -56,9 +56,7 @@ _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a 
 
 struct poison {
     struct rs_mr base;
-    size_t guard_bytes, keep_bytes;
-    unsigned fill_allocated, fill_freed;
-    bool aborts;
+    struct poison_config set;
 
     struct rs_mutex copy_lock; /* protects the buffer */
     unsigned char *buffer;     /* of CHECK_BYTES; NULL: not needed yet */
@@ -222,7 +220,7 @@ static struct difference find_difference(struct poison *poison, struct visit *vi
 
 static CUdeviceptr address_of(const struct poison *poison, const struct record *record)
 {
-    return record->upstream.address + poison->guard_bytes;
+    return record->upstream.address + poison->set.guard;
 }
 
 _Atomic unsigned rs_poison_count;
@@ -239,7 +237,7 @@ static void say(struct poison *poison, const struct record *record, const char *
     rs_log("poison: device %d: block %#llx of %zu bytes was written %s: byte %lld is %#04x%s",
            (int)poison->base.environment->device, (unsigned long long)address_of(poison, record),
            (size_t)record->size_bytes, what, offset, value, site);
-    if (poison->aborts)
+    if (poison->set.on_error == ON_ERROR_ABORT)
         abort();
 }
 
@@ -274,8 +272,9 @@ static bool find(struct poison *poison, CUdeviceptr address, struct rs_poisoned 
     if (!record)
         record = find_in(poison, &poison->kept, address);
     if (record)
-        *found = (struct rs_poisoned){(int)poison->base.environment->device, address,
-                                      record->size_bytes, record->site, poison->aborts};
+        *found =
+            (struct rs_poisoned){(int)poison->base.environment->device, address, record->size_bytes,
+                                 record->site, poison->set.on_error == ON_ERROR_ABORT};
     rs_mutex_unlock(&poison->base.lock);
     return record;
 }
@@ -305,13 +304,13 @@ static unsigned guard_pattern(void)
 /* Ends a block's use: checks its guards, and fills it as freed. */
 static void end_use(struct poison *poison, struct record *record)
 {
-    size_t guard_bytes = record->is_guarded ? poison->guard_bytes : 0;
+    size_t guard_bytes = record->is_guarded ? poison->set.guard : 0;
     CUdeviceptr block = address_of(poison, record);
     struct visit visit = begin_visit(poison->base.environment);
     struct difference before, after;
     CUresult result;
 
-    fill_words(&visit, block, poison->fill_freed, record->size_bytes);
+    fill_words(&visit, block, (unsigned)poison->set.fill_freed, record->size_bytes);
     before =
         find_difference(poison, &visit, record->upstream.address, guard_pattern(), guard_bytes);
     after =
@@ -321,7 +320,7 @@ static void end_use(struct poison *poison, struct record *record)
     count_unchecked(poison, result);
     if (before.found)
         say(poison, record, "before its beginning",
-            (long long)before.at - (long long)poison->guard_bytes, before.value,
+            (long long)before.at - (long long)poison->set.guard, before.value,
             &poison->before_count);
     if (after.found)
         say(poison, record, "past its end", (long long)record->size_bytes + (long long)after.at,
@@ -337,8 +336,8 @@ static void check_freed(struct poison *poison, const struct record *record)
     if (!record->is_guarded)
         return;
     visit = begin_visit(poison->base.environment);
-    difference = find_difference(poison, &visit, address_of(poison, record), poison->fill_freed,
-                                 record->size_bytes);
+    difference = find_difference(poison, &visit, address_of(poison, record),
+                                 (unsigned)poison->set.fill_freed, record->size_bytes);
     count_unchecked(poison, end_visit(&visit));
     if (difference.found)
         say(poison, record, "after it was freed", (long long)difference.at, difference.value,
@@ -352,9 +351,9 @@ static void fill_allocated(struct poison *poison, struct record *record)
     struct visit visit = begin_visit(poison->base.environment);
     CUresult result;
 
-    fill_bytes(&visit, record->upstream.address, GUARD_BYTE, poison->guard_bytes);
-    fill_words(&visit, block, poison->fill_allocated, record->size_bytes);
-    fill_bytes(&visit, block + record->size_bytes, GUARD_BYTE, poison->guard_bytes);
+    fill_bytes(&visit, record->upstream.address, GUARD_BYTE, poison->set.guard);
+    fill_words(&visit, block, (unsigned)poison->set.fill_allocated, record->size_bytes);
+    fill_bytes(&visit, block + record->size_bytes, GUARD_BYTE, poison->set.guard);
     result = end_visit(&visit);
     record->is_guarded = result == CUDA_SUCCESS;
     count_unchecked(poison, result);
@@ -494,7 +493,7 @@ static CUresult take_upstream(struct poison *poison, size_t total_bytes, CUstrea
 
 static bool add_guards(const struct poison *poison, size_t size_bytes, size_t *total_bytes)
 {
-    return !__builtin_add_overflow(size_bytes, 2 * poison->guard_bytes, total_bytes);
+    return !__builtin_add_overflow(size_bytes, 2 * poison->set.guard, total_bytes);
 }
 
 static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -538,7 +537,7 @@ static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *
     keep_locked(poison, record);
     rs_mutex_unlock(&poison->base.lock);
     /* A block that upstream refuses stays kept. */
-    (void)keep_only(poison, poison->keep_bytes, KEPT_MAX);
+    (void)keep_only(poison, poison->set.keep, KEPT_MAX);
     return CUDA_SUCCESS;
 }
 
@@ -640,14 +639,9 @@ static bool has_functions(void)
 
 static int poison_init(struct rs_mr *mr, const void *config)
 {
-    const struct poison_config *settings = config;
     struct poison *poison = RS_MR_AS(poison, mr);
 
-    poison->guard_bytes = settings->guard;
-    poison->keep_bytes = settings->keep;
-    poison->fill_allocated = (unsigned)settings->fill_allocated;
-    poison->fill_freed = (unsigned)settings->fill_freed;
-    poison->aborts = settings->on_error == ON_ERROR_ABORT;
+    (void)config;
     rs_mutex_init(&poison->copy_lock, RS_RANK_RESOURCE);
     poison->live.before = poison->live.after = &poison->live;
     poison->kept.before = poison->kept.after = &poison->kept;
@@ -686,4 +680,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_poison = {
     .options = poison_options,
 };
 
-RS_MR_CLASS(poison, struct poison, poison_ops, poison_init);
+RS_MR_CLASS_WITH_SET(poison, struct poison, poison_ops, poison_init);

@@ -16,7 +16,7 @@
 #include "resource/report.h"
 #include "resource/resource.h"
 
-enum preferred { PREFERRED_NONE, PREFERRED_DEVICE, PREFERRED_HOST };
+enum { PREFERRED_NONE, PREFERRED_DEVICE, PREFERRED_HOST };
 
 static const char *const preferred_words[] = {"none", "device", "host", NULL};
 
@@ -27,24 +27,11 @@ struct prefetch_config {
 
 struct prefetch {
     struct rs_mr base;
-    enum preferred preferred;
-    bool accessed_by;
+    struct prefetch_config set;
     _Atomic bool
         is_idle; /* no memory here can be prefetched: the leaves say so, or the driver did */
     _Atomic uint64_t prefetches, prefetched_bytes, refusals;
 };
-
-/* True when some leaf's memory may migrate.  For host memory the driver decides: pageable memory
- * (system) may, page-locked memory (pinned) does not. */
-static bool may_migrate(const struct rs_mr *mr)
-{
-    if (!mr->upstream[0])
-        return mr->descriptor->memory != RS_MEMORY_DEVICE;
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        if (may_migrate(mr->upstream[i]))
-            return true;
-    return false;
-}
 
 static void advise(const struct prefetch *prefetch, const struct rs_allocation *allocation,
                    CUmem_advise advice, int where)
@@ -53,31 +40,24 @@ static void advise(const struct prefetch *prefetch, const struct rs_allocation *
                               allocation->size_bytes, advice, where);
 }
 
-static int preferred_place(const struct prefetch *prefetch)
+/* Gives the advice that the settings ask for, or takes it back. */
+static void advise_as_set(const struct prefetch *prefetch, const struct rs_allocation *allocation,
+                          CUmem_advise preferred_location, CUmem_advise accessed_by)
 {
-    return prefetch->preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST
-                                                 : (int)prefetch->base.environment->device;
+    int device = (int)prefetch->base.environment->device;
+    int preferred = prefetch->set.preferred_location;
+
+    if (preferred != PREFERRED_NONE)
+        advise(prefetch, allocation, preferred_location,
+               preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST : device);
+    if (prefetch->set.accessed_by)
+        advise(prefetch, allocation, accessed_by, device);
 }
 
 static void give_advice(const struct prefetch *prefetch, const struct rs_allocation *allocation)
 {
-    if (prefetch->preferred != PREFERRED_NONE)
-        advise(prefetch, allocation, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
-               preferred_place(prefetch));
-    if (prefetch->accessed_by)
-        advise(prefetch, allocation, CU_MEM_ADVISE_SET_ACCESSED_BY,
-               (int)prefetch->base.environment->device);
-}
-
-static void take_advice_back(const struct prefetch *prefetch,
-                             const struct rs_allocation *allocation)
-{
-    if (prefetch->preferred != PREFERRED_NONE)
-        advise(prefetch, allocation, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
-               preferred_place(prefetch));
-    if (prefetch->accessed_by)
-        advise(prefetch, allocation, CU_MEM_ADVISE_UNSET_ACCESSED_BY,
-               (int)prefetch->base.environment->device);
+    advise_as_set(prefetch, allocation, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                  CU_MEM_ADVISE_SET_ACCESSED_BY);
 }
 
 static void start(struct prefetch *prefetch, const struct rs_allocation *allocation)
@@ -123,7 +103,8 @@ static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation
     CUresult result;
 
     if (advised)
-        take_advice_back(prefetch, allocation);
+        advise_as_set(prefetch, allocation, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
+                      CU_MEM_ADVISE_UNSET_ACCESSED_BY);
     result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
     if (advised && result != CUDA_SUCCESS)
         give_advice(prefetch, allocation);
@@ -145,12 +126,10 @@ static const struct rs_mr_ops prefetch_ops = {
 
 static int prefetch_init(struct rs_mr *mr, const void *config)
 {
-    const struct prefetch_config *settings = config;
-    struct prefetch *prefetch = RS_MR_AS(prefetch, mr);
-
-    prefetch->preferred = (enum preferred)settings->preferred_location;
-    prefetch->accessed_by = settings->accessed_by;
-    atomic_store(&prefetch->is_idle, !may_migrate(mr));
+    (void)config;
+    /* Of host memory the driver decides: pageable memory (system) may migrate, page-locked memory
+     * (pinned) does not. */
+    atomic_store(&RS_MR_AS(prefetch, mr)->is_idle, mr->memories == 1u << RS_MEMORY_DEVICE);
     return 0;
 }
 
@@ -173,4 +152,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_prefetch = {
     .options = prefetch_options,
 };
 
-RS_MR_CLASS(prefetch, struct prefetch, prefetch_ops, prefetch_init);
+RS_MR_CLASS_WITH_SET(prefetch, struct prefetch, prefetch_ops, prefetch_init);

@@ -35,7 +35,7 @@ struct shard {
 
 struct tracking {
     struct rs_mr base;
-    bool stacks;
+    struct tracking_config set;
     struct shard shards[SHARDS];
 };
 
@@ -98,7 +98,7 @@ static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
         give_record(tracking, record);
         return result;
     }
-    record->site = tracking->stacks ? rs_call_site_here() : NULL;
+    record->site = tracking->set.stacks ? rs_call_site_here() : NULL;
     enter(tracking, record);
     *out = (struct rs_allocation){record->upstream.address, size_bytes, record,
                                   record->upstream.block};
@@ -200,10 +200,9 @@ static const struct rs_mr_ops tracking_ops = {
 
 static int tracking_init(struct rs_mr *mr, const void *config)
 {
-    const struct tracking_config *settings = config;
     struct tracking *tracking = RS_MR_AS(tracking, mr);
 
-    tracking->stacks = settings->stacks;
+    (void)config;
     for (unsigned i = 0; i < SHARDS; i++) {
         struct record *ring = &tracking->shards[i].live;
         rs_mutex_init(&tracking->shards[i].lock, RS_RANK_RESOURCE);
@@ -228,4 +227,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_tracking = {
     .options = tracking_options,
 };
 
-RS_MR_CLASS(tracking, struct tracking, tracking_ops, tracking_init);
+RS_MR_CLASS_WITH_SET(tracking, struct tracking, tracking_ops, tracking_init);

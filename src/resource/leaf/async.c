@@ -38,16 +38,17 @@ struct async {
     struct rs_detached_leaf leaf; /* its lock also protects the sizes below; the only driver calls
                                      under it read the pool's attributes, and wait for no work */
     CUmemoryPool pool;
-    size_t initial_bytes;   /* bytes that stay when the pool is trimmed */
-    size_t threshold_bytes; /* bytes that stay when the program synchronises; SIZE_MAX: all */
+    struct async_config
+        set;              /* SIZE_MAX as threshold: all bytes stay when the program synchronises */
+    size_t initial_bytes; /* bytes that stay when the pool is trimmed */
     /* The most by which calls under way may make the pool grow.  They are charged to the account
      * beside the leaf's held bytes, which are those that the pool has reserved. */
     size_t pending_bytes;
 
-    /* A request of vain_bytes was not served from idle memory ... */
-    size_t vain_bytes; /* SIZE_MAX: no such request is known */
-    /* ... and given_bytes were given back since then. */
-    size_t given_bytes;
+    /* Without the lock, as a mistaken attempt does no harm: a request of vain_bytes was not served
+     * from idle memory (SIZE_MAX: no such request is known), and given_bytes were given back since
+     * then. */
+    _Atomic size_t vain_bytes, given_bytes;
 };
 
 static struct async *async_of(struct rs_detached_leaf *leaf)
@@ -86,33 +87,21 @@ static size_t pool_bytes(const struct async *async, CUmemPool_attribute attribut
  * when the memory beside it is given back.  So a caller that has no other way tries again after any
  * free; for others the attempt, which costs a growth and its undoing, waits until enough was given
  * back. */
-static bool has_idle(struct async *async, size_t size_bytes, enum rs_effort effort)
+static bool has_idle(const struct async *async, size_t size_bytes, enum rs_effort effort)
 {
-    size_t idle_bytes;
-    bool is_scattered;
+    size_t enough_bytes = effort & RS_EFFORT_CUT_ANY ? 1 : size_bytes;
+    bool is_scattered = size_bytes >= atomic_load(&async->vain_bytes) &&
+                        atomic_load(&async->given_bytes) < enough_bytes;
 
-    rs_mutex_lock(&async->leaf.base.lock);
-    idle_bytes = rs_counter_idle(&async->leaf.held_bytes, &async->leaf.live_bytes);
-    is_scattered = size_bytes >= async->vain_bytes &&
-                   async->given_bytes < (effort & RS_EFFORT_CUT_ANY ? 1 : size_bytes);
-    rs_mutex_unlock(&async->leaf.base.lock);
-    return idle_bytes >= size_bytes && !is_scattered;
+    return !is_scattered &&
+           rs_counter_idle(&async->leaf.held_bytes, &async->leaf.live_bytes) >= size_bytes;
 }
 
 /* Idle memory did not serve a request of size_bytes. */
 static void note_in_vain(struct async *async, size_t size_bytes)
 {
-    rs_mutex_lock(&async->leaf.base.lock);
-    async->vain_bytes = size_bytes;
-    async->given_bytes = 0;
-    rs_mutex_unlock(&async->leaf.base.lock);
-}
-
-static void note_given(struct async *async, size_t size_bytes)
-{
-    rs_mutex_lock(&async->leaf.base.lock);
-    async->given_bytes += size_bytes;
-    rs_mutex_unlock(&async->leaf.base.lock);
+    atomic_store(&async->given_bytes, 0);
+    atomic_store(&async->vain_bytes, size_bytes);
 }
 
 /* Charges the most bytes by which a call may make the pool grow.  False at the limit. */
@@ -253,7 +242,7 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
         (void)settle(async, 0, true);
     }
     if (result == CUDA_SUCCESS && growth_bytes > 0)
-        note_given(async, growth_bytes);
+        atomic_fetch_add(&async->given_bytes, growth_bytes);
     return result;
 }
 
@@ -312,7 +301,7 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
      * so the driver must have executed the free. */
     if (rs_mr_frees_at_once() || !leaf->base.environment->frees_are_ready)
         (void)rs_own_stream_settle(own_stream(async), free_wait_ns);
-    note_given(async, size_bytes);
+    atomic_fetch_add(&async->given_bytes, size_bytes);
     return CUDA_SUCCESS;
 }
 
@@ -368,7 +357,8 @@ static size_t async_excess_bytes(struct rs_mr *mr)
     const struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
     size_t held_bytes = rs_counter_get(&async->leaf.held_bytes);
 
-    return held_bytes > async->threshold_bytes ? held_bytes - async->threshold_bytes : 0;
+    return held_bytes > async->set.release_threshold ? held_bytes - async->set.release_threshold
+                                                     : 0;
 }
 
 /* The driver releases memory at a synchronisation if its free came before on the same stream. The
@@ -380,7 +370,7 @@ static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
     if (when < RS_SYNCHRONISE_END_SOME || async_excess_bytes(mr) == 0 ||
         !rs_detached_leaf_enter(&async->leaf))
         return;
-    (void)give_back(async, 0, async->threshold_bytes);
+    (void)give_back(async, 0, async->set.release_threshold);
     (void)rs_detached_leaf_leave(&async->leaf);
 }
 
@@ -445,7 +435,7 @@ static bool make_pool(struct async *async)
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
                      .id = async->leaf.base.environment->device},
     };
-    cuuint64_t threshold = async->threshold_bytes;
+    cuuint64_t threshold = async->set.release_threshold;
 
     return own_stream(async) &&
            rs_driver.cuMemPoolCreate(&async->pool, &properties) == CUDA_SUCCESS &&
@@ -454,8 +444,9 @@ static bool make_pool(struct async *async)
 }
 
 /* Makes the pool reserve its initial size: one allocation and its free, as RMM does. */
-static void take_initial(struct async *async, size_t bytes)
+static void take_initial(struct async *async)
 {
+    size_t bytes = async->set.initial_size;
     char text[RS_SIZE_TEXT_BYTES];
     CUdeviceptr address;
 
@@ -480,22 +471,21 @@ static bool allow_peers(const struct async *async)
 
 static int async_init(struct rs_mr *mr, const void *config)
 {
-    const struct async_config *settings = config;
     struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
 
+    (void)config;
     rs_detached_leaf_init(mr, &async_calls);
     mr->ops.trim = async_trim;
     mr->ops.excess_bytes = async_excess_bytes;
     mr->ops.synchronise = async_synchronise;
     mr->ops.idle_bytes = async_idle_bytes;
     mr->ops.access_changed = async_access_changed;
-    mr->has_threshold = settings->release_threshold < SIZE_MAX;
+    mr->has_threshold = async->set.release_threshold < SIZE_MAX;
     async->vain_bytes = SIZE_MAX;
-    async->threshold_bytes = settings->release_threshold;
     if (!make_pool(async) || !allow_peers(async))
         return -EIO;
-    if (settings->initial_size > 0 && mr->environment->first_on_device)
-        take_initial(async, settings->initial_size);
+    if (async->set.initial_size > 0 && mr->environment->first_on_device)
+        take_initial(async);
     return 0;
 }
 
@@ -559,7 +549,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_async = {
     .validate = async_validate,
 };
 
-RS_MR_CLASS(async, struct async, rs_detached_ops, async_init);
+RS_MR_CLASS_WITH_SET(async, struct async, rs_detached_ops, async_init);
 
 /* ---- async_managed: a driver pool of managed memory that prefers its device.  RMM's
  * cuda_async_managed_memory_resource, over a pool of our own in place of the device's default one.
@@ -597,4 +587,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .validate = async_managed_validate,
 };
 
-RS_MR_CLASS(async_managed, struct async, rs_detached_ops, async_init);
+RS_MR_CLASS_WITH_SET(async_managed, struct async, rs_detached_ops, async_init);

@@ -18,7 +18,7 @@ struct simulated_config {
 
 struct simulated {
     struct rs_mr base;
-    size_t capacity_bytes;
+    struct simulated_config set;
 
     /* Under the lock. */
     struct rs_blocks blocks;
@@ -33,7 +33,7 @@ static bool allocate_locked(struct simulated *simulated, const struct rs_block_r
     enum rs_memory memory = simulated->base.descriptor->memory;
     size_t bytes = request->rounded_bytes;
 
-    if (bytes > simulated->capacity_bytes - simulated->blocks.live_bytes ||
+    if (bytes > simulated->set.size - simulated->blocks.live_bytes ||
         !rs_record_slab_reserve(&simulated->blocks.records) ||
         !rs_account_take(account, bytes, bytes, memory))
         return false;
@@ -107,7 +107,7 @@ static bool simulated_is_sound(struct rs_mr *mr)
 
     return rs_blocks_index_check(&simulated->blocks, &free_blocks) &&
            free_blocks == simulated->blocks.free_block_count &&
-           simulated->blocks.live_bytes <= simulated->capacity_bytes;
+           simulated->blocks.live_bytes <= simulated->set.size;
 }
 
 static const struct rs_mr_ops simulated_ops = {
@@ -120,10 +120,9 @@ static const struct rs_mr_ops simulated_ops = {
 
 static int simulated_init(struct rs_mr *mr, const void *config)
 {
-    const struct simulated_config *settings = config;
     struct simulated *simulated = RS_MR_AS(simulated, mr);
 
-    simulated->capacity_bytes = settings->size;
+    (void)config;
     simulated->first = (struct rs_block){.address = FIRST_ADDRESS, .size_bytes = SPACE_BYTES};
     rs_blocks_insert_free(&simulated->blocks, &simulated->first);
     return 0;
@@ -148,4 +147,4 @@ const struct rs_mr_descriptor rs_mr_descriptor_simulated = {
     .options = simulated_options,
 };
 
-RS_MR_CLASS(simulated, struct simulated, simulated_ops, simulated_init);
+RS_MR_CLASS_WITH_SET(simulated, struct simulated, simulated_ops, simulated_init);
