@@ -33,6 +33,8 @@ enum {
     RETRIES_MAX = 100, /* tries of an allocation while other threads give kept blocks back */
 };
 
+static const unsigned GUARD_PATTERN = GUARD_BYTE * 0x01010101u;
+
 struct poison_config {
     size_t guard, keep;
     uint64_t fill_allocated, fill_freed;
@@ -59,7 +61,7 @@ struct poison {
     struct poison_config set;
 
     struct rs_mutex copy_lock; /* protects the buffer */
-    unsigned char *buffer;     /* of CHECK_BYTES; NULL: not needed yet */
+    void *buffer;              /* of CHECK_BYTES; NULL: not needed yet */
 
     /* Under the lock, under which no driver call is made. */
     struct rs_record_slab records;
@@ -180,14 +182,9 @@ static struct difference compare(const unsigned char *bytes, unsigned pattern, s
 
 static CUresult prepare_buffer(struct poison *poison)
 {
-    void *buffer = NULL;
-    CUresult result = CUDA_SUCCESS;
-
-    if (!poison->buffer)
-        result = rs_driver.cuMemHostAlloc(&buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
-    if (buffer)
-        poison->buffer = buffer;
-    return result;
+    return poison->buffer
+               ? CUDA_SUCCESS
+               : rs_driver.cuMemHostAlloc(&poison->buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
 }
 
 /* Finds the first byte that differs from its fill. */
@@ -263,30 +260,25 @@ static const struct record *find_in(const struct poison *poison, const struct re
     return record == ring ? NULL : record;
 }
 
-static bool find(struct poison *poison, CUdeviceptr address, struct rs_poisoned *found)
-{
-    const struct record *record;
-
-    rs_mutex_lock(&poison->base.lock);
-    record = find_in(poison, &poison->live, address);
-    if (!record)
-        record = find_in(poison, &poison->kept, address);
-    if (record)
-        *found =
-            (struct rs_poisoned){(int)poison->base.environment->device, address, record->size_bytes,
-                                 record->site, poison->set.on_error == ON_ERROR_ABORT};
-    rs_mutex_unlock(&poison->base.lock);
-    return record;
-}
-
 bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *found)
 {
-    if (mr->descriptor == &rs_mr_descriptor_poison && find(RS_MR_AS(poison, mr), address, found))
-        return true;
-    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+    struct poison *poison = RS_MR_AS(poison, mr);
+    const struct record *record = NULL;
+
+    if (mr->descriptor == &rs_mr_descriptor_poison) {
+        rs_mutex_lock(&mr->lock);
+        record = find_in(poison, &poison->live, address);
+        if (!record)
+            record = find_in(poison, &poison->kept, address);
+        if (record)
+            *found = (struct rs_poisoned){(int)mr->environment->device, address, record->size_bytes,
+                                          record->site, poison->set.on_error == ON_ERROR_ABORT};
+        rs_mutex_unlock(&mr->lock);
+    }
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i] && !record; i++)
         if (rs_poison_find(mr->upstream[i], address, found))
             return true;
-    return false;
+    return record;
 }
 
 /* An error is the context's, which the program's next call returns. */
@@ -294,11 +286,6 @@ static void count_unchecked(struct poison *poison, CUresult result)
 {
     if (result != CUDA_SUCCESS)
         atomic_fetch_add_explicit(&poison->unchecked_count, 1, memory_order_relaxed);
-}
-
-static unsigned guard_pattern(void)
-{
-    return GUARD_BYTE * 0x01010101u;
 }
 
 /* Ends a block's use: checks its guards, and fills it as freed. */
@@ -311,10 +298,8 @@ static void end_use(struct poison *poison, struct record *record)
     CUresult result;
 
     fill_words(&visit, block, (unsigned)poison->set.fill_freed, record->size_bytes);
-    before =
-        find_difference(poison, &visit, record->upstream.address, guard_pattern(), guard_bytes);
-    after =
-        find_difference(poison, &visit, block + record->size_bytes, guard_pattern(), guard_bytes);
+    before = find_difference(poison, &visit, record->upstream.address, GUARD_PATTERN, guard_bytes);
+    after = find_difference(poison, &visit, block + record->size_bytes, GUARD_PATTERN, guard_bytes);
     result = end_visit(&visit);
     record->is_guarded &= result == CUDA_SUCCESS;
     count_unchecked(poison, result);
@@ -491,11 +476,6 @@ static CUresult take_upstream(struct poison *poison, size_t total_bytes, CUstrea
     return result;
 }
 
-static bool add_guards(const struct poison *poison, size_t size_bytes, size_t *total_bytes)
-{
-    return !__builtin_add_overflow(size_bytes, 2 * poison->set.guard, total_bytes);
-}
-
 static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                 enum rs_effort effort, struct rs_allocation *out)
 {
@@ -504,7 +484,7 @@ static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream st
     size_t total_bytes;
     CUresult result;
 
-    if (!add_guards(poison, size_bytes, &total_bytes))
+    if (__builtin_add_overflow(size_bytes, 2 * poison->set.guard, &total_bytes))
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     record = take_kept(poison, total_bytes);
     if (record) {

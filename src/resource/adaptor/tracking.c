@@ -20,7 +20,7 @@ struct record {
     struct record *before, *after; /* in its shard's ring of live blocks */
     struct rs_allocation upstream;
     const struct rs_call_site *site;
-    unsigned home; /* the index of its shard */
+    struct shard *home;
 };
 
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
@@ -39,28 +39,9 @@ struct tracking {
     struct shard shards[SHARDS];
 };
 
-static struct record *take_record(struct tracking *tracking)
+/* Enters a record that its upstream's block is in. */
+static void enter(struct shard *shard, struct record *record)
 {
-    unsigned home = rs_thread_index() % SHARDS;
-    struct shard *shard = &tracking->shards[home];
-    struct record *record = rs_record_slab_take_alone(&shard->records, &shard->lock);
-
-    if (record)
-        record->home = home;
-    return record;
-}
-
-static void give_record(struct tracking *tracking, struct record *record)
-{
-    struct shard *shard = &tracking->shards[record->home];
-
-    rs_record_slab_give_alone(&shard->records, &shard->lock, record);
-}
-
-static void enter(struct tracking *tracking, struct record *record)
-{
-    struct shard *shard = &tracking->shards[record->home];
-
     rs_mutex_lock(&shard->lock);
     record->before = shard->live.before;
     record->after = &shard->live;
@@ -71,10 +52,8 @@ static void enter(struct tracking *tracking, struct record *record)
     rs_mutex_unlock(&shard->lock);
 }
 
-static void leave(struct tracking *tracking, struct record *record)
+static void leave(struct shard *shard, struct record *record)
 {
-    struct shard *shard = &tracking->shards[record->home];
-
     rs_mutex_lock(&shard->lock);
     record->before->after = record->after;
     record->after->before = record->before;
@@ -88,18 +67,20 @@ static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
                                   enum rs_effort effort, struct rs_allocation *out)
 {
     struct tracking *tracking = RS_MR_AS(tracking, mr);
-    struct record *record = take_record(tracking);
+    struct shard *home = &tracking->shards[rs_thread_index() % SHARDS];
+    struct record *record = rs_record_slab_take_alone(&home->records, &home->lock);
     CUresult result;
 
     if (!record)
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, &record->upstream);
     if (result != CUDA_SUCCESS) {
-        give_record(tracking, record);
+        rs_record_slab_give_alone(&home->records, &home->lock, record);
         return result;
     }
+    record->home = home;
     record->site = tracking->set.stacks ? rs_call_site_here() : NULL;
-    enter(tracking, record);
+    enter(home, record);
     *out = (struct rs_allocation){record->upstream.address, size_bytes, record,
                                   record->upstream.block};
     return CUDA_SUCCESS;
@@ -110,16 +91,16 @@ static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 static CUresult tracking_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
-    struct tracking *tracking = RS_MR_AS(tracking, mr);
     struct record *record = allocation->token;
+    struct shard *home = record->home;
     CUresult result;
 
-    leave(tracking, record);
+    leave(home, record);
     result = rs_mr_deallocate(mr->upstream[0], &record->upstream, stream);
     if (result == CUDA_SUCCESS)
-        give_record(tracking, record);
+        rs_record_slab_give_alone(&home->records, &home->lock, record);
     else
-        enter(tracking, record);
+        enter(home, record);
     return result;
 }
 
