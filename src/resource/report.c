@@ -155,27 +155,18 @@ void rs_report_fold(struct rs_report *report, const struct rs_report *other)
     report->is_short |= other->is_short;
 }
 
-static void raise_past(struct rs_counter *counter, uint64_t value)
-{
-    raise_to(&counter->value, value);
-    raise_to(&counter->past, value);
-}
-
-static void add_past(struct rs_counter *counter, uint64_t value)
-{
-    counter->value += value;
-    counter->past += value;
-}
-
 static void fold_past(struct rs_report *report, const struct rs_report *past, bool with_totals)
 {
     for (size_t i = 0; i < past->count; i++) {
         const struct rs_counter *counter = &past->counters[i];
         struct rs_counter *sum = find_or_add(report, counter);
-        if (sum && counter->kind == RS_COUNTER_PEAK)
-            raise_past(sum, counter->value);
-        else if (sum && counter->kind == RS_COUNTER_TOTAL && with_totals)
-            add_past(sum, counter->value);
+        if (sum && counter->kind == RS_COUNTER_PEAK) {
+            raise_to(&sum->value, counter->value);
+            raise_to(&sum->past, counter->value);
+        } else if (sum && counter->kind == RS_COUNTER_TOTAL && with_totals) {
+            sum->value += counter->value;
+            sum->past += counter->value;
+        }
     }
     report->is_short |= past->is_short;
 }

@@ -159,23 +159,18 @@ static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CU
 
 /* ---- the resource ---- */
 
-static CUresult take_best(struct fallback *fallback, size_t size_bytes, CUstream stream,
-                          enum rs_effort effort, struct rs_allocation *out)
-{
-    bool asked;
-    CUresult result = take_from_first(fallback, size_bytes, stream, effort, out, &asked);
-
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
-}
-
 /* Takes from either upstream; *side: which one. */
-static CUresult take_any(struct fallback *fallback, size_t size_bytes, CUstream stream,
-                         enum rs_effort effort, struct rs_allocation *out, unsigned *side)
+static CUresult take(struct fallback *fallback, size_t size_bytes, CUstream stream,
+                     enum rs_effort effort, struct rs_allocation *out, unsigned *side)
 {
     bool asked;
     CUresult result = take_from_first(fallback, size_bytes, stream, effort, out, &asked);
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || (asked && is_step(size_bytes, effort)))
+    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        return result;
+    if (effort & RS_EFFORT_BEST)
+        return CUDA_ERROR_NOT_READY;
+    if (asked && is_step(size_bytes, effort))
         return result;
     rs_request_note_hopeless(false); /* the note was about the first upstream's memory */
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
@@ -204,10 +199,8 @@ static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
          * is room. */
         result =
             rs_mr_allocate_with(mr->upstream[FIRST], size_bytes, stream, effort, &record->upstream);
-    else if (effort & RS_EFFORT_BEST)
-        result = take_best(fallback, size_bytes, stream, effort, &record->upstream);
     else
-        result = take_any(fallback, size_bytes, stream, effort, &record->upstream, &side);
+        result = take(fallback, size_bytes, stream, effort, &record->upstream, &side);
     if (result != CUDA_SUCCESS) {
         rs_record_slab_give_alone(&fallback->records, &fallback->base.lock, record);
         return result;

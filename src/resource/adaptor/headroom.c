@@ -73,17 +73,6 @@ static void place(struct headroom *headroom, const struct rs_allocation *allocat
     atomic_fetch_add_explicit(&headroom->on_host_bytes, host_bytes, memory_order_relaxed);
 }
 
-static CUresult allocate_placed(struct headroom *headroom, size_t size_bytes, CUstream stream,
-                                enum rs_effort effort, struct rs_allocation *out)
-{
-    CUresult result =
-        rs_mr_allocate_with(headroom->base.upstream[0], size_bytes, stream, effort, out);
-
-    if (result == CUDA_SUCCESS)
-        place(headroom, out);
-    return result;
-}
-
 /* ---- device memory ---- */
 
 /* Announces bytes that will be taken.  False when they would not leave the headroom.  Bytes that
@@ -147,14 +136,17 @@ static CUresult headroom_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
                                   enum rs_effort effort, struct rs_allocation *out)
 {
     struct headroom *headroom = RS_MR_AS(headroom, mr);
+    bool is_held = rs_effort_is_held(effort);
+    CUresult result;
 
-    if (!rs_effort_is_held(effort))
+    if (!is_held)
         effort = effort_upstream(headroom, effort);
-    if (headroom->is_placing)
-        return allocate_placed(headroom, size_bytes, stream, effort, out);
-    return rs_effort_is_held(effort)
-               ? rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out)
-               : allocate_guarded(headroom, size_bytes, stream, effort, out);
+    if (!is_held && !headroom->is_placing)
+        return allocate_guarded(headroom, size_bytes, stream, effort, out);
+    result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
+    if (result == CUDA_SUCCESS && headroom->is_placing)
+        place(headroom, out);
+    return result;
 }
 
 static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
