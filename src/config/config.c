@@ -38,75 +38,70 @@ bool rs_config_is_report(const char *text)
            strcasecmp(text, "none") == 0;
 }
 
-/* False when the text begins with none of the words. */
-static bool read_format(const struct rs_source *source, bool prometheus,
-                        enum rs_statistics_format *format, const char **path,
-                        struct rs_diagnostics *diagnostics)
+/* What a variable that asks for a report may say. */
+struct report_kind {
+    bool prometheus, none; /* these formats are allowed */
+    const char *words[5];  /* that a misspelt one may mean */
+    const char *expected;
+};
+
+static const struct report_kind
+    statistics_kind = {true,
+                       false,
+                       {"text", "json", "prom", "prom-all"},
+                       "expected 1, text, text:PATH, json:PATH, prom:PATH or prom-all:PATH"},
+    tracking_kind = {false, false, {"text", "json"}, "expected 1, text, text:PATH or json:PATH"},
+    out_of_memory_kind = {
+        false, true, {"text", "json", "none"}, "expected text, text:PATH, json:PATH or none"};
+
+static enum rs_statistics_format read_report(const struct report_kind *kind,
+                                             const struct rs_source *source, const char **path,
+                                             struct rs_diagnostics *diagnostics)
 {
     static const enum rs_statistics_format formats[] = {
         RS_STATISTICS_NONE, RS_STATISTICS_NONE,       RS_STATISTICS_NONE,
         RS_STATISTICS_NONE, RS_STATISTICS_TEXT,       RS_STATISTICS_TEXT,
         RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,       RS_STATISTICS_TEXT,
         RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS, RS_STATISTICS_PROMETHEUS_ALL};
-    const char *colon = source->text + strcspn(source->text, ":");
-    int found = rs_option_word(format_words, source->text, colon);
+    const char *text = source->text, *colon = text + strcspn(text, ":"), *nearest;
+    int found = rs_option_word(format_words, text, colon);
 
-    if (found < 0 || (formats[found] >= RS_STATISTICS_PROMETHEUS && !prometheus))
-        return false;
+    if (kind->none && strcasecmp(text, "none") == 0)
+        return RS_STATISTICS_NONE;
+    if (found < 0 || (formats[found] >= RS_STATISTICS_PROMETHEUS && !kind->prometheus)) {
+        nearest = rs_nearest_word(text, colon, kind->words);
+        rs_diagnose(diagnostics, source, text, nearest ? "unknown value; did you mean '%s'?" : "%s",
+                    nearest ? nearest : kind->expected);
+        return RS_STATISTICS_NONE;
+    }
     if (*colon && check_path(source, colon + 1, diagnostics))
         *path = colon + 1;
-    *format = formats[found];
-    return true;
+    return formats[found];
 }
 
-static void say_unknown_format(const struct rs_source *source, const char *const *words,
-                               const char *expected, struct rs_diagnostics *diagnostics)
+enum rs_statistics_format rs_config_report(const struct rs_source *source, const char **path,
+                                           struct rs_diagnostics *diagnostics)
 {
-    const char *text = source->text;
-    const char *nearest = rs_nearest_word(text, text + strcspn(text, ":"), words);
-
-    rs_diagnose(diagnostics, source, text, nearest ? "unknown value; did you mean '%s'?" : "%s",
-                nearest ? nearest : expected);
-}
-
-enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
-                                           const char **path, struct rs_diagnostics *diagnostics)
-{
-    static const char *const kinds[] = {"text", "json", NULL};
-    enum rs_statistics_format format = RS_STATISTICS_NONE;
-
-    if (!read_format(source, prometheus, &format, path, diagnostics))
-        say_unknown_format(
-            source, prometheus ? format_words + 8 : kinds,
-            prometheus ? "expected 1, text, text:PATH, json:PATH, prom:PATH or prom-all:PATH"
-                       : "expected 1, text, text:PATH or json:PATH",
-            diagnostics);
-    return format;
+    return read_report(&statistics_kind, source, path, diagnostics);
 }
 
 static void read_statistics(const struct rs_reading *reading)
 {
-    reading->config->statistics = rs_config_report(
-        reading->source, true, &reading->config->statistics_path, reading->diagnostics);
+    reading->config->statistics = read_report(
+        &statistics_kind, reading->source, &reading->config->statistics_path, reading->diagnostics);
 }
 
 static void read_tracking(const struct rs_reading *reading)
 {
-    reading->config->tracking = rs_config_report(
-        reading->source, false, &reading->config->tracking_path, reading->diagnostics);
+    reading->config->tracking = read_report(&tracking_kind, reading->source,
+                                            &reading->config->tracking_path, reading->diagnostics);
 }
 
 static void read_on_oom(const struct rs_reading *reading)
 {
-    static const char *const words[] = {"text", "json", "none", NULL};
-    struct rs_config *config = reading->config;
-
-    config->on_oom_given = true;
-    if (strcasecmp(reading->source->text, "none") != 0 &&
-        !read_format(reading->source, false, &config->on_oom, &config->on_oom_path,
-                     reading->diagnostics))
-        say_unknown_format(reading->source, words, "expected text, text:PATH, json:PATH or none",
-                           reading->diagnostics);
+    reading->config->on_oom_given = true;
+    reading->config->on_oom = read_report(&out_of_memory_kind, reading->source,
+                                          &reading->config->on_oom_path, reading->diagnostics);
 }
 
 static void read_hooks(const struct rs_reading *reading)
@@ -358,7 +353,7 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
 /* ---- advice ---- */
 
 /* Variables that compute-sanitizer sets for the processes that it runs: since 2025, and before. */
-static bool is_there(void)
+static bool is_sanitizer_there(void)
 {
     return rs_environment_get("NV_SANITIZER_INJECTION_PORT_BASE") ||
            rs_environment_get("NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN");
@@ -375,7 +370,7 @@ static bool shares_allocations(struct rs_expression *stack)
 
 void rs_sanitizer_advise(const struct rs_config *config)
 {
-    if (!is_there())
+    if (!is_sanitizer_there())
         return;
     for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
         if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {

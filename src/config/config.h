@@ -193,11 +193,10 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
 /* True for a text that names a report, or none: 0, 1, json:PATH ... */
 bool rs_config_is_report(const char *text);
 
-/* What report a text asks for ("json:PATH"), as RMM_STATISTICS's or (without Prometheus's format)
- * RMM_TRACKING's does; *path is left alone where it is stderr.  RS_STATISTICS_NONE where none is,
- * or after reporting it. */
-enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
-                                           const char **path, struct rs_diagnostics *diagnostics);
+/* What report a text asks for ("json:PATH"), as RMM_STATISTICS's does; *path is left alone where it
+ * is stderr.  RS_STATISTICS_NONE where none is, or after reporting what is wrong. */
+enum rs_statistics_format rs_config_report(const struct rs_source *source, const char **path,
+                                           struct rs_diagnostics *diagnostics);
 
 /* Logs once how to give each block an allocation of its own, if compute-sanitizer runs this process
  * and the settings make blocks share allocations: the tool watches the driver's allocations, and

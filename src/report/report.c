@@ -405,7 +405,7 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
     static struct rs_page_file to; /* under the lock; it holds a path */
     unsigned before = diagnostics->count;
     const char *path = NULL;
-    enum rs_statistics_format format = rs_config_report(&source, true, &path, diagnostics);
+    enum rs_statistics_format format = rs_config_report(&source, &path, diagnostics);
 
     if (diagnostics->count == before && format == RS_STATISTICS_NONE)
         rs_diagnose(diagnostics, &source, NULL, "this is not the name of a report");
