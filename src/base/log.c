@@ -209,6 +209,17 @@ unsigned rs_word_tolerance(size_t length)
     return length < 6 ? 1 : 2;
 }
 
+void rs_text_add(char *text, size_t room, const char *format, ...)
+{
+    size_t length = strlen(text);
+    va_list arguments;
+
+    RS_ASSERT(length < room);
+    va_start(arguments, format);
+    vsnprintf(text + length, room - length, format, arguments);
+    va_end(arguments);
+}
+
 const char *rs_nearest_word(const char *begin, const char *end, const char *const *words)
 {
     const char *nearest = NULL;

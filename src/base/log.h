@@ -61,6 +61,9 @@ struct rs_source {
 bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...) RS_PRINTF(4, 5);
 
+/* Appends to the text in `text`, as far as `room` bytes hold it. */
+void rs_text_add(char *text, size_t room, const char *format, ...) RS_PRINTF(3, 4);
+
 /* Returns the word of `words` (NULL-terminated) that is nearest to [begin, end), or NULL when
  * none is within rs_word_tolerance of the word's length. */
 const char *rs_nearest_word(const char *begin, const char *end, const char *const *words);

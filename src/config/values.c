@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fnmatch.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,31 +120,24 @@ static int find_misspelt(const char *name, size_t length)
     return found;
 }
 
-RS_PRINTF(2, 3) static void add(struct rs_name *read, const char *format, ...)
-{
-    size_t length = strlen(read->reason);
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(read->reason + length, sizeof(read->reason) - length, format, arguments);
-    va_end(arguments);
-}
+/* Appends to the reason. */
+#define ADD(read, ...) rs_text_add((read)->reason, sizeof((read)->reason), __VA_ARGS__)
 
 /* Appends the variable's name for a device, "RMM_LIMIT_2"; without a number if the variable has
  * none. */
 static void add_variable(struct rs_name *read, int index, int device)
 {
-    add(read, "%s", rs_variables[index].option.name);
+    ADD(read, "%s", rs_variables[index].option.name);
     if (device >= 0 && device < RS_DEVICES_MAX && rs_variables[index].per_device)
-        add(read, "_%d", device);
+        ADD(read, "_%d", device);
 }
 
 static void suggest(struct rs_name *read, enum rs_name_kind kind, int index, int device)
 {
     read->kind = kind;
-    add(read, "unknown variable; did you mean ");
+    ADD(read, "unknown variable; did you mean ");
     add_variable(read, index, device);
-    add(read, "?");
+    ADD(read, "?");
 }
 
 /* Suggests the variable for a parameter name in guides to RMM.  Returns false when no guide has
@@ -163,7 +155,7 @@ static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_
         return true;
     }
     read->kind = RS_NAME_DOUBTFUL;
-    add(read, "unknown variable; a setting for one device ends with its number, as in ");
+    ADD(read, "unknown variable; a setting for one device ends with its number, as in ");
     add_variable(read, index, 0);
     return true;
 }
@@ -176,12 +168,12 @@ static bool suggest_longer(struct rs_name *read, const char *name, size_t length
         const char *known = rs_variables[i].option.name;
         if (length <= PREFIX || strncmp(known, name, length) != 0 || known[length] != '_')
             continue;
-        add(read, read->kind == RS_NAME_DOUBTFUL ? " or " : "unknown variable; did you mean ");
+        ADD(read, read->kind == RS_NAME_DOUBTFUL ? " or " : "unknown variable; did you mean ");
         read->kind = RS_NAME_DOUBTFUL;
         add_variable(read, i, device);
     }
     if (read->kind == RS_NAME_DOUBTFUL)
-        add(read, "?");
+        ADD(read, "?");
     return read->kind == RS_NAME_DOUBTFUL;
 }
 
@@ -206,16 +198,16 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
 
     read->kind = is_meant_as_device(suffix) ? RS_NAME_WRONG : RS_NAME_DOUBTFUL;
     if (!rs_variables[index].per_device) {
-        add(read, "%s is for the whole process, not for one device",
+        ADD(read, "%s is for the whole process, not for one device",
             rs_variables[index].option.name);
         return;
     }
     if (digits > 0 && digits == length && device < 0)
-        add(read, "the number of a device must be below %d; did you mean ", RS_DEVICES_MAX);
+        ADD(read, "the number of a device must be below %d; did you mean ", RS_DEVICES_MAX);
     else
-        add(read, "'%.40s' is not the number of a device; did you mean ", suffix);
+        ADD(read, "'%.40s' is not the number of a device; did you mean ", suffix);
     add_variable(read, index, device);
-    add(read, "?");
+    ADD(read, "?");
 }
 
 /* Reads a name that is exactly one of ours, with a possible device or none.  Returns false
@@ -308,8 +300,8 @@ static struct rs_config_scope *scope_for(struct rs_config_values *values, int de
 
 /* Where the value of this variable goes, with a copy of the source.  NULL when it has a value, as
  * the first of two equal names counts, as for getenv; or without memory. */
-static struct rs_config_scope *claim(struct rs_config_values *values, int device, int index,
-                                     const struct rs_source *source)
+static struct rs_config_scope *claim_value(struct rs_config_values *values, int device, int index,
+                                           const struct rs_source *source)
 {
     struct rs_config_scope *scope = scope_for(values, device);
 
@@ -320,10 +312,10 @@ static struct rs_config_scope *claim(struct rs_config_values *values, int device
 }
 
 /* Enters a value that another variable, `source`, gives for one of ours, unless there is one. */
-static void enter(struct rs_config_values *values, int device, int index,
-                  const struct rs_source *source, const struct rs_option_value *value)
+static void enter_value(struct rs_config_values *values, int device, int index,
+                        const struct rs_source *source, const struct rs_option_value *value)
 {
-    struct rs_config_scope *scope = claim(values, device, index, source);
+    struct rs_config_scope *scope = claim_value(values, device, index, source);
 
     if (scope)
         scope->value[index] = *value;
@@ -367,7 +359,7 @@ bool rs_config_read_entry(struct rs_config_values *values, const char *text,
         return false;
     index = entry.read.index;
     variable = &rs_variables[index];
-    scope = claim(values, entry.read.device, index, &entry.source);
+    scope = claim_value(values, entry.read.device, index, &entry.source);
     if (scope)
         (void)rs_option_parse(&variable->option, variable->option.type, &scope->source[index],
                               scope->source[index].text,
@@ -464,8 +456,8 @@ static uint64_t unit_of(char suffix)
 
 /* A number as strtoul reads it with base 0 (0x: hexadecimal, 0: octal), and one letter or none.
  * HAMi-core stops at the first other character, so it reads 8GiB as 8 bytes; here that is wrong. */
-static bool read_bytes(const struct rs_source *source, struct rs_diagnostics *diagnostics,
-                       uint64_t *bytes)
+static bool read_alias_bytes(const struct rs_source *source, struct rs_diagnostics *diagnostics,
+                             uint64_t *bytes)
 {
     const char *text = source->text;
     uint64_t unit;
@@ -498,7 +490,7 @@ bool rs_config_is_compat_limit(const char *entry, int *device)
         return false;
     source = (struct rs_source){alias.name, alias.text};
     *device = alias.device;
-    return !read_bytes(&source, &diagnostics, &bytes) || bytes > 0;
+    return !read_alias_bytes(&source, &diagnostics, &bytes) || bytes > 0;
 }
 
 static bool is_asked(const struct rs_config_values *values)
@@ -528,8 +520,8 @@ void rs_config_read_compat(struct rs_config_values *values, char *const *environ
         if (!read_alias(*environment, &alias) || limit_in_front(values, alias.device))
             continue;
         source.text = alias.text;
-        if (read_bytes(&source, diagnostics, &value.size.number) && value.size.number > 0)
-            enter(values, alias.device, RS_VARIABLE_LIMIT, &source, &value);
+        if (read_alias_bytes(&source, diagnostics, &value.size.number) && value.size.number > 0)
+            enter_value(values, alias.device, RS_VARIABLE_LIMIT, &source, &value);
     }
 }
 

@@ -4,8 +4,6 @@
 #include "resource/expression.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { CONFIG_BYTES_MAX = 512 };
@@ -307,25 +305,11 @@ int rs_expression_build(const struct rs_expression *expression,
 }
 
 struct writer {
-    char *text;
-    size_t length;
+    char *text; /* of RS_EXPRESSION_TEXT_BYTES */
     const struct rs_environment *environment;
 };
 
-static void put(struct writer *writer, const char *format, ...) RS_PRINTF(2, 3);
-
-static void put(struct writer *writer, const char *format, ...)
-{
-    size_t room = RS_EXPRESSION_TEXT_BYTES - writer->length;
-    va_list arguments;
-    int added;
-
-    va_start(arguments, format);
-    added = vsnprintf(writer->text + writer->length, room, format, arguments);
-    va_end(arguments);
-    if (added > 0)
-        writer->length += (size_t)added < room ? (size_t)added : room - 1;
-}
+#define PUT(writer, ...) rs_text_add((writer)->text, RS_EXPRESSION_TEXT_BYTES, __VA_ARGS__)
 
 /* With an environment, percentages become bytes. */
 static struct rs_size resolved(const struct writer *writer, const struct rs_expression *expression,
@@ -346,7 +330,7 @@ static void put_value(struct writer *writer, const struct rs_expression *express
     of.size = resolved(writer, expression, row, value->size);
     of.size_to = resolved(writer, expression, row, value->size_to);
     rs_option_write(row, &of, text, sizeof(text));
-    put(writer, row->type == RS_OPTION_TEXT && strpbrk(text, ",) ") ? "\"%s\"" : "%s", text);
+    PUT(writer, row->type == RS_OPTION_TEXT && strpbrk(text, ",) ") ? "\"%s\"" : "%s", text);
 }
 
 static void put_expression(struct writer *writer, const struct rs_expression *expression)
@@ -354,28 +338,28 @@ static void put_expression(struct writer *writer, const struct rs_expression *ex
     const struct rs_option *rows = expression->descriptor->options;
     const char *between = "(";
 
-    put(writer, "%s", expression->descriptor->name);
+    PUT(writer, "%s", expression->descriptor->name);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i]; i++) {
-        put(writer, "%s", between);
+        PUT(writer, "%s", between);
         put_expression(writer, expression->upstream[i]);
         between = ", ";
     }
     for (size_t i = 0; rows[i].name; i++) {
         if (!expression->values[i].given)
             continue;
-        put(writer, "%s%s=", between, rows[i].name);
+        PUT(writer, "%s%s=", between, rows[i].name);
         put_value(writer, expression, &rows[i], &expression->values[i]);
         between = ", ";
     }
     if (between[0] == ',')
-        put(writer, ")");
+        PUT(writer, ")");
 }
 
 const char *rs_expression_format(const struct rs_expression *expression,
                                  const struct rs_environment *environment,
                                  char text[RS_EXPRESSION_TEXT_BYTES])
 {
-    struct writer writer = {text, 0, environment};
+    struct writer writer = {text, environment};
 
     text[0] = '\0';
     put_expression(&writer, expression);

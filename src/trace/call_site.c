@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "trace/object.h"
 #include "trace/python_frames.h"
@@ -72,7 +73,7 @@ static void *take_memory(size_t bytes)
 }
 
 /* A text may begin at any address. */
-RS_HOT_INLINE uint64_t word_at(const char *address)
+RS_HOT_INLINE uint64_t loose_word_at(const char *address)
 {
     typedef uint64_t loose_word __attribute__((aligned(1), may_alias));
 
@@ -85,12 +86,13 @@ RS_HOT_INLINE bucket *head_of(struct table *table, uint64_t hash)
 }
 
 /* Mixes two words at a time. */
-RS_HOT_INLINE uint64_t hash_of(const char *contents, size_t bytes)
+RS_HOT_INLINE uint64_t hash_contents(const char *contents, size_t bytes)
 {
     uint64_t hash = bytes, words[2] = {0, 0};
 
     for (; bytes >= sizeof(words); contents += sizeof(words), bytes -= sizeof(words))
-        hash = rs_line_mix(hash, word_at(contents), word_at(contents + sizeof(words[0])));
+        hash =
+            rs_line_mix(hash, loose_word_at(contents), loose_word_at(contents + sizeof(words[0])));
     if (bytes == 0)
         return hash;
     memcpy(words, contents, bytes);
@@ -106,7 +108,7 @@ RS_HOT_INLINE bool has_contents(const struct rs_once *one, const char *contents,
     if (one->bytes != bytes)
         return false;
     for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
-        if (word_at(with) != word_at(contents))
+        if (loose_word_at(with) != loose_word_at(contents))
             return false;
         with += sizeof(uint64_t);
         contents += sizeof(uint64_t);
@@ -116,8 +118,8 @@ RS_HOT_INLINE bool has_contents(const struct rs_once *one, const char *contents,
     return bytes == 0;
 }
 
-RS_HOT_INLINE const struct rs_once *find(struct table *table, uint64_t hash, const char *contents,
-                                         size_t bytes)
+RS_HOT_INLINE const struct rs_once *find_once(struct table *table, uint64_t hash,
+                                              const char *contents, size_t bytes)
 {
     const struct rs_once *one = atomic_load_explicit(head_of(table, hash), memory_order_acquire);
 
@@ -126,14 +128,14 @@ RS_HOT_INLINE const struct rs_once *find(struct table *table, uint64_t hash, con
     return one;
 }
 
-static RS_COLD const struct rs_once *enter(struct table *table, uint64_t hash, const char *contents,
-                                           size_t bytes)
+static RS_COLD const struct rs_once *enter_once(struct table *table, uint64_t hash,
+                                                const char *contents, size_t bytes)
 {
     const struct rs_once *known;
     struct rs_once *made;
 
     rs_mutex_lock(&table_lock);
-    known = find(table, hash, contents, bytes); /* another thread may have entered it first */
+    known = find_once(table, hash, contents, bytes); /* another thread may have entered it first */
     /* One byte more: the end of a text. */
     if (!known && (made = take_memory(sizeof(*made) + bytes + 1))) {
         made->next = atomic_load_explicit(head_of(table, hash), memory_order_relaxed);
@@ -152,10 +154,10 @@ static RS_COLD const struct rs_once *enter(struct table *table, uint64_t hash, c
 RS_HOT_INLINE const struct rs_once *find_or_enter(struct table *table, const void *contents,
                                                   size_t bytes)
 {
-    uint64_t hash = hash_of(contents, bytes);
-    const struct rs_once *known = find(table, hash, contents, bytes);
+    uint64_t hash = hash_contents(contents, bytes);
+    const struct rs_once *known = find_once(table, hash, contents, bytes);
 
-    return RS_LIKELY(known) ? known : enter(table, hash, contents, bytes);
+    return RS_LIKELY(known) ? known : enter_once(table, hash, contents, bytes);
 }
 
 const struct rs_line *rs_line_of(const char *text, size_t length_bytes)
@@ -182,7 +184,7 @@ void rs_pair_enter(struct rs_pair set[RS_PAIRS], unsigned replaced, uint64_t key
 
 /* ---- sites ---- */
 
-/* The contents of a site.  A last word of zero makes their number even, for hash_of. */
+/* The contents of a site.  A last word of zero makes their number even, for hash_contents. */
 struct capture {
     unsigned frame_count, line_count;
     void *words[RS_CALL_SITE_FRAMES_MAX + RS_PYTHON_FRAMES_MAX + 1];
@@ -271,12 +273,9 @@ unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside
     return count;
 }
 
-static size_t add(char *text, size_t room, size_t used, const char *caller)
+static void add_caller(char *text, size_t room, const char *caller)
 {
-    int added =
-        snprintf(text + used, room - used, "%s%s", used ? ", from " : ", allocated at ", caller);
-
-    return added < 0 || used + (size_t)added >= room ? room - 1 : used + (size_t)added;
+    rs_text_add(text, room, "%s%s", text[0] ? ", from " : ", allocated at ", caller);
 }
 
 void rs_site_describe(const struct rs_call_site *site, char *text, size_t room)
@@ -285,13 +284,12 @@ void rs_site_describe(const struct rs_call_site *site, char *text, size_t room)
     char caller[2 * RS_SYMBOL_NAME_BYTES + 32];
     struct rs_symbol symbol;
     unsigned count, said = 0;
-    size_t used = 0;
 
     text[0] = '\0';
     if (!site)
         return;
     for (; said < site->line_count && said < CALLERS_MAX; said++)
-        used = add(text, room, used, rs_site_line(site, said)->text);
+        add_caller(text, room, rs_site_line(site, said)->text);
     if (said)
         return;
     count = rs_site_frames_to_say(site, rs_site_frames_outside(site), frames);
@@ -300,6 +298,6 @@ void rs_site_describe(const struct rs_call_site *site, char *text, size_t room)
         snprintf(caller, sizeof(caller), "%s%s%s+%#zx%s", symbol.function,
                  symbol.function[0] ? " (" : "", symbol.object, (size_t)symbol.object_offset,
                  symbol.function[0] ? ")" : "");
-        used = add(text, room, used, caller);
+        add_caller(text, room, caller);
     }
 }
