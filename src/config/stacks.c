@@ -113,8 +113,8 @@ static struct rs_setting setting_of(const struct build *build, int index)
 }
 
 /* Puts one more resource on the stack. */
-static bool push(struct build *build, const struct rs_mr_descriptor *descriptor,
-                 const struct rs_source *source)
+static bool stack_on(struct build *build, const struct rs_mr_descriptor *descriptor,
+                     const struct rs_source *source)
 {
     build->stack = rs_expression_node(descriptor, build->stack, source);
     return build->stack;
@@ -137,7 +137,8 @@ static bool push_pool(struct build *build, int variable, const struct rs_mr_desc
 {
     struct rs_setting initial = setting_of(build, variable);
 
-    if (!push(build, leaf, initial.source) || !push(build, &rs_mr_descriptor_pool, initial.source))
+    if (!stack_on(build, leaf, initial.source) ||
+        !stack_on(build, &rs_mr_descriptor_pool, initial.source))
         return false;
     set_option(build->stack, "initial_size", initial.value);
     return true;
@@ -153,9 +154,9 @@ static bool push_leaf(struct build *build)
     struct rs_setting managed = setting_of(build, RS_VARIABLE_MANAGED);
     struct rs_setting async = setting_of(build, RS_VARIABLE_ASYNC);
 
-    return push(build,
-                leaves[managed.value && managed.value->count][async.value && async.value->count],
-                async.source ? async.source : managed.source);
+    return stack_on(
+        build, leaves[managed.value && managed.value->count][async.value && async.value->count],
+        async.source ? async.source : managed.source);
 }
 
 /* Adds RMM_FALLBACK's second upstream, which serves what the stack has no memory for.  It gets a
@@ -171,12 +172,12 @@ static bool add_fallback(struct build *build)
 
     if (!kind.value)
         return true;
-    if (push(&second, is_pinned ? &rs_mr_descriptor_pinned : &rs_mr_descriptor_managed,
-             kind.source)) {
+    if (stack_on(&second, is_pinned ? &rs_mr_descriptor_pinned : &rs_mr_descriptor_managed,
+                 kind.source)) {
         if (!is_pinned)
             set_option(second.stack, "charged", &(struct rs_option_value){.count = 0});
-        if ((!is_pooled || push(&second, &rs_mr_descriptor_pool, kind.source)) &&
-            push(build, &rs_mr_descriptor_fallback, kind.source)) {
+        if ((!is_pooled || stack_on(&second, &rs_mr_descriptor_pool, kind.source)) &&
+            stack_on(build, &rs_mr_descriptor_fallback, kind.source)) {
             build->stack->upstream[1] = second.stack;
             return true;
         }
@@ -200,7 +201,7 @@ static bool add_prefetch(struct build *build)
     if (!wanted.value || !wanted.value->count)
         return true;
     if (has_managed(build->stack))
-        return push(build, &rs_mr_descriptor_prefetch, wanted.source);
+        return stack_on(build, &rs_mr_descriptor_prefetch, wanted.source);
     return rs_diagnose(build->diagnostics, wanted.source, NULL,
                        "only managed memory can be prefetched: use it with RMM_MANAGED=1 or "
                        "RMM_FALLBACK=managed");
@@ -251,11 +252,11 @@ static bool push_allocator(struct build *build, const struct allocator *allocato
         !has_share(build, allocator->arena))
         return false;
     if (allocator->arena.value) {
-        if (!push(build, &rs_mr_descriptor_arena, allocator->arena.source))
+        if (!stack_on(build, &rs_mr_descriptor_arena, allocator->arena.source))
             return false;
         set_option(build->stack, "arena_size", allocator->arena.value);
     } else if (allocator->initial.value || allocator->maximum.value) {
-        if (!push(build, &rs_mr_descriptor_pool, source_of_pool(allocator)))
+        if (!stack_on(build, &rs_mr_descriptor_pool, source_of_pool(allocator)))
             return false;
         set_option(build->stack, "initial_size", allocator->initial.value);
         set_option(build->stack, "maximum_size", allocator->maximum.value);
@@ -269,7 +270,7 @@ static bool add_bins(struct build *build)
 
     if (!bins.value)
         return true;
-    if (!push(build, &rs_mr_descriptor_binning, bins.source))
+    if (!stack_on(build, &rs_mr_descriptor_binning, bins.source))
         return false;
     set_option(build->stack, "minimum_size", &(struct rs_option_value){.size = bins.value->size});
     set_option(build->stack, "maximum_size",
@@ -303,7 +304,7 @@ static bool add_tracking(struct build *build)
     struct rs_expression *tracking = rs_expression_find(build->stack, &rs_mr_descriptor_tracking);
 
     if (!tracking) {
-        if (!push(build, &rs_mr_descriptor_tracking, source))
+        if (!stack_on(build, &rs_mr_descriptor_tracking, source))
             return false;
         tracking = build->stack;
     }
@@ -334,7 +335,7 @@ static bool add_log(struct build *build)
             "RMM_RESOURCE already writes a log: use only one of RMM_RESOURCE and RMM_LOG for it");
         return true;
     }
-    return push(build, &rs_mr_descriptor_logging, log.source) && set_path(build, log);
+    return stack_on(build, &rs_mr_descriptor_logging, log.source) && set_path(build, log);
 }
 
 static bool add_recording(struct build *build)
@@ -349,7 +350,7 @@ static bool add_recording(struct build *build)
                     "RMM_RECORD for it");
         return true;
     }
-    if (!push(build, &rs_mr_descriptor_recording, record.source) || !set_path(build, record))
+    if (!stack_on(build, &rs_mr_descriptor_recording, record.source) || !set_path(build, record))
         return false;
     set_option(build->stack, "size", setting_of(build, RS_VARIABLE_RECORD_SIZE).value);
     set_option(build->stack, "sites", setting_of(build, RS_VARIABLE_RECORD_SITES).value);
@@ -367,8 +368,8 @@ static bool add_observers(struct build *build)
         return false;
     if (config->statistics != RS_STATISTICS_NONE &&
         !rs_expression_find(build->stack, &rs_mr_descriptor_statistics) &&
-        !push(build, &rs_mr_descriptor_statistics,
-              &config->values->general.source[RS_VARIABLE_STATISTICS]))
+        !stack_on(build, &rs_mr_descriptor_statistics,
+                  &config->values->general.source[RS_VARIABLE_STATISTICS]))
         return false;
     return add_log(build) && add_recording(build);
 }
@@ -445,7 +446,7 @@ static bool add_reuse(struct build *build)
 }
 
 /* Checks that the stack can serve its kind of memory. */
-static bool check(const struct build *build)
+static bool check_stack(const struct build *build)
 {
     return check_leaves(build->kind, build->stack, false, build->diagnostics) &&
            rs_expression_validate(build->stack, NULL, build->diagnostics);
@@ -462,7 +463,7 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
 
     if (!set.values)
         set.values = &nothing;
-    if (build.stack && make_dedicated(&build) && add_reuse(&build) && check(&build))
+    if (build.stack && make_dedicated(&build) && add_reuse(&build) && check_stack(&build))
         return build.stack;
     rs_expression_free(build.stack);
     return NULL;
@@ -484,7 +485,7 @@ static bool build_device(struct build *build)
 {
     if (build->stack)
         return make_dedicated(build);
-    return !is_observed(build) || push(build, &rs_mr_descriptor_cuda, NULL);
+    return !is_observed(build) || stack_on(build, &rs_mr_descriptor_cuda, NULL);
 }
 
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
@@ -501,7 +502,7 @@ void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int devi
     is_good = is_good &&
               (kind != RS_KIND_MANAGED ||
                rs_expression_set_unit(build.stack, RS_MANAGED_UNIT, diagnostics)) &&
-              add_reuse(&build) && add_observers(&build) && check(&build) &&
+              add_reuse(&build) && add_observers(&build) && check_stack(&build) &&
               (!limit.value || limit.value->size.kind != RS_SIZE_BYTES ||
                rs_config_fits_limit(build.stack, limit.value->size.number, NULL, diagnostics));
     if (is_good)

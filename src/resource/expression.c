@@ -262,7 +262,7 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
                                                 : rs_option_type_text(row, type, sizeof(type)));
 }
 
-static bool parse_node(struct parser *parser, struct rs_expression **node);
+static bool parse_resource(struct parser *parser, struct rs_expression **node);
 
 /* True when the node at the cursor is a branch, which may follow the upstreams. */
 static bool is_branch(const struct parser *parser, const struct rs_mr_descriptor *descriptor)
@@ -288,7 +288,7 @@ static bool parse_upstream(struct parser *parser, struct rs_expression *node)
                         "more than %d %ss that have their own memory resource",
                         RS_MR_UPSTREAMS_MAX - 1, descriptor->branch->name);
     }
-    return parse_node(parser, &node->upstream[upstreams]);
+    return parse_resource(parser, &node->upstream[upstreams]);
 }
 
 static bool parse_argument(struct parser *parser, struct rs_expression *node, bool *options_begun)
@@ -330,7 +330,7 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
 }
 
 /* Parses a node into *out, also a part of it before a mistake: the caller frees it. */
-static bool parse_node(struct parser *parser, struct rs_expression **out)
+static bool parse_resource(struct parser *parser, struct rs_expression **out)
 {
     const struct rs_mr_descriptor *descriptor;
     struct rs_expression *node;
@@ -367,7 +367,7 @@ struct rs_expression *rs_expression_parse(const struct rs_source *source,
     struct rs_expression *expression = NULL;
 
     skip_blanks(&parser);
-    if (parse_node(&parser, &expression)) {
+    if (parse_resource(&parser, &expression)) {
         skip_blanks(&parser);
         if (!*parser.cursor)
             return expression;

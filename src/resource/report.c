@@ -9,7 +9,7 @@
 
 enum { FIRST_BYTES = 64 << 10 }; /* more than the counters of a usual stack need */
 
-static bool grow(struct rs_report *report)
+static bool grow_report(struct rs_report *report)
 {
     size_t bytes = report->capacity * sizeof(*report->counters);
     size_t grown_bytes = bytes ? 2 * bytes : FIRST_BYTES;
@@ -42,8 +42,8 @@ void rs_report_release(struct rs_report *report)
     *report = (struct rs_report){.count = 0};
 }
 
-static struct rs_counter *find(const struct rs_report *report, const char *resource,
-                               const char *name)
+static struct rs_counter *find_counter(const struct rs_report *report, const char *resource,
+                                       const char *name)
 {
     for (size_t i = 0; i < report->count; i++) {
         const struct rs_counter *counter = &report->counters[i];
@@ -55,13 +55,14 @@ static struct rs_counter *find(const struct rs_report *report, const char *resou
 
 /* Returns the counter of this resource and name, made with value 0 if it is new; NULL when out of
  * memory. */
-static struct rs_counter *find_or_add(struct rs_report *report, const struct rs_counter *like)
+static struct rs_counter *find_or_add_counter(struct rs_report *report,
+                                              const struct rs_counter *like)
 {
-    struct rs_counter *counter = find(report, like->resource, like->name);
+    struct rs_counter *counter = find_counter(report, like->resource, like->name);
 
     if (counter)
         return counter;
-    if (report->count == report->capacity && !grow(report)) {
+    if (report->count == report->capacity && !grow_report(report)) {
         report->is_short = true;
         return NULL;
     }
@@ -70,7 +71,7 @@ static struct rs_counter *find_or_add(struct rs_report *report, const struct rs_
     return counter;
 }
 
-static void raise_to(uint64_t *value, uint64_t to)
+static void raise_value(uint64_t *value, uint64_t to)
 {
     if (to > *value)
         *value = to;
@@ -90,12 +91,12 @@ static void fold_terms(struct rs_counter *into, const struct rs_counter *other)
 /* Folds in a counter of a resource that is live together with this report's. */
 static void fold_counter(struct rs_report *report, const struct rs_counter *other)
 {
-    struct rs_counter *counter = find_or_add(report, other);
+    struct rs_counter *counter = find_or_add_counter(report, other);
 
     if (!counter)
         return;
     if (other->kind == RS_COUNTER_LARGEST)
-        raise_to(&counter->value, other->value);
+        raise_value(&counter->value, other->value);
     else
         counter->value += other->value;
     counter->past += other->past;
@@ -159,10 +160,10 @@ static void fold_past(struct rs_report *report, const struct rs_report *past, bo
 {
     for (size_t i = 0; i < past->count; i++) {
         const struct rs_counter *counter = &past->counters[i];
-        struct rs_counter *sum = find_or_add(report, counter);
+        struct rs_counter *sum = find_or_add_counter(report, counter);
         if (sum && counter->kind == RS_COUNTER_PEAK) {
-            raise_to(&sum->value, counter->value);
-            raise_to(&sum->past, counter->value);
+            raise_value(&sum->value, counter->value);
+            raise_value(&sum->past, counter->value);
         } else if (sum && counter->kind == RS_COUNTER_TOTAL && with_totals) {
             sum->value += counter->value;
             sum->past += counter->value;
@@ -184,7 +185,7 @@ void rs_report_raise_peaks(struct rs_report *report, const struct rs_report *tog
 uint64_t rs_report_value(const struct rs_report *report, const char *resource, const char *name,
                          uint64_t missing)
 {
-    const struct rs_counter *counter = find(report, resource, name);
+    const struct rs_counter *counter = find_counter(report, resource, name);
 
     return counter ? counter->value : missing;
 }

@@ -128,7 +128,7 @@ bool rs_object_origin(const void *address, const char **path, uintptr_t *base)
 
 /* At its place: the same file elsewhere is an object of its own, so that all addresses of an object
  * lie inside it. */
-static unsigned find(unsigned long long identity, uintptr_t base)
+static unsigned find_object(unsigned long long identity, uintptr_t base)
 {
     unsigned count = atomic_load_explicit(&object_count, memory_order_acquire);
 
@@ -145,12 +145,13 @@ static const char *name_of(const char *path)
     return *path ? rs_file_base_name(path) : program_invocation_short_name;
 }
 
-static unsigned enter(const struct origin *origin, unsigned long long identity, const void *address)
+static unsigned enter_object(const struct origin *origin, unsigned long long identity,
+                             const void *address)
 {
     unsigned number, count;
 
     rs_mutex_lock(&table_lock);
-    number = find(identity, origin->base); /* another thread may have entered it first */
+    number = find_object(identity, origin->base); /* another thread may have entered it first */
     count = atomic_load_explicit(&object_count, memory_order_relaxed);
     RS_ASSERT(count <= RS_OBJECTS_MAX && number <= count);
     if (!number && count < RS_OBJECTS_MAX) {
@@ -188,12 +189,12 @@ unsigned rs_object_of(const void *address)
     if (!find_origin(address, &origin))
         return 0;
     identity = identity_of(origin.path);
-    number = find(identity, origin.base);
+    number = find_object(identity, origin.base);
     if (number) {
         widen(&objects[number - 1], (uintptr_t)address);
         return number;
     }
-    number = enter(&origin, identity, address);
+    number = enter_object(&origin, identity, address);
     if (number)
         rs_object_review();
     return number;
@@ -265,22 +266,22 @@ static inline bool is_of(uint64_t word, uintptr_t address)
     return (word & address_part) == address;
 }
 
-static inline uint64_t hash_of(uintptr_t address)
+static inline uint64_t hash_caller(uintptr_t address)
 {
     return address * 11400714819323198485u;
 }
 
-static inline caller *set_of(uintptr_t address)
+static inline caller *callers_of(uintptr_t address)
 {
-    return callers[hash_of(address) >> 57];
+    return callers[hash_caller(address) >> 57];
 }
 
-_Static_assert(SETS == 1 << (64 - 57), "set_of takes the upper bits");
+_Static_assert(SETS == 1 << (64 - 57), "callers_of takes the upper bits");
 
 /* In its own place, an empty one, or that of a caller which is chosen by the address. */
-static void keep(uintptr_t address, unsigned number)
+static void keep_caller(uintptr_t address, unsigned number)
 {
-    caller *set = set_of(address), *place = &set[(hash_of(address) >> 32) % WAYS];
+    caller *set = callers_of(address), *place = &set[(hash_caller(address) >> 32) % WAYS];
 
     for (unsigned i = WAYS; i-- > 0;)
         if (atomic_load_explicit(&set[i], memory_order_relaxed) == 0)
@@ -292,18 +293,18 @@ static void keep(uintptr_t address, unsigned number)
 }
 
 /* Not kept are addresses in no object: one may be loaded there, and no number would be replaced. */
-static RS_COLD unsigned look_up(const void *address)
+static RS_COLD unsigned look_up_caller(const void *address)
 {
     unsigned number = rs_object_of(address);
 
     if (number && (uintptr_t)address <= address_part)
-        keep((uintptr_t)address, number);
+        keep_caller((uintptr_t)address, number);
     return number;
 }
 
 unsigned rs_object_of_caller(const void *address)
 {
-    const caller *set = set_of((uintptr_t)address);
+    const caller *set = callers_of((uintptr_t)address);
 
     for (unsigned i = 0; i < WAYS; i++) {
         uint64_t word = atomic_load_explicit(&set[i], memory_order_acquire);
@@ -311,7 +312,7 @@ unsigned rs_object_of_caller(const void *address)
         if (is_of(word, (uintptr_t)address) && rs_object_name(number))
             return number;
     }
-    return look_up(address);
+    return look_up_caller(address);
 }
 
 /* ---- symbols ---- */
@@ -322,7 +323,7 @@ struct file {
     size_t length;
 };
 
-static bool map_file(const char *path, struct file *file)
+static bool map_object_file(const char *path, struct file *file)
 {
     int fd = rs_file_open(path);
     struct stat status;
@@ -347,7 +348,7 @@ static const void *part(const struct file *file, size_t offset, size_t bytes)
 }
 
 /* Copies a part of the file out: tables in a file need not be aligned. */
-static bool read_part(const struct file *file, size_t offset, void *into, size_t bytes)
+static bool read_file_part(const struct file *file, size_t offset, void *into, size_t bytes)
 {
     const void *from = part(file, offset, bytes);
 
@@ -360,8 +361,8 @@ static bool find_section(const struct file *file, const ElfW(Ehdr) * header, uns
                          ElfW(Shdr) * section)
 {
     for (unsigned i = 0; i < header->e_shnum; i++) {
-        if (!read_part(file, header->e_shoff + (size_t)i * sizeof(*section), section,
-                       sizeof(*section)))
+        if (!read_file_part(file, header->e_shoff + (size_t)i * sizeof(*section), section,
+                            sizeof(*section)))
             return false;
         if (section->sh_type == type)
             return true;
@@ -369,8 +370,8 @@ static bool find_section(const struct file *file, const ElfW(Ehdr) * header, uns
     return false;
 }
 
-static void copy_name(const struct file *file, const ElfW(Shdr) * names, size_t at,
-                      struct rs_symbol *symbol)
+static void copy_symbol_name(const struct file *file, const ElfW(Shdr) * names, size_t at,
+                             struct rs_symbol *symbol)
 {
     const char *table = part(file, names->sh_offset, names->sh_size);
 
@@ -385,19 +386,19 @@ static void search_file(const struct file *file, uintptr_t offset, struct rs_sym
     ElfW(Shdr) section, names;
     ElfW(Sym) entry;
 
-    if (!read_part(file, 0, &header, sizeof(header)) ||
+    if (!read_file_part(file, 0, &header, sizeof(header)) ||
         memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_shentsize != sizeof(section) ||
         !(find_section(file, &header, SHT_SYMTAB, &section) ||
           find_section(file, &header, SHT_DYNSYM, &section)) ||
-        !read_part(file, header.e_shoff + (size_t)section.sh_link * sizeof(names), &names,
-                   sizeof(names)))
+        !read_file_part(file, header.e_shoff + (size_t)section.sh_link * sizeof(names), &names,
+                        sizeof(names)))
         return;
     for (size_t i = 0; i < section.sh_size / sizeof(entry); i++) {
-        if (!read_part(file, section.sh_offset + i * sizeof(entry), &entry, sizeof(entry)))
+        if (!read_file_part(file, section.sh_offset + i * sizeof(entry), &entry, sizeof(entry)))
             return;
         if ((entry.st_info & 0xf) != STT_FUNC || offset - entry.st_value >= entry.st_size)
             continue;
-        copy_name(file, &names, entry.st_name, symbol);
+        copy_symbol_name(file, &names, entry.st_name, symbol);
         symbol->function_offset = offset - entry.st_value;
         return;
     }
@@ -407,7 +408,7 @@ void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *sy
 {
     struct file file;
 
-    if (!map_file(path, &file))
+    if (!map_object_file(path, &file))
         return;
     search_file(&file, address, symbol);
     munmap((void *)(uintptr_t)file.bytes, file.length);

@@ -88,7 +88,7 @@ static struct {
 } python;
 
 /* ISO C has no cast between object and function pointers; POSIX promises that the bits agree. */
-static bool look_up(const char *name, void *function)
+static bool look_up_function(const char *name, void *function)
 {
     void *symbol = rs_real_dlsym()(RTLD_DEFAULT, name);
 
@@ -109,14 +109,14 @@ static bool find_python(void)
 {
     bool found = true;
 
-#define FIND(name, ...) found = found && look_up(#name, &python.name);
+#define FIND(name, ...) found = found && look_up_function(#name, &python.name);
     PYTHON_FUNCTIONS(FIND)
     FIND(PyCode_Type)
     FIND(PyUnicode_Type)
     FIND(PyBytes_Type)
 #undef FIND
-    found = found && (look_up("PyThreadState_GetUnchecked", &python.current_state) ||
-                      look_up("_PyThreadState_UncheckedGet", &python.current_state));
+    found = found && (look_up_function("PyThreadState_GetUnchecked", &python.current_state) ||
+                      look_up_function("_PyThreadState_UncheckedGet", &python.current_state));
     if (found)
         python.layout = layout_of(python.Py_GetVersion());
     return found;
@@ -221,7 +221,7 @@ static RS_COLD void read_carefully(struct reader *reader, uintptr_t from, void *
         memcpy(into, (const void *)from, bytes);
 }
 
-RS_HOT_INLINE void read_bytes(struct reader *reader, uintptr_t from, void *into, size_t bytes)
+RS_HOT_INLINE void read_memory(struct reader *reader, uintptr_t from, void *into, size_t bytes)
 {
     if (RS_UNLIKELY(reader->is_careful))
         read_carefully(reader, from, into, bytes);
@@ -233,7 +233,7 @@ RS_HOT_INLINE uintptr_t read_word(struct reader *reader, uintptr_t from)
 {
     uintptr_t word = 0;
 
-    read_bytes(reader, from, &word, sizeof(word));
+    read_memory(reader, from, &word, sizeof(word));
     return word;
 }
 
@@ -241,7 +241,7 @@ RS_HOT_INLINE unsigned read_number(struct reader *reader, uintptr_t from)
 {
     unsigned number = 0;
 
-    read_bytes(reader, from, &number, sizeof(number));
+    read_memory(reader, from, &number, sizeof(number));
     return number;
 }
 
@@ -282,7 +282,7 @@ struct page {
     size_t used_bytes;
 };
 
-static void put_byte(struct page *page, unsigned byte)
+static void put_line_byte(struct page *page, unsigned byte)
 {
     if (page->used_bytes < sizeof(page->text))
         page->text[page->used_bytes++] = (char)byte;
@@ -296,18 +296,18 @@ static void put_character(struct page *page, unsigned character)
 
     if (character < ' ')
         character = '?';
-    put_byte(page, first[more] | (character >> 6 * more & (more == 3 ? 7 : 0x7f)));
+    put_line_byte(page, first[more] | (character >> 6 * more & (more == 3 ? 7 : 0x7f)));
     while (more-- > 0)
-        put_byte(page, 0x80 | (character >> 6 * more & 0x3f));
+        put_line_byte(page, 0x80 | (character >> 6 * more & 0x3f));
 }
 
-static void put_text(struct page *page, struct reader *reader, uintptr_t object)
+static void put_line_text(struct page *page, struct reader *reader, uintptr_t object)
 {
     struct text text = text_of(reader, object);
 
     for (size_t i = 0; i < rs_min(text.length, sizeof(page->text)) && !reader->is_strange; i++) {
         unsigned character = 0;
-        read_bytes(reader, text.characters + i * text.width_bytes, &character, text.width_bytes);
+        read_memory(reader, text.characters + i * text.width_bytes, &character, text.width_bytes);
         put_character(page, character);
     }
 }
@@ -319,7 +319,7 @@ enum { SETS = 512 };
 /* Lines by the hash of the frame. */
 static _Alignas(RS_CACHE_LINE) struct rs_pair kept[SETS][RS_PAIRS];
 
-RS_HOT_INLINE struct rs_pair *set_of(uint64_t hash)
+RS_HOT_INLINE struct rs_pair *lines_kept_by(uint64_t hash)
 {
     return kept[(hash ^ hash >> 32) % SETS];
 }
@@ -352,7 +352,7 @@ RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t 
 /* Names a code object and a place in it.  A code object may be freed, and another one made at the
  * same address with parts at the same addresses, so that the contents count too: of names their
  * last characters, of the table of lines its length and its end. */
-RS_HOT_INLINE uint64_t hash_of(struct reader *reader, const struct frame *frame)
+RS_HOT_INLINE uint64_t hash_frame(struct reader *reader, const struct frame *frame)
 {
     const struct layout *layout = python.layout;
     uintptr_t filename = read_word(reader, frame->code + layout->filename);
@@ -409,12 +409,12 @@ static RS_COLD const struct rs_line *make_line(struct reader *reader, const stru
         reader->is_strange = true;
     if (reader->is_strange)
         return NULL;
-    put_text(&page, reader, filename);
+    put_line_text(&page, reader, filename);
     length = snprintf(number, sizeof(number), ":%d in ",
                       python.PyCode_Addr2Line((void *)frame->code, offset));
     for (int i = 0; i < length; i++)
-        put_byte(&page, (unsigned char)number[i]);
-    put_text(&page, reader, name);
+        put_line_byte(&page, (unsigned char)number[i]);
+    put_line_text(&page, reader, name);
     if (reader->is_strange)
         return NULL;
     if (page.used_bytes <= RS_LINE_BYTES_MAX)
@@ -425,16 +425,16 @@ static RS_COLD const struct rs_line *make_line(struct reader *reader, const stru
 
 RS_HOT_INLINE const struct rs_line *line_of(struct reader *reader, const struct frame *frame)
 {
-    uint64_t hash = hash_of(reader, frame);
+    uint64_t hash = hash_frame(reader, frame);
     const struct rs_line *line = NULL;
 
     if (!reader->is_strange)
-        line = (const struct rs_line *)(uintptr_t)rs_pair_find(set_of(hash), hash);
+        line = (const struct rs_line *)(uintptr_t)rs_pair_find(lines_kept_by(hash), hash);
     if (RS_LIKELY(line) || reader->is_strange)
         return line;
     line = make_line(reader, frame);
     if (line)
-        rs_pair_enter(set_of(hash), (unsigned)(hash >> 16), hash, (uintptr_t)line);
+        rs_pair_enter(lines_kept_by(hash), (unsigned)(hash >> 16), hash, (uintptr_t)line);
     return line;
 }
 
@@ -452,7 +452,7 @@ RS_HOT_INLINE bool is_of_c(struct reader *reader, uintptr_t frame)
     unsigned char owner = 0;
 
     if (python.layout->owner >= 0)
-        read_bytes(reader, frame + (unsigned)python.layout->owner, &owner, 1);
+        read_memory(reader, frame + (unsigned)python.layout->owner, &owner, 1);
     return owner >= OWNED_BY_INTERPRETER;
 }
 

@@ -100,22 +100,22 @@ static uint64_t key_of(uintptr_t return_address, uint64_t unloaded)
     return return_address + unloaded * 11400714819323198485u;
 }
 
-static struct rs_pair *set_of(uint64_t key)
+static struct rs_pair *rules_of(uint64_t key)
 {
     return kept[(key * 11400714819323198485u) >> 52];
 }
 
-_Static_assert(SETS == 1 << (64 - 52), "set_of takes the upper bits");
+_Static_assert(SETS == 1 << (64 - 52), "rules_of takes the upper bits");
 
 /* A rule is no zero word: the caller's stack pointer is not the frame's own. */
-static void keep(uint64_t key, struct rs_unwind_rule rule)
+static void keep_rule(uint64_t key, struct rs_unwind_rule rule)
 {
     uint64_t word;
 
     RS_ASSERT(rule.kind <= RS_UNWIND_UNKNOWN && rule.fp <= RS_UNWIND_FP_AT_FP);
     memcpy(&word, &rule, sizeof(word));
     if (word)
-        rs_pair_enter(set_of(key), (unsigned)(key / 16), key, word);
+        rs_pair_enter(rules_of(key), (unsigned)(key / 16), key, word);
 }
 
 /* Code that no object has (a program's own compiler makes it) may be replaced unseen, so that its
@@ -131,7 +131,7 @@ static RS_COLD struct rs_unwind_rule make_rule(uintptr_t return_address, uint64_
     if (find && !look.is_copier)
         rule = rs_unwind_rule_of(return_address, find, look.is_readable);
     if (look.is_code && find)
-        keep(key, rule);
+        keep_rule(key, rule);
     else if (!look.is_code && rule.kind == RS_UNWIND_UNKNOWN)
         rule.kind = RS_UNWIND_NOWHERE;
     return rule;
@@ -139,7 +139,7 @@ static RS_COLD struct rs_unwind_rule make_rule(uintptr_t return_address, uint64_
 
 static inline struct rs_unwind_rule rule_of(uintptr_t return_address, uint64_t unloaded)
 {
-    uint64_t key = key_of(return_address, unloaded), word = rs_pair_find(set_of(key), key);
+    uint64_t key = key_of(return_address, unloaded), word = rs_pair_find(rules_of(key), key);
     struct rs_unwind_rule rule;
 
     if (RS_UNLIKELY(!word))
@@ -222,7 +222,7 @@ static inline uintptr_t stripped(uintptr_t return_address)
 #endif
 }
 
-static inline bool is_readable(const struct walk *walk, uintptr_t address)
+static inline bool is_on_stack(const struct walk *walk, uintptr_t address)
 {
     return address - walk->sp <= walk->last - walk->sp;
 }
@@ -243,7 +243,7 @@ RS_HOT_INLINE bool step(struct walk *walk, struct rs_unwind_rule rule, bool trus
     uintptr_t fp_at;
 
     if (RS_UNLIKELY(rule.kind == RS_UNWIND_BY_SAVED)) {
-        if (!trusts && !is_readable(walk, cfa))
+        if (!trusts && !is_on_stack(walk, cfa))
             return false;
         cfa = word_at(cfa);
     }
@@ -251,11 +251,11 @@ RS_HOT_INLINE bool step(struct walk *walk, struct rs_unwind_rule rule, bool trus
         return false;
     /* The word below CFA lies above sp, or over it. */
     if (RS_UNLIKELY(!trusts && return_words != -1 &&
-                    !is_readable(walk, words_from(cfa, return_words))))
+                    !is_on_stack(walk, words_from(cfa, return_words))))
         return false;
     if (rule.fp != RS_UNWIND_FP_SAME) {
         fp_at = words_from(rule.fp == RS_UNWIND_FP_AT_FP ? walk->fp : cfa, rule.fp_words);
-        if (RS_UNLIKELY(!trusts && !is_readable(walk, fp_at)))
+        if (RS_UNLIKELY(!trusts && !is_on_stack(walk, fp_at)))
             return false;
         walk->fp = word_at(fp_at);
     }

@@ -75,7 +75,7 @@ static int64_t read_signed(struct reader *reader)
 }
 
 /* The part of the next `bytes` bytes, which are read by that. */
-static struct reader read_part(struct reader *reader, uint64_t bytes)
+static struct reader read_block(struct reader *reader, uint64_t bytes)
 {
     struct reader part = {reader->at, reader->at, false};
 
@@ -164,7 +164,7 @@ static bool read_common(const unsigned char *entry, struct common *common)
     common->return_column = version == 1 ? read_fixed(&reader, 1) : read_unsigned(&reader);
     common->is_augmented = letters[0] == 'z';
     if (common->is_augmented) {
-        data = read_part(&reader, read_unsigned(&reader));
+        data = read_block(&reader, read_unsigned(&reader));
         read_augmentation(letters + 1, &data, common);
         reader.is_bad |= data.is_bad;
     }
@@ -334,7 +334,7 @@ static int64_t read_operand(const struct instruction *instruction, int64_t data_
     case SIGNED_FACTORED:
         return read_signed(reader) * data_alignment;
     case BLOCK:
-        *block = read_part(reader, read_unsigned(reader));
+        *block = read_block(reader, read_unsigned(reader));
         return 0;
     case BYTES_1:
     case BYTES_2:
@@ -393,7 +393,7 @@ static void do_instruction(struct machine *machine, const struct instruction *in
 }
 
 /* Carries out instructions up to the address. */
-static void carry_out(struct machine *machine, struct reader reader, uintptr_t until)
+static void execute(struct machine *machine, struct reader reader, uintptr_t until)
 {
     while (!reader.is_bad && !machine->is_strange && reader.at < reader.end &&
            machine->at < until) {
@@ -436,7 +436,7 @@ static bool is_words(int64_t offset, int64_t words_max)
 }
 
 /* A frame of 8 MiB is as large as most stacks. */
-static bool fits(const struct row *row)
+static bool fits_rule(const struct row *row)
 {
     return is_words(row->cfa_offset, 1 << 20) && is_words(row->fp.offset, SAVED_WORDS_MAX) &&
            is_words(row->returns.offset, SAVED_WORDS_MAX);
@@ -469,7 +469,7 @@ static struct rs_unwind_rule rule_of_row(const struct row *row)
     if (row->returns.how == UNDEFINED)
         return end;
     if (row->kind == RS_UNWIND_UNKNOWN || row->returns.how != AT_CFA || row->fp.how == STRANGE ||
-        !fits(row) || row->returns.offset != (int64_t)rs_unwind_return_words(rule) * WORD)
+        !fits_rule(row) || row->returns.offset != (int64_t)rs_unwind_return_words(rule) * WORD)
         return unknown;
     RS_ASSERT(rs_unwind_cfa_bytes(rule) == row->cfa_offset);
     RS_ASSERT(rule.fp_words == row->fp.offset / WORD);
@@ -507,9 +507,9 @@ struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find
     if (common.return_column != RETURN)
         return unknown;
     machine.common = &common;
-    carry_out(&machine, common.instructions, UINTPTR_MAX);
+    execute(&machine, common.instructions, UINTPTR_MAX);
     machine.first = machine.row;
     machine.at = (uintptr_t)bases.function;
-    carry_out(&machine, instructions, return_address);
+    execute(&machine, instructions, return_address);
     return machine.is_strange ? unknown : rule_of_row(&machine.row);
 }

@@ -55,14 +55,14 @@ struct fallback {
     bool refused_ahead;   /* ... to a caller that can do without the memory */
 };
 
-static void count(_Atomic uint64_t *counter)
+static void count_one(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
 /* ---- blocks ---- */
 
-static void enter(struct fallback *fallback, struct spillable *record, unsigned side)
+static void enter_side(struct fallback *fallback, struct spillable *record, unsigned side)
 {
     struct side *counters = &fallback->sides[side];
     size_t size_bytes = record->upstream.size_bytes;
@@ -74,7 +74,7 @@ static void enter(struct fallback *fallback, struct spillable *record, unsigned 
     rs_counter_raise(&counters->peak_live_bytes, live_bytes);
 }
 
-static void leave(struct fallback *fallback, const struct spillable *record)
+static void leave_side(struct fallback *fallback, const struct spillable *record)
 {
     struct side *counters = &fallback->sides[record->side];
 
@@ -112,8 +112,8 @@ static bool is_step(size_t size_bytes, enum rs_effort effort)
 
 /* Notes the first upstream's answer.  freed: freed_bytes before it was asked, so that bytes freed
  * meanwhile count as freed since. */
-static void learn(struct fallback *fallback, size_t size_bytes, enum rs_effort effort, size_t freed,
-                  CUresult result)
+static void note_answer(struct fallback *fallback, size_t size_bytes, enum rs_effort effort,
+                        size_t freed, CUresult result)
 {
     rs_mutex_lock(&fallback->base.lock);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -135,9 +135,9 @@ static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream
         rs_mr_allocate_with(fallback->base.upstream[FIRST], size_bytes, stream, effort, out);
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        count(&fallback->refusals);
+        count_one(&fallback->refusals);
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !is_step(size_bytes, effort))
-        learn(fallback, size_bytes, effort, freed, result);
+        note_answer(fallback, size_bytes, effort, freed, result);
     return result;
 }
 
@@ -151,7 +151,7 @@ static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CU
     *asked = !is_known_full(fallback, size_bytes, effort);
     if (*asked)
         return ask_first(fallback, size_bytes, stream, effort, out);
-    count(&fallback->skips);
+    count_one(&fallback->skips);
     result = rs_mr_allocate_with(fallback->base.upstream[FIRST], size_bytes, stream, RS_EFFORT_HELD,
                                  out);
     return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
@@ -160,8 +160,8 @@ static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CU
 /* ---- the resource ---- */
 
 /* Takes from either upstream; *side: which one. */
-static CUresult take(struct fallback *fallback, size_t size_bytes, CUstream stream,
-                     enum rs_effort effort, struct rs_allocation *out, unsigned *side)
+static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, CUstream stream,
+                                 enum rs_effort effort, struct rs_allocation *out, unsigned *side)
 {
     bool asked;
     CUresult result = take_from_first(fallback, size_bytes, stream, effort, out, &asked);
@@ -176,7 +176,7 @@ static CUresult take(struct fallback *fallback, size_t size_bytes, CUstream stre
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS) {
         *side = SECOND;
-        count(&fallback->fallbacks);
+        count_one(&fallback->fallbacks);
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || asked)
         return result;
@@ -200,12 +200,12 @@ static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
         result =
             rs_mr_allocate_with(mr->upstream[FIRST], size_bytes, stream, effort, &record->upstream);
     else
-        result = take(fallback, size_bytes, stream, effort, &record->upstream, &side);
+        result = take_from_either(fallback, size_bytes, stream, effort, &record->upstream, &side);
     if (result != CUDA_SUCCESS) {
         rs_record_slab_give_alone(&fallback->records, &fallback->base.lock, record);
         return result;
     }
-    enter(fallback, record, side);
+    enter_side(fallback, record, side);
     *out = record->upstream;
     out->token = record;
     return CUDA_SUCCESS;
@@ -220,7 +220,7 @@ static CUresult fallback_deallocate(struct rs_mr *mr, const struct rs_allocation
 
     if (result != CUDA_SUCCESS)
         return result;
-    leave(fallback, record);
+    leave_side(fallback, record);
     rs_record_slab_give_alone(&fallback->records, &fallback->base.lock, record);
     return CUDA_SUCCESS;
 }

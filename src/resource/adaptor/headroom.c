@@ -34,7 +34,7 @@ struct headroom {
 };
 
 /* Returns the device bytes that may still be taken. */
-static size_t spare_bytes(const struct headroom *headroom)
+static size_t bytes_above_headroom(const struct headroom *headroom)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     size_t free_bytes = 0, total_bytes = 0;
@@ -51,24 +51,24 @@ static size_t spare_bytes(const struct headroom *headroom)
 
 /* ---- memory that migrates ---- */
 
-static void advise(const struct headroom *headroom, CUdeviceptr address, size_t size_bytes,
-                   CUmem_advise advice, int where)
+static void advise_part(const struct headroom *headroom, CUdeviceptr address, size_t size_bytes,
+                        CUmem_advise advice, int where)
 {
     if (size_bytes > 0)
         (void)rs_placement_advise(headroom->base.environment->context, address, size_bytes, advice,
                                   where);
 }
 
-static void place(struct headroom *headroom, const struct rs_allocation *allocation)
+static void place_block(struct headroom *headroom, const struct rs_allocation *allocation)
 {
-    size_t device_bytes =
-        rs_round_down(rs_min(spare_bytes(headroom), allocation->size_bytes), PLACEMENT_UNIT);
+    size_t device_bytes = rs_round_down(
+        rs_min(bytes_above_headroom(headroom), allocation->size_bytes), PLACEMENT_UNIT);
     size_t host_bytes = allocation->size_bytes - device_bytes;
 
-    advise(headroom, allocation->address, device_bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
-           (int)headroom->base.environment->device);
-    advise(headroom, allocation->address + device_bytes, host_bytes,
-           CU_MEM_ADVISE_SET_PREFERRED_LOCATION, RS_PLACEMENT_HOST);
+    advise_part(headroom, allocation->address, device_bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                (int)headroom->base.environment->device);
+    advise_part(headroom, allocation->address + device_bytes, host_bytes,
+                CU_MEM_ADVISE_SET_PREFERRED_LOCATION, RS_PLACEMENT_HOST);
     atomic_fetch_add_explicit(&headroom->on_device_bytes, device_bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&headroom->on_host_bytes, host_bytes, memory_order_relaxed);
 }
@@ -85,7 +85,7 @@ static bool announce(struct headroom *headroom, size_t bytes)
 
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
         others = atomic_fetch_add(&headroom->pending_bytes, bytes);
-        spare = spare_bytes(headroom);
+        spare = bytes_above_headroom(headroom);
         if (others <= spare && bytes <= spare - others)
             return true;
         atomic_fetch_sub(&headroom->pending_bytes, bytes);
@@ -145,7 +145,7 @@ static CUresult headroom_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
         return allocate_guarded(headroom, size_bytes, stream, effort, out);
     result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS && headroom->is_placing)
-        place(headroom, out);
+        place_block(headroom, out);
     return result;
 }
 
@@ -157,11 +157,12 @@ static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation
 
     /* before the free, after which the memory may be another thread's */
     if (headroom->is_placing)
-        advise(headroom, allocation->address, allocation->size_bytes,
-               CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, (int)headroom->base.environment->device);
+        advise_part(headroom, allocation->address, allocation->size_bytes,
+                    CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
+                    (int)headroom->base.environment->device);
     result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
     if (result != CUDA_SUCCESS && headroom->is_placing)
-        place(headroom, allocation);
+        place_block(headroom, allocation);
     return result;
 }
 

@@ -20,7 +20,7 @@ struct limiting {
 
 /* Checks the limit and adds in one atomic step.  RMM adds first, so that a request that is too
  * large can make another thread's fitting one fail. */
-static bool charge(struct limiting *limiting, size_t bytes)
+static bool add_to_live(struct limiting *limiting, size_t bytes)
 {
     size_t live_bytes = atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
 
@@ -33,7 +33,7 @@ static bool charge(struct limiting *limiting, size_t bytes)
     return true;
 }
 
-static void discharge(struct limiting *limiting, size_t bytes)
+static void subtract_from_live(struct limiting *limiting, size_t bytes)
 {
     size_t before = atomic_fetch_sub_explicit(&limiting->live_bytes, bytes, memory_order_relaxed);
 
@@ -43,7 +43,7 @@ static void discharge(struct limiting *limiting, size_t bytes)
 
 /* Returns the error at the limit.  An RS_EFFORT_HELD request does not count as a refusal: one with
  * more effort follows it. */
-static CUresult refuse(struct limiting *limiting, enum rs_effort effort)
+static CUresult refuse_at_limit(struct limiting *limiting, enum rs_effort effort)
 {
     if (!rs_effort_is_held(effort))
         atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
@@ -58,11 +58,11 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     CUresult result;
 
     if (!rs_round_up(size_bytes, ACCOUNTING_UNIT, &counted_bytes) ||
-        !charge(limiting, counted_bytes))
-        return refuse(limiting, effort);
+        !add_to_live(limiting, counted_bytes))
+        return refuse_at_limit(limiting, effort);
     result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
     if (result != CUDA_SUCCESS) {
-        discharge(limiting, counted_bytes);
+        subtract_from_live(limiting, counted_bytes);
         return result;
     }
     /* after the allocation, as memory that upstream refused was never live */
@@ -83,7 +83,7 @@ static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation
     RS_ASSERT(is_a_size); /* it was a size at allocation */
     (void)is_a_size;
     if (result == CUDA_SUCCESS)
-        discharge(RS_MR_AS(limiting, mr), counted_bytes);
+        subtract_from_live(RS_MR_AS(limiting, mr), counted_bytes);
     return result;
 }
 

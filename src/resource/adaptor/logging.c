@@ -78,13 +78,6 @@ static void sink_turn_off(struct sink *sink, const char *what, int error)
     rs_file_tail_leave(&sink->tail); /* leaves the tail's rows, which are nowhere else */
 }
 
-/* False when the program has closed the log's descriptor, and may have got the number for a file of
- * its own. */
-static bool is_ours(const struct sink *sink)
-{
-    return rs_descriptor_is_kept(&sink->output.file);
-}
-
 /* Turns the log off after a failed write; false then. */
 static bool is_written(struct sink *sink, int failed)
 {
@@ -99,8 +92,9 @@ static bool is_writable(struct sink *sink)
 {
     if (!sink->on || sink->owner != getpid())
         return false;
-    if (is_ours(sink))
+    if (rs_descriptor_is_kept(&sink->output.file))
         return true;
+    /* The program has closed it, and may have got its number for a file of its own. */
     sink->marks_fd = -1; /* the descriptor is not ours to close */
     sink_turn_off(sink, "the program closed the file", EBADF);
     return false;
@@ -243,14 +237,6 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
         (void)sink_flush(sink);
 }
 
-static struct sink *sink_find(const char *path)
-{
-    for (struct sink *sink = sinks; sink; sink = sink->next)
-        if (strcmp(sink->path, path) == 0)
-            return sink;
-    return NULL;
-}
-
 /* Tries a name for the log.  An existing tail belongs to a process that did not end in order, or to
  * one that still writes where file locks do not work: its log is left alone too. */
 static int try_name(struct sink *sink, unsigned name)
@@ -290,27 +276,18 @@ static int sink_claim(struct sink *sink)
     return 0;
 }
 
-/* Not from calloc, as a child after fork is to find the sink all zero. */
-static struct sink *make_sink(void)
+/* Opens a sink.  For an unwritable path the sink is off, so that the error is reported once.  Not
+ * from calloc, as a child after fork is to find the sink all zero. */
+static struct sink *sink_open(const char *path)
 {
     struct sink *sink =
         mmap(NULL, sizeof(*sink), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int result;
 
     if (sink == MAP_FAILED)
         return NULL;
     (void)madvise(sink, sizeof(*sink), MADV_WIPEONFORK);
     rs_mutex_init(&sink->lock, RS_RANK_RESOURCE_PART);
-    return sink;
-}
-
-/* Opens a sink.  For an unwritable path the sink is off, so that the error is reported once. */
-static struct sink *sink_open(const char *path)
-{
-    struct sink *sink = make_sink();
-    int result;
-
-    if (!sink)
-        return NULL;
     snprintf(sink->path, sizeof(sink->path), "%s", path);
     sink->owner = getpid();
     sink->marks_fd = -1;
@@ -330,13 +307,11 @@ static struct sink *sink_get(const char *path)
     struct sink *sink;
 
     rs_mutex_lock(&sinks_lock);
-    sink = sink_find(path);
-    if (!sink) {
-        sink = sink_open(path);
-        if (sink) {
-            sink->next = sinks;
-            sinks = sink;
-        }
+    for (sink = sinks; sink && strcmp(sink->path, path) != 0;)
+        sink = sink->next;
+    if (!sink && (sink = sink_open(path))) {
+        sink->next = sinks;
+        sinks = sink;
     }
     rs_mutex_unlock(&sinks_lock);
     return sink;
@@ -386,7 +361,8 @@ static int write_mark(struct sink *sink, const char *text)
 
     if (result != 0)
         return result;
-    if (!is_ours(sink)) /* then the marks' descriptor may be another file's too */
+    if (!rs_descriptor_is_kept(
+            &sink->output.file)) /* then the marks' descriptor may be another file's too */
         return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
     length = snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)rs_process_thread(),

@@ -250,8 +250,8 @@ void rs_poison_say_freed_twice(const struct rs_poisoned *block)
 }
 
 /* The caller holds the lock. */
-static const struct record *find_in(const struct poison *poison, const struct record *ring,
-                                    CUdeviceptr address)
+static const struct record *find_in_ring(const struct poison *poison, const struct record *ring,
+                                         CUdeviceptr address)
 {
     const struct record *record = ring->after;
 
@@ -267,9 +267,9 @@ bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *f
 
     if (mr->descriptor == &rs_mr_descriptor_poison) {
         rs_mutex_lock(&mr->lock);
-        record = find_in(poison, &poison->live, address);
+        record = find_in_ring(poison, &poison->live, address);
         if (!record)
-            record = find_in(poison, &poison->kept, address);
+            record = find_in_ring(poison, &poison->kept, address);
         if (record)
             *found = (struct rs_poisoned){(int)mr->environment->device, address, record->size_bytes,
                                           record->site, poison->set.on_error == ON_ERROR_ABORT};
@@ -415,7 +415,7 @@ static size_t keep_only(struct poison *poison, size_t keep_bytes, size_t keep_co
 }
 
 /* Makes room after upstream was out of memory.  True when another try may succeed. */
-static bool make_room(struct poison *poison)
+static bool give_kept_back(struct poison *poison)
 {
     size_t leaving;
 
@@ -430,7 +430,7 @@ static bool make_room(struct poison *poison)
 }
 
 /* Takes the oldest kept block of exactly this size, or NULL. */
-static struct record *take_kept(struct poison *poison, size_t total_bytes)
+static struct record *take_kept_block(struct poison *poison, size_t total_bytes)
 {
     struct record *record;
 
@@ -467,7 +467,7 @@ static CUresult take_upstream(struct poison *poison, size_t total_bytes, CUstrea
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_mr_allocate_with(upstream, total_bytes, stream, effort, &record->upstream);
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && tries++ < RETRIES_MAX && make_room(poison))
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && tries++ < RETRIES_MAX && give_kept_back(poison))
         result = rs_mr_allocate_with(upstream, total_bytes, stream, effort, &record->upstream);
     if (result != CUDA_SUCCESS)
         rs_record_slab_give_alone(&poison->records, &poison->base.lock, record);
@@ -486,7 +486,7 @@ static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream st
 
     if (__builtin_add_overflow(size_bytes, 2 * poison->set.guard, &total_bytes))
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
-    record = take_kept(poison, total_bytes);
+    record = take_kept_block(poison, total_bytes);
     if (record) {
         check_freed(poison, record);
     } else {

@@ -33,8 +33,8 @@ struct prefetch {
     _Atomic uint64_t prefetches, prefetched_bytes, refusals;
 };
 
-static void advise(const struct prefetch *prefetch, const struct rs_allocation *allocation,
-                   CUmem_advise advice, int where)
+static void advise_block(const struct prefetch *prefetch, const struct rs_allocation *allocation,
+                         CUmem_advise advice, int where)
 {
     (void)rs_placement_advise(prefetch->base.environment->context, allocation->address,
                               allocation->size_bytes, advice, where);
@@ -48,10 +48,10 @@ static void advise_as_set(const struct prefetch *prefetch, const struct rs_alloc
     int preferred = prefetch->set.preferred_location;
 
     if (preferred != PREFERRED_NONE)
-        advise(prefetch, allocation, preferred_location,
-               preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST : device);
+        advise_block(prefetch, allocation, preferred_location,
+                     preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST : device);
     if (prefetch->set.accessed_by)
-        advise(prefetch, allocation, accessed_by, device);
+        advise_block(prefetch, allocation, accessed_by, device);
 }
 
 static void give_advice(const struct prefetch *prefetch, const struct rs_allocation *allocation)

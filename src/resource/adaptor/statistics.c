@@ -45,7 +45,7 @@ static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstrea
     return result;
 }
 
-static void add_live(struct statistics *statistics, int64_t bytes, int64_t allocations)
+static void adjust_live(struct statistics *statistics, int64_t bytes, int64_t allocations)
 {
     rs_mutex_lock(&statistics->base.lock);
     statistics->bytes.live += bytes;
@@ -62,10 +62,10 @@ static CUresult statistics_deallocate(struct rs_mr *mr, const struct rs_allocati
     int64_t bytes = (int64_t)allocation->size_bytes;
     CUresult result;
 
-    add_live(statistics, -bytes, -1);
+    adjust_live(statistics, -bytes, -1);
     result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
     if (result != CUDA_SUCCESS)
-        add_live(statistics, bytes, 1);
+        adjust_live(statistics, bytes, 1);
     return result;
 }
 

@@ -40,7 +40,7 @@ struct tracking {
 };
 
 /* Enters a record that its upstream's block is in. */
-static void enter(struct shard *shard, struct record *record)
+static void enter_record(struct shard *shard, struct record *record)
 {
     rs_mutex_lock(&shard->lock);
     record->before = shard->live.before;
@@ -52,7 +52,7 @@ static void enter(struct shard *shard, struct record *record)
     rs_mutex_unlock(&shard->lock);
 }
 
-static void leave(struct shard *shard, struct record *record)
+static void leave_record(struct shard *shard, struct record *record)
 {
     rs_mutex_lock(&shard->lock);
     record->before->after = record->after;
@@ -80,7 +80,7 @@ static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     }
     record->home = home;
     record->site = tracking->set.stacks ? rs_call_site_here() : NULL;
-    enter(home, record);
+    enter_record(home, record);
     *out = (struct rs_allocation){record->upstream.address, size_bytes, record,
                                   record->upstream.block};
     return CUDA_SUCCESS;
@@ -95,12 +95,12 @@ static CUresult tracking_deallocate(struct rs_mr *mr, const struct rs_allocation
     struct shard *home = record->home;
     CUresult result;
 
-    leave(home, record);
+    leave_record(home, record);
     result = rs_mr_deallocate(mr->upstream[0], &record->upstream, stream);
     if (result == CUDA_SUCCESS)
         rs_record_slab_give_alone(&home->records, &home->lock, record);
     else
-        enter(home, record);
+        enter_record(home, record);
     return result;
 }
 

@@ -56,7 +56,7 @@ static struct async *async_of(struct rs_detached_leaf *leaf)
     return RS_CONTAINER_OF(leaf, struct async, leaf);
 }
 
-static enum rs_memory memory_of(const struct async *async)
+static enum rs_memory memory_of_async(const struct async *async)
 {
     return async->leaf.base.descriptor->memory;
 }
@@ -105,10 +105,10 @@ static void note_in_vain(struct async *async, size_t size_bytes)
 }
 
 /* Charges the most bytes by which a call may make the pool grow.  False at the limit. */
-static bool charge(struct async *async, size_t growth_bytes)
+static bool charge_growth(struct async *async, size_t growth_bytes)
 {
     if (!rs_account_take(async->leaf.base.environment->account, growth_bytes, growth_bytes,
-                         memory_of(async)))
+                         memory_of_async(async)))
         return false;
     rs_mutex_lock(&async->leaf.base.lock);
     async->pending_bytes += growth_bytes;
@@ -119,7 +119,7 @@ static bool charge(struct async *async, size_t growth_bytes)
 /* Ends a call that was charged growth_bytes, or follows a change of the pool: charges the bytes
  * that the pool has reserved.  False when it has grown by more than was charged without may_grow,
  * or past the limit; the old charge stays then. */
-static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
+static bool settle_pool(struct async *async, size_t growth_bytes, bool may_grow)
 {
     struct rs_account *account = async->leaf.base.environment->account;
     struct rs_amount from = {.asked_bytes = growth_bytes}, to = {.asked_bytes = 0};
@@ -134,12 +134,12 @@ static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
     wanted = rs_max(reserved, rs_min(charged, reserved + async->pending_bytes));
     if (wanted > charged) {
         good = may_grow &&
-               rs_account_take(account, wanted - charged, wanted - charged, memory_of(async));
+               rs_account_take(account, wanted - charged, wanted - charged, memory_of_async(async));
         from.asked_bytes += good ? wanted - charged : 0;
     } else {
         from.held_bytes = from.charged_bytes = charged - wanted;
     }
-    rs_account_settle(account, from, to, memory_of(async));
+    rs_account_settle(account, from, to, memory_of_async(async));
     rs_detached_leaf_hold(&async->leaf, (good ? wanted : charged) - async->pending_bytes);
     rs_mutex_unlock(&async->leaf.base.lock);
     return good;
@@ -147,7 +147,7 @@ static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
 
 /* ---- the driver's calls ---- */
 
-static CUstream own_stream(const struct async *async)
+static CUstream stream_of_async(const struct async *async)
 {
     return rs_own_stream(async->leaf.base.environment->own_stream,
                          async->leaf.base.environment->context);
@@ -157,7 +157,7 @@ static CUstream own_stream(const struct async *async)
  */
 static CUresult allocate_or_free(const struct async *async, size_t size_bytes, CUdeviceptr *address)
 {
-    CUstream stream = own_stream(async);
+    CUstream stream = stream_of_async(async);
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
     bool entered = rs_driver_context_enter(async->leaf.base.environment->context, &result);
@@ -173,15 +173,15 @@ static CUresult allocate_or_free(const struct async *async, size_t size_bytes, C
 
 /* Allocates a block that is usable on every stream on return, after a wait of at most bound_ns.
  * CUDA_ERROR_NOT_READY when this takes longer; the block goes back then. */
-static CUresult allocate(const struct async *async, size_t size_bytes, uint64_t bound_ns,
-                         CUdeviceptr *address)
+static CUresult allocate_and_wait(const struct async *async, size_t size_bytes, uint64_t bound_ns,
+                                  CUdeviceptr *address)
 {
     CUresult result = allocate_or_free(async, size_bytes, address);
 
     if (result != CUDA_SUCCESS)
         return result;
     result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED /* as in leaf.c */
-                                           : rs_own_stream_poll(own_stream(async), bound_ns);
+                                           : rs_own_stream_poll(stream_of_async(async), bound_ns);
     if (result != CUDA_SUCCESS)
         (void)allocate_or_free(async, 0, address); /* ordered behind the allocation */
     return result;
@@ -198,18 +198,18 @@ static void trim_pool(const struct async *async, size_t keep_bytes)
 
 /* Gives idle memory above keep_bytes back to the driver, down to at_least_bytes reserved.  Returns
  * the bytes by which the held bytes fell. */
-static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_bytes)
+static size_t shrink_pool(struct async *async, size_t keep_bytes, size_t at_least_bytes)
 {
     size_t kept_bytes, before_bytes, after_bytes;
 
-    (void)rs_own_stream_settle(own_stream(async), idle_wait_ns);
-    (void)settle(async, 0, true);
+    (void)rs_own_stream_settle(stream_of_async(async), idle_wait_ns);
+    (void)settle_pool(async, 0, true);
     before_bytes = rs_counter_get(&async->leaf.held_bytes);
     if (__builtin_add_overflow(pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), keep_bytes,
                                &kept_bytes))
         return 0;
     trim_pool(async, rs_max(kept_bytes, at_least_bytes));
-    (void)settle(async, 0, true);
+    (void)settle_pool(async, 0, true);
     after_bytes = rs_counter_get(&async->leaf.held_bytes);
     return before_bytes > after_bytes ? before_bytes - after_bytes : 0;
 }
@@ -224,22 +224,22 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     uint64_t wait_ns;
     CUresult result;
 
-    if (!charge(async, growth_bytes))
+    if (!charge_growth(async, growth_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
-    result = allocate(async, size_bytes, wait_ns, address);
+    result = allocate_and_wait(async, size_bytes, wait_ns, address);
     /* A refused call leaves what the driver could gather in the pool.  If that was counted as held,
      * it would come back at each trim, and the request would be repeated for ever. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
-    if (!settle(async, growth_bytes, may_grow)) {
+    if (!settle_pool(async, growth_bytes, may_grow)) {
         if (result == CUDA_SUCCESS) {
             (void)allocate_or_free(async, 0, address);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        (void)rs_own_stream_settle(own_stream(async), idle_wait_ns);
+        (void)rs_own_stream_settle(stream_of_async(async), idle_wait_ns);
         trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
-        (void)settle(async, 0, true);
+        (void)settle_pool(async, 0, true);
     }
     if (result == CUDA_SUCCESS && growth_bytes > 0)
         atomic_fetch_add(&async->given_bytes, growth_bytes);
@@ -248,7 +248,7 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
 
 /* Takes from idle memory.  If its pieces are too small, the driver's pool grows and the request is
  * undone. */
-static CUresult take_held(struct async *async, size_t size_bytes, enum rs_effort effort,
+static CUresult take_idle(struct async *async, size_t size_bytes, enum rs_effort effort,
                           CUdeviceptr *address)
 {
     CUresult result;
@@ -266,12 +266,12 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
 {
     struct async *async = async_of(leaf);
     const struct rs_environment *environment = async->leaf.base.environment;
-    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(async)};
+    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of_async(async)};
     size_t step_bytes, growth_bytes;
     CUresult result;
 
     if (rs_effort_is_held(effort))
-        return take_held(async, size_bytes, effort, address);
+        return take_idle(async, size_bytes, effort, address);
     if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
@@ -300,7 +300,7 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
     /* After a free that waits, the program may ask about the address, and gets the driver's answer:
      * so the driver must have executed the free. */
     if (rs_mr_frees_at_once() || !leaf->base.environment->frees_are_ready)
-        (void)rs_own_stream_settle(own_stream(async), free_wait_ns);
+        (void)rs_own_stream_settle(stream_of_async(async), free_wait_ns);
     atomic_fetch_add(&async->given_bytes, size_bytes);
     return CUDA_SUCCESS;
 }
@@ -333,7 +333,7 @@ static bool async_end(struct rs_detached_leaf *leaf)
     /* in any case, as the account ends with its context */
     rs_mutex_lock(&leaf->base.lock);
     rs_account_give(leaf->base.environment->account, leaf->held_bytes, leaf->held_bytes,
-                    memory_of(async));
+                    memory_of_async(async));
     rs_detached_leaf_hold(leaf, 0);
     rs_mutex_unlock(&leaf->base.lock);
     return result == CUDA_SUCCESS;
@@ -346,8 +346,8 @@ static size_t async_trim(struct rs_mr *mr, const struct rs_trim *trim)
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
-    bytes = give_back(async, trim->keep_bytes,
-                      rs_trim_takes_initial(trim, mr) ? 0 : async->initial_bytes);
+    bytes = shrink_pool(async, trim->keep_bytes,
+                        rs_trim_takes_initial(trim, mr) ? 0 : async->initial_bytes);
     (void)rs_detached_leaf_leave(&async->leaf);
     return bytes;
 }
@@ -370,7 +370,7 @@ static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
     if (when < RS_SYNCHRONISE_END_SOME || async_excess_bytes(mr) == 0 ||
         !rs_detached_leaf_enter(&async->leaf))
         return;
-    (void)give_back(async, 0, async->set.release_threshold);
+    (void)shrink_pool(async, 0, async->set.release_threshold);
     (void)rs_detached_leaf_leave(&async->leaf);
 }
 
@@ -382,7 +382,7 @@ static size_t async_idle_bytes(struct rs_mr *mr)
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
     /* the driver may have released some memory: the held bytes must follow */
-    (void)settle(async, 0, true);
+    (void)settle_pool(async, 0, true);
     held_bytes = rs_counter_get(&async->leaf.held_bytes);
     used_bytes = pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     (void)rs_detached_leaf_leave(&async->leaf);
@@ -391,14 +391,14 @@ static size_t async_idle_bytes(struct rs_mr *mr)
 
 /* Gives a peer access to the pool, or takes it.  cuCtxEnablePeerAccess does not cover a pool's
  * memory, which has access settings of its own.  All devices reach managed memory anyhow. */
-static CUresult set_access(const struct async *async, CUdevice peer, bool allowed)
+static CUresult set_pool_access(const struct async *async, CUdevice peer, bool allowed)
 {
     const CUmemAccessDesc access = {
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer},
         .flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
     };
 
-    if (memory_of(async) == RS_MEMORY_MANAGED)
+    if (memory_of_async(async) == RS_MEMORY_MANAGED)
         return CUDA_SUCCESS;
     return rs_driver.cuMemPoolSetAccess ? rs_driver.cuMemPoolSetAccess(async->pool, &access, 1)
                                         : CUDA_ERROR_NOT_SUPPORTED;
@@ -411,7 +411,7 @@ static CUresult async_access_changed(struct rs_mr *mr, CUdevice peer, bool allow
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return CUDA_SUCCESS;
-    result = set_access(async, peer, allowed);
+    result = set_pool_access(async, peer, allowed);
     (void)rs_detached_leaf_leave(&async->leaf);
     return result;
 }
@@ -429,22 +429,22 @@ static const struct rs_detached_calls async_calls = {
 static bool make_pool(struct async *async)
 {
     CUmemPoolProps properties = {
-        .allocType = memory_of(async) == RS_MEMORY_MANAGED ? CU_MEM_ALLOCATION_TYPE_MANAGED
-                                                           : CU_MEM_ALLOCATION_TYPE_PINNED,
+        .allocType = memory_of_async(async) == RS_MEMORY_MANAGED ? CU_MEM_ALLOCATION_TYPE_MANAGED
+                                                                 : CU_MEM_ALLOCATION_TYPE_PINNED,
         .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
                      .id = async->leaf.base.environment->device},
     };
     cuuint64_t threshold = async->set.release_threshold;
 
-    return own_stream(async) &&
+    return stream_of_async(async) &&
            rs_driver.cuMemPoolCreate(&async->pool, &properties) == CUDA_SUCCESS &&
            rs_driver.cuMemPoolSetAttribute(async->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                                            &threshold) == CUDA_SUCCESS;
 }
 
 /* Makes the pool reserve its initial size: one allocation and its free, as RMM does. */
-static void take_initial(struct async *async)
+static void reserve_initial(struct async *async)
 {
     size_t bytes = async->set.initial_size;
     char text[RS_SIZE_TEXT_BYTES];
@@ -465,7 +465,7 @@ static bool allow_peers(const struct async *async)
 
     for (uint64_t peers = rs_environment_peers(async->leaf.base.environment);
          peers && result == CUDA_SUCCESS; peers &= peers - 1)
-        result = set_access(async, __builtin_ctzll(peers), true);
+        result = set_pool_access(async, __builtin_ctzll(peers), true);
     return result == CUDA_SUCCESS;
 }
 
@@ -485,7 +485,7 @@ static int async_init(struct rs_mr *mr, const void *config)
     if (!make_pool(async) || !allow_peers(async))
         return -EIO;
     if (async->set.initial_size > 0 && mr->environment->first_on_device)
-        take_initial(async);
+        reserve_initial(async);
     return 0;
 }
 

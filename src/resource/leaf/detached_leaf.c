@@ -62,8 +62,8 @@ static void unlink_record(struct rs_detached_leaf *leaf, struct rs_detached_reco
 /* ---- the end: calls under way finish first ---- */
 
 /* Gives back a block that is in no list.  After a failure it is in the list again. */
-static CUresult give_back(struct rs_detached_leaf *leaf, struct rs_detached_record *record,
-                          rs_detached_give *give)
+static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detached_record *record,
+                                 rs_detached_give *give)
 {
     CUresult result;
 
@@ -97,7 +97,7 @@ static bool detached_finish(struct rs_mr *mr)
     rs_mutex_unlock(&leaf->base.lock);
     for (; record; record = next) {
         next = record->next;
-        (void)give_back(leaf, record, leaf->calls->give_late);
+        (void)give_record_back(leaf, record, leaf->calls->give_late);
     }
     if (!leaf->is_closed)
         leaf->is_closed = !leaf->calls->end || leaf->calls->end(leaf);
@@ -165,8 +165,8 @@ static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUd
     return record;
 }
 
-static CUresult take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
-                     struct rs_allocation *out)
+static CUresult take_block(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
+                           struct rs_allocation *out)
 {
     struct rs_detached_record *record;
     CUdeviceptr address = 0;
@@ -194,7 +194,7 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 
     (void)stream;
     if (rs_detached_leaf_enter(leaf)) {
-        result = take(leaf, size_bytes, effort, &taken);
+        result = take_block(leaf, size_bytes, effort, &taken);
         if (!rs_detached_leaf_leave(leaf) && result == CUDA_SUCCESS)
             result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* the block has gone back already */
     }
@@ -231,7 +231,7 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
         rs_mutex_lock(&leaf->base.lock);
         unlink_record(leaf, allocation->token);
         rs_mutex_unlock(&leaf->base.lock);
-        result = give_back(leaf, allocation->token, leaf->calls->give);
+        result = give_record_back(leaf, allocation->token, leaf->calls->give);
     }
     (void)rs_detached_leaf_leave(leaf);
     return result;

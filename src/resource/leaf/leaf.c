@@ -19,7 +19,7 @@ enum {
     SETTLE_SHORT_NS = 50 * 1000000, /* the same wait after the driver refused */
 };
 
-static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
+static CUresult give_waiting(struct rs_leaf *leaf, CUdeviceptr address)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result = leaf->calls->give(address);
@@ -28,7 +28,7 @@ static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
     return result;
 }
 
-static CUstream own_stream(const struct rs_leaf *leaf)
+static CUstream stream_of_leaf(const struct rs_leaf *leaf)
 {
     return leaf->base.environment->own_stream
                ? rs_own_stream(leaf->base.environment->own_stream, leaf->base.environment->context)
@@ -56,7 +56,8 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
 /* Gives an allocation back.  stream: in the order of this stream of the program; NULL: in no order.
  * *settled: its bytes are no longer counted.  CUDA_ERROR_NOT_READY where the free would wait inside
  * a request. */
-static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream, bool *settled)
+static CUresult give_to_driver(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream,
+                               bool *settled)
 {
     bool in_request = rs_request_is_under_way(), ready = leaf->base.environment->frees_are_ready;
     bool in_order = has_order(leaf) && (ready || in_request);
@@ -70,7 +71,8 @@ static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream st
     if (in_request && !(ready && in_order) &&
         !rs_request_sees_idle(leaf->base.environment->context))
         return CUDA_ERROR_NOT_READY;
-    return in_order ? give_in_order(leaf, address, own_stream(leaf)) : give(leaf, address);
+    return in_order ? give_in_order(leaf, address, stream_of_leaf(leaf))
+                    : give_waiting(leaf, address);
 }
 
 static void count_given(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes)
@@ -102,7 +104,7 @@ static size_t unsettled_bytes(struct rs_leaf *leaf)
 /* Settles the blocks given back in order once the own stream has executed their frees, waiting up
  * to bound_ns: the stream may share a channel with work that waits for this thread.  Returns the
  * bytes settled. */
-static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
+static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 {
     struct rs_account *account = leaf->base.environment->account;
     size_t bytes, charge_bytes;
@@ -119,7 +121,7 @@ static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
     leaf->unsettled_bytes = leaf->unsettled_charge_bytes = 0;
     leaf->unsettled_count = 0;
     rs_spinlock_unlock(&leaf->lock);
-    settled = count == 0 || rs_own_stream_settle(own_stream(leaf), bound_ns);
+    settled = count == 0 || rs_own_stream_settle(stream_of_leaf(leaf), bound_ns);
     if (!settled)
         leave_unsettled(leaf, bytes, charge_bytes, count);
     else if (count > 0)
@@ -133,7 +135,8 @@ static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
 /* Gives back a block that the program has not seen and cannot have. */
 static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 {
-    return has_order(leaf) ? give_in_order(leaf, address, own_stream(leaf)) : give(leaf, address);
+    return has_order(leaf) ? give_in_order(leaf, address, stream_of_leaf(leaf))
+                           : give_waiting(leaf, address);
 }
 
 /* Charges the account, takes the memory, and enters its segment; undoes the steps when one fails.
@@ -175,20 +178,20 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
  * idle memory back; for host memory, those of all devices.  Where `reuse` is above, it waits for
  * blocks in quarantine itself: those of its own stack may serve without going back to the driver.
  */
-static CUresult take(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
-                     CUdeviceptr *address)
+static CUresult take_repeatedly(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
+                                CUdeviceptr *address)
 {
     const struct rs_environment *environment = leaf->base.environment;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = leaf->memory};
     CUresult result;
 
-    (void)settle(leaf, SETTLE_NS);
+    (void)settle_leaf(leaf, SETTLE_NS);
     do {
         refusal.releases = rs_account_releases(environment->account);
         result = take_once(leaf, size_bytes, address);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
-    } while (settle(leaf, SETTLE_SHORT_NS) > 0 ||
+    } while (settle_leaf(leaf, SETTLE_SHORT_NS) > 0 ||
              rs_environment_reclaims(environment, &refusal, effort));
     rs_request_note_short();
     return result;
@@ -216,7 +219,7 @@ static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     if (rs_effort_is_held(effort))
         return CUDA_ERROR_NOT_READY;
     rs_request_begin();
-    result = take(leaf, size_bytes, effort, &address);
+    result = take_repeatedly(leaf, size_bytes, effort, &address);
     rs_request_end();
     if (result != CUDA_SUCCESS) {
         atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
@@ -227,8 +230,8 @@ static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     return CUDA_SUCCESS;
 }
 
-static CUresult deallocate(struct rs_leaf *leaf, const struct rs_allocation *allocation,
-                           CUstream stream)
+static CUresult give_block_back(struct rs_leaf *leaf, const struct rs_allocation *allocation,
+                                CUstream stream)
 {
     size_t size_bytes = allocation->size_bytes, charge_bytes;
     CUresult result;
@@ -237,7 +240,7 @@ static CUresult deallocate(struct rs_leaf *leaf, const struct rs_allocation *all
     /* Removed before the free: from then on the driver may give the address to another thread,
      * whose entry must not be removed. */
     rs_segment_remove(leaf->base.environment, allocation->address);
-    result = give_back(leaf, allocation->address, stream, &settled);
+    result = give_to_driver(leaf, allocation->address, stream, &settled);
     if (result != CUDA_SUCCESS) {
         /* The allocation is still the driver's (after a sticky error, say).  The insert has room,
          * as the entry was there before. */
@@ -262,7 +265,7 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
 
     /* While in the driver, as the caller has the memory in hand. */
     rs_uncancelled_begin(&uncancelled);
-    result = deallocate(RS_MR_AS(rs_leaf, mr), allocation, stream);
+    result = give_block_back(RS_MR_AS(rs_leaf, mr), allocation, stream);
     rs_uncancelled_end(&uncancelled);
     return result;
 }
@@ -273,8 +276,8 @@ static void leaf_end(struct rs_mr *mr, bool memory_is_gone)
 
     /* When the context is gone, the account lost its bytes too (rs_account_lose). */
     if (!memory_is_gone && unsettled_bytes(leaf) > 0) {
-        (void)rs_own_stream_wait(own_stream(leaf));
-        (void)settle(leaf, UINT64_MAX);
+        (void)rs_own_stream_wait(stream_of_leaf(leaf));
+        (void)settle_leaf(leaf, UINT64_MAX);
     }
 }
 
@@ -287,7 +290,8 @@ static bool leaf_deallocates_in_order(struct rs_mr *mr)
 static size_t leaf_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     (void)trim;
-    (void)settle(RS_MR_AS(rs_leaf, mr), rs_request_is_under_way() ? SETTLE_SHORT_NS : UINT64_MAX);
+    (void)settle_leaf(RS_MR_AS(rs_leaf, mr),
+                      rs_request_is_under_way() ? SETTLE_SHORT_NS : UINT64_MAX);
     return 0;
 }
 

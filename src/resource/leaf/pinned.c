@@ -120,7 +120,7 @@ static CUresult pinned_give(CUdeviceptr address)
 static const struct rs_leaf_calls pinned_calls = {pinned_take, pinned_give, .has_order = false};
 
 /* Parses a word or a node's number.  False when the text is neither. */
-static bool parse_node(const char *text, CUdevice device, int *node)
+static bool parse_numa(const char *text, CUdevice device, int *node)
 {
     char *end;
     long number;
@@ -144,7 +144,7 @@ static int pinned_init(struct rs_mr *mr, const void *config)
     const struct pinned_config *settings = config;
 
     /* Cannot fail: the text was validated. */
-    (void)parse_node(settings->numa, mr->environment->device, &RS_MR_AS(rs_leaf, mr)->node);
+    (void)parse_numa(settings->numa, mr->environment->device, &RS_MR_AS(rs_leaf, mr)->node);
     return rs_leaf_init(mr, &pinned_calls, RS_MEMORY_HOST);
 }
 
@@ -153,7 +153,7 @@ static bool pinned_validate(const void *config, const struct rs_validation *of)
     const struct pinned_config *settings = config;
     int node;
 
-    return strcmp(settings->numa, "device") == 0 || parse_node(settings->numa, 0, &node) ||
+    return strcmp(settings->numa, "device") == 0 || parse_numa(settings->numa, 0, &node) ||
            RS_REFUSE(of, "numa=%s: expected none, device, or the number of a NUMA node, below %d",
                      settings->numa, NODES_MAX);
 }

@@ -26,8 +26,8 @@ struct simulated {
     uint64_t allocations, deallocations, failures;
 };
 
-static bool allocate_locked(struct simulated *simulated, const struct rs_block_request *request,
-                            struct rs_allocation *out)
+static bool allocate_address(struct simulated *simulated, const struct rs_block_request *request,
+                             struct rs_allocation *out)
 {
     struct rs_account *account = simulated->base.environment->account;
     enum rs_memory memory = simulated->base.descriptor->memory;
@@ -58,7 +58,7 @@ static CUresult simulated_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
     if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_mutex_lock(&mr->lock);
-    is_served = allocate_locked(simulated, &request, out);
+    is_served = allocate_address(simulated, &request, out);
     simulated->allocations += is_served;
     simulated->failures += !is_served;
     rs_mutex_unlock(&mr->lock);
