@@ -137,7 +137,7 @@ static enum rs_mode read_settings(void)
     if (getauxval(AT_SECURE) || is_mps_daemon())
         return RS_MODE_FORWARD;
     rs_environment_keep(); /* a constructor of another library may have called */
-    /* First of all: a bad setting is none of a process's that is not served. */
+    /* First: a process that RMM_ONLY leaves out must not end for a bad setting. */
     if (!rs_only_serves_this_process(
             rs_environment_get(rs_variables[RS_VARIABLE_ONLY].option.name)))
         return RS_MODE_FORWARD;

@@ -22,7 +22,7 @@ static bool matches_one(const char *begin, size_t length, const char *name)
     return found;
 }
 
-/* Blanks around a pattern are none of it: in "train*, worker" nobody means one. */
+/* Blanks around a pattern do not belong to it, as in "train*, worker". */
 static bool matches(const char *patterns, const char *name)
 {
     for (; *patterns; patterns += *patterns == ',') {

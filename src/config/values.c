@@ -68,18 +68,6 @@ static int find_variable(const char *name, size_t length)
     return -1;
 }
 
-/* Returns the index of the row that a guide's parameter name means, or -1. */
-static int find_guide_word(const char *name, size_t length, const struct rs_guide_word **word)
-{
-    for (int i = 0; rs_variables[i].option.name; i++)
-        for (int j = 0; j < RS_GUIDE_WORDS_MAX && rs_variables[i].guide_words[j].name; j++) {
-            *word = &rs_variables[i].guide_words[j];
-            if (strlen((*word)->name) == length && strncmp((*word)->name, name, length) == 0)
-                return i;
-        }
-    return -1;
-}
-
 /* Returns the index of the row with the longest name that is followed by '_' in this name, or
  * -1. */
 static int find_beginning(const char *name)
@@ -145,19 +133,21 @@ static void suggest(struct rs_name *read, enum rs_name_kind kind, int index, int
 static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_t length,
                                    int device)
 {
-    const struct rs_guide_word *word;
-    int index = find_guide_word(name, length, &word);
-
-    if (index < 0)
-        return false;
-    if (!word->lists_devices) {
-        suggest(read, RS_NAME_DOUBTFUL, index, device);
-        return true;
-    }
-    read->kind = RS_NAME_DOUBTFUL;
-    ADD(read, "unknown variable; a setting for one device ends with its number, as in ");
-    add_variable(read, index, 0);
-    return true;
+    for (int i = 0; rs_variables[i].option.name; i++)
+        for (int j = 0; j < RS_GUIDE_WORDS_MAX && rs_variables[i].guide_words[j].name; j++) {
+            const struct rs_guide_word *word = &rs_variables[i].guide_words[j];
+            if (strlen(word->name) != length || strncmp(word->name, name, length) != 0)
+                continue;
+            if (!word->lists_devices) {
+                suggest(read, RS_NAME_DOUBTFUL, i, device);
+                return true;
+            }
+            read->kind = RS_NAME_DOUBTFUL;
+            ADD(read, "unknown variable; a setting for one device ends with its number, as in ");
+            add_variable(read, i, 0);
+            return true;
+        }
+    return false;
 }
 
 /* Suggests the variables of which this name is the beginning, up to a '_': RMM_POOL_SIZE for

@@ -278,7 +278,8 @@ static inline caller *callers_of(uintptr_t address)
 
 _Static_assert(SETS == 1 << (64 - 57), "callers_of takes the upper bits");
 
-/* In its own place, an empty one, or that of a caller which is chosen by the address. */
+/* Stores it where the address is already, else in an empty place, else over another caller that the
+ * address selects. */
 static void keep_caller(uintptr_t address, unsigned number)
 {
     caller *set = callers_of(address), *place = &set[(hash_caller(address) >> 32) % WAYS];
@@ -292,7 +293,7 @@ static void keep_caller(uintptr_t address, unsigned number)
     atomic_store_explicit(place, address | (uint64_t)number << ADDRESS_BITS, memory_order_release);
 }
 
-/* Not kept are addresses in no object: one may be loaded there, and no number would be replaced. */
+/* An address in no object is not kept: an object that is loaded there later would never be seen. */
 static RS_COLD unsigned look_up_caller(const void *address)
 {
     unsigned number = rs_object_of(address);

@@ -197,8 +197,10 @@ struct reader {
     bool is_unstored; /* a line is too long, or memory for lines is used up */
 };
 
-/* Asks the kernel to block no signal in no way: it reads the word before it sees that, and has
- * EFAULT where there is no memory. */
+/* Makes a system call that changes nothing, as no signal mask is changed in the way -1.  The kernel
+ * reads the word before it looks at that: EFAULT says that there is no memory, EINVAL that there
+ * is.
+ */
 static RS_COLD bool has_word(uintptr_t address)
 {
     uintptr_t word = address / sizeof(uint64_t) * sizeof(uint64_t);
@@ -516,7 +518,7 @@ static RS_COLD unsigned lines_while_untrusted(const void *state, const struct rs
     return count;
 }
 
-/* Two functions in one: the second asks nowhere how to read. */
+/* Here the compiler knows that read_chain reads directly, so that no read asks. */
 static unsigned lines_of(const void *state, const struct rs_line **lines)
 {
     struct reader reader = {.is_careful = false};

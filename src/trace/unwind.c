@@ -107,7 +107,8 @@ static struct rs_pair *rules_of(uint64_t key)
 
 _Static_assert(SETS == 1 << (64 - 52), "rules_of takes the upper bits");
 
-/* A rule is no zero word: the caller's stack pointer is not the frame's own. */
+/* A rule is never a zero word, which means a free pair: that would be a caller with the stack
+ * pointer of its callee. */
 static void keep_rule(uint64_t key, struct rs_unwind_rule rule)
 {
     uint64_t word;
@@ -150,17 +151,17 @@ static inline struct rs_unwind_rule rule_of(uintptr_t return_address, uint64_t u
 
 /* ---- the thread's own stack ---- */
 
-/* It is there as long as the thread runs.  A coroutine's, or what sigaltstack was given, may be
- * beside memory that comes and goes.  The addresses of its first word and its last; zero: not asked
- * for yet. */
+/* The addresses of the first and the last word of the thread's own stack; zero: not asked for yet.
+ * That stack stays mapped as long as the thread runs.  Another one, of a coroutine or of
+ * sigaltstack, may be unmapped, or end beside memory that is. */
 static __thread struct {
     uintptr_t first, last;
 } own_stack;
 
 static const uintptr_t nowhere = UINTPTR_MAX;
 
-/* Of the first thread by /proc.  This allocates, and who stands in for malloc may ask for memory of
- * the device and so come here again: then there is no stack yet. */
+/* For the first thread, pthread_getattr_np reads /proc and allocates.  A program's own malloc may
+ * ask for memory of the device there, and so come here again: the inner call finds no stack. */
 static RS_COLD void find_own_stack(void)
 {
     struct rs_uncancelled uncancelled;
@@ -276,7 +277,7 @@ static enum rs_unwind_end end_of(struct rs_unwind_rule rule)
     return rule.kind == RS_UNWIND_END ? RS_UNWIND_OUTERMOST : RS_UNWIND_CUT;
 }
 
-/* From the caller on.  Returns how many frames there are. */
+/* Writes the return addresses from that of the walk on.  Returns how many there are. */
 static unsigned walk_own_stack(struct walk *walk, void **frames, unsigned max,
                                enum rs_unwind_end *end)
 {

@@ -33,14 +33,6 @@ static bool passes_through(const struct aligned *aligned, size_t size_bytes)
            aligned->set.alignment == RS_BLOCK_ALIGNMENT;
 }
 
-/* Computes the size to ask upstream for.  False when it overflows. */
-static bool size_with_room(const struct aligned *aligned, size_t size_bytes, size_t *room_bytes)
-{
-    return rs_round_up(size_bytes, aligned->set.alignment, room_bytes) &&
-           !__builtin_add_overflow(*room_bytes, aligned->set.alignment - RS_BLOCK_ALIGNMENT,
-                                   room_bytes);
-}
-
 static CUresult allocate_aligned(struct aligned *aligned, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {
@@ -48,7 +40,9 @@ static CUresult allocate_aligned(struct aligned *aligned, size_t size_bytes, CUs
     size_t room_bytes;
     CUresult result;
 
-    if (!size_with_room(aligned, size_bytes, &room_bytes))
+    if (!rs_round_up(size_bytes, aligned->set.alignment, &room_bytes) ||
+        __builtin_add_overflow(room_bytes, aligned->set.alignment - RS_BLOCK_ALIGNMENT,
+                               &room_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     record = rs_record_slab_take_alone(&aligned->records, &aligned->base.lock);
     if (!record)

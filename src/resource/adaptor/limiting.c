@@ -41,15 +41,6 @@ static void subtract_from_live(struct limiting *limiting, size_t bytes)
     (void)before;
 }
 
-/* Returns the error at the limit.  An RS_EFFORT_HELD request does not count as a refusal: one with
- * more effort follows it. */
-static CUresult refuse_at_limit(struct limiting *limiting, enum rs_effort effort)
-{
-    if (!rs_effort_is_held(effort))
-        atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
-    return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
-}
-
 static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
@@ -58,8 +49,12 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     CUresult result;
 
     if (!rs_round_up(size_bytes, ACCOUNTING_UNIT, &counted_bytes) ||
-        !add_to_live(limiting, counted_bytes))
-        return refuse_at_limit(limiting, effort);
+        !add_to_live(limiting, counted_bytes)) {
+        /* With held memory alone it is no refusal: a request with more effort follows. */
+        if (!rs_effort_is_held(effort))
+            atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
+        return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
+    }
     result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
     if (result != CUDA_SUCCESS) {
         subtract_from_live(limiting, counted_bytes);

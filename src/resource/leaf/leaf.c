@@ -263,7 +263,7 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     struct rs_uncancelled uncancelled;
     CUresult result;
 
-    /* While in the driver, as the caller has the memory in hand. */
+    /* A thread that was cancelled inside the driver would lose the block. */
     rs_uncancelled_begin(&uncancelled);
     result = give_block_back(RS_MR_AS(rs_leaf, mr), allocation, stream);
     rs_uncancelled_end(&uncancelled);
