@@ -106,14 +106,18 @@ const char *rs_gathered_expression(const struct rs_reported_stack *stack,
 
 /* ---- what they amount to ---- */
 
-static bool is_leafs(const struct rs_counter *counter, const char *name)
+/* By its name alone, which is none of its aliases. */
+static const struct rs_mr_descriptor *descriptor_of(const char *resource)
 {
-    const char *resource = counter->resource;
-    const struct rs_mr_descriptor *descriptor;
+    const struct rs_mr_descriptor *descriptor = rs_mr_find(resource, resource + strlen(resource));
 
-    if (strcmp(counter->name, name) != 0)
-        return false;
-    descriptor = rs_mr_find(resource, resource + strlen(resource));
+    return descriptor && strcmp(descriptor->name, resource) == 0 ? descriptor : NULL;
+}
+
+static bool is_leaf(const char *resource)
+{
+    const struct rs_mr_descriptor *descriptor = descriptor_of(resource);
+
     return descriptor && descriptor->upstream_count == 0;
 }
 
@@ -122,7 +126,7 @@ static uint64_t sum_of_leaves(const struct rs_report *report, const char *name)
     uint64_t sum = 0;
 
     for (size_t i = 0; i < report->count; i++)
-        if (is_leafs(&report->counters[i], name))
+        if (strcmp(report->counters[i].name, name) == 0 && is_leaf(report->counters[i].resource))
             sum += report->counters[i].value;
     return sum;
 }
@@ -410,16 +414,25 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "growths",
      "How often this memory resource took more memory in addition to its initial size."},
     {NULL, "chunk_returns", "Large pieces of memory that this memory resource has given back."},
-    {NULL, NULL, NULL},
+    {NULL, NULL, "A counter whose meaning this version of rmmshim does not know."},
 };
 
-static const char *help_of(const struct rs_counter *counter)
+/* The row of a counter; the last one, without a name, where there is none. */
+static const struct rs_counter_help *row_of(const char *resource, const char *name)
 {
-    for (const struct rs_counter_help *row = rs_counter_helps; row->name; row++)
-        if (strcmp(counter->name, row->name) == 0 &&
-            (!row->resource || strcmp(counter->resource, row->resource) == 0))
-            return row->help;
-    return "A counter whose meaning this version of rmmshim does not know.";
+    const struct rs_counter_help *row = rs_counter_helps;
+
+    while (row->name && (strcmp(name, row->name) != 0 ||
+                         (row->resource && strcmp(resource, row->resource) != 0)))
+        row++;
+    return row;
+}
+
+bool rs_counter_is_known(const char *resource, const char *name)
+{
+    const struct rs_counter_help *row = row_of(resource, name);
+
+    return row->name && (row->resource || descriptor_of(resource));
 }
 
 /* ---- in a report ---- */
@@ -434,7 +447,8 @@ static const struct rs_metric *metric_of(struct rs_node *value, const struct rs_
                                           is_sum ? "" : "_", is_sum ? "" : counter->name,
                                           units[counter->unit], is_total ? "_total" : "");
 
-    return rs_document_metric(value->document, name, help_of(counter), is_total);
+    return rs_document_metric(value->document, name, row_of(counter->resource, counter->name)->help,
+                              is_total);
 }
 
 static void add_counter(struct rs_node *counters, const struct rs_counter *counter,

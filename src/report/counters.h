@@ -81,6 +81,10 @@ extern const struct rs_counter_help {
     const char *resource, *name, *help;
 } rs_counter_helps[];
 
+/* True when a resource of that name exists, or the program or the account is meant, and such a
+ * counter of it has a sentence. */
+bool rs_counter_is_known(const char *resource, const char *name);
+
 /* ---- writing ---- */
 
 /* The process that a report is about, and its counters. */

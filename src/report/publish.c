@@ -323,46 +323,6 @@ bool rs_published_check_stack(const struct rs_published_stack *stack)
            stack->kind < RS_KINDS;
 }
 
-/* Words by which a metric's name tells its type and unit (promtool knows them too). */
-static bool is_reserved(const char *word, size_t length)
-{
-    static const char *const words[] = {
-        "total",   "count",       "sum",          "bucket",       "counter",   "gauge",
-        "summary", "histogram",   "bytes",        "bits",         "kilobytes", "megabytes",
-        "seconds", "nanoseconds", "milliseconds", "microseconds", "minutes",   "kib",
-        "mib",     "ms",          "ns",           "us",
-    };
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(words); i++)
-        if (strncmp(word, words[i], length) == 0 && !words[i][length])
-            return true;
-    return false;
-}
-
-/* Names are parts of metrics' names: words of lower case and digits, with one '_' in between, and
- * none of them reserved: what a metric's name ends with tells its kind and unit, whoever has it. */
-static bool is_name(const char *text, size_t room)
-{
-    size_t length = strnlen(text, room);
-
-    if (length == 0 || length == room || text[0] < 'a' || text[0] > 'z' ||
-        strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") != length)
-        return false;
-    for (size_t at = 0, word; at <= length; at += word + 1) {
-        word = strcspn(text + at, "_");
-        if (word == 0 || is_reserved(text + at, word))
-            return false;
-    }
-    return true;
-}
-
-/* The sum of a counter has no other name. */
-static bool is_sum(const struct rs_published_counter *counter)
-{
-    return counter->kind == RS_COUNTER_TOTAL &&
-           strncmp(counter->name, "total", sizeof(counter->name)) == 0;
-}
-
 static bool is_sound(const struct rs_published_term *term)
 {
     uint64_t span = term->count ? (uint64_t)(term->count - 1) * term->stride_bytes + 8 : 8;
@@ -373,8 +333,9 @@ static bool is_sound(const struct rs_published_term *term)
 
 bool rs_published_check_counter(const struct rs_published_counter *counter)
 {
-    bool is_good = is_name(counter->resource, sizeof(counter->resource)) &&
-                   (is_name(counter->name, sizeof(counter->name)) || is_sum(counter)) &&
+    bool is_good = memchr(counter->resource, '\0', sizeof(counter->resource)) &&
+                   memchr(counter->name, '\0', sizeof(counter->name)) &&
+                   rs_counter_is_known(counter->resource, counter->name) &&
                    counter->kind <= RS_COUNTER_LARGEST && counter->unit <= RS_UNIT_NANOSECONDS &&
                    counter->term_count <= RS_TERMS_MAX;
 

@@ -158,5 +158,5 @@ uint64_t rs_published_check_directory(uint64_t at, const struct rs_published_dir
 /* True when the device and the kind exist. */
 bool rs_published_check_stack(const struct rs_published_stack *stack);
 
-/* True when names, kind and unit exist, and the fields lie in the file. */
+/* True when this version has such a counter, kind and unit, and the fields lie in the file. */
 bool rs_published_check_counter(const struct rs_published_counter *counter);
