@@ -151,7 +151,7 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
     size_t most_bytes = rs_footprint_most(size_bytes);
     struct rs_charged *record;
 
-    *charge = (struct rs_charge){.next = {.device = RS_NO_DEVICE}};
+    *charge = (struct rs_charge){.reclaims_on = RS_NO_DEVICE};
     if (!rs_limit_account(owner->device))
         return true;
     rs_limit_resolve(owner->device);
@@ -171,22 +171,22 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
         free(record);
         return false;
     }
-    charge->record = record;
-    charge->next =
-        (struct rs_charge_try){owner->device,
-                               {most_bytes, rs_account_releases(rs_limit_account(owner->device)),
-                                record->share.charged_bytes, memory_of(record)}};
+    *charge = (struct rs_charge){
+        .record = record,
+        .reclaims_on = owner->device,
+        .refusal = {most_bytes, rs_account_releases(rs_limit_account(owner->device)),
+                    record->share.charged_bytes, memory_of(record)}};
     return true;
 }
 
-bool rs_charge_again(struct rs_charge_try *next, CUresult result)
+bool rs_charge_again(struct rs_charge *charge, CUresult result)
 {
-    const struct rs_refusal refusal = next->refusal;
+    const struct rs_refusal refusal = charge->refusal;
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || next->device < 0)
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->reclaims_on == RS_NO_DEVICE)
         return false;
-    next->refusal.releases = rs_account_releases(rs_limit_account(next->device));
-    return rs_wiring.reclaim(next->device, &refusal, true);
+    charge->refusal.releases = rs_account_releases(rs_limit_account(charge->reclaims_on));
+    return rs_wiring.reclaim(charge->reclaims_on, &refusal, true);
 }
 
 void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key)
@@ -205,13 +205,13 @@ void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long
     }
 }
 
-struct rs_charge rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
-                                      unsigned long long key)
+struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
+                                        unsigned long long key)
 {
     struct rs_charged *record;
 
     if (!serving || atomic_load_explicit(&entered, memory_order_acquire) == 0)
-        return (struct rs_charge){.record = NULL};
+        return NULL;
     RS_MUTEX_GUARD(&rs_charge_lock);
     record = rs_hash_get(&tables[keys], key);
     if (record) {
@@ -219,7 +219,7 @@ struct rs_charge rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
         if (--record->handles == 0)
             (void)rs_hash_take(&tables[keys], key);
     }
-    return (struct rs_charge){.record = record};
+    return record;
 }
 
 /* One more handle; the first one enters the memory. */
@@ -229,10 +229,8 @@ static void add_handle(struct rs_charged *memory)
         put(memory);
 }
 
-CUresult rs_charge_free_end(struct rs_charge charge, CUresult result)
+CUresult rs_charge_free_end(struct rs_charged *record, CUresult result)
 {
-    struct rs_charged *record = charge.record;
-
     if (!record)
         return result;
     RS_MUTEX_GUARD(&rs_charge_lock);

@@ -29,16 +29,20 @@ struct rs_charge_owner {
     struct rs_context *context; /* the allocation dies with it; NULL: it outlives contexts */
 };
 
-/* A call of the driver's that is about to be made, as a request of memory that may be refused. */
-struct rs_charge_try {
-    int device; /* or RS_NO_DEVICE: not counted */
-    struct rs_refusal refusal;
-};
-
-/* One call under way. */
+/* One call under way, which the driver may refuse. */
 struct rs_charge {
-    struct rs_charged *record; /* NULL: this call is not counted */
-    struct rs_charge_try next;
+    struct rs_charged *record; /* of the allocation; NULL: it is not counted */
+    int reclaims_on;           /* a device, of which memory is given back before the call is made
+                                  again; or RS_NO_DEVICE */
+    struct rs_refusal refusal; /* what the driver's next answer may be */
+
+    /* Of a stream-ordered allocation. */
+    struct rs_pool_record *pool; /* NULL: not counted */
+    int device;                  /* or RS_NO_DEVICE */
+    size_t bytes;                /* that the program asked for */
+    size_t charged;              /* bytes by which the pool may grow */
+    size_t claimed;              /* bytes of the pool's free memory that this call counts on */
+    unsigned turn; /* how often the pool grew past the limit for this allocation; begins as 0 */
 };
 
 /* The kind of key under which an allocation is entered; each kind has a table of its own. */
@@ -57,18 +61,18 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
 
 /* After the driver's call.  True when the call must be made once more: it was out of memory, and
  * memory was given back since, perhaps after a wait. */
-bool rs_charge_again(struct rs_charge_try *next, CUresult result);
+bool rs_charge_again(struct rs_charge *charge, CUresult result);
 
 /* Settles the charge by the call's result.  A later free names the allocation by `key`. */
 void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
 
 /* Around a driver call that frees, or releases a handle: begin takes the allocation out of its
- * table before the driver may give the same key to another thread; end counts the free, or enters
+ * table before the driver may give the same key to another thread (NULL: none is counted); end counts the free, or enters
  * the allocation again when the driver refused, and returns the driver's result.  `serving`: stacks
  * serve in this process (config/mode.h). */
-struct rs_charge rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
-                                      unsigned long long key);
-CUresult rs_charge_free_end(struct rs_charge charge, CUresult result);
+struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
+                                        unsigned long long key);
+CUresult rs_charge_free_end(struct rs_charged *record, CUresult result);
 
 /* A context is gone with its allocations.  Called with the contexts' lock held. */
 void rs_charge_forget(const struct rs_context *context);
@@ -93,31 +97,19 @@ void rs_charge_unmap_end(struct rs_mapping *found, CUresult result);
 /* ---- stream-ordered pools: all memory that a driver's pool holds is charged, cached or not ----
  */
 
-/* One stream-ordered allocation under way. */
-struct rs_pool_charge {
-    struct rs_pool_record *pool; /* NULL: not counted */
-    struct rs_charged *record;   /* of the allocation */
-    int device;                  /* or RS_NO_DEVICE */
-    struct rs_charge_try next;
-    size_t bytes;   /* that the program asked for */
-    size_t charged; /* bytes by which the pool may grow */
-    size_t claimed; /* bytes of the pool's free memory that this call counts on */
-    unsigned turn;  /* how often the pool grew past the limit for this allocation; begins as 0 */
-};
-
 /* Inside a request, too: charges the growth of `pool` (NULL: the current pool of the owner's
  * device). A default stream is given by its own name, CU_STREAM_PER_THREAD, or NULL for the legacy
  * one. False: answer CUDA_ERROR_OUT_OF_MEMORY. */
-bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
+bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                            CUmemoryPool pool, CUstream stream, size_t size_bytes);
 
 /* Settles the charge.  True when the pool grew past the limit all the same: the allocation must be
  * undone. */
-bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdeviceptr address);
+bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr address);
 
 /* Frees the allocation in the order of its stream.  True when it is to be begun anew, since more is
  * known of the pool by now. */
-bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream);
+bool rs_charge_async_undo(struct rs_charge *charge, CUdeviceptr address, CUstream stream);
 
 /* The program made a pool, or asked for one.  A pool of host memory is not counted. */
 void rs_charge_pool_made(CUmemoryPool handle, int device, bool is_host);

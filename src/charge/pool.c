@@ -370,7 +370,7 @@ enum {
 };
 
 /* The most bytes that the pool may grow by for this request.  Under the lock. */
-static size_t most_growth(const struct rs_pool_charge *charge)
+static size_t most_growth(const struct rs_charge *charge)
 {
     size_t unit = rs_max(growth[charge->device].unit, BLOCK_BYTES), whole;
 
@@ -382,7 +382,7 @@ static size_t most_growth(const struct rs_pool_charge *charge)
  * other calls under way have not claimed.  Where an allocation was settled while the driver was
  * asked, it may have used memory that the driver said was free: it is asked again.  In later turns
  * that memory was fragmented. */
-static bool claim(struct rs_pool_charge *charge)
+static bool claim(struct rs_charge *charge)
 {
     struct rs_pool_record *pool = charge->pool;
     size_t held, used, bytes = rs_footprint_most(charge->bytes);
@@ -408,7 +408,7 @@ static bool claim(struct rs_pool_charge *charge)
     return charge->claimed > 0;
 }
 
-static bool take_growth(struct rs_pool_charge *charge)
+static bool take_growth(struct rs_charge *charge)
 {
     RS_MUTEX_GUARD(&rs_charge_lock);
     size_t bytes = most_growth(charge);
@@ -422,7 +422,7 @@ static bool take_growth(struct rs_pool_charge *charge)
 
 /* Memory that other threads freed is read first; the pool's free memory serves next; then every
  * stack and pool gives its free memory back. */
-static bool make_room(struct rs_pool_charge *charge)
+static bool make_room(struct rs_charge *charge)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
     struct rs_refusal refusal = {.size_bytes = charge->bytes};
@@ -440,7 +440,7 @@ static bool make_room(struct rs_pool_charge *charge)
 
 /* Names the pool, and makes the record of the allocation.  False when host memory is out.  A pool
  * of host memory is not counted. */
-static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
+static bool set_pool(struct rs_charge *charge, CUmemoryPool handle)
 {
     RS_MUTEX_GUARD(&rs_charge_lock);
     struct rs_pool_record *pool = find_or_add(handle, charge->device);
@@ -457,7 +457,7 @@ static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
 }
 
 /* Charges for the allocation.  False when the limit leaves no room, or host memory is out. */
-static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
+static bool begin(struct rs_charge *charge, CUmemoryPool pool)
 {
     if (!pool && (!rs_driver.cuDeviceGetMemPool ||
                   rs_driver.cuDeviceGetMemPool(&pool, charge->device) != CUDA_SUCCESS))
@@ -475,14 +475,14 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
     return false;
 }
 
-bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
+bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                            CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     bool begun = true, in_graph; /* the stream captures: the memory is the graph's */
 
-    *charge = (struct rs_pool_charge){.device = owner->device,
-                                      .next = {.device = RS_NO_DEVICE},
+    *charge = (struct rs_charge){.device = owner->device,
+                                      .reclaims_on = RS_NO_DEVICE,
                                       .bytes = size_bytes,
                                       .turn = charge->turn};
     if (!rs_limit_account(owner->device))
@@ -496,11 +496,12 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge
     if (rs_limit_follows())
         begun =
             in_graph ? rs_charge_graph_node(charge->device, charge->bytes) : begin(charge, pool);
-    if (!in_graph)
-        charge->next = (struct rs_charge_try){
-            charge->device,
-            {size_bytes, rs_account_releases(rs_limit_account(charge->device)), charge->charged,
-             RS_MEMORY_DEVICE}};
+    if (in_graph)
+        return begun;
+    charge->reclaims_on = charge->device;
+    charge->refusal = (struct rs_refusal){
+        size_bytes, rs_account_releases(rs_limit_account(charge->device)), charge->charged,
+        RS_MEMORY_DEVICE};
     return begun;
 }
 
@@ -522,7 +523,7 @@ static void learn_unit(int device, size_t grown_bytes)
 }
 
 /* True when the pool grew past the limit, and by more than calls under way were charged for. */
-static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes)
+static bool is_excess(const struct rs_charge *charge, size_t grown_bytes)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
     size_t flying = growth[charge->device].flying, limit;
@@ -535,7 +536,7 @@ static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes)
            atomic_load(&account->charged_bytes) > limit + flying - charge->charged;
 }
 
-static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr address)
+static void enter_record(const struct rs_charge *charge, CUdeviceptr address)
 {
     struct rs_charged *record = charge->record;
 
@@ -552,7 +553,7 @@ static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr addres
     rs_charged_enter(record, address);
 }
 
-bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdeviceptr address)
+bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr address)
 {
     struct rs_pool_record *pool = charge->pool;
     struct reading reading;
@@ -587,7 +588,7 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
 /* In relaxed capture mode: another thread may have begun a global capture since the allocation.
  * Then the driver would refuse this free, the block would be lost, and the refusal would spoil the
  * capture (facts_h200.txt: free_async 900 end 901). */
-bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream)
+bool rs_charge_async_undo(struct rs_charge *charge, CUdeviceptr address, CUstream stream)
 {
     RS_RELAXED_GUARD();
 

@@ -386,11 +386,11 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes, size_t wi
 
 __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool serving)
 {
-    struct rs_charge charge = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
+    struct rs_charged *record = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
 
     if (serving && address)
         rs_publish_forwarded_free(RS_KIND_DEVICE);
-    return rs_charge_free_end(charge, RS_FORWARD(cuMemFree_v2, (address)));
+    return rs_charge_free_end(record, RS_FORWARD(cuMemFree_v2, (address)));
 }
 
 RS_HOT CUresult cuMemFree_v2(CUdeviceptr address)

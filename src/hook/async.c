@@ -323,13 +323,13 @@ static CUresult free_or_forward(__typeof__(&cuMemFreeAsync) real, bool is_per_th
                                 CUdeviceptr address, CUstream stream)
 {
     bool serving = rs_mode_serving();
-    struct rs_charge charge;
+    struct rs_charged *record;
     CUresult result;
 
     if (serving && free_async(address, named(stream, is_per_thread), &result))
         return result;
-    charge = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
-    return rs_charge_free_end(charge, real ? real(address, stream) : rs_hook_missing());
+    record = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
+    return rs_charge_free_end(record, real ? real(address, stream) : rs_hook_missing());
 }
 
 RS_HOOK_BY(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), free_or_forward, false, address,

@@ -79,7 +79,6 @@ struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_
 
     call.pool = pool;
     call.stream = !stream && is_per_thread ? CU_STREAM_PER_THREAD : stream;
-    call.pool_charge = (struct rs_pool_charge){.turn = 0};
     return call;
 }
 
@@ -95,7 +94,7 @@ static bool charge_call(struct rs_charged_call *call)
     }
     call->is_charged =
         call->path == RS_PATH_STREAM_ORDERED
-            ? rs_charge_async_begin(&call->pool_charge, &call->owner, call->pool, call->stream,
+            ? rs_charge_async_begin(&call->charge, &call->owner, call->pool, call->stream,
                                     call->size_bytes)
             : rs_charge_begin(&call->charge, &call->owner, call->path, call->size_bytes);
     return call->is_charged;
@@ -119,10 +118,10 @@ static bool begin_async_anew(struct rs_charged_call *call)
     bool anew;
 
     call->is_charged = false;
-    if (!rs_charge_async_end(&call->pool_charge, call->result,
+    if (!rs_charge_async_end(&call->charge, call->result,
                              call->result == CUDA_SUCCESS ? *address : 0))
         return false;
-    anew = rs_charge_async_undo(&call->pool_charge, *address, call->stream);
+    anew = rs_charge_async_undo(&call->charge, *address, call->stream);
     *address = 0;
     call->result = CUDA_ERROR_OUT_OF_MEMORY;
     return anew && charge_call(call);
@@ -130,9 +129,6 @@ static bool begin_async_anew(struct rs_charged_call *call)
 
 bool rs_charged_next(struct rs_charged_call *call)
 {
-    struct rs_charge_try *next =
-        call->path == RS_PATH_STREAM_ORDERED ? &call->pool_charge.next : &call->charge.next;
-
     switch (call->state) {
     case RS_CHARGED_BEGUN:
         if (!call->key)
@@ -147,7 +143,7 @@ bool rs_charged_next(struct rs_charged_call *call)
     case RS_CHARGED_REQUEST:
         if (!call->is_charged || call->is_made)
             return false;
-        return rs_charge_again(next, call->result) ||
+        return rs_charge_again(&call->charge, call->result) ||
                (call->path == RS_PATH_STREAM_ORDERED && begin_async_anew(call));
     case RS_CHARGED_DONE:
         break;

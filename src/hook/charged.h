@@ -33,10 +33,7 @@ struct rs_charged_call {
     enum { RS_CHARGED_BEGUN, RS_CHARGED_ASKED, RS_CHARGED_DONE, RS_CHARGED_REQUEST } state;
     bool is_charged, is_made;
     struct rs_charge_owner owner;
-    union {
-        struct rs_charge charge;
-        struct rs_pool_charge pool_charge;
-    };
+    struct rs_charge charge;
 };
 
 /* A call that takes size_bytes in the calling thread's context, or, with a device's number in place

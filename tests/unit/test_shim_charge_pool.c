@@ -37,7 +37,7 @@ static CUresult fake_free_async(CUdeviceptr address, CUstream stream)
  * refused. */
 TEST(an_allocation_is_undone_whatever_captures)
 {
-    struct rs_pool_charge charge = {.turn = 0};
+    struct rs_charge charge = {.turn = 0};
 
     driver.mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
