@@ -171,11 +171,11 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
         free(record);
         return false;
     }
-    *charge = (struct rs_charge){
-        .record = record,
-        .reclaims_on = owner->device,
-        .refusal = {most_bytes, rs_account_releases(rs_limit_account(owner->device)),
-                    record->share.charged_bytes, memory_of(record)}};
+    *charge = (struct rs_charge){.record = record,
+                                 .reclaims_on = owner->device,
+                                 .refusal = {most_bytes,
+                                             rs_account_releases(rs_limit_account(owner->device)),
+                                             record->share.charged_bytes, memory_of(record)}};
     return true;
 }
 

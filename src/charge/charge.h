@@ -67,9 +67,9 @@ bool rs_charge_again(struct rs_charge *charge, CUresult result);
 void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
 
 /* Around a driver call that frees, or releases a handle: begin takes the allocation out of its
- * table before the driver may give the same key to another thread (NULL: none is counted); end counts the free, or enters
- * the allocation again when the driver refused, and returns the driver's result.  `serving`: stacks
- * serve in this process (config/mode.h). */
+ * table before the driver may give the same key to another thread (NULL: none is counted); end
+ * counts the free, or enters the allocation again when the driver refused, and returns the driver's
+ * result.  `serving`: stacks serve in this process (config/mode.h). */
 struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
                                         unsigned long long key);
 CUresult rs_charge_free_end(struct rs_charged *record, CUresult result);

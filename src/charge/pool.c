@@ -482,9 +482,9 @@ bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owne
     bool begun = true, in_graph; /* the stream captures: the memory is the graph's */
 
     *charge = (struct rs_charge){.device = owner->device,
-                                      .reclaims_on = RS_NO_DEVICE,
-                                      .bytes = size_bytes,
-                                      .turn = charge->turn};
+                                 .reclaims_on = RS_NO_DEVICE,
+                                 .bytes = size_bytes,
+                                 .turn = charge->turn};
     if (!rs_limit_account(owner->device))
         return true;
     RS_RELAXED_GUARD();
@@ -499,9 +499,9 @@ bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owne
     if (in_graph)
         return begun;
     charge->reclaims_on = charge->device;
-    charge->refusal = (struct rs_refusal){
-        size_bytes, rs_account_releases(rs_limit_account(charge->device)), charge->charged,
-        RS_MEMORY_DEVICE};
+    charge->refusal =
+        (struct rs_refusal){size_bytes, rs_account_releases(rs_limit_account(charge->device)),
+                            charge->charged, RS_MEMORY_DEVICE};
     return begun;
 }
 

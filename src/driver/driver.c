@@ -222,34 +222,13 @@ CUcontext rs_driver_active_primary(CUdevice device)
 
 static CUmemLocation location_of(int where)
 {
-    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_HOST};
-
-    if (where != RS_PLACEMENT_HOST)
-        location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = where};
-    return location;
+    return where == RS_PLACEMENT_HOST
+               ? (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST}
+               : (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = where};
 }
 
-static CUresult advise(CUdeviceptr address, size_t size_bytes, CUmem_advise advice, int where)
-{
-    if (rs_driver.cuMemAdvise_v2)
-        return rs_driver.cuMemAdvise_v2(address, size_bytes, advice, location_of(where));
-    if (rs_driver.cuMemAdvise)
-        return rs_driver.cuMemAdvise(address, size_bytes, advice, where);
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-static CUresult prefetch(CUdeviceptr address, size_t size_bytes, int where, CUstream stream)
-{
-    if (rs_driver.cuMemPrefetchAsync_v2)
-        return rs_driver.cuMemPrefetchAsync_v2(address, size_bytes, location_of(where), 0, stream);
-    if (rs_driver.cuMemPrefetchAsync)
-        return rs_driver.cuMemPrefetchAsync(address, size_bytes, where, stream);
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-/* Advises, or prefetches where there is no advice. */
-static CUresult place(CUcontext context, CUdeviceptr address, size_t size_bytes,
-                      const CUmem_advise *advice, int where, CUstream stream)
+CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size_bytes,
+                             CUmem_advise advice, int where)
 {
     CUresult result;
     RS_RELAXED_GUARD();
@@ -257,18 +236,25 @@ static CUresult place(CUcontext context, CUdeviceptr address, size_t size_bytes,
 
     if (result != CUDA_SUCCESS)
         return result;
-    return advice ? advise(address, size_bytes, *advice, where)
-                  : prefetch(address, size_bytes, where, stream);
-}
-
-CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size_bytes,
-                             CUmem_advise advice, int where)
-{
-    return place(context, address, size_bytes, &advice, where, NULL);
+    if (rs_driver.cuMemAdvise_v2)
+        return rs_driver.cuMemAdvise_v2(address, size_bytes, advice, location_of(where));
+    if (rs_driver.cuMemAdvise)
+        return rs_driver.cuMemAdvise(address, size_bytes, advice, where);
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult rs_placement_prefetch(CUcontext context, CUdeviceptr address, size_t size_bytes, int where,
                                CUstream stream)
 {
-    return place(context, address, size_bytes, NULL, where, stream);
+    CUresult result;
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(context, &result);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (rs_driver.cuMemPrefetchAsync_v2)
+        return rs_driver.cuMemPrefetchAsync_v2(address, size_bytes, location_of(where), 0, stream);
+    if (rs_driver.cuMemPrefetchAsync)
+        return rs_driver.cuMemPrefetchAsync(address, size_bytes, where, stream);
+    return CUDA_ERROR_NOT_SUPPORTED;
 }

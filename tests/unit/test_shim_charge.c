@@ -40,9 +40,9 @@ TEST(a_free_by_the_key_gives_the_charge_back)
             begin(&charge, paths[i], sizes[j]);
             rs_charge_end(&charge, CUDA_SUCCESS, KEY);
             assert_true(charged_bytes() > 0);
-            assert_int_equal(
-                rs_charge_free_end(rs_charge_free_begin(true, keys_of(paths[i]), KEY), CUDA_SUCCESS),
-                CUDA_SUCCESS);
+            assert_int_equal(rs_charge_free_end(rs_charge_free_begin(true, keys_of(paths[i]), KEY),
+                                                CUDA_SUCCESS),
+                             CUDA_SUCCESS);
             assert_int_equal(charged_bytes(), 0);
         }
 }
