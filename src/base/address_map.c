@@ -119,7 +119,7 @@ struct view {
     unsigned shift; /* how far to shift a hash right, so that it is a slot's number */
 };
 
-static struct view view_of(uintptr_t table)
+static struct view view_of_table(uintptr_t table)
 {
     unsigned bits = table % RS_CACHE_LINE;
 
@@ -133,12 +133,12 @@ static struct view view_of(uintptr_t table)
 
 static struct view view_locked(struct shard *shard)
 {
-    return view_of(atomic_load_explicit(&shard->table, memory_order_relaxed));
+    return view_of_table(atomic_load_explicit(&shard->table, memory_order_relaxed));
 }
 
 /* The high bits of the product differ for starts in different words, below the bits that chose
  * the shard; so the starts of one shard spread over all of its slots. */
-static size_t home_of(const struct view *view, uint64_t start)
+static size_t home_of_start(const struct view *view, uint64_t start)
 {
     return (size_t)(((start >> RS_START_UNIT_BITS) * hash_factor) >> view->shift);
 }
@@ -152,12 +152,12 @@ static uint64_t slot_key(const struct slot *slot)
  * table always has a free slot, which ends the search. */
 static size_t slot_locked(const struct view *view, uint64_t start)
 {
-    size_t i = home_of(view, start);
+    size_t i = home_of_start(view, start);
     uint64_t key;
 
     while ((key = slot_key(&view->slots[i])) != 0 && key != start + 1) {
         i = (i + 1) & view->mask;
-        RS_ASSERT_SLOW(i != home_of(view, start)); /* all slots are taken */
+        RS_ASSERT_SLOW(i != home_of_start(view, start)); /* all slots are taken */
     }
     return i;
 }
@@ -186,7 +186,7 @@ static bool is_range(uint64_t key)
  * Called between write_begin and write_end. */
 static void move_some(struct shard *shard, uintptr_t outgrown, size_t count)
 {
-    struct view old = view_of(outgrown), view = view_locked(shard);
+    struct view old = view_of_table(outgrown), view = view_locked(shard);
     size_t end = shard->moved + rs_min(count, old.mask + 1 - shard->moved);
 
     RS_ASSERT(shard->moved <= old.mask && view.mask > old.mask);
@@ -217,7 +217,7 @@ static struct slot *outgrown_slot(struct shard *shard, uint64_t start)
 
     if (RS_LIKELY(!outgrown_locked(shard)))
         return NULL;
-    view = view_of(outgrown_locked(shard));
+    view = view_of_table(outgrown_locked(shard));
     slot = &view.slots[slot_locked(&view, start)];
     return slot_key(slot) ? slot : NULL;
 }
@@ -229,7 +229,7 @@ __attribute__((unused)) static bool shard_check(struct shard *shard)
     size_t count = 0;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(tables) && tables[i]; i++) {
-        struct view view = view_of(tables[i]);
+        struct view view = view_of_table(tables[i]);
         for (size_t at = 0; at <= view.mask; at++) {
             struct rs_range range;
             if (!is_range(slot_key(&view.slots[at])))
@@ -290,7 +290,7 @@ static void table_close(const struct view *view, size_t i)
     for (size_t j = (i + 1) & view->mask; slot_key(&view->slots[j]) != 0;
          j = (j + 1) & view->mask) {
         slot_read(&view->slots[j], &range);
-        if (((j - home_of(view, range.start)) & view->mask) < ((j - i) & view->mask))
+        if (((j - home_of_start(view, range.start)) & view->mask) < ((j - i) & view->mask))
             continue; /* its home lies after the hole */
         slot_write(&view->slots[i], &range);
         i = j;
@@ -460,10 +460,10 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
 
 /* Looks once; the result counts only if the sequence number did not change.  A table in the
  * middle of a move may show a reader no free slot, so the number of steps is bounded. */
-static bool look(uintptr_t table, uint64_t start, struct rs_range *range)
+static bool look_once(uintptr_t table, uint64_t start, struct rs_range *range)
 {
-    struct view view = view_of(table);
-    size_t i = home_of(&view, start);
+    struct view view = view_of_table(table);
+    size_t i = home_of_start(&view, start);
 
     for (size_t steps = 0; steps <= view.mask; steps++, i = (i + 1) & view.mask) {
         uint64_t key = slot_key(&view.slots[i]);
@@ -491,10 +491,10 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
 
         if (before % 2 != 0)
             continue;
-        found = look(atomic_load_explicit(&shard->table, memory_order_acquire), start, &seen);
+        found = look_once(atomic_load_explicit(&shard->table, memory_order_acquire), start, &seen);
         if (RS_UNLIKELY(!found) &&
             (outgrown = atomic_load_explicit(&shard->outgrown, memory_order_acquire)))
-            found = look(outgrown, start, &seen);
+            found = look_once(outgrown, start, &seen);
         if (RS_UNLIKELY(atomic_load_explicit(&shard->sequence, memory_order_relaxed) != before))
             continue;
         if (found)
@@ -506,9 +506,9 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
 RS_HOT void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start)
 {
     struct view view =
-        view_of(atomic_load_explicit(&shard_of(map, start)->table, memory_order_relaxed));
+        view_of_table(atomic_load_explicit(&shard_of(map, start)->table, memory_order_relaxed));
 
-    __builtin_prefetch(&view.slots[home_of(&view, start)]);
+    __builtin_prefetch(&view.slots[home_of_start(&view, start)]);
 }
 
 /* Looks at the one slot where a range mostly is; rs_address_map_find does the rest. */
@@ -516,8 +516,8 @@ RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
 {
     struct shard *shard = shard_of(map, start);
     unsigned before = atomic_load_explicit(&shard->sequence, memory_order_acquire);
-    struct view view = view_of(atomic_load_explicit(&shard->table, memory_order_acquire));
-    const struct slot *slot = &view.slots[home_of(&view, start)];
+    struct view view = view_of_table(atomic_load_explicit(&shard->table, memory_order_acquire));
+    const struct slot *slot = &view.slots[home_of_start(&view, start)];
     uint64_t key = slot_key(slot);
     void *owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
     struct rs_range range;

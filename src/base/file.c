@@ -230,7 +230,7 @@ void rs_uncancelled_end(const struct rs_uncancelled *uncancelled)
     (void)pthread_setcancelstate(uncancelled->state_before, NULL);
 }
 
-static void fill(sigset_t *signals)
+static void fill_signals(sigset_t *signals)
 {
     sigemptyset(signals);
     sigaddset(signals, SIGPIPE);
@@ -244,7 +244,7 @@ void rs_unsignalled_begin(struct rs_unsignalled *unsignalled)
     sigset_t signals;
 
     rs_uncancelled_begin(&unsignalled->uncancelled);
-    fill(&signals);
+    fill_signals(&signals);
     sigemptyset(&unsignalled->pending_before);
     (void)pthread_sigmask(SIG_BLOCK, &signals, &unsignalled->blocked_before);
     /* A signal that was not blocked cannot be pending: it was delivered at once. */

@@ -9,14 +9,14 @@ enum { FIRST_SLOTS = 256 };
 
 /* The slot count is a power of two, and at most half of the slots are full, or more while there is
  * no host memory. */
-static size_t home_of(const struct rs_hash_table *table, uint64_t key)
+static size_t home_of_key(const struct rs_hash_table *table, uint64_t key)
 {
     return (size_t)((key * 0x9e3779b97f4a7c15u) >> 17) & (table->slot_count - 1);
 }
 
-static size_t slot_of(const struct rs_hash_table *table, uint64_t key)
+static size_t slot_of_key(const struct rs_hash_table *table, uint64_t key)
 {
-    size_t at = home_of(table, key);
+    size_t at = home_of_key(table, key);
 
     while (table->slots[at].key && table->slots[at].key != key)
         at = (at + 1) & (table->slot_count - 1);
@@ -30,14 +30,14 @@ __attribute__((unused)) static bool table_check(const struct rs_hash_table *tabl
 
     for (size_t at = 0; at < table->slot_count; at++) {
         uint64_t key = table->slots[at].key;
-        if (key && slot_of(table, key) != at)
+        if (key && slot_of_key(table, key) != at)
             return false;
         count += key != 0;
     }
     return count == table->count;
 }
 
-static bool grow(struct rs_hash_table *table, size_t slot_count)
+static bool grow_table(struct rs_hash_table *table, size_t slot_count)
 {
     struct rs_hash_table larger = {calloc(slot_count, sizeof(*larger.slots)), slot_count,
                                    table->count};
@@ -46,7 +46,7 @@ static bool grow(struct rs_hash_table *table, size_t slot_count)
         return false;
     for (size_t i = 0; i < table->slot_count; i++)
         if (table->slots[i].key)
-            larger.slots[slot_of(&larger, table->slots[i].key)] = table->slots[i];
+            larger.slots[slot_of_key(&larger, table->slots[i].key)] = table->slots[i];
     free(table->slots);
     *table = larger;
     RS_ASSERT_SLOW(table_check(table));
@@ -60,7 +60,7 @@ bool rs_hash_reserve(struct rs_hash_table *table, size_t more)
     while ((table->count + more) * 2 > slot_count)
         slot_count *= 2;
     RS_ASSERT(rs_is_power_of_two(slot_count)); /* else a home lies where no search comes to */
-    return slot_count == table->slot_count || grow(table, slot_count);
+    return slot_count == table->slot_count || grow_table(table, slot_count);
 }
 
 bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value)
@@ -70,7 +70,7 @@ bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value)
     RS_ASSERT(key != 0);
     if (!rs_hash_reserve(table, 1) && table->count + 1 >= table->slot_count)
         return false; /* a search ends at an empty slot */
-    at = slot_of(table, key);
+    at = slot_of_key(table, key);
     table->count += table->slots[at].key == 0;
     table->slots[at] = (struct rs_hash_slot){key, value};
     RS_ASSERT(table->count < table->slot_count);
@@ -79,7 +79,7 @@ bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value)
 
 void *rs_hash_get(const struct rs_hash_table *table, uint64_t key)
 {
-    return table->slot_count && key ? table->slots[slot_of(table, key)].value : NULL;
+    return table->slot_count && key ? table->slots[slot_of_key(table, key)].value : NULL;
 }
 
 /* Closes the gap: an entry that was probed past it moves into it. */
@@ -88,7 +88,7 @@ static void close_gap(struct rs_hash_table *table, size_t gap)
     size_t mask = table->slot_count - 1;
 
     for (size_t at = (gap + 1) & mask; table->slots[at].key; at = (at + 1) & mask) {
-        size_t home = home_of(table, table->slots[at].key);
+        size_t home = home_of_key(table, table->slots[at].key);
         if (((at - home) & mask) < ((at - gap) & mask))
             continue;
         table->slots[gap] = table->slots[at];
@@ -104,7 +104,7 @@ void *rs_hash_take(struct rs_hash_table *table, uint64_t key)
 
     if (!table->slot_count || !key)
         return NULL;
-    at = slot_of(table, key);
+    at = slot_of_key(table, key);
     value = table->slots[at].value;
     if (table->slots[at].key) {
         RS_ASSERT(table->count > 0);

@@ -14,13 +14,13 @@ static __thread struct {
 
 static const struct rs_lock_mark gone = {RS_RANK_NONE, "nothing"};
 
-static bool is_held(const struct rs_lock_mark *mark)
+static bool is_held_mark(const struct rs_lock_mark *mark)
 {
     return mark && mark != &gone;
 }
 
-static RS_COLD void fail(const struct rs_lock_mark *mark, const char *how,
-                         const struct rs_lock_mark *other)
+static RS_COLD void fail_order(const struct rs_lock_mark *mark, const char *how,
+                               const struct rs_lock_mark *other)
 {
     char text[512];
 
@@ -32,7 +32,7 @@ static RS_COLD void fail(const struct rs_lock_mark *mark, const char *how,
 static void check_rank(const struct rs_lock_mark *mark)
 {
     if (mark->rank <= RS_RANK_NONE || mark->rank >= RS_RANK_COUNT)
-        fail(mark, "is taken with a rank that locks do not have, above", &gone);
+        fail_order(mark, "is taken with a rank that locks do not have, above", &gone);
 }
 
 void rs_lock_rank_before(const struct rs_lock_mark *mark)
@@ -40,8 +40,8 @@ void rs_lock_rank_before(const struct rs_lock_mark *mark)
     check_rank(mark);
     for (unsigned i = 0; i < held.count; i++) {
         const struct rs_lock_mark *other = held.marks[i];
-        if (is_held(other) && (other->rank >= mark->rank || mark->rank == RS_RANK_ALONE))
-            fail(mark, "is taken under", other);
+        if (is_held_mark(other) && (other->rank >= mark->rank || mark->rank == RS_RANK_ALONE))
+            fail_order(mark, "is taken under", other);
     }
 }
 
@@ -51,12 +51,12 @@ void rs_lock_rank_taken(const struct rs_lock_mark *mark)
 
     check_rank(mark);
     if (at == RS_LOCKS_HELD_MAX)
-        fail(mark, "is one lock too many to note, above", held.marks[at - 1]);
+        fail_order(mark, "is one lock too many to note, above", held.marks[at - 1]);
     held.count = at + 1;
     held.marks[at] = mark;
 }
 
-static void drop_gone(void)
+static void drop_gone_marks(void)
 {
     while (held.count > 0 && held.marks[held.count - 1] == &gone) {
         held.marks[held.count - 1] = NULL;
@@ -65,7 +65,7 @@ static void drop_gone(void)
 }
 
 /* Its place among the held ones plus one, or 0.  The latest ones are mostly asked for. */
-static unsigned place_of(const struct rs_lock_mark *mark)
+static unsigned place_of_mark(const struct rs_lock_mark *mark)
 {
     unsigned at = held.count;
 
@@ -76,18 +76,18 @@ static unsigned place_of(const struct rs_lock_mark *mark)
 
 void rs_lock_rank_left(const struct rs_lock_mark *mark)
 {
-    unsigned at = place_of(mark);
+    unsigned at = place_of_mark(mark);
 
     if (at == 0)
-        fail(mark, "is given back by a thread that does not hold it, but", &gone);
+        fail_order(mark, "is given back by a thread that does not hold it, but", &gone);
     held.marks[at - 1] = &gone;
-    drop_gone();
+    drop_gone_marks();
 }
 
 void rs_lock_rank_must_hold(const struct rs_lock_mark *mark)
 {
-    if (place_of(mark) == 0)
-        fail(mark, "must be held by the caller, but this thread holds", &gone);
+    if (place_of_mark(mark) == 0)
+        fail_order(mark, "must be held by the caller, but this thread holds", &gone);
 }
 
 void rs_lock_rank_waits(const struct rs_lock_mark *mark)
@@ -95,7 +95,7 @@ void rs_lock_rank_waits(const struct rs_lock_mark *mark)
     rs_lock_rank_must_hold(mark);
     for (unsigned i = 0; i < held.count; i++) {
         const struct rs_lock_mark *other = held.marks[i];
-        if (is_held(other) && other->rank > mark->rank)
-            fail(mark, "is waited for on a condition under", other);
+        if (is_held_mark(other) && other->rank > mark->rank)
+            fail_order(mark, "is waited for on a condition under", other);
     }
 }

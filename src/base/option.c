@@ -205,8 +205,8 @@ static bool parse_plain_size(const struct parse *of, const char *begin, const ch
 }
 
 /* A size may hold %q{VAR}.  What is wrong with its value is shown in the value. */
-static bool parse_size(const struct parse *of, const char *begin, const char *end,
-                       struct rs_size *size)
+static bool parse_any_size(const struct parse *of, const char *begin, const char *end,
+                           struct rs_size *size)
 {
     const char *at, *reason;
     char text[EXPANDED_BYTES];
@@ -228,8 +228,8 @@ static bool parse_range(const struct parse *of, const char *begin, const char *e
     if (!dash || dash == begin)
         return rs_diagnose(of->diagnostics, of->source, begin,
                            "expected two sizes, as in 256KiB-4MiB");
-    if (!parse_size(of, begin, dash, &value->size) ||
-        !parse_size(of, dash + 1, end, &value->size_to))
+    if (!parse_any_size(of, begin, dash, &value->size) ||
+        !parse_any_size(of, dash + 1, end, &value->size_to))
         return false;
     if (value->size.kind != RS_SIZE_BYTES || value->size_to.kind != RS_SIZE_BYTES)
         return rs_diagnose(of->diagnostics, of->source,
@@ -242,8 +242,8 @@ static bool parse_range(const struct parse *of, const char *begin, const char *e
 }
 
 /* Adds one element of a list: a number of bytes that the list does not have yet. */
-static bool add_size(const struct parse *of, const char *begin, const char *end,
-                     struct rs_sizes *sizes)
+static bool add_listed_size(const struct parse *of, const char *begin, const char *end,
+                            struct rs_sizes *sizes)
 {
     struct rs_size size;
 
@@ -251,7 +251,7 @@ static bool add_size(const struct parse *of, const char *begin, const char *end,
         begin++;
     while (end > begin && end[-1] == ' ')
         end--;
-    if (!parse_size(of, begin, end, &size))
+    if (!parse_any_size(of, begin, end, &size))
         return false;
     if (size.kind != RS_SIZE_BYTES)
         return rs_diagnose(of->diagnostics, of->source, begin,
@@ -285,7 +285,7 @@ static bool parse_sizes(const struct parse *of, const char *begin, const char *e
 
     for (;; begin++) {
         const char *plus = memchr(begin, '+', (size_t)(end - begin));
-        if (!add_size(of, begin, plus ? plus : end, &sizes))
+        if (!add_listed_size(of, begin, plus ? plus : end, &sizes))
             return false;
         if (!plus)
             break;
@@ -367,7 +367,7 @@ static bool parse_as(enum rs_option_type type, const struct parse *of, const cha
         if (of->row->all && is_word(begin, end, "all"))
             value->size = (struct rs_size){.number = 1, .kind = RS_SIZE_BYTES};
         else if (!value->none)
-            return parse_size(of, begin, end, &value->size);
+            return parse_any_size(of, begin, end, &value->size);
         return true;
     case RS_OPTION_EXPONENT:
         return parse_exponent(of, begin, end, &value->size);

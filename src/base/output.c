@@ -37,7 +37,7 @@ struct output {
 };
 
 /* Appends text.  Always leaves room for the terminating zero. */
-static bool put(struct output *output, const char *text, size_t length)
+static bool put_piece(struct output *output, const char *text, size_t length)
 {
     if (length >= output->capacity_bytes - output->length)
         return false;
@@ -47,7 +47,7 @@ static bool put(struct output *output, const char *text, size_t length)
 }
 
 /* Expands %q{VAR}: *cursor is at the opening brace and moves past the closing one. */
-static const char *variable(const char **cursor, char text[TEXT_BYTES], const char **reason)
+static const char *variable_value(const char **cursor, char text[TEXT_BYTES], const char **reason)
 {
     const char *name = *cursor + 1;
     const char *close = **cursor == '{' ? strchr(name, '}') : NULL;
@@ -75,7 +75,7 @@ void rs_path_keep_directory(void)
 }
 
 /* Makes the expanded path absolute if rs_path_keep_directory has stored a directory. */
-static bool put_directory(struct output *output)
+static bool put_working_directory(struct output *output)
 {
     size_t length = strlen(directory);
 
@@ -116,7 +116,7 @@ static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const
     case 'r':
         return *rs_process_rank() ? rs_process_rank() : "0";
     case 'q':
-        return variable(cursor, text, reason);
+        return variable_value(cursor, text, reason);
     default:
         *reason = "unknown placeholder; known are %p %h %e %t %r %q{VAR} %%";
         return NULL;
@@ -136,7 +136,7 @@ static bool expand(const char *begin, const char *end, bool only_variables, stru
         *at = begin++;
         if (expands && !(value = placeholder(&begin, text, reason)))
             return false;
-        if (!put(output, value, expands ? strlen(value) : 1)) {
+        if (!put_piece(output, value, expands ? strlen(value) : 1)) {
             *reason = only_variables ? "the text is too long after its placeholders are replaced"
                                      : too_long;
             return false;
@@ -163,7 +163,7 @@ bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const ch
 
     if (!expand(pattern, pattern + strlen(pattern), false, &output, at, reason))
         return false;
-    if (!put_directory(&output)) {
+    if (!put_working_directory(&output)) {
         *at = pattern;
         *reason = too_long;
         return false;
@@ -225,7 +225,7 @@ static int empty_file(int fd)
     return !S_ISREG(status.st_mode) || ftruncate(fd, 0) == 0 ? 0 : -errno;
 }
 
-static int open_file(const char *path, bool *created)
+static int open_output(const char *path, bool *created)
 {
     /* O_NONBLOCK, since opening a FIFO waits for its reader otherwise. */
     int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
@@ -248,7 +248,7 @@ static int open_file(const char *path, bool *created)
 
 /* Returns the descriptor that /dev/stdout or /dev/stderr names, or -1 for other paths.  Both are
  * links; opening their target would truncate a file that the program writes to. */
-static int descriptor_of(const char *path)
+static int stream_named(const char *path)
 {
     if (strcmp(path, "/dev/stdout") == 0)
         return STDOUT_FILENO;
@@ -259,16 +259,16 @@ static int descriptor_of(const char *path)
 
 bool rs_path_is_stream(const char *path)
 {
-    return descriptor_of(path) >= 0;
+    return stream_named(path) >= 0;
 }
 
 int rs_path_open_untouched(const char *path, bool *created)
 {
-    int descriptor = descriptor_of(path);
+    int descriptor = stream_named(path);
     RS_UNCANCELLED_GUARD();
 
     *created = false;
-    return descriptor < 0 ? open_file(path, created) : rs_descriptor_duplicate(descriptor);
+    return descriptor < 0 ? open_output(path, created) : rs_descriptor_duplicate(descriptor);
 }
 
 int rs_path_open_output(const char *path)
@@ -389,7 +389,7 @@ static bool put_path(char part[PATH_MAX], const char *path)
 }
 
 /* Allocates the blocks of FILE.part in advance. */
-static int allocate(int fd)
+static int allocate_tail(int fd)
 {
     return rs_file_is_copied_on_write(fd) ? -EOPNOTSUPP : rs_file_allocate(fd, RS_FILE_TAIL_BYTES);
 }
@@ -408,7 +408,7 @@ static void put_mark(struct rs_file_tail *tail)
 static int map_tail(struct rs_file_tail *tail, int fd)
 {
     struct stat status;
-    int result = fstat(fd, &status) == 0 ? allocate(fd) : -errno;
+    int result = fstat(fd, &status) == 0 ? allocate_tail(fd) : -errno;
     void *text;
 
     if (result != 0)

@@ -147,7 +147,7 @@ struct copy {
     size_t count, bytes, count_max, bytes_max;
 };
 
-static void add(struct copy *copy, const char *entry, size_t length)
+static void add_variable(struct copy *copy, const char *entry, size_t length)
 {
     if (copy->count < copy->count_max && copy->bytes_max - copy->bytes > length) {
         copy->entries[copy->count] = memcpy(copy->text + copy->bytes, entry, length);
@@ -157,7 +157,7 @@ static void add(struct copy *copy, const char *entry, size_t length)
     copy->bytes += length + 1;
 }
 
-static char *find(char *const *environment, const char *name, size_t length)
+static char *find_variable(char *const *environment, const char *name, size_t length)
 {
     for (; environment && *environment; environment++)
         if (strncmp(*environment, name, length) == 0 &&
@@ -174,8 +174,8 @@ static void add_named(struct copy *copy, const char *setting)
         const char *entry;
         setting += strlen("%q{");
         length = strcspn(setting, "}=");
-        entry = setting[length] == '}' ? find(environ, setting, length) : NULL;
-        add(copy, entry ? entry : setting, entry ? strlen(entry) : length);
+        entry = setting[length] == '}' ? find_variable(environ, setting, length) : NULL;
+        add_variable(copy, entry ? entry : setting, entry ? strlen(entry) : length);
     }
 }
 
@@ -199,12 +199,12 @@ static bool is_read(const char *name)
            begins_as_one(other_names, name);
 }
 
-static void collect(struct copy *copy)
+static void collect_settings(struct copy *copy)
 {
     for (char **entry = environ; entry && *entry; entry++) { /* NULL after clearenv() */
         if (!is_read(*entry))
             continue;
-        add(copy, *entry, strlen(*entry));
+        add_variable(copy, *entry, strlen(*entry));
         if (is_setting(*entry))
             add_named(copy, *entry);
     }
@@ -225,7 +225,7 @@ static char **copy_settings(void)
     struct copy counted = {.count = 0}, copy = {.count = 0};
     size_t list_bytes;
 
-    collect(&counted);
+    collect_settings(&counted);
     list_bytes = (counted.count + 1) * sizeof(*copy.entries); /* the last is NULL */
     copy.entries = rs_map_zeroed(list_bytes + counted.bytes);
     if (!copy.entries)
@@ -233,7 +233,7 @@ static char **copy_settings(void)
     copy.text = (char *)copy.entries + list_bytes;
     copy.count_max = counted.count;
     copy.bytes_max = counted.bytes;
-    collect(&copy);
+    collect_settings(&copy);
     return copy.entries;
 }
 
@@ -254,7 +254,7 @@ const char *rs_environment_get(const char *name)
 {
     char **own = atomic_load(&kept);
     size_t length = strlen(name);
-    const char *entry = find(own, name, length);
+    const char *entry = find_variable(own, name, length);
 
     if (entry)
         return entry[length] ? entry + length + 1 : NULL;

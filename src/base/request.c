@@ -59,7 +59,7 @@ void rs_request_begin(void)
 }
 
 /* A program that asks for more than there is, in many threads, gets its later refusals faster. */
-static void learn(void)
+static void learn_refusals(void)
 {
     if (request.repeats > REPEATS_AT_ONCE)
         request.in_vain =
@@ -71,7 +71,7 @@ void rs_request_end(void)
     RS_ASSERT(request.depth > 0);
     if (--request.depth > 0)
         return;
-    learn();
+    learn_refusals();
     if (request.begun_ns)
         rs_request_took_ns += rs_clock_ns() - request.begun_ns;
     rs_uncancelled_end(&request.uncancelled);

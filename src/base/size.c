@@ -25,7 +25,7 @@ static uint64_t unit_bytes(const char *unit, size_t length)
     return bytes;
 }
 
-static bool fail(const char **at, const char *place, const char **reason, const char *text)
+static bool fail_at(const char **at, const char *place, const char **reason, const char *text)
 {
     *at = place;
     *reason = text;
@@ -62,12 +62,13 @@ static bool decimal_parse(const char **cursor, const char *end, struct decimal *
             __builtin_mul_overflow(value->mantissa, (uint64_t)10, &value->mantissa) ||
             __builtin_add_overflow(value->mantissa, (uint64_t)(**cursor - '0'), &value->mantissa) ||
             (point && __builtin_mul_overflow(value->divisor, (uint64_t)10, &value->divisor)))
-            return fail(at, begin, reason, "the number has too many digits");
+            return fail_at(at, begin, reason, "the number has too many digits");
     }
     if (digits == 0)
-        return fail(at, begin, reason,
-                    begin < end && *begin == '-' ? "a size cannot be negative"
-                                                 : "a size begins with a digit, as in 4GiB or 80%");
+        return fail_at(at, begin, reason,
+                       begin < end && *begin == '-'
+                           ? "a size cannot be negative"
+                           : "a size begins with a digit, as in 4GiB or 80%");
     return true;
 }
 
@@ -103,7 +104,7 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
     int exponent;
 
     if (begin == end)
-        return fail(at, begin, reason, "a size is missing");
+        return fail_at(at, begin, reason, "a size is missing");
     if (!decimal_parse(&cursor, end, &value, at, reason))
         return false;
     while (cursor < end && *cursor == ' ')
@@ -115,16 +116,17 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
         if (unit_length == 5 && strncasecmp(cursor, "%free", 5) == 0)
             share.kind = RS_SIZE_OF_FREE;
         else if (unit_length != 1)
-            return fail(at, cursor + 1, reason, "after '%' only 'free' may follow, as in 80%free");
+            return fail_at(at, cursor + 1, reason,
+                           "after '%' only 'free' may follow, as in 80%free");
         if (!decimal_times(value, RS_SIZE_WHOLE / 100, &share.number) ||
             share.number > (uint64_t)RS_SIZE_WHOLES_MAX * RS_SIZE_WHOLE)
-            return fail(at, begin, reason, "more than 10000%");
+            return fail_at(at, begin, reason, "more than 10000%");
         *size = share;
         return true;
     }
     exponent = exponent_parse(value, cursor, end);
     if (exponent == 64)
-        return fail(at, begin, reason, "this size is larger than any memory");
+        return fail_at(at, begin, reason, "this size is larger than any memory");
     if (exponent >= 0) {
         *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
         return true;
@@ -135,9 +137,9 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
         return true;
     }
     if (unit)
-        return fail(at, begin, reason, "this size is larger than any memory");
-    return fail(at, cursor, reason,
-                "unknown unit; known are B K KB KiB M MB MiB G GB GiB T TB TiB %");
+        return fail_at(at, begin, reason, "this size is larger than any memory");
+    return fail_at(at, cursor, reason,
+                   "unknown unit; known are B K KB KiB M MB MiB G GB GiB T TB TiB %");
 }
 
 size_t rs_size_resolve(struct rs_size size, size_t total_bytes, size_t free_bytes)

@@ -5,13 +5,13 @@
 #include "base/memory.h"
 
 /* Number of the highest set bit of a word that is not 0. */
-static unsigned highest(uint64_t word)
+static unsigned highest_bit(uint64_t word)
 {
     return 63 - (unsigned)__builtin_clzll(word);
 }
 
 /* What the element points to, made if it is missing; NULL when out of host memory. */
-static void *make(_Atomic(void *) *element, size_t bytes)
+static void *make_element(_Atomic(void *) *element, size_t bytes)
 {
     void *present = atomic_load_explicit(element, memory_order_acquire), *made;
 
@@ -28,10 +28,11 @@ static void *make(_Atomic(void *) *element, size_t bytes)
 
 struct rs_start_region *rs_start_region_make(struct rs_start_bitmap *bitmap, uint64_t number)
 {
-    struct rs_start_leaf *leaf = make(&bitmap->leaves[number >> RS_START_LEAF_BITS], sizeof(*leaf));
+    struct rs_start_leaf *leaf =
+        make_element(&bitmap->leaves[number >> RS_START_LEAF_BITS], sizeof(*leaf));
 
-    return leaf ? make(&leaf->regions[number % (1u << RS_START_LEAF_BITS)],
-                       sizeof(struct rs_start_region))
+    return leaf ? make_element(&leaf->regions[number % (1u << RS_START_LEAF_BITS)],
+                               sizeof(struct rs_start_region))
                 : NULL;
 }
 
@@ -51,11 +52,11 @@ static bool group_last(struct rs_start_region *region, uint64_t group, uint64_t 
                        uint64_t *unit)
 {
     for (mask &= rs_start_load(&region->groups[group]); mask != 0;
-         mask &= ~rs_start_bit(highest(mask))) {
-        uint64_t word = (group << RS_START_WORD_BITS) + highest(mask);
+         mask &= ~rs_start_bit(highest_bit(mask))) {
+        uint64_t word = (group << RS_START_WORD_BITS) + highest_bit(mask);
         uint64_t starts = rs_start_load(&region->words[word]);
         if (starts != 0) {
-            *unit = (word << RS_START_WORD_BITS) + highest(starts);
+            *unit = (word << RS_START_WORD_BITS) + highest_bit(starts);
             return true;
         }
     }
@@ -64,8 +65,9 @@ static bool group_last(struct rs_start_region *region, uint64_t group, uint64_t 
 
 static bool top_last(struct rs_start_region *region, uint64_t top, uint64_t mask, uint64_t *unit)
 {
-    for (mask &= rs_start_load(&region->top[top]); mask != 0; mask &= ~rs_start_bit(highest(mask)))
-        if (group_last(region, (top << RS_START_WORD_BITS) + highest(mask), UINT64_MAX, unit))
+    for (mask &= rs_start_load(&region->top[top]); mask != 0;
+         mask &= ~rs_start_bit(highest_bit(mask)))
+        if (group_last(region, (top << RS_START_WORD_BITS) + highest_bit(mask), UINT64_MAX, unit))
             return true;
     return false;
 }
@@ -80,7 +82,7 @@ static bool region_last(struct rs_start_region *region, uint64_t *unit)
         rs_start_load(&region->words[word]) & (rs_start_bit(*unit) | (rs_start_bit(*unit) - 1));
 
     if (starts != 0) {
-        *unit = (word << RS_START_WORD_BITS) + highest(starts);
+        *unit = (word << RS_START_WORD_BITS) + highest_bit(starts);
         return true;
     }
     if (group_last(region, group, rs_start_bit(word) - 1, unit) ||

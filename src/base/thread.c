@@ -22,7 +22,7 @@ void rs_thread_index_at_end(void (*ending)(void))
     atomic_store(&at_end, ending);
 }
 
-static void end_of_thread(void *data)
+static void end_of_index(void *data)
 {
     unsigned index = (unsigned)(uintptr_t)data;
     void (*ending)(void) = atomic_load(&at_end);
@@ -36,9 +36,9 @@ static void end_of_thread(void *data)
     atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
 }
 
-static void make_key(void)
+static void make_index_key(void)
 {
-    has_key = pthread_key_create(&key, end_of_thread) == 0;
+    has_key = pthread_key_create(&key, end_of_index) == 0;
 }
 
 /* Takes the lowest free index.  Returns the shared one when all are taken. */
@@ -64,7 +64,7 @@ unsigned rs_thread_index_take(void)
     RS_ASSERT(rs_thread.index_plus_one == 0); /* the one it had would never be free again */
     /* Set before anything that allocates: a hook of malloc may call this function again. */
     rs_thread.index_plus_one = index + 1;
-    pthread_once(&once, make_key);
+    pthread_once(&once, make_index_key);
     if (has_key)
         index = take_lowest();
     if (index != RS_THREAD_INDEX_SHARED &&

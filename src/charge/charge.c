@@ -24,18 +24,18 @@ struct rs_mapping {
     struct rs_mapping *next;
 };
 
-static enum rs_memory memory_of(const struct rs_charged *record)
+static enum rs_memory memory_of_record(const struct rs_charged *record)
 {
     return record->path == RS_PATH_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
 }
 
-static bool take(struct rs_charged *record)
+static bool take_charge(struct rs_charged *record)
 {
     struct rs_account *account = rs_limit_account(record->device);
     bool taken = record->path == RS_PATH_ARRAY
                      ? rs_footprint_pack(account, record->size_bytes, &record->share)
                      : rs_account_take(account, record->size_bytes, record->share.charged_bytes,
-                                       memory_of(record));
+                                       memory_of_record(record));
 
     if (taken)
         rs_limit_note_path(record->device, record->path, 0, record->share.charged_bytes);
@@ -43,18 +43,18 @@ static bool take(struct rs_charged *record)
 }
 
 /* The driver made the allocation. */
-static void settle(struct rs_charged *record, unsigned long long key)
+static void settle_record(struct rs_charged *record, unsigned long long key)
 {
     struct rs_account *account = rs_limit_account(record->device);
     size_t charged_bytes;
 
     rs_limit_note_unserved(record->device, 0, record->size_bytes);
-    record->is_shared =
-        record->keys == RS_KEYS_ADDRESSES &&
-        rs_footprint_settle(account, key, record->size_bytes, memory_of(record), &charged_bytes);
+    record->is_shared = record->keys == RS_KEYS_ADDRESSES &&
+                        rs_footprint_settle(account, key, record->size_bytes,
+                                            memory_of_record(record), &charged_bytes);
     if (!record->is_shared) {
         rs_account_taken(account, record->size_bytes, record->share.charged_bytes,
-                         memory_of(record));
+                         memory_of_record(record));
         return;
     }
     rs_limit_note_path(record->device, record->path, record->share.charged_bytes, charged_bytes);
@@ -62,7 +62,7 @@ static void settle(struct rs_charged *record, unsigned long long key)
 }
 
 /* The driver has the memory back, or, `refused`, made no allocation that a free could name. */
-static void give(const struct rs_charged *record, bool refused)
+static void give_charge(const struct rs_charged *record, bool refused)
 {
     struct rs_account *account = rs_limit_account(record->device);
     size_t charged_bytes = record->share.charged_bytes;
@@ -73,13 +73,13 @@ static void give(const struct rs_charged *record, bool refused)
     }
     if (record->is_shared)
         charged_bytes =
-            rs_footprint_leave(account, record->key, record->size_bytes, memory_of(record));
+            rs_footprint_leave(account, record->key, record->size_bytes, memory_of_record(record));
     if (record->path == RS_PATH_ARRAY)
         charged_bytes = rs_footprint_unpack(account, record->size_bytes, &record->share, refused);
     else if (refused)
-        rs_account_untake(account, record->size_bytes, charged_bytes, memory_of(record));
+        rs_account_untake(account, record->size_bytes, charged_bytes, memory_of_record(record));
     else
-        rs_account_give(account, record->size_bytes, charged_bytes, memory_of(record));
+        rs_account_give(account, record->size_bytes, charged_bytes, memory_of_record(record));
     rs_limit_note_path(record->device, record->path, charged_bytes, 0);
     if (!refused)
         rs_limit_note_unserved(record->device, record->size_bytes, 0);
@@ -92,14 +92,14 @@ static void drop_unused(struct rs_charged *memory)
 {
     if (memory->handles || memory->mappings || memory->calls)
         return;
-    give(memory, false);
+    give_charge(memory, false);
     free(memory);
     atomic_fetch_sub(&entered, 1);
 }
 
 /* Fails as long as calls under way leave no slot free, which takes over a hundred of them without
  * host memory: then no free will find the record, and it stays charged. */
-static void put(struct rs_charged *record)
+static void put_record(struct rs_charged *record)
 {
     struct rs_charged *old = rs_hash_take(&tables[record->keys], record->key);
 
@@ -122,7 +122,7 @@ void rs_charged_enter(struct rs_charged *record, unsigned long long key)
     atomic_fetch_add(&entered, 1);
     record->handles = 1;
     record->key = key;
-    put(record);
+    put_record(record);
 }
 
 /* ---- allocations ---- */
@@ -135,11 +135,11 @@ static bool take_or_reclaim(struct rs_charged *record)
 {
     const struct rs_account *account = rs_limit_account(record->device);
     struct rs_refusal refusal = {.size_bytes = record->share.charged_bytes,
-                                 .memory = memory_of(record)};
+                                 .memory = memory_of_record(record)};
 
     do {
         refusal.releases = rs_account_releases(account);
-        if (take(record))
+        if (take_charge(record))
             return true;
     } while (rs_wiring.reclaim(record->device, &refusal, true));
     return false;
@@ -171,11 +171,11 @@ bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *own
         free(record);
         return false;
     }
-    *charge = (struct rs_charge){.record = record,
-                                 .reclaims_on = owner->device,
-                                 .refusal = {most_bytes,
-                                             rs_account_releases(rs_limit_account(owner->device)),
-                                             record->share.charged_bytes, memory_of(record)}};
+    *charge = (struct rs_charge){
+        .record = record,
+        .reclaims_on = owner->device,
+        .refusal = {most_bytes, rs_account_releases(rs_limit_account(owner->device)),
+                    record->share.charged_bytes, memory_of_record(record)}};
     return true;
 }
 
@@ -197,10 +197,10 @@ void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long
         return;
     RS_MUTEX_GUARD(&rs_charge_lock);
     if (result == CUDA_SUCCESS && key != 0) { /* without a key no free could name it */
-        settle(record, key);
+        settle_record(record, key);
         rs_charged_enter(record, key);
     } else {
-        give(record, true);
+        give_charge(record, true);
         free(record);
     }
 }
@@ -226,7 +226,7 @@ struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
 static void add_handle(struct rs_charged *memory)
 {
     if (memory->handles++ == 0)
-        put(memory);
+        put_record(memory);
 }
 
 CUresult rs_charge_free_end(struct rs_charged *record, CUresult result)

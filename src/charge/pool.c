@@ -50,7 +50,7 @@ struct reading {
 
 /* ---- the table; under the lock ---- */
 
-static struct rs_pool_record *find(CUmemoryPool handle, int device)
+static struct rs_pool_record *find_pool(CUmemoryPool handle, int device)
 {
     struct rs_pool_record *pool = pools;
 
@@ -60,9 +60,9 @@ static struct rs_pool_record *find(CUmemoryPool handle, int device)
     return pool;
 }
 
-static struct rs_pool_record *find_or_add(CUmemoryPool handle, int device)
+static struct rs_pool_record *find_or_add_pool(CUmemoryPool handle, int device)
 {
-    struct rs_pool_record *pool = find(handle, device);
+    struct rs_pool_record *pool = find_pool(handle, device);
 
     RS_ASSERT_HELD(&rs_charge_lock);
     if (pool)
@@ -198,7 +198,7 @@ void rs_charge_follow_pools(int device)
 }
 
 /* Returns the bytes that the driver has back. */
-static size_t trim(struct rs_pool_record *pool, size_t keep_bytes, size_t *held_bytes)
+static size_t trim_pool(struct rs_pool_record *pool, size_t keep_bytes, size_t *held_bytes)
 {
     size_t before = 0, after = 0;
     RS_RELAXED_GUARD();
@@ -225,7 +225,7 @@ static void add_usual_pools(int device)
     RS_MUTEX_GUARD(&rs_charge_lock);
     for (int i = 0; i < 2; i++)
         if (usual[i])
-            (void)find_or_add(usual[i], device);
+            (void)find_or_add_pool(usual[i], device);
 }
 
 size_t rs_charge_spare_bytes(int device)
@@ -264,7 +264,7 @@ size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes)
 
     add_usual_pools(device);
     while ((pool = next_pool(device, pool))) {
-        returned_bytes += trim(pool, keep_bytes, &held);
+        returned_bytes += trim_pool(pool, keep_bytes, &held);
         if (rs_limit_follows())
             follow(pool);
     }
@@ -279,7 +279,7 @@ void rs_charge_begin_to_follow(int device)
     rs_charge_follow_pools(device);
 }
 
-static void note_freed(int device)
+static void note_pool_freed(int device)
 {
     atomic_fetch_or_explicit(&rs_charge_unseen, 1ull << device, memory_order_release);
 }
@@ -296,7 +296,7 @@ void rs_charge_synchronised_slowly(void)
         int device = __builtin_ctzll(devices);
         rs_charge_follow_pools(device);
         if (rs_charge_spare_bytes(device) > 0)
-            note_freed(device);
+            note_pool_freed(device);
     }
 }
 
@@ -310,7 +310,7 @@ void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t
     if (pool->destroyed)
         follow_destroyed(pool);
     else
-        note_freed(pool->device);
+        note_pool_freed(pool->device);
 }
 
 /* ---- pools that come and go ---- */
@@ -322,7 +322,7 @@ void rs_charge_pool_made(CUmemoryPool handle, int device, bool is_host)
     if (!rs_limit_account(device))
         return;
     RS_MUTEX_GUARD(&rs_charge_lock);
-    pool = find_or_add(handle, device);
+    pool = find_or_add_pool(handle, device);
     if (pool)
         pool->host = is_host;
 }
@@ -334,7 +334,7 @@ struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle)
     if (!handle)
         return NULL;
     RS_MUTEX_GUARD(&rs_charge_lock);
-    pool = find(handle, 0);
+    pool = find_pool(handle, 0);
     if (pool)
         pool->going = true; /* from now on no call of the library names it */
     while (pool && pool->calls)
@@ -382,7 +382,7 @@ static size_t most_growth(const struct rs_charge *charge)
  * other calls under way have not claimed.  Where an allocation was settled while the driver was
  * asked, it may have used memory that the driver said was free: it is asked again.  In later turns
  * that memory was fragmented. */
-static bool claim(struct rs_charge *charge)
+static bool claim_free(struct rs_charge *charge)
 {
     struct rs_pool_record *pool = charge->pool;
     size_t held, used, bytes = rs_footprint_most(charge->bytes);
@@ -422,17 +422,17 @@ static bool take_growth(struct rs_charge *charge)
 
 /* Memory that other threads freed is read first; the pool's free memory serves next; then every
  * stack and pool gives its free memory back. */
-static bool make_room(struct rs_charge *charge)
+static bool make_room_in_pool(struct rs_charge *charge)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
     struct rs_refusal refusal = {.size_bytes = charge->bytes};
 
-    if (take_growth(charge) || claim(charge))
+    if (take_growth(charge) || claim_free(charge))
         return true;
     rs_charge_follow_pools(charge->device);
     do {
         refusal.releases = rs_account_releases(account);
-        if (take_growth(charge) || claim(charge))
+        if (take_growth(charge) || claim_free(charge))
             return true;
     } while (rs_wiring.reclaim(charge->device, &refusal, true));
     return false;
@@ -443,7 +443,7 @@ static bool make_room(struct rs_charge *charge)
 static bool set_pool(struct rs_charge *charge, CUmemoryPool handle)
 {
     RS_MUTEX_GUARD(&rs_charge_lock);
-    struct rs_pool_record *pool = find_or_add(handle, charge->device);
+    struct rs_pool_record *pool = find_or_add_pool(handle, charge->device);
 
     if (pool && pool->host)
         return true;
@@ -457,7 +457,7 @@ static bool set_pool(struct rs_charge *charge, CUmemoryPool handle)
 }
 
 /* Charges for the allocation.  False when the limit leaves no room, or host memory is out. */
-static bool begin(struct rs_charge *charge, CUmemoryPool pool)
+static bool begin_counted(struct rs_charge *charge, CUmemoryPool pool)
 {
     if (!pool && (!rs_driver.cuDeviceGetMemPool ||
                   rs_driver.cuDeviceGetMemPool(&pool, charge->device) != CUDA_SUCCESS))
@@ -467,7 +467,7 @@ static bool begin(struct rs_charge *charge, CUmemoryPool pool)
     if (!charge->pool)
         return true;
     rs_limit_resolve(charge->device); /* the pool's device may not be the stream's */
-    if (make_room(charge))
+    if (make_room_in_pool(charge))
         return true;
     free(charge->record);
     RS_MUTEX_GUARD(&rs_charge_lock);
@@ -494,8 +494,8 @@ bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owne
                rs_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
                status != CU_STREAM_CAPTURE_STATUS_NONE;
     if (rs_limit_follows())
-        begun =
-            in_graph ? rs_charge_graph_node(charge->device, charge->bytes) : begin(charge, pool);
+        begun = in_graph ? rs_charge_graph_node(charge->device, charge->bytes)
+                         : begin_counted(charge, pool);
     if (in_graph)
         return begun;
     charge->reclaims_on = charge->device;
@@ -610,7 +610,7 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
         return true;
     rs_limit_resolve(device);
     rs_mutex_lock(&rs_charge_lock);
-    pool = find_or_add(NULL, device); /* read from now on */
+    pool = find_or_add_pool(NULL, device); /* read from now on */
     rs_mutex_unlock(&rs_charge_lock);
     if (!pool)
         return false;

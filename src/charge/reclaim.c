@@ -53,7 +53,7 @@ size_t rs_trim(int device, size_t keep_bytes, bool *is_left)
 
 /* ---- idle memory of a job ---- */
 
-static struct rs_job_share *share_of(int device)
+static struct rs_job_share *job_share_of(int device)
 {
     struct rs_account *account = rs_limit_account(device);
 
@@ -84,7 +84,7 @@ static bool are_stuck(int device, const struct rs_job_share *share)
     return rs_job_share_wanted(share) > 0 && rs_context_make_ready(device, 0) == RS_READY_NOTHING;
 }
 
-static void look_at(int device, struct rs_job_share *share)
+static void look_at_share(int device, struct rs_job_share *share)
 {
     bool is_asked = rs_job_share_is_asked(share);
     size_t idle = 0;
@@ -112,9 +112,9 @@ void rs_job_look(void)
     rs_job_giving = true;
     rs_request_begin();
     for (int device = 0; device < RS_DEVICES_MAX; device++) {
-        struct rs_job_share *share = share_of(device);
+        struct rs_job_share *share = job_share_of(device);
         if (share)
-            look_at(device, share);
+            look_at_share(device, share);
     }
     rs_request_end();
     rs_job_giving = false;
@@ -167,7 +167,7 @@ static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_n
  * other do not wait for each other. */
 static bool ask_others(int device, const struct rs_refusal *refusal)
 {
-    struct rs_job_share *share = share_of(device);
+    struct rs_job_share *share = job_share_of(device);
     size_t bytes = rs_footprint_most(refusal->size_bytes), before;
     uint64_t wait_ns = rs_min(ASK_NS >> atomic_load(&in_vain), rs_request_patience_ns());
     bool gained;
@@ -209,7 +209,7 @@ static bool is_stale(const struct rs_account *account, const struct rs_refusal *
 /* False when the request is larger than all memory that is not live.  Memory that calls under way
  * have asked for is not live yet (this request may be one of them); memory that threads are giving
  * back is live no longer. */
-static bool can_be_served(int device, const struct rs_refusal *refusal)
+static bool is_possible(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
     size_t limit = rs_account_limit(account), total = limit;
@@ -231,7 +231,7 @@ static bool can_be_served(int device, const struct rs_refusal *refusal)
  * that may come back to it: then nobody need wait.  What other processes hold does not count.
  * Places are read in the order in which memory moves on its way back, the driver last, so that it
  * is counted in one of them at least. */
-static bool has_room(int device, const struct rs_refusal *refusal)
+static bool room_may_come(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
     size_t total = 0, host_total = 0, room, asked;
@@ -276,7 +276,7 @@ static unsigned initial_for(int device, const struct rs_refusal *refusal)
  * An allocation that is refused leaves what the driver could gather for it in its pool, up to the
  * release threshold (on an H100, of 23.8 GiB free, 23,776 MiB).  Such memory comes back at each try
  * and would have the request repeated for ever. */
-static bool give_back(int device, unsigned initial_of)
+static bool give_back_unused(int device, unsigned initial_of)
 {
     const struct rs_account *account = rs_limit_account(device);
     size_t charged = atomic_load(&account->charged_bytes), held;
@@ -287,10 +287,10 @@ static bool give_back(int device, unsigned initial_of)
     return returned || (rs_request_note_pools(held) && of_pools);
 }
 
-/* give_back, and what lies in host memory where that may lack. */
+/* give_back_unused, and what lies in host memory where that may lack. */
 static bool give_back_for(int device, const struct rs_refusal *refusal, unsigned initial_of)
 {
-    return give_back(device, initial_of & DEVICE_MEMORIES) ||
+    return give_back_unused(device, initial_of & DEVICE_MEMORIES) ||
            (may_be_of_host(device, refusal) &&
             rs_context_trim_all(RS_VISIT_HOST, initial_of & HOST_MEMORIES) > 0);
 }
@@ -365,7 +365,7 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
  * Idle, quarantined and returning memory is counted in one place after the other, while other
  * threads move it: no sum counts while they do.  Initial sizes were set aside for the program: they
  * go last, and only when they can be enough. */
-static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
+static bool reclaim_device(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
     uint64_t moves = rs_context_moves(DEVICE_MEMORIES);
@@ -378,10 +378,10 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
         return true;
     if (wait_for_job(account, may_wait))
         return true;
-    served = can_be_served(device, refusal);
+    served = is_possible(device, refusal);
     if (!served && may_wait && ask_others(device, refusal))
         return true;
-    rs_request_note_hopeless(!served || !has_room(device, refusal));
+    rs_request_note_hopeless(!served || !room_may_come(device, refusal));
     if (!served)
         return false;
     if (rs_request_is_hopeless())
@@ -406,9 +406,9 @@ static bool host_can_serve(const struct rs_refusal *refusal)
     return refusal->size_bytes <= rs_min(total, free_bytes + idle_bytes);
 }
 
-/* As reclaim, for host memory, which is of no device, and which no limit counts: the stacks of all
- * devices give it back.  Device memory goes back too, as the tables of mapped pages lie there, but
- * is not waited for. */
+/* As reclaim_device, for host memory, which is of no device, and which no limit counts: the stacks
+ * of all devices give it back.  Device memory goes back too, as the tables of mapped pages lie
+ * there, but is not waited for. */
 static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -416,7 +416,7 @@ static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_
     bool served;
 
     rs_request_note_hopeless(false);
-    if (rs_context_trim_all(RS_VISIT_HOST, 0) > 0 || give_back(device, 0) ||
+    if (rs_context_trim_all(RS_VISIT_HOST, 0) > 0 || give_back_unused(device, 0) ||
         (is_stale(account, refusal, moves) && rs_request_may_repeat()))
         return true;
     served = host_can_serve(refusal);
@@ -424,7 +424,7 @@ static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_
     if (!served)
         return false;
     return rs_context_trim_all(RS_VISIT_HOST, HOST_MEMORIES) > 0 ||
-           give_back(device, 1u << RS_MEMORY_DEVICE) ||
+           give_back_unused(device, 1u << RS_MEMORY_DEVICE) ||
            (may_wait &&
             (wait_for_quarantine(RS_VISIT_HOST) || wait_for_idle(RS_VISIT_HOST, HOST_MEMORIES))) ||
            (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
@@ -441,7 +441,7 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
     reclaiming = true;
     rs_request_begin();
     again = refusal->memory == RS_MEMORY_HOST ? reclaim_host(device, refusal, may_wait)
-                                              : reclaim(device, refusal, may_wait);
+                                              : reclaim_device(device, refusal, may_wait);
     rs_request_note_refused(!again);
     rs_request_end();
     reclaiming = false;
@@ -452,7 +452,7 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
 /* The device that is meant, or a number below 0.  Host memory needs no context, and is the same for
  * every device. */
-static int device_of(int device, size_t host_bytes)
+static int device_meant(int device, size_t host_bytes)
 {
     if (device < 0 &&
         (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS))
@@ -468,7 +468,7 @@ bool rs_again(CUresult result, int device, size_t host_bytes, uint64_t *deadline
 
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !rs_mode_serving())
         return false;
-    device = device_of(device, host_bytes);
+    device = device_meant(device, host_bytes);
     if (device < 0)
         return false;
     refusal.releases = rs_account_releases(rs_limit_account(device));
@@ -482,6 +482,6 @@ bool rs_again(CUresult result, int device, size_t host_bytes, uint64_t *deadline
 RS_COLD CUresult rs_again_refused(int device, size_t host_bytes)
 {
     if (rs_mode_serving())
-        rs_limit_note_refused(device_of(device, host_bytes));
+        rs_limit_note_refused(device_meant(device, host_bytes));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

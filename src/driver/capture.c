@@ -70,7 +70,7 @@ struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_defa
 
 /* ---- the list, under the lock ---- */
 
-static bool is_same(const struct rs_capture_stream *a, const struct rs_capture_stream *b)
+static bool is_same_stream(const struct rs_capture_stream *a, const struct rs_capture_stream *b)
 {
     return a->identity == b->identity && (a->handle != CU_STREAM_PER_THREAD || !a->context ||
                                           !b->context || a->context == b->context);
@@ -84,7 +84,7 @@ static bool is_of_context(const struct rs_capture_stream *stream, CUcontext cont
 static bool ends_with(const struct rs_capture_stream *stream, const struct rs_capture_stream *what)
 {
     if (what->identity)
-        return is_same(stream, what);
+        return is_same_stream(stream, what);
     return what->green ? stream->green == what->green : is_of_context(stream, what->context);
 }
 
@@ -93,11 +93,11 @@ static bool shuts_gate(const struct rs_capture_stream *stream, CUcontext context
     return !stream->owner || is_of_context(stream, context);
 }
 
-static struct origin *find(const struct rs_capture_stream *stream)
+static struct origin *find_origin(const struct rs_capture_stream *stream)
 {
     RS_ASSERT_HELD(&gate);
     for (size_t i = 0; i < origin_count; i++)
-        if (is_same(&origins[i].stream, stream))
+        if (is_same_stream(&origins[i].stream, stream))
             return &origins[i];
     return NULL;
 }
@@ -109,7 +109,7 @@ static void take_out(struct origin *origin)
     *origin = origins[--origin_count];
 }
 
-static bool make_room(void)
+static bool make_room_for_origin(void)
 {
     size_t room = origin_room ? 2 * origin_room : FIRST_ROOM;
     struct origin *more;
@@ -135,10 +135,10 @@ void rs_capture_begin_enter(void)
 void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
 {
     /* A stream that could begin was not capturing: an earlier capture noted for it ended unseen. */
-    struct origin *origin = began ? find(&stream) : NULL;
+    struct origin *origin = began ? find_origin(&stream) : NULL;
 
     RS_ASSERT_HELD(&gate);
-    if (began && !origin && make_room())
+    if (began && !origin && make_room_for_origin())
         origin = &origins[origin_count++];
     if (origin)
         *origin = (struct origin){.stream = stream, .begin = ++last_begin};
@@ -152,7 +152,7 @@ void rs_capture_ended(struct rs_capture_stream stream)
     struct origin *origin;
 
     rs_shared_lock_take_alone(&gate);
-    origin = find(&stream);
+    origin = find_origin(&stream);
     if (origin)
         take_out(origin);
     rs_shared_lock_unlock(&gate);
@@ -209,7 +209,8 @@ static bool may_be_asked(const struct origin *origin)
 
 /* Asks whether the stream captures.  Its context is current.  A stream whose context is gone is
  * gone too, and the driver is not asked about it. */
-static CUresult ask(const struct rs_capture_stream *stream, CUstreamCaptureStatus *status)
+static CUresult ask_whether_captures(const struct rs_capture_stream *stream,
+                                     CUstreamCaptureStatus *status)
 {
     if (id_of(stream->context) != stream->context_id)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -225,7 +226,7 @@ static bool is_over(const struct origin *origin)
         return false;
     RS_CONTEXT_GUARD(origin->stream.context, &result);
     if (result == CUDA_SUCCESS)
-        result = ask(&origin->stream, &status);
+        result = ask_whether_captures(&origin->stream, &status);
     return result == CUDA_SUCCESS ? status == CU_STREAM_CAPTURE_STATUS_NONE
                                   : result == CUDA_ERROR_INVALID_CONTEXT ||
                                         result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||

@@ -70,7 +70,7 @@ RS_HOT_DATA _Atomic bool rs_driver_is_ready;
 
 static _Atomic bool is_filling; /* a thread is copying, or has copied, its table to rs_driver */
 
-static void fill(struct rs_driver *driver, void *libcuda)
+static void fill_functions(struct rs_driver *driver, void *libcuda)
 {
     rs_dlsym_function *find = rs_real_dlsym();
     void *address;
@@ -98,7 +98,7 @@ bool rs_driver_ready_slowly(bool load)
     if (!libcuda)
         return false;
     memset(&found, 0, sizeof(found));
-    fill(&found, libcuda);
+    fill_functions(&found, libcuda);
     if (!atomic_exchange(&is_filling, true)) {
         rs_driver = found; /* libcuda's reference is kept for the life of the process */
         atomic_store_explicit(&rs_driver_is_ready, true, memory_order_release);

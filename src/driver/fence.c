@@ -141,7 +141,7 @@ bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block)
 }
 
 /* The anchor comes last: the device is then full to the last 512 bytes. */
-static CUdeviceptr take_block(struct rs_sentinel *sentinel)
+static CUdeviceptr take_sentinel_block(struct rs_sentinel *sentinel)
 {
     CUdeviceptr block = 0;
 
@@ -152,7 +152,7 @@ static CUdeviceptr take_block(struct rs_sentinel *sentinel)
 }
 
 /* Allocates the anchor and another one where they are missing and the driver has memory. */
-static void fill_up(struct rs_sentinel *sentinel, CUcontext context)
+static void refill(struct rs_sentinel *sentinel, CUcontext context)
 {
     for (int times = 0; times < 2; times++) {
         bool has_spare = false;
@@ -168,7 +168,7 @@ void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context)
 {
     RS_RELAXED_GUARD();
 
-    fill_up(sentinel, context);
+    refill(sentinel, context);
 }
 
 /* Frees one sentinel while another one, the anchor, stays: the driver then keeps their common
@@ -179,13 +179,13 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
     CUdeviceptr block;
     CUresult result;
 
-    fill_up(sentinel, context);
-    block = take_block(sentinel);
+    refill(sentinel, context);
+    block = take_sentinel_block(sentinel);
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_driver.cuMemFree_v2(block);
     if (result == CUDA_SUCCESS)
-        fill_up(sentinel, context);
+        refill(sentinel, context);
     else
         (void)rs_sentinel_add(sentinel, block); /* context has an error: block is still there */
     return result;

@@ -25,12 +25,12 @@ RS_RESET_IN_CHILD(driver_stream_order, lock);
 static struct place places[1 << PLACE_BITS];
 static _Atomic bool any_destroyed;
 
-static struct place *place_of(CUstream stream)
+static struct place *place_of_stream(CUstream stream)
 {
     return &places[(uintptr_t)stream * 0x9e3779b97f4a7c15u >> (64 - PLACE_BITS)];
 }
 
-static struct handle *find(struct place *place, CUstream stream)
+static struct handle *find_handle(struct place *place, CUstream stream)
 {
     RS_ASSERT_HELD(&lock);
     for (int i = 0; i < PLACE_HANDLES; i++)
@@ -41,7 +41,7 @@ static struct handle *find(struct place *place, CUstream stream)
 
 /* Makes the place full: handles that are not listed count as destroyed from now on, so those
  * that are listed as destroyed can go. */
-static void fill_up(struct place *place)
+static void fill_place(struct place *place)
 {
     RS_ASSERT(!place->is_full);
     place->is_full = true;
@@ -54,7 +54,7 @@ static void fill_up(struct place *place)
  * free. */
 static struct handle *take_room(struct place *place)
 {
-    struct handle *room = find(place, NULL);
+    struct handle *room = find_handle(place, NULL);
 
     RS_ASSERT(place->is_full); /* else a handle that was destroyed is forgotten */
     return room ? room : &place->handles[place->turn++ % PLACE_HANDLES];
@@ -62,13 +62,13 @@ static struct handle *take_room(struct place *place)
 
 void rs_stream_destroyed(CUstream stream)
 {
-    struct place *place = place_of(stream);
+    struct place *place = place_of_stream(stream);
     struct handle *handle;
     RS_MUTEX_GUARD(&lock);
 
-    handle = find(place, stream);
-    if (!handle && !place->is_full && !(handle = find(place, NULL)))
-        fill_up(place);
+    handle = find_handle(place, stream);
+    if (!handle && !place->is_full && !(handle = find_handle(place, NULL)))
+        fill_place(place);
     if (handle)
         *handle = (struct handle){place->is_full ? NULL : stream, 0};
     atomic_store(&any_destroyed, true);
@@ -78,33 +78,33 @@ void rs_stream_destroyed(CUstream stream)
  * that has it now, or 0. */
 static bool was_destroyed(CUstream stream, unsigned long long *key)
 {
-    struct place *place = place_of(stream);
+    struct place *place = place_of_stream(stream);
     const struct handle *handle;
 
     if (!atomic_load_explicit(&any_destroyed, memory_order_relaxed))
         return false;
     RS_MUTEX_GUARD(&lock);
-    handle = find(place, stream);
+    handle = find_handle(place, stream);
     *key = handle ? handle->key : 0;
     return handle || place->is_full;
 }
 
 static void note_alive(CUstream stream, unsigned long long key)
 {
-    struct place *place = place_of(stream);
+    struct place *place = place_of_stream(stream);
     struct handle *handle;
 
     if (!atomic_load_explicit(&any_destroyed, memory_order_relaxed))
         return;
     RS_MUTEX_GUARD(&lock);
-    handle = find(place, stream);
+    handle = find_handle(place, stream);
     if (!handle && place->is_full)
         handle = take_room(place);
     if (handle)
         *handle = (struct handle){stream, key};
 }
 
-static bool ask(CUstream stream, unsigned long long *key)
+static bool ask_number(CUstream stream, unsigned long long *key)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
 
@@ -142,7 +142,7 @@ static bool ask_in(CUstream stream, CUcontext context, unsigned long long *key)
     if (is_default(stream) &&
         (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context))
         return false;
-    return ask(stream, key);
+    return ask_number(stream, key);
 }
 
 bool rs_stream_key(CUstream stream, CUcontext context, unsigned long long *key)

@@ -33,7 +33,7 @@ void rs_account_begin(struct rs_account *account, struct rs_account *device)
 /* ---- changes; under the device's mutex ---- */
 
 /* What others hold is in it too, so it never falls below 0. */
-static void change(_Atomic size_t *counter, size_t from, size_t to)
+static void change_counter(_Atomic size_t *counter, size_t from, size_t to)
 {
     /* Else given back twice, or never taken.  A size that no memory has wraps around, and back. */
     RS_ASSERT_SLOW(to >= from || from - to > SIZE_MAX / 2 || rs_counter_get(counter) >= from - to);
@@ -42,7 +42,7 @@ static void change(_Atomic size_t *counter, size_t from, size_t to)
 
 /* Of all that is charged, bytes that calls under way have asked for are left out of the peaks: the
  * driver may refuse them. */
-static void raise_peaks(struct rs_account *device)
+static void raise_charged_peaks(struct rs_account *device)
 {
     size_t asked = rs_counter_get(&device->asked_bytes);
     size_t charged = rs_counter_get(&device->charged_bytes);
@@ -56,21 +56,21 @@ static void raise_peaks(struct rs_account *device)
 
 /* Bytes that are asked for are so before they are charged, and until they are not charged: who
  * reads the first number first (charge/reclaim.c) sees none of them as live. */
-static void count(struct rs_account *account, struct rs_amount from, struct rs_amount to,
-                  enum rs_memory memory)
+static void count_amount(struct rs_account *account, struct rs_amount from, struct rs_amount to,
+                         enum rs_memory memory)
 {
     struct rs_account *device = DEVICE_OF(account);
 
     RS_ASSERT_HELD(&device->mutex);
     if (to.asked_bytes > from.asked_bytes)
-        change(&device->asked_bytes, from.asked_bytes, to.asked_bytes);
+        change_counter(&device->asked_bytes, from.asked_bytes, to.asked_bytes);
     for (; account; account = account->device) {
-        change(&account->held_bytes[memory], from.held_bytes, to.held_bytes);
-        change(&account->charged_bytes, from.charged_bytes, to.charged_bytes);
+        change_counter(&account->held_bytes[memory], from.held_bytes, to.held_bytes);
+        change_counter(&account->charged_bytes, from.charged_bytes, to.charged_bytes);
     }
     if (to.asked_bytes < from.asked_bytes)
-        change(&device->asked_bytes, from.asked_bytes, to.asked_bytes);
-    raise_peaks(device);
+        change_counter(&device->asked_bytes, from.asked_bytes, to.asked_bytes);
+    raise_charged_peaks(device);
     if (to.held_bytes < from.held_bytes || to.charged_bytes < from.charged_bytes) {
         atomic_fetch_add_explicit(&device->releases, 1, memory_order_release);
         own_releases++;
@@ -79,7 +79,7 @@ static void count(struct rs_account *account, struct rs_amount from, struct rs_a
 
 /* False, and counted as such, where the limit or the job refuses.  The process's own limit is asked
  * first: nobody else is refused for what it refuses. */
-static bool take(struct rs_account *account, struct rs_amount amount, enum rs_memory memory)
+static bool take_amount(struct rs_account *account, struct rs_amount amount, enum rs_memory memory)
 {
     struct rs_account *device = DEVICE_OF(account);
     struct rs_job_share *job = job_of(device);
@@ -91,18 +91,18 @@ static bool take(struct rs_account *account, struct rs_amount amount, enum rs_me
         atomic_fetch_add_explicit(&device->refusals, 1, memory_order_relaxed);
         return false;
     }
-    count(account, (struct rs_amount){0, 0, 0}, amount, memory);
+    count_amount(account, (struct rs_amount){0, 0, 0}, amount, memory);
     return true;
 }
 
-static void settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
-                   enum rs_memory memory)
+static void settle_amount(struct rs_account *account, struct rs_amount from, struct rs_amount to,
+                          enum rs_memory memory)
 {
     struct rs_account *device = DEVICE_OF(account);
     struct rs_job_share *job = job_of(device);
     size_t more = to.charged_bytes - from.charged_bytes;
 
-    count(account, from, to, memory);
+    count_amount(account, from, to, memory);
     if (RS_LIKELY(!job) || more == 0)
         return;
     own_releases += rs_job_share_add(job, more);
@@ -121,8 +121,8 @@ bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_byt
     if (!account)
         return true;
     RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
-    return take(account, amount_of((struct rs_amount){bytes, charge_bytes, charge_bytes}, memory),
-                memory);
+    return take_amount(
+        account, amount_of((struct rs_amount){bytes, charge_bytes, charge_bytes}, memory), memory);
 }
 
 void rs_account_settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
@@ -131,7 +131,7 @@ void rs_account_settle(struct rs_account *account, struct rs_amount from, struct
     if (!account)
         return;
     RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
-    settle(account, amount_of(from, memory), amount_of(to, memory), memory);
+    settle_amount(account, amount_of(from, memory), amount_of(to, memory), memory);
 }
 
 /* Its charge goes with the bytes of the first kind; all of it with the last. */
@@ -140,10 +140,10 @@ void rs_account_lose(struct rs_account *account)
     RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
 
     for (int memory = 0; memory < RS_MEMORIES; memory++)
-        settle(account,
-               (struct rs_amount){rs_counter_get(&account->held_bytes[memory]),
-                                  rs_counter_get(&account->charged_bytes), 0},
-               (struct rs_amount){0, 0, 0}, memory);
+        settle_amount(account,
+                      (struct rs_amount){rs_counter_get(&account->held_bytes[memory]),
+                                         rs_counter_get(&account->charged_bytes), 0},
+                      (struct rs_amount){0, 0, 0}, memory);
     rs_hash_clear(&account->blocks);
     free(account->packed);
     account->packed = NULL;
@@ -165,7 +165,7 @@ static size_t number_in(const struct rs_account *account, uint64_t block)
 
 /* Counts one more allocation in the block.  Returns the bytes newly charged, or SIZE_MAX when
  * out of host memory, or for block 0, which is no key of the table: no driver has memory there. */
-static size_t enter(struct rs_account *account, uint64_t block)
+static size_t enter_block(struct rs_account *account, uint64_t block)
 {
     size_t number = number_in(account, block);
 
@@ -175,7 +175,7 @@ static size_t enter(struct rs_account *account, uint64_t block)
 }
 
 /* Counts one allocation less in the block.  Returns the bytes no longer charged. */
-static size_t leave(struct rs_account *account, uint64_t block)
+static size_t leave_block(struct rs_account *account, uint64_t block)
 {
     size_t number = number_in(account, block);
 
@@ -192,17 +192,17 @@ static bool shares_blocks(const struct rs_account *account, size_t size_bytes,
     return account && memory != RS_MEMORY_HOST && size_bytes <= SMALL_BYTES;
 }
 
-/* It lies in two blocks at most.  Returns as enter. */
+/* It lies in two blocks at most.  Returns as enter_block. */
 static size_t enter_both(struct rs_account *account, CUdeviceptr address, size_t size_bytes)
 {
     uint64_t first = address >> BLOCK_BITS, last = (address + size_bytes - 1) >> BLOCK_BITS;
-    size_t bytes = enter(account, first), more = 0;
+    size_t bytes = enter_block(account, first), more = 0;
 
     RS_ASSERT(last - first <= 1);
     if (bytes != SIZE_MAX && last != first)
-        more = enter(account, last);
+        more = enter_block(account, last);
     if (more == SIZE_MAX)
-        (void)leave(account, first);
+        (void)leave_block(account, first);
     return bytes == SIZE_MAX || more == SIZE_MAX ? SIZE_MAX : bytes + more;
 }
 
@@ -220,8 +220,8 @@ bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t
     *charged_bytes = enter_both(account, address, size_bytes);
     if (*charged_bytes == SIZE_MAX)
         return false;
-    settle(account, (struct rs_amount){size_bytes, most, most},
-           (struct rs_amount){size_bytes, *charged_bytes, 0}, memory);
+    settle_amount(account, (struct rs_amount){size_bytes, most, most},
+                  (struct rs_amount){size_bytes, *charged_bytes, 0}, memory);
     return true;
 }
 
@@ -233,7 +233,7 @@ size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_
     if (!shares_blocks(account, size_bytes, memory))
         return rs_footprint_most(size_bytes);
     RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
-    return leave(account, first) + (last != first ? leave(account, last) : 0);
+    return leave_block(account, first) + (last != first ? leave_block(account, last) : 0);
 }
 
 /* ---- memory whose address is not known ---- */
@@ -249,14 +249,14 @@ struct rs_packed {
     unsigned holes[CLASSES]; /* number of holes, by size in units of 4 KiB */
 };
 
-static size_t share_of(size_t size_bytes)
+static size_t share_of_block(size_t size_bytes)
 {
     return block_bytes / (block_bytes / rs_max(size_bytes, 1));
 }
 
-static size_t class_of(size_t size_bytes)
+static size_t hole_class_of(size_t size_bytes)
 {
-    return share_of(size_bytes) >> UNIT_BITS;
+    return share_of_block(size_bytes) >> UNIT_BITS;
 }
 
 static void add_hole(struct rs_packed *packed, size_t class)
@@ -269,7 +269,7 @@ static void add_hole(struct rs_packed *packed, size_t class)
 }
 
 /* Fills the smallest hole that is large enough; the rest of it stays a hole. */
-static void take_hole(struct rs_packed *packed, size_t class)
+static void fill_hole(struct rs_packed *packed, size_t class)
 {
     size_t found = class;
 
@@ -283,21 +283,21 @@ static void take_hole(struct rs_packed *packed, size_t class)
     add_hole(packed, found - class);
 }
 
-static void pack(struct rs_packed *packed, size_t size_bytes)
+static void pack_small(struct rs_packed *packed, size_t size_bytes)
 {
-    take_hole(packed, class_of(size_bytes));
-    packed->live_bytes += share_of(size_bytes);
+    fill_hole(packed, hole_class_of(size_bytes));
+    packed->live_bytes += share_of_block(size_bytes);
     packed->live_count++;
 }
 
-static void unpack(struct rs_packed *packed, size_t size_bytes)
+static void unpack_small(struct rs_packed *packed, size_t size_bytes)
 {
-    RS_ASSERT(packed->live_count > 0 && packed->live_bytes >= share_of(size_bytes));
-    packed->live_bytes -= share_of(size_bytes);
+    RS_ASSERT(packed->live_count > 0 && packed->live_bytes >= share_of_block(size_bytes));
+    packed->live_bytes -= share_of_block(size_bytes);
     if (--packed->live_count == 0)
         *packed = (struct rs_packed){.live_count = 0};
     else
-        add_hole(packed, class_of(size_bytes));
+        add_hole(packed, hole_class_of(size_bytes));
 }
 
 /* Returns the most bytes that the driver takes for them: every block has at least one
@@ -329,12 +329,12 @@ bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
     share->charged_bytes = rs_footprint_most(size_bytes);
     if (share->is_packed) {
         after = *account->packed;
-        pack(&after, size_bytes);
+        pack_small(&after, size_bytes);
         RS_ASSERT(packed_bytes(&after) >= packed_bytes(account->packed));
         share->charged_bytes = packed_bytes(&after) - packed_bytes(account->packed);
     }
     amount = (struct rs_amount){size_bytes, share->charged_bytes, share->charged_bytes};
-    taken = take(account, amount, RS_MEMORY_DEVICE);
+    taken = take_amount(account, amount, RS_MEMORY_DEVICE);
     if (taken && share->is_packed)
         *account->packed = after;
     return taken;
@@ -348,11 +348,12 @@ size_t rs_footprint_unpack(struct rs_account *account, size_t size_bytes,
 
     if (share->is_packed) {
         less_bytes = packed_bytes(account->packed);
-        unpack(account->packed, size_bytes);
+        unpack_small(account->packed, size_bytes);
         less_bytes -= packed_bytes(account->packed);
     }
-    settle(account, (struct rs_amount){size_bytes, less_bytes, refused ? share->charged_bytes : 0},
-           (struct rs_amount){0, 0, 0}, RS_MEMORY_DEVICE);
+    settle_amount(account,
+                  (struct rs_amount){size_bytes, less_bytes, refused ? share->charged_bytes : 0},
+                  (struct rs_amount){0, 0, 0}, RS_MEMORY_DEVICE);
     return less_bytes;
 }
 
@@ -434,7 +435,7 @@ size_t rs_account_restart_peak(struct rs_account *device)
 
     RS_ASSERT(!device->device);
     was = atomic_exchange(&device->recent_peak_bytes, 0);
-    raise_peaks(device);
+    raise_charged_peaks(device);
     return was;
 }
 

@@ -16,7 +16,7 @@
 
 /* ---- gathering ---- */
 
-static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
+static void collect_counters(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct rs_reported_stack *of = data;
 
@@ -40,10 +40,10 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
     stack->device = device;
     rs_report_clear(&stack->report);
     if (rs_lock_is_bound()) {
-        rs_context_each_stack(collect, stack);
+        rs_context_each_stack(collect_counters, stack);
         collect_gone(stack, rs_context_folded_report(kind, device));
     } else {
-        rs_context_each_stack_ever(kind, device, collect, collect_gone, stack);
+        rs_context_each_stack_ever(kind, device, collect_counters, collect_gone, stack);
     }
     if (kind == RS_KIND_DEVICE) {
         rs_limit_report(device, &stack->report, also_unused);
@@ -107,7 +107,7 @@ const char *rs_gathered_expression(const struct rs_reported_stack *stack,
 /* ---- what they amount to ---- */
 
 /* By its name alone, which is none of its aliases. */
-static const struct rs_mr_descriptor *descriptor_of(const char *resource)
+static const struct rs_mr_descriptor *resource_named(const char *resource)
 {
     const struct rs_mr_descriptor *descriptor = rs_mr_find(resource, resource + strlen(resource));
 
@@ -116,7 +116,7 @@ static const struct rs_mr_descriptor *descriptor_of(const char *resource)
 
 static bool is_leaf(const char *resource)
 {
-    const struct rs_mr_descriptor *descriptor = descriptor_of(resource);
+    const struct rs_mr_descriptor *descriptor = resource_named(resource);
 
     return descriptor && descriptor->upstream_count == 0;
 }
@@ -418,7 +418,7 @@ const struct rs_counter_help rs_counter_helps[] = {
 };
 
 /* The row of a counter; the last one, without a name, where there is none. */
-static const struct rs_counter_help *row_of(const char *resource, const char *name)
+static const struct rs_counter_help *help_row(const char *resource, const char *name)
 {
     const struct rs_counter_help *row = rs_counter_helps;
 
@@ -430,9 +430,9 @@ static const struct rs_counter_help *row_of(const char *resource, const char *na
 
 bool rs_counter_is_known(const char *resource, const char *name)
 {
-    const struct rs_counter_help *row = row_of(resource, name);
+    const struct rs_counter_help *row = help_row(resource, name);
 
-    return row->name && (row->resource || descriptor_of(resource));
+    return row->name && (row->resource || resource_named(resource));
 }
 
 /* ---- in a report ---- */
@@ -447,12 +447,12 @@ static const struct rs_metric *metric_of(struct rs_node *value, const struct rs_
                                           is_sum ? "" : "_", is_sum ? "" : counter->name,
                                           units[counter->unit], is_total ? "_total" : "");
 
-    return rs_document_metric(value->document, name, row_of(counter->resource, counter->name)->help,
-                              is_total);
+    return rs_document_metric(value->document, name,
+                              help_row(counter->resource, counter->name)->help, is_total);
 }
 
-static void add_counter(struct rs_node *counters, const struct rs_counter *counter,
-                        bool is_resource_label, const char *line)
+static void add_counter_node(struct rs_node *counters, const struct rs_counter *counter,
+                             bool is_resource_label, const char *line)
 {
     static const char *const units[] = {"bytes", "count", "nanoseconds"};
     static const enum rs_value values[] = {RS_VALUE_BYTES, RS_VALUE_COUNT, RS_VALUE_NANOSECONDS};
@@ -521,7 +521,7 @@ static size_t add_resource(struct rs_node *counters, const struct rs_report *rep
         else if (has_text(counter))
             line =
                 counter->value ? "  {resource:11} {name} {value}" : "  {resource:11} {name} none";
-        add_counter(counters, counter, is_label, line);
+        add_counter_node(counters, counter, is_label, line);
         if (line)
             latest = counters->last;
     }
@@ -530,8 +530,8 @@ static size_t add_resource(struct rs_node *counters, const struct rs_report *rep
     for (size_t i = at; i < end; i++) {
         const char *line = event_line(&report->counters[i]);
         if (line)
-            add_counter(counters, &report->counters[i], is_label,
-                        report->counters[i].value ? line : NULL);
+            add_counter_node(counters, &report->counters[i], is_label,
+                             report->counters[i].value ? line : NULL);
     }
     return end;
 }
@@ -612,8 +612,9 @@ static bool has_shown(const struct rs_report *report, bool hides_program)
     return false;
 }
 
-static void add_stack(struct rs_node *devices, const struct rs_report_subject *of,
-                      const struct rs_reported_stack *stack, enum rs_statistics_format format)
+static void add_reported_stack(struct rs_node *devices, const struct rs_report_subject *of,
+                               const struct rs_reported_stack *stack,
+                               enum rs_statistics_format format)
 {
     static char text[RS_EXPRESSION_TEXT_BYTES];
     struct rs_node *node = rs_node_object(devices, NULL);
@@ -649,7 +650,7 @@ void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of,
     list = rs_node_list(process, "devices");
     for (size_t i = 0; i < of->stack_count; i++)
         if (has_shown(&of->stacks[i].report, of->hides_program))
-            add_stack(list, of, &of->stacks[i], format);
+            add_reported_stack(list, of, &of->stacks[i], format);
     if (of->is_this_process)
         add_phases(process);
     list = rs_node_list(process, "left_out");

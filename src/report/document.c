@@ -18,7 +18,7 @@ struct rs_document_chunk {
 
 /* ---- memory ---- */
 
-static bool add_chunk(struct rs_document *document, size_t bytes)
+static bool add_document_chunk(struct rs_document *document, size_t bytes)
 {
     struct rs_document_chunk *chunk = NULL;
     size_t all = bytes + ALIGNMENT > CHUNK_BYTES ? bytes + ALIGNMENT : (size_t)CHUNK_BYTES;
@@ -35,13 +35,13 @@ static bool add_chunk(struct rs_document *document, size_t bytes)
     return true;
 }
 
-static void *take(struct rs_document *document, size_t bytes)
+static void *take_memory(struct rs_document *document, size_t bytes)
 {
     char *taken;
 
     bytes = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     if (bytes > RS_DOCUMENT_BYTES_MAX / 2 ||
-        (bytes > document->free_bytes && !add_chunk(document, bytes))) {
+        (bytes > document->free_bytes && !add_document_chunk(document, bytes))) {
         document->is_short = true;
         return NULL;
     }
@@ -74,10 +74,10 @@ void rs_document_release(struct rs_document *document)
 
 /* ---- filling ---- */
 
-static struct rs_node *add(struct rs_node *in, const char *name, enum rs_value value)
+static struct rs_node *add_node(struct rs_node *in, const char *name, enum rs_value value)
 {
     struct rs_document *document = in->document;
-    struct rs_node *node = in == &document->lost ? NULL : take(document, sizeof(*node));
+    struct rs_node *node = in == &document->lost ? NULL : take_memory(document, sizeof(*node));
 
     RS_ASSERT(in == &document->lost ||
               (in->value == RS_VALUE_OBJECT ? name != NULL : in->value == RS_VALUE_LIST && !name));
@@ -96,18 +96,18 @@ static struct rs_node *add(struct rs_node *in, const char *name, enum rs_value v
 
 struct rs_node *rs_node_object(struct rs_node *in, const char *name)
 {
-    return add(in, name, RS_VALUE_OBJECT);
+    return add_node(in, name, RS_VALUE_OBJECT);
 }
 
 struct rs_node *rs_node_list(struct rs_node *in, const char *name)
 {
-    return add(in, name, RS_VALUE_LIST);
+    return add_node(in, name, RS_VALUE_LIST);
 }
 
 struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_value value,
                                uint64_t number)
 {
-    struct rs_node *node = add(in, name, value);
+    struct rs_node *node = add_node(in, name, value);
 
     node->number = number;
     return node;
@@ -121,7 +121,7 @@ void rs_node_block_sum(struct rs_node *in, struct rs_block_sum amount)
 
 struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *word)
 {
-    struct rs_node *node = add(in, name, RS_VALUE_TEXT);
+    struct rs_node *node = add_node(in, name, RS_VALUE_TEXT);
 
     node->text = word;
     return node;
@@ -130,7 +130,7 @@ struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *w
 struct rs_node *rs_node_text(struct rs_node *in, const char *name, const char *text)
 {
     size_t bytes = strlen(text) + 1;
-    char *copy = in == &in->document->lost ? NULL : take(in->document, bytes);
+    char *copy = in == &in->document->lost ? NULL : take_memory(in->document, bytes);
 
     return rs_node_word(in, name, copy ? memcpy(copy, text, bytes) : "");
 }
@@ -144,7 +144,7 @@ const char *rs_document_format(struct rs_document *document, const char *format,
     va_start(arguments, format);
     length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
-    text = length < 0 ? NULL : take(document, (size_t)length + 1);
+    text = length < 0 ? NULL : take_memory(document, (size_t)length + 1);
     va_start(arguments, format);
     if (text)
         vsnprintf(text, (size_t)length + 1, format, arguments);
@@ -166,7 +166,7 @@ const char *rs_document_rest(struct rs_document *document, const char *before,
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
                                            const char *help, bool is_total)
 {
-    struct rs_metric *metric = name ? take(document, sizeof(*metric)) : NULL;
+    struct rs_metric *metric = name ? take_memory(document, sizeof(*metric)) : NULL;
 
     if (metric)
         *metric = (struct rs_metric){name, help, is_total};
@@ -177,7 +177,7 @@ const struct rs_metric *rs_document_metric(struct rs_document *document, const c
 
 /* The field of that name of the object, or of the nearest one around it; without a name the node
  * itself. */
-static const struct rs_node *find(const struct rs_node *node, const char *name, size_t length)
+static const struct rs_node *find_field(const struct rs_node *node, const char *name, size_t length)
 {
     for (const struct rs_node *in = node; in && length; in = in->in)
         for (const struct rs_node *field = in->value == RS_VALUE_OBJECT ? in->first : NULL; field;
@@ -206,7 +206,7 @@ struct field {
 static struct field read_field(const char *at, const struct rs_node *around)
 {
     size_t length = strcspn(at + 1, "?!:|}");
-    struct field field = {find(around, at + 1, length), at + 1 + length, NULL};
+    struct field field = {find_field(around, at + 1, length), at + 1 + length, NULL};
 
     field.after = strchr(field.option, '}') + 1;
     RS_ASSERT(*at == '{' && field.after > field.option);
@@ -293,24 +293,24 @@ static void put_line(struct rs_page *page, const char *at, const struct rs_node 
     }
 }
 
-static void put_text(struct rs_page *page, const struct rs_node *node)
+static void put_as_text(struct rs_page *page, const struct rs_node *node)
 {
     put_line(page, node->line, node);
     for (const struct rs_node *child = node->first; child; child = child->next)
-        put_text(page, child);
+        put_as_text(page, child);
     put_line(page, node->end, node);
 }
 
 void rs_document_put_text(struct rs_page *page, const struct rs_node *root)
 {
-    put_text(page, root);
+    put_as_text(page, root);
     if (root->document->is_short)
         rs_page_put(page, "This report is incomplete, because host memory ran out.\n");
 }
 
 /* ---- as JSON ---- */
 
-static void put_json(struct rs_page *page, const struct rs_node *node, bool in_one_line)
+static void put_as_json(struct rs_page *page, const struct rs_node *node, bool in_one_line)
 {
     if (node->value == RS_VALUE_TEXT) {
         rs_page_put(page, "\"");
@@ -327,7 +327,7 @@ static void put_json(struct rs_page *page, const struct rs_node *node, bool in_o
             rs_page_put(page, "%s%s", child == node->first ? "" : ",", begins_line ? "\n" : "");
             if (child->name)
                 rs_page_put(page, "\"%s\":", child->name);
-            put_json(page, child, in_one_line);
+            put_as_json(page, child, in_one_line);
         }
         if (node == &node->document->root && node->document->is_short)
             rs_page_put(page, ",\"short\":true");
@@ -337,7 +337,7 @@ static void put_json(struct rs_page *page, const struct rs_node *node, bool in_o
 
 void rs_document_put_json(struct rs_page *page, const struct rs_node *root, bool in_one_line)
 {
-    put_json(page, root, in_one_line);
+    put_as_json(page, root, in_one_line);
     rs_page_put(page, "\n");
 }
 

@@ -13,13 +13,13 @@ enum { TEXT_FRAMES_MAX = 12, TEXT_SIZES_MAX = 4 };
 
 /* ---- gathering ---- */
 
-static bool is_same(const struct rs_holder *a, const struct rs_holder *b)
+static bool is_same_holder(const struct rs_holder *a, const struct rs_holder *b)
 {
     return a->site == b->site && a->object == b->object && a->size_class == b->size_class &&
            a->device == b->device && a->kind == b->kind && a->context_ended == b->context_ended;
 }
 
-static size_t place_of(const struct rs_holder *holder)
+static size_t place_of_holder(const struct rs_holder *holder)
 {
     uint64_t hash = (uintptr_t)holder->site / 16 + (uint64_t)holder->object * 256 +
                     holder->size_class + (uint64_t)holder->device * 7 +
@@ -28,13 +28,13 @@ static size_t place_of(const struct rs_holder *holder)
     return (size_t)((hash * 11400714819323198485u) >> 40) % RS_HOLDERS_MAX;
 }
 
-static void add(struct rs_holders *holders, const struct rs_holder *holder)
+static void add_holder(struct rs_holders *holders, const struct rs_holder *holder)
 {
-    size_t at = place_of(holder);
+    size_t at = place_of_holder(holder);
     struct rs_holder *place;
 
     RS_ASSERT(holders->used <= RS_HOLDERS_USED_MAX); /* there is an empty place */
-    while (holders->places[at].amount.blocks && !is_same(&holders->places[at], holder))
+    while (holders->places[at].amount.blocks && !is_same_holder(&holders->places[at], holder))
         at = (at + 1) % RS_HOLDERS_MAX;
     place = &holders->places[at];
     if (place->amount.blocks) {
@@ -60,11 +60,11 @@ static void add_tracked(void *data, const struct rs_tracked *tracked)
     const struct gathering *gathering = data;
     const struct rs_stack *stack = gathering->stack;
 
-    add(gathering->holders, &(struct rs_holder){.site = tracked->site,
-                                                .device = stack->environment.device,
-                                                .kind = stack->kind,
-                                                .context_ended = gathering->context_ended,
-                                                .amount = {tracked->size_bytes, 1}});
+    add_holder(gathering->holders, &(struct rs_holder){.site = tracked->site,
+                                                       .device = stack->environment.device,
+                                                       .kind = stack->kind,
+                                                       .context_ended = gathering->context_ended,
+                                                       .amount = {tracked->size_bytes, 1}});
 }
 
 void rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, struct rs_mr *mr,
@@ -80,15 +80,15 @@ void rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, st
 
 void rs_holders_add_block(struct rs_holders *holders, const struct rs_block_view *view)
 {
-    add(holders, &(struct rs_holder){
-                     .object = rs_object_name(view->object) ? view->object : 0,
-                     .size_class = 64 - (unsigned)__builtin_clzll(view->size_bytes | 1),
-                     .device = view->device,
-                     .kind = view->kind,
-                     .amount = {view->size_bytes, 1},
-                     .smallest_bytes = view->size_bytes,
-                     .largest_bytes = view->size_bytes,
-                 });
+    add_holder(holders, &(struct rs_holder){
+                            .object = rs_object_name(view->object) ? view->object : 0,
+                            .size_class = 64 - (unsigned)__builtin_clzll(view->size_bytes | 1),
+                            .device = view->device,
+                            .kind = view->kind,
+                            .amount = {view->size_bytes, 1},
+                            .smallest_bytes = view->size_bytes,
+                            .largest_bytes = view->size_bytes,
+                        });
 }
 
 unsigned rs_holders_tracked(const struct rs_holders *holders)
@@ -103,7 +103,7 @@ unsigned rs_holders_tracked(const struct rs_holders *holders)
 
 /* ---- in order ---- */
 
-static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
+static bool reads_alike(const struct rs_holder *a, const struct rs_holder *b)
 {
     size_t frames;
 
@@ -120,7 +120,7 @@ static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
 
 /* Packs the used places to the front, with `merges` one for all call sites that read alike: a
  * runtime reaches us by two ways, of which only one has its own frames. */
-static size_t pack(struct rs_holders *holders, bool merges)
+static size_t pack_places(struct rs_holders *holders, bool merges)
 {
     size_t count = 0;
 
@@ -130,7 +130,7 @@ static size_t pack(struct rs_holders *holders, bool merges)
         if (!holder.amount.blocks)
             continue;
         holder.outside = merges && holder.site ? rs_site_frames_outside(holder.site) : 0;
-        while (j < count && !says_the_same(&holders->places[j], &holder))
+        while (j < count && !reads_alike(&holders->places[j], &holder))
             j++;
         if (j < count)
             rs_block_sum_add(&holders->places[j].amount, holder.amount);
@@ -173,7 +173,7 @@ static void sort(struct rs_holder *holders, size_t count)
 size_t rs_holders_sort(struct rs_holders *holders, bool merges)
 {
     struct rs_holder *places = holders->places;
-    size_t count = pack(holders, merges);
+    size_t count = pack_places(holders, merges);
 
     sort(places, count); /* the sizes of one library lie together */
     for (size_t i = 0, end; i < count; i = end) {
@@ -207,7 +207,7 @@ struct rs_library rs_holders_library(const struct rs_holder *first, const struct
 
 /* ---- in a report ---- */
 
-static void add_size(struct rs_node *sizes, const struct rs_holder *from, bool is_said)
+static void add_size_class(struct rs_node *sizes, const struct rs_holder *from, bool is_said)
 {
     struct rs_node *size = rs_node_object(sizes, NULL);
 
@@ -248,7 +248,7 @@ void rs_library_fill(struct rs_node *list, const struct rs_library *library, enu
     sizes = rs_node_list(holder, "sizes");
     for (size_t i = 0; i < library->size_count; i++) {
         bool has_line = i < TEXT_SIZES_MAX;
-        add_size(sizes, &library->sizes[i], is_said && has_sizes && has_line);
+        add_size_class(sizes, &library->sizes[i], is_said && has_sizes && has_line);
         if (!has_line)
             rs_block_sum_add(&rest, library->sizes[i].amount);
     }

@@ -77,7 +77,7 @@ static bool is_same_memory(enum rs_kind kind)
     return (kind == RS_KIND_PINNED) == (refused.kind == RS_KIND_PINNED);
 }
 
-static void look_at_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+static void note_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     (void)data;
     if (stack->environment.device != refused.device || !is_same_memory(stack->kind))
@@ -146,7 +146,7 @@ static void look_for_neighbours(void)
         rs_neighbours_find(&neighbours, (const unsigned char *)uuid.bytes);
 }
 
-static bool has_room(size_t limit_bytes, size_t used_bytes)
+static bool leaves_room(size_t limit_bytes, size_t used_bytes)
 {
     return !limit_bytes ||
            (used_bytes <= limit_bytes && refused.asked_bytes <= limit_bytes - used_bytes);
@@ -157,23 +157,23 @@ static bool has_room(size_t limit_bytes, size_t used_bytes)
  * device's free memory lies in pieces. */
 static enum refuser find_refuser(void)
 {
-    if (!has_room(refused.own_limit_bytes, refused.held_bytes))
+    if (!leaves_room(refused.own_limit_bytes, refused.held_bytes))
         return REFUSED_BY_LIMIT;
-    if (!has_room(refused.job_limit_bytes, refused.held_bytes + refused.job_others_bytes))
+    if (!leaves_room(refused.job_limit_bytes, refused.held_bytes + refused.job_others_bytes))
         return REFUSED_BY_JOB;
     return refused.total_bytes && refused.asked_bytes <= refused.free_bytes ? REFUSED_BY_STACK
                                                                             : REFUSED_BY_DEVICE;
 }
 
 /* `asks_who`: the call site is wanted even where no stack tracks. */
-static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_who)
+static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, bool asks_who)
 {
     RS_RELAXED_GUARD();
 
     memset(&holders, 0, sizeof(holders));
     memset(&neighbours, 0, sizeof(neighbours));
     refused = (struct refused){.device = device, .kind = kind, .asked_bytes = size_bytes};
-    rs_context_each_stack(look_at_stack, NULL);
+    rs_context_each_stack(note_stack, NULL);
     look_at_counters();
     look_at_memory();
     refused.is_tracked = rs_holders_tracked(&holders) != 0;
@@ -337,7 +337,7 @@ static void add_paths(struct rs_node *root)
         rs_node_bytes(outside, rs_path_names[i], refused.path_bytes[i])->line = lines[i];
 }
 
-static void add_site(struct rs_node *list, const struct rs_holder *from, bool is_said)
+static void add_holder_site(struct rs_node *list, const struct rs_holder *from, bool is_said)
 {
     struct rs_node *holder = rs_node_object(list, NULL);
 
@@ -351,7 +351,7 @@ static void add_site(struct rs_node *list, const struct rs_holder *from, bool is
             from->site ? "" : " an unknown place");
 }
 
-static void add_holders(struct rs_node *root)
+static void add_all_holders(struct rs_node *root)
 {
     const struct rs_holder *at = holders.places;
     const struct rs_holder *end = at + rs_holders_sort(&holders, true);
@@ -371,13 +371,13 @@ static void add_holders(struct rs_node *root)
         else if (at->size_class)
             rs_library_fill(list, &holder, refused.kind, is_said);
         else
-            add_site(list, at, is_said);
+            add_holder_site(list, at, is_said);
     }
     list->end = rs_document_rest(&document, "  ", rest);
     rs_node_block_sum(rs_node_object(root, "more"), more);
 }
 
-static void fill(void)
+static void fill_document(void)
 {
     struct rs_node *root = &document.root, *at;
 
@@ -388,7 +388,7 @@ static void fill(void)
     rs_site_fill(at, refused.site, refused.site ? rs_site_frames_outside(refused.site) : 0, true);
     if (refused.site)
         at->line = "  asked at\n";
-    add_holders(root);
+    add_all_holders(root);
     add_paths(root);
     add_neighbours(root);
 }
@@ -414,9 +414,9 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
     if (*written)
         return;
     *written = true;
-    gather(device, kind, size_bytes, true);
+    gather_refused(device, kind, size_bytes, true);
     begin_page();
-    fill();
+    fill_document();
     if (rs_config.on_oom == RS_STATISTICS_JSON) /* one line, as a file may get one a device */
         rs_document_put_json(&page, &document.root, true);
     else
@@ -438,7 +438,7 @@ static bool may_keep(uint64_t begin_ns, uint64_t spent_ns)
 
 /* The first line of the first report is said at once, without its beginning, which rs_log puts
  * there.  The report that is kept does not repeat it. */
-static void keep(int device, enum rs_kind kind, size_t size_bytes)
+static void keep_report(int device, enum rs_kind kind, size_t size_bytes)
 {
     static uint64_t spent_ns;
     static bool said;
@@ -447,8 +447,8 @@ static void keep(int device, enum rs_kind kind, size_t size_bytes)
 
     if (!may_keep(begin_ns, spent_ns))
         return;
-    gather(device, kind, size_bytes, false);
-    fill();
+    gather_refused(device, kind, size_bytes, false);
+    fill_document();
     rs_page_begin_text(&page);
     rs_document_put_text(&page, &document.root);
     text = strstr(page.text, ": ");
@@ -479,7 +479,7 @@ RS_COLD void rs_oom_refused(int device, enum rs_kind kind, size_t size_bytes)
     if (at_once)
         write_at_once(device, kind, size_bytes);
     else
-        keep(device, kind, size_bytes);
+        keep_report(device, kind, size_bytes);
     rs_mutex_unlock(&reporting);
     errno = error;
 }

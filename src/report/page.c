@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void claim(struct rs_page_file *file, const char *path)
+static void claim_file(struct rs_page_file *file, const char *path)
 {
     RS_PATH_BUFFER(expanded);
     const char *at, *reason = "out of memory";
@@ -37,7 +37,7 @@ static void claim(struct rs_page_file *file, const char *path)
 void rs_page_claim(struct rs_page_file *file, const char *path)
 {
     if (path && file->state == RS_PAGE_FILE_UNKNOWN)
-        claim(file, path);
+        claim_file(file, path);
 }
 
 void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *path)
@@ -68,7 +68,7 @@ static void say_failed(struct rs_page *page, int failed)
     page->is_off = true;
 }
 
-static void open_file(struct rs_page *page)
+static void open_page_file(struct rs_page *page)
 {
     struct rs_page_file *file = page->file;
 
@@ -89,7 +89,7 @@ static void write_out(struct rs_page *page, size_t length)
 {
     RS_ASSERT(length <= page->length && page->length < sizeof(page->text));
     if (!page->is_open && !page->is_off)
-        open_file(page);
+        open_page_file(page);
     if (!page->is_off)
         say_failed(page, rs_write_all(page->fd, page->text, length));
     page->length -= length;
@@ -97,7 +97,7 @@ static void write_out(struct rs_page *page, size_t length)
 }
 
 /* Writes the buffer out, up to its last complete line where there is one. */
-static void make_room(struct rs_page *page)
+static void make_room_on_page(struct rs_page *page)
 {
     const char *end = memrchr(page->text, '\n', page->length);
 
@@ -134,7 +134,7 @@ void rs_page_put(struct rs_page *page, const char *format, ...)
             return;
         if (page->is_kept || page->length == 0)
             break;
-        make_room(page);
+        make_room_on_page(page);
     }
     if (page->is_kept) {
         page->text[page->length] = '\0';

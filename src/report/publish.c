@@ -48,7 +48,7 @@ void rs_publish_begin(void)
 /* ---- the directory ---- */
 
 /* True when another process can read the counter's fields in the file. */
-static bool is_readable(const struct rs_counter *counter)
+static bool is_published(const struct rs_counter *counter)
 {
     if (counter->is_computed)
         return false;
@@ -81,14 +81,14 @@ static uint32_t put_counters(struct rs_published_counter *to, uint32_t stack,
     uint32_t count = 0;
 
     for (size_t i = 0; i < report->count; i++)
-        if (is_readable(&report->counters[i]))
+        if (is_published(&report->counters[i]))
             put_counter(&to[count++], stack, &report->counters[i]);
     return count;
 }
 
 /* Identifies the device to other processes, as its number is this process's own
  * (CUDA_VISIBLE_DEVICES). */
-static void put_device(struct rs_published_stack *stack)
+static void put_published_device(struct rs_published_stack *stack)
 {
     size_t total_bytes = 0;
     CUuuid uuid;
@@ -111,8 +111,8 @@ static size_t directory_bytes(const struct rs_gathered *gathered)
     return bytes;
 }
 
-static void put_directory(struct rs_published_directory *directory,
-                          const struct rs_gathered *gathered)
+static void fill_directory(struct rs_published_directory *directory,
+                           const struct rs_gathered *gathered)
 {
     struct rs_published_stack *stacks = (void *)(directory + 1);
     struct rs_published_counter *counters = (void *)(stacks + gathered->count);
@@ -122,7 +122,7 @@ static void put_directory(struct rs_published_directory *directory,
         const struct rs_reported_stack *stack = &gathered->stacks[i];
         stacks[i].device = stack->device;
         stacks[i].kind = (int32_t)stack->kind;
-        put_device(&stacks[i]);
+        put_published_device(&stacks[i]);
         (void)rs_gathered_expression(stack, stacks[i].expression);
         directory->counter_count +=
             put_counters(counters + directory->counter_count, i, &stack->report);
@@ -172,7 +172,7 @@ void rs_publish_stacks(void)
     rs_gather(&gathered, true);
     directory = rs_published_allocate(directory_bytes(&gathered), _Alignof(max_align_t));
     if (rs_published_offset(directory)) {
-        put_directory(directory, &gathered);
+        fill_directory(directory, &gathered);
         replace(directory);
     } else {
         rs_published_free(directory); /* the file is full */

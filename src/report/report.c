@@ -66,7 +66,7 @@ static void add_total(struct rs_node *in, const struct rs_holder *leaks, size_t 
     rs_node_block_sum(in, total);
 }
 
-static void add_site(struct rs_node *list, const struct rs_holder *leak)
+static void add_leak(struct rs_node *list, const struct rs_holder *leak)
 {
     struct rs_node *site = rs_node_object(list, NULL);
 
@@ -93,7 +93,7 @@ static void add_leaks(struct rs_node *list, const struct rs_holder *leaks, size_
     add_total(stack, leaks, count);
     sites = rs_node_list(stack, "call_sites");
     for (size_t i = 0; i < said; i++)
-        add_site(sites, &leaks[i]);
+        add_leak(sites, &leaks[i]);
     more = rs_node_object(stack, "more");
     more->line = "[  " AMOUNT " from {call_sites} more call site{call_sites||s}\n]";
     rs_node_count(more, "call_sites", count - said);
@@ -215,10 +215,10 @@ static bool take_text(void)
     return false;
 }
 
-static void put(const char *format, ...) RS_PRINTF(1, 2);
+static void put_listed(const char *format, ...) RS_PRINTF(1, 2);
 
 /* A line that does not fit ends the list, but for its last lines. */
-static void put(const char *format, ...)
+static void put_listed(const char *format, ...)
 {
     size_t room = RS_LIVE_LIST_BYTES - END_BYTES - used_bytes;
     va_list arguments;
@@ -236,7 +236,7 @@ static void put(const char *format, ...)
         used_bytes += (size_t)length;
 }
 
-static void look_at_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+static void list_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     (void)data;
     if (stack->environment.device == listed_device)
@@ -259,7 +259,7 @@ static void gather_list(int device)
     memset(&holders, 0, sizeof(holders));
     memset(live, 0, sizeof(live));
     listed_device = device;
-    rs_context_each_stack(look_at_stack, NULL);
+    rs_context_each_stack(list_stack, NULL);
     tracked = rs_holders_tracked(&holders);
     rs_object_review();
     rs_block_each(count_block, NULL);
@@ -274,20 +274,20 @@ static void put_site(const struct rs_holder *holder)
         used += (size_t)snprintf(line + used, sizeof(line) - used, " %" PRIxPTR,
                                  (uintptr_t)holder->site->frames[i]);
     RS_ASSERT(used < sizeof(line));
-    put("site %d %zu %zu%.*s\n", (int)holder->kind, holder->amount.bytes, holder->amount.blocks,
-        (int)used, line);
+    put_listed("site %d %zu %zu%.*s\n", (int)holder->kind, holder->amount.bytes,
+               holder->amount.blocks, (int)used, line);
     for (unsigned i = 0; i < holder->site->line_count; i++)
-        put("line %s\n", rs_site_line(holder->site, i)->text);
+        put_listed("line %s\n", rs_site_line(holder->site, i)->text);
 }
 
 static void put_library(const struct rs_library *library)
 {
-    put("library %d %zu %zu %s\n", (int)library->kind, library->amount.bytes,
-        library->amount.blocks, library->name ? library->name : "?");
+    put_listed("library %d %zu %zu %s\n", (int)library->kind, library->amount.bytes,
+               library->amount.blocks, library->name ? library->name : "?");
     for (size_t i = 0; i < library->size_count; i++) {
         const struct rs_holder *size = &library->sizes[i];
-        put("size %zu %zu %zu %zu\n", size->amount.bytes, size->amount.blocks, size->smallest_bytes,
-            size->largest_bytes);
+        put_listed("size %zu %zu %zu %zu\n", size->amount.bytes, size->amount.blocks,
+                   size->smallest_bytes, size->largest_bytes);
     }
 }
 
@@ -375,8 +375,8 @@ void rs_report_claim(void)
 }
 
 /* The caller holds the lock. */
-static void write_report(enum rs_statistics_format format, struct rs_page_file *to,
-                         const char *path)
+static void write_statistics(enum rs_statistics_format format, struct rs_page_file *to,
+                             const char *path)
 {
     const struct rs_locks_missed *missed = rs_locks_missed();
     struct rs_report_subject subject = {
@@ -413,7 +413,7 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
         return -EINVAL;
     RS_MUTEX_GUARD(&writing);
     to = (struct rs_page_file){.variable = source.name};
-    write_report(format, &to, path);
+    write_statistics(format, &to, path);
     return to.error;
 }
 
@@ -421,7 +421,7 @@ static void write_at_exit(void)
 {
     if (!rs_mutex_lock_bounded(&writing, "rmmshim_report"))
         return;
-    write_report(rs_config.statistics, &file, rs_config.statistics_path);
+    write_statistics(rs_config.statistics, &file, rs_config.statistics_path);
     rs_mutex_unlock(&writing);
 }
 

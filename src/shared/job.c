@@ -147,8 +147,8 @@ static bool comes_by(int socket, uint64_t until_ns)
     return one.revents != 0;
 }
 
-static int ask(int socket, const struct job *job, struct rs_job_request request, int fd,
-               int *received)
+static int ask_run(int socket, const struct job *job, struct rs_job_request request, int fd,
+                   int *received)
 {
     uint32_t granted = 0;
     uint64_t until_ns = rs_clock_ns() + RS_JOB_ANSWER_MS * 1000000ull;
@@ -192,7 +192,7 @@ int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int f
     if (!run || !read_variable(run, &job))
         return -ENOENT;
     socket = open_socket();
-    result = socket < 0 ? -ESTALE : ask(socket, &job, request, fd, received);
+    result = socket < 0 ? -ESTALE : ask_run(socket, &job, request, fd, received);
     if (socket >= 0)
         rs_file_close(socket);
     if (result == -ESTALE && wish != RS_JOB_GIVE_LIMIT)

@@ -54,19 +54,19 @@ struct rs_job_limit {
 
 /* ---- numbers ---- */
 
-static inline uint64_t get(const _Atomic uint64_t *number)
+static inline uint64_t job_get(const _Atomic uint64_t *number)
 {
     return atomic_load_explicit(number, memory_order_relaxed);
 }
 
-static inline void set(_Atomic uint64_t *number, uint64_t value)
+static inline void job_set(_Atomic uint64_t *number, uint64_t value)
 {
     atomic_store_explicit(number, value, memory_order_relaxed);
 }
 
-static inline void add(_Atomic uint64_t *number, uint64_t more)
+static inline void job_add(_Atomic uint64_t *number, uint64_t more)
 {
-    set(number, get(number) + more);
+    job_set(number, job_get(number) + more);
 }
 
 #define FOR_EACH_ENTRY(entry, job)                                                                 \
@@ -74,12 +74,13 @@ static inline void add(_Atomic uint64_t *number, uint64_t more)
                              *entry##_end = entry + rs_min(atomic_load(&(job)->entries_used),      \
                                                            RS_JOB_ENTRIES);                        \
          entry < entry##_end; entry++)                                                             \
-        if (get(&entry->owner) != 0)
+        if (job_get(&entry->owner) != 0)
 
 /* Those of the share's device. */
 #define FOR_EACH_SHARER(entry, share)                                                              \
     FOR_EACH_ENTRY(entry, (share)->job)                                                            \
-    if (get(&entry->uuid[0]) == (share)->uuid[0] && get(&entry->uuid[1]) == (share)->uuid[1])
+    if (job_get(&entry->uuid[0]) == (share)->uuid[0] &&                                            \
+        job_get(&entry->uuid[1]) == (share)->uuid[1])
 
 /* A free entry, which is the owner's now; NULL when all are taken.  Under the mutex. */
 struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,

@@ -189,7 +189,7 @@ static int lock_file(int fd, const struct rs_job_limit *job)
     return 0;
 }
 
-static int map_file(int fd, struct rs_job_limit **job)
+static int map_job_file(int fd, struct rs_job_limit **job)
 {
     struct stat status;
     void *memory;
@@ -219,14 +219,14 @@ struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,
 
     for (uint32_t i = 0; i < RS_JOB_ENTRIES; i++) {
         struct rs_job_entry *entry = &job->entries[i];
-        if (get(&entry->owner) != 0)
+        if (job_get(&entry->owner) != 0)
             continue;
         memset(entry, 0, sizeof(*entry));
-        set(&entry->uuid[0], uuid[0]);
-        set(&entry->uuid[1], uuid[1]);
+        job_set(&entry->uuid[0], uuid[0]);
+        job_set(&entry->uuid[1], uuid[1]);
         if (rs_commands_where(&fd, &inode)) {
-            set(&entry->commands_inode, inode);
-            set(&entry->commands_fd, (uint64_t)fd + 1);
+            job_set(&entry->commands_inode, inode);
+            job_set(&entry->commands_fd, (uint64_t)fd + 1);
         }
         atomic_store(&job->entries_used, rs_max(atomic_load(&job->entries_used), i + 1));
         atomic_store(&entry->owner, owner);
@@ -249,7 +249,7 @@ struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
 }
 
 /* That /proc does not tell of a process has other causes too: no descriptor is left to read it. */
-static bool is_gone(uint64_t owner)
+static bool owner_is_gone(uint64_t owner)
 {
     pid_t process = (pid_t)(owner >> 32);
     char stat[RS_PROCESS_TEXT_BYTES];
@@ -265,28 +265,28 @@ static bool is_gone(uint64_t owner)
  * another.  *living: an owner that was seen to live. */
 static bool reap_entry(struct rs_job_limit *job, struct rs_job_entry *entry, uint64_t *living)
 {
-    uint64_t owner = get(&entry->owner), now;
+    uint64_t owner = job_get(&entry->owner), now;
     bool waits = false;
 
     if (owner == 0 || owner == *living)
         return false;
-    if (!is_gone(owner)) {
+    if (!owner_is_gone(owner)) {
         *living = owner;
         return false;
     }
     if (!job_lock(job, false))
         return true;
-    if (get(&entry->owner) == owner) {
+    if (job_get(&entry->owner) == owner) {
         now = job_now_ms();
-        if (get(&entry->ended_ms) == 0)
-            set(&entry->ended_ms, now);
-        set(&entry->kept_bytes, 0);
-        set(&entry->wanted_bytes, 0);
-        set(&entry->idle_bytes, 0);
-        waits =
-            get(&entry->taken_bytes) != 0 && now - get(&entry->ended_ms) < RS_JOB_LIMIT_SETTLE_MS;
+        if (job_get(&entry->ended_ms) == 0)
+            job_set(&entry->ended_ms, now);
+        job_set(&entry->kept_bytes, 0);
+        job_set(&entry->wanted_bytes, 0);
+        job_set(&entry->idle_bytes, 0);
+        waits = job_get(&entry->taken_bytes) != 0 &&
+                now - job_get(&entry->ended_ms) < RS_JOB_LIMIT_SETTLE_MS;
         if (!waits)
-            set(&entry->owner, 0);
+            job_set(&entry->owner, 0);
     }
     job_unlock(job);
     return waits;
@@ -309,13 +309,13 @@ bool rs_job_limit_reap(struct rs_job_limit *job)
 static bool has_members(struct rs_job_limit *job, bool that_live)
 {
     FOR_EACH_ENTRY(entry, job)
-    if (!that_live || !is_gone(get(&entry->owner)))
+    if (!that_live || !owner_is_gone(job_get(&entry->owner)))
         return true;
     return false;
 }
 
 /* The layout is written last: a process that dies before leaves a file that is new. */
-static int begin_anew(struct rs_job_limit *job, struct rs_size limit)
+static int begin_file_anew(struct rs_job_limit *job, struct rs_size limit)
 {
     atomic_store((_Atomic char *)&job->layout[0], 0);
     memset(job, 0, sizeof(*job));
@@ -334,7 +334,7 @@ static int settle_file(struct rs_job_limit *job, struct rs_size limit)
     if (home == 0 || rs_process_start_ticks(0) < 0)
         return -ESRCH;
     if (job->layout[0] == 0)
-        return begin_anew(job, limit);
+        return begin_file_anew(job, limit);
     if (strncmp(job->layout, RS_JOB_LIMIT_LAYOUT, sizeof(job->layout)) != 0)
         return -EPROTO;
     if (before != home && has_members(job, false))
@@ -343,7 +343,7 @@ static int settle_file(struct rs_job_limit *job, struct rs_size limit)
     if (before == home && has_members(job, true))
         return job->limit.number == limit.number && job->limit.kind == limit.kind ? 0 : -EEXIST;
     if (before != home || memcmp(boot, job->boot, sizeof(boot)) != 0)
-        return begin_anew(job, limit);
+        return begin_file_anew(job, limit);
     job->limit = limit;
     return 0;
 }
@@ -358,13 +358,13 @@ static bool leave_earlier_places(struct rs_job_limit *job)
     if (!job_lock(job, true))
         return false;
     FOR_EACH_ENTRY(entry, job)
-    if (get(&entry->owner) == own)
-        set(&entry->owner, own ^ 0x80000000);
+    if (job_get(&entry->owner) == own)
+        job_set(&entry->owner, own ^ 0x80000000);
     job_unlock(job);
     return true;
 }
 
-static int enter(struct rs_job_limit *job, struct rs_job_entry **member)
+static int enter_job(struct rs_job_limit *job, struct rs_job_entry **member)
 {
     if (!leave_earlier_places(job))
         return -EBUSY;
@@ -411,7 +411,7 @@ int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
     RS_ASSERT(of_run >= 0 || path);
     if (fd < 0)
         return fd;
-    result = can_be_kept() ? map_file(fd, &mapped) : -ENOTSUP;
+    result = can_be_kept() ? map_job_file(fd, &mapped) : -ENOTSUP;
     if (result == 0 && of_run >= 0)
         result = check_of_run(mapped, fd, member != NULL);
     else if (result == 0 && (result = lock_file(fd, mapped)) == 0) {
@@ -421,7 +421,7 @@ int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
     if (mapped)
         *limit = mapped->limit;
     if (result == 0 && member)
-        result = enter(mapped, member);
+        result = enter_job(mapped, member);
     if (of_run < 0)
         (void)flock(fd, LOCK_UN);
     rs_file_close(fd);

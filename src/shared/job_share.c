@@ -19,7 +19,7 @@ static bool lacks_room(struct rs_job_share *share)
 
     if (atomic_load(&share->entry) || !job_lock(share->job, true))
         return false;
-    entry = job_take_entry(share->job, get(&share->member->owner), share->uuid);
+    entry = job_take_entry(share->job, job_get(&share->member->owner), share->uuid);
     atomic_store(&share->entry, entry);
     job_unlock(share->job);
     return !entry;
@@ -76,18 +76,18 @@ static bool lock_all(const struct rs_job_share *share)
 
 static uint64_t counted_of(const struct rs_job_entry *entry)
 {
-    return get(&entry->taken_bytes) + get(&entry->kept_bytes);
+    return job_get(&entry->taken_bytes) + job_get(&entry->kept_bytes);
 }
 
 static uint64_t idle_of(const struct rs_job_entry *entry)
 {
-    return rs_min(get(&entry->idle_bytes), get(&entry->taken_bytes));
+    return rs_min(job_get(&entry->idle_bytes), job_get(&entry->taken_bytes));
 }
 
 /* Of all members that have the device, but one (or NULL).  What is counted only becomes less
  * without the mutex, except for bytes that the driver has given already. */
-static uint64_t sum_of(const struct rs_job_share *share, const struct rs_job_entry *but,
-                       uint64_t (*bytes_of)(const struct rs_job_entry *entry))
+static uint64_t sum_of_members(const struct rs_job_share *share, const struct rs_job_entry *but,
+                               uint64_t (*bytes_of)(const struct rs_job_entry *entry))
 {
     uint64_t bytes = 0;
 
@@ -101,15 +101,15 @@ static uint64_t sum_of(const struct rs_job_share *share, const struct rs_job_ent
  * limit. */
 static size_t missing_in(const struct rs_job_share *share, size_t bytes)
 {
-    uint64_t total = sum_of(share, NULL, counted_of);
-    uint64_t all = total - rs_min(get(&entry_of(share)->kept_bytes), total) + bytes;
+    uint64_t total = sum_of_members(share, NULL, counted_of);
+    uint64_t all = total - rs_min(job_get(&entry_of(share)->kept_bytes), total) + bytes;
 
     return all > share->limit_bytes ? (size_t)(all - share->limit_bytes) : 0;
 }
 
 static bool is_old(const struct rs_job_entry *entry, uint64_t now)
 {
-    return now - get(&entry->asked_ms) >= RS_JOB_LIMIT_KEPT_MS;
+    return now - job_get(&entry->asked_ms) >= RS_JOB_LIMIT_KEPT_MS;
 }
 
 /* What is kept for a member that is stopped, or has changed its mind, is the others' again. */
@@ -119,7 +119,7 @@ static void forget_kept(const struct rs_job_share *share)
 
     FOR_EACH_SHARER(entry, share)
     if (is_old(entry, now))
-        set(&entry->kept_bytes, 0);
+        job_set(&entry->kept_bytes, 0);
 }
 
 /* The member that has waited longest, of those for which not all is kept that they want. */
@@ -129,25 +129,25 @@ static struct rs_job_entry *oldest(const struct rs_job_share *share)
     uint64_t now = job_now_ms();
 
     FOR_EACH_SHARER(entry, share)
-    if (get(&entry->kept_bytes) < get(&entry->wanted_bytes) && !is_old(entry, now) &&
-        (!found || get(&entry->ticket) < get(&found->ticket)))
+    if (job_get(&entry->kept_bytes) < job_get(&entry->wanted_bytes) && !is_old(entry, now) &&
+        (!found || job_get(&entry->ticket) < job_get(&found->ticket)))
         found = entry;
     return found;
 }
 
 /* Bytes that are counted no longer are for those that wait. */
-static void keep(const struct rs_job_share *share, uint64_t bytes)
+static void keep_for_waiting(const struct rs_job_share *share, uint64_t bytes)
 {
     struct rs_job_entry *entry;
 
     while (bytes && (entry = oldest(share))) {
-        uint64_t some = rs_min(bytes, get(&entry->wanted_bytes) - get(&entry->kept_bytes));
-        add(&entry->kept_bytes, some);
+        uint64_t some = rs_min(bytes, job_get(&entry->wanted_bytes) - job_get(&entry->kept_bytes));
+        job_add(&entry->kept_bytes, some);
         bytes -= some;
     }
 }
 
-static bool fits(const struct rs_job_share *share, size_t bytes)
+static bool fits_share(const struct rs_job_share *share, size_t bytes)
 {
     if (!entry_of(share) || bytes > share->limit_bytes)
         return false;
@@ -156,13 +156,13 @@ static bool fits(const struct rs_job_share *share, size_t bytes)
     return missing_in(share, bytes) == 0;
 }
 
-static void count(const struct rs_job_share *share, size_t bytes)
+static void count_taken(const struct rs_job_share *share, size_t bytes)
 {
     struct rs_job_entry *entry = entry_of(share);
 
     RS_ASSERT(bytes <= share->limit_bytes);
     atomic_fetch_add(&entry->taken_bytes, bytes);
-    add(&entry->kept_bytes, 0 - rs_min(get(&entry->kept_bytes), bytes));
+    job_add(&entry->kept_bytes, 0 - rs_min(job_get(&entry->kept_bytes), bytes));
 }
 
 bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
@@ -174,9 +174,9 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
     if (!lock_all(share))
         return false;
     for (const struct rs_job_share *at = share; at && taken; at = at->next)
-        taken = fits(at, bytes);
+        taken = fits_share(at, bytes);
     for (const struct rs_job_share *at = share; at && taken; at = at->next)
-        count(at, bytes);
+        count_taken(at, bytes);
     unlock_until(share, NULL);
     if (taken) /* its idle bytes are others now: it says so at its next call */
         atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
@@ -194,7 +194,7 @@ uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes)
         bool keeps = is_given && rs_job_giving && job_lock(at->job, false);
         atomic_fetch_add(&entry_of(at)->taken_bytes, bytes);
         if (keeps) {
-            keep(at, 0 - bytes);
+            keep_for_waiting(at, 0 - bytes);
             job_unlock(at->job);
         }
         if (is_given) {
@@ -214,7 +214,7 @@ bool rs_job_share_reap(const struct rs_job_share *share)
         if (!rs_job_limit_reap(at->job))
             continue;
         FOR_EACH_SHARER(entry, at)
-        if (get(&entry->taken_bytes) && get(&entry->ended_ms))
+        if (job_get(&entry->taken_bytes) && job_get(&entry->ended_ms))
             waits = true;
     }
     return waits;
@@ -222,7 +222,7 @@ bool rs_job_share_reap(const struct rs_job_share *share)
 
 static uint64_t others_in(const struct rs_job_share *share)
 {
-    return sum_of(share, entry_of(share), counted_of);
+    return sum_of_members(share, entry_of(share), counted_of);
 }
 
 const struct rs_job_share *rs_job_share_tightest(const struct rs_job_share *share)
@@ -272,7 +272,7 @@ size_t rs_job_share_others_idle(const struct rs_job_share *share)
     uint64_t least = SIZE_MAX;
 
     FOR_EACH_JOB(at, share)
-    least = rs_min(least, sum_of(at, entry_of(at), idle_of));
+    least = rs_min(least, sum_of_members(at, entry_of(at), idle_of));
     return least == SIZE_MAX ? 0 : (size_t)least;
 }
 
@@ -291,10 +291,10 @@ static size_t wanted_in(const struct rs_job_share *share)
 
     FOR_EACH_SHARER(entry, share)
     {
-        uint64_t wanted = get(&entry->wanted_bytes);
-        bytes += wanted - rs_min(get(&entry->kept_bytes), wanted);
+        uint64_t wanted = job_get(&entry->wanted_bytes);
+        bytes += wanted - rs_min(job_get(&entry->kept_bytes), wanted);
     }
-    all = sum_of(share, NULL, counted_of) + bytes;
+    all = sum_of_members(share, NULL, counted_of) + bytes;
     return bytes && all > share->limit_bytes ? (size_t)(all - share->limit_bytes) : 0;
 }
 
@@ -313,9 +313,9 @@ void rs_job_share_want(struct rs_job_share *share, size_t bytes)
     FOR_EACH_JOB(at, share)
     {
         struct rs_job_entry *entry = entry_of(at);
-        set(&entry->asked_ms, job_now_ms());
+        job_set(&entry->asked_ms, job_now_ms());
         if (atomic_fetch_add(&entry->wanted_bytes, bytes) == 0)
-            set(&entry->ticket, atomic_fetch_add(&at->job->tickets, 1));
+            job_set(&entry->ticket, atomic_fetch_add(&at->job->tickets, 1));
     }
 }
 
@@ -331,11 +331,11 @@ static void pass_on_kept(const struct rs_job_share *share)
     struct rs_job_entry *entry = entry_of(share);
     uint64_t kept;
 
-    if (get(&entry->kept_bytes) == 0 || !job_lock(share->job, false))
+    if (job_get(&entry->kept_bytes) == 0 || !job_lock(share->job, false))
         return; /* or it is old soon */
-    kept = get(&entry->kept_bytes);
-    set(&entry->kept_bytes, 0);
-    keep(share, kept);
+    kept = job_get(&entry->kept_bytes);
+    job_set(&entry->kept_bytes, 0);
+    keep_for_waiting(share, kept);
     job_unlock(share->job);
     wake(share->job);
 }
@@ -350,17 +350,17 @@ void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool ar
 /* A member whose file of commands cannot be opened sees `asked` when it frees next. */
 static void raise_in(const struct rs_job_entry *entry)
 {
-    uint64_t fd = get(&entry->commands_fd), owner = get(&entry->owner);
+    uint64_t fd = job_get(&entry->commands_fd), owner = job_get(&entry->owner);
 
     if (fd != 0 && owner != 0)
-        rs_commands_raise((int)(owner >> 32), (int)(fd - 1), get(&entry->commands_inode));
+        rs_commands_raise((int)(owner >> 32), (int)(fd - 1), job_get(&entry->commands_inode));
 }
 
 void rs_job_share_ask(struct rs_job_share *share)
 {
     FOR_EACH_JOB(at, share)
     {
-        set(&entry_of(at)->asked_ms, job_now_ms());
+        job_set(&entry_of(at)->asked_ms, job_now_ms());
         atomic_fetch_add(&at->job->asked, 1);
         FOR_EACH_SHARER(entry, at)
         if (entry != entry_of(at) && idle_of(entry) > 0)

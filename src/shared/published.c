@@ -136,7 +136,7 @@ static union header *take_new(size_t bytes)
     return taken;
 }
 
-static void *take(size_t bytes)
+static void *take_piece(size_t bytes)
 {
     RS_MUTEX_GUARD(&published.lock);
     union header *header = take_freed(bytes);
@@ -169,7 +169,7 @@ void *rs_published_allocate(size_t bytes, size_t alignment)
     RS_ASSERT(alignment <= RS_PUBLISHED_ALIGNMENT);
     if (published.memory && rs_round_up(bytes, RS_PUBLISHED_ALIGNMENT, &rounded) &&
         rounded < RS_PUBLISHED_BYTES)
-        memory = take(rounded + sizeof(union header));
+        memory = take_piece(rounded + sizeof(union header));
     return memory ? memory : take_from_heap(bytes, alignment);
 }
 
