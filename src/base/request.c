@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/request.h"
 
-#include "base/file.h"
 #include "base/lock.h"
 #include "base/thread.h"
 
@@ -22,17 +21,7 @@ enum {
 
 static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100ull * 1000 * 1000;
 
-static __thread struct request {
-    unsigned depth, repeats, looks;
-    uint64_t deadline_ns;    /* rs_clock_ns time; 0: the request has not waited yet */
-    uint64_t repeated_ns;    /* when the request first took a nap */
-    size_t pool_bytes_least; /* SIZE_MAX: not noted yet */
-    bool is_short, may_end, is_refused, is_hopeless;
-    const void *busy; /* the context that was found busy; may_end: one with work that may end */
-    struct rs_uncancelled uncancelled;
-    uint64_t begun_ns; /* where requests are timed */
-    unsigned in_vain;  /* consecutive refused requests that napped; kept between requests */
-} request;
+__thread struct rs_request rs_request;
 
 __thread uint64_t rs_request_took_ns;
 static _Atomic bool is_timed;
@@ -46,129 +35,84 @@ void rs_request_time_all(void)
  * depth stops where only such requests can have brought it. */
 void rs_request_begin(void)
 {
-    if (request.depth == DEPTH_MOST || request.depth++ > 0)
+    if (rs_request.depth == DEPTH_MOST || rs_request.depth++ > 0)
         return;
-    request = (struct request){
+    rs_request = (struct rs_request){
         .depth = 1,
         .pool_bytes_least = SIZE_MAX,
-        .in_vain = request.in_vain,
+        .in_vain = rs_request.in_vain,
     };
-    rs_uncancelled_begin(&request.uncancelled);
+    rs_uncancelled_begin(&rs_request.uncancelled);
     if (atomic_load_explicit(&is_timed, memory_order_relaxed))
-        request.begun_ns = rs_clock_ns();
+        rs_request.begun_ns = rs_clock_ns();
 }
 
 /* A program that asks for more than there is, in many threads, gets its later refusals faster. */
 static void learn_refusals(void)
 {
-    if (request.repeats > REPEATS_AT_ONCE)
-        request.in_vain =
-            request.is_refused ? (unsigned)rs_min(request.in_vain + 1, IN_VAIN_MOST) : 0;
+    if (rs_request.repeats > REPEATS_AT_ONCE)
+        rs_request.in_vain =
+            rs_request.is_refused ? (unsigned)rs_min(rs_request.in_vain + 1, IN_VAIN_MOST) : 0;
 }
 
 void rs_request_end(void)
 {
-    RS_ASSERT(request.depth > 0);
-    if (--request.depth > 0)
+    RS_ASSERT(rs_request.depth > 0);
+    if (--rs_request.depth > 0)
         return;
     learn_refusals();
-    if (request.begun_ns)
-        rs_request_took_ns += rs_clock_ns() - request.begun_ns;
-    rs_uncancelled_end(&request.uncancelled);
-}
-
-bool rs_request_is_under_way(void)
-{
-    return request.depth > 0;
+    if (rs_request.begun_ns)
+        rs_request_took_ns += rs_clock_ns() - rs_request.begun_ns;
+    rs_uncancelled_end(&rs_request.uncancelled);
 }
 
 uint64_t rs_request_patience_ns(void)
 {
     uint64_t now_ns;
 
-    if (request.depth == 0)
+    if (rs_request.depth == 0)
         return 0;
     now_ns = rs_clock_ns();
-    if (request.deadline_ns == 0)
-        request.deadline_ns = now_ns + patience_ns;
-    return request.deadline_ns > now_ns ? request.deadline_ns - now_ns : 0;
-}
-
-uint64_t rs_request_deadline_ns(void)
-{
-    return request.deadline_ns;
+    if (rs_request.deadline_ns == 0)
+        rs_request.deadline_ns = now_ns + patience_ns;
+    return rs_request.deadline_ns > now_ns ? rs_request.deadline_ns - now_ns : 0;
 }
 
 void rs_request_begin_until(uint64_t deadline_ns)
 {
     rs_request_begin();
-    if (request.depth == 1)
-        request.deadline_ns = deadline_ns;
-}
-
-void rs_request_note_short(void)
-{
-    request.is_short = true;
-}
-
-bool rs_request_is_short(void)
-{
-    return request.is_short;
-}
-
-void rs_request_note_hopeless(bool hopeless)
-{
-    request.is_hopeless = hopeless;
-}
-
-bool rs_request_is_hopeless(void)
-{
-    return request.is_hopeless;
+    if (rs_request.depth == 1)
+        rs_request.deadline_ns = deadline_ns;
 }
 
 bool rs_request_note_pools(size_t held_bytes)
 {
-    bool is_less = held_bytes < request.pool_bytes_least;
+    bool is_less = held_bytes < rs_request.pool_bytes_least;
 
-    request.pool_bytes_least = rs_min(request.pool_bytes_least, held_bytes);
+    rs_request.pool_bytes_least = rs_min(rs_request.pool_bytes_least, held_bytes);
     return is_less;
-}
-
-void rs_request_note_refused(bool refused)
-{
-    request.is_refused = refused;
 }
 
 void rs_request_note_busy(const void *context, bool may_end)
 {
-    request.busy = context;
-    request.may_end = request.may_end || may_end;
-}
-
-bool rs_request_is_busy(const void *context)
-{
-    return context && request.busy == context;
-}
-
-bool rs_request_found_busy(void)
-{
-    return request.busy != NULL;
+    rs_request.busy = context;
+    rs_request.may_end = rs_request.may_end || may_end;
 }
 
 bool rs_request_forget_busy(void)
 {
-    bool may_end = request.may_end;
+    bool may_end = rs_request.may_end;
 
-    request.busy = NULL;
-    request.may_end = false;
+    rs_request.busy = NULL;
+    rs_request.may_end = false;
     return may_end;
 }
 
 bool rs_request_may_look_again(void)
 {
-    if (request.depth == 0 || request.looks++ >= LOOKS)
+    if (rs_request.depth == 0 || rs_request.looks++ >= LOOKS)
         return false;
-    if (request.looks > LOOKS_AT_ONCE)
+    if (rs_request.looks > LOOKS_AT_ONCE)
         rs_nap(NAP_NS);
     return true;
 }
@@ -177,18 +121,18 @@ bool rs_request_may_repeat(void)
 {
     uint64_t nap_ns, now_ns;
 
-    if (request.depth == 0)
+    if (rs_request.depth == 0)
         return false;
-    if (request.repeats++ < REPEATS_AT_ONCE)
+    if (rs_request.repeats++ < REPEATS_AT_ONCE)
         return true;
     now_ns = rs_clock_ns();
-    if (request.repeats == REPEATS_AT_ONCE + 1)
-        request.repeated_ns = now_ns;
-    RS_ASSERT(request.in_vain <= IN_VAIN_MOST && request.repeated_ns <= now_ns);
-    if (now_ns - request.repeated_ns > repeat_ns >> request.in_vain)
+    if (rs_request.repeats == REPEATS_AT_ONCE + 1)
+        rs_request.repeated_ns = now_ns;
+    RS_ASSERT(rs_request.in_vain <= IN_VAIN_MOST && rs_request.repeated_ns <= now_ns);
+    if (now_ns - rs_request.repeated_ns > repeat_ns >> rs_request.in_vain)
         return false;
-    RS_ASSERT(request.repeats > REPEATS_AT_ONCE);
-    nap_ns = (uint64_t)NAP_NS << rs_min(request.repeats - REPEATS_AT_ONCE, 16);
+    RS_ASSERT(rs_request.repeats > REPEATS_AT_ONCE);
+    nap_ns = (uint64_t)NAP_NS << rs_min(rs_request.repeats - REPEATS_AT_ONCE, 16);
     /* 1 to 1.75 times as long, by thread index: threads must not stay in step. */
     nap_ns = rs_min(nap_ns, NAP_MOST_NS) * (4 + rs_thread_index() % 4) / 4;
     rs_nap(nap_ns);

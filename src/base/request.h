@@ -8,14 +8,52 @@
  * fast path makes no driver call that could wait. */
 #pragma once
 
+#include "base/file.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct rs_request {
+    unsigned depth;       /* of pairs of begin and end; 0: there is no request */
+    uint64_t deadline_ns; /* when its patience ends, as rs_clock_ns; 0: it has not waited yet */
+
+    /* Set when the driver, or a limit, refuses memory to the request: from then on the memory kept
+     * by all stacks of the device may be reclaimed, not only that of the request's own stack. */
+    bool is_short;
+
+    /* The latest demand on a device exceeds the memory that the device could have free even if
+     * everything was given back.  Then nothing that was set aside is given back. */
+    bool is_hopeless;
+
+    /* The latest attempt was refused.  At the end it tells whether repeating was in vain. */
+    bool is_refused;
+
+    /* The CUcontext that was found busy last; NULL: none was since rs_request_forget_busy. */
+    const void *busy;
+
+    /* Written by base/request.c alone. */
+    bool may_end;            /* the busy context has work of the program, which ends */
+    unsigned repeats, looks; /* attempts so far */
+    uint64_t repeated_ns;    /* when the request first took a nap */
+    size_t pool_bytes_least; /* SIZE_MAX: not noted yet */
+    struct rs_uncancelled uncancelled;
+    uint64_t begun_ns; /* where requests are timed, else 0 */
+    unsigned in_vain; /* consecutive refused requests that napped; kept between requests */
+};
+
+extern __thread struct rs_request rs_request;
 
 /* Requests nest; only the outermost pair of the thread counts.  No cancellation acts between the
  * two. */
 void rs_request_begin(void);
 void rs_request_end(void);
+
+/* True between the two. */
+static inline bool rs_request_is_under_way(void)
+{
+    return rs_request.depth > 0;
+}
 
 /* From now on the outermost pair of a thread adds the ns between its two calls to
  * rs_request_took_ns of the thread, which its user sets to 0. */
@@ -23,42 +61,22 @@ void rs_request_time_all(void);
 
 extern __thread uint64_t rs_request_took_ns;
 
-/* True between rs_request_begin and rs_request_end. */
-bool rs_request_is_under_way(void);
-
 /* Returns how long, in ns, the request may still wait: 15 s from the first call of this function
  * in the request.  Returns 0 outside a request. */
 uint64_t rs_request_patience_ns(void);
 
-/* For one request that is served in several pieces.  rs_request_deadline_ns returns when its
- * patience ends (rs_clock_ns time; 0: it has not waited yet); rs_request_begin_until begins the
- * next piece with that deadline. */
-uint64_t rs_request_deadline_ns(void);
+/* Begins the next piece of a request that is served in several, with the deadline that it had. */
 void rs_request_begin_until(uint64_t deadline_ns);
-
-/* Notes that the driver, or a limit, refused memory to the request.  From then on the memory
- * kept by all stacks of the device may be reclaimed, not only that of the request's own stack. */
-void rs_request_note_short(void);
-bool rs_request_is_short(void);
-
-/* Notes whether the latest demand on a device exceeds the memory that the device could have free
- * even if everything was given back.  In that case nothing that was set aside is given back. */
-void rs_request_note_hopeless(bool hopeless);
-bool rs_request_is_hopeless(void);
 
 /* Notes what the driver's pools hold after they gave back all that they could.  Returns false when
  * they held no more than that at an earlier note of the request: nothing came back since, but what
  * the driver had gathered for the attempt that it refused. */
 bool rs_request_note_pools(size_t held_bytes);
 
-/* Notes that a context (a CUcontext) was found busy: until rs_request_forget_busy nothing of it is
+/* Notes that a context was found busy: until rs_request_forget_busy nothing of it is
  * given back by frees that wait.  may_end: with work of the program; else nobody can tell.  The
  * latest busy context alone is known. */
 void rs_request_note_busy(const void *context, bool may_end);
-bool rs_request_is_busy(const void *context);
-
-/* True when a context was found busy since rs_request_forget_busy. */
-bool rs_request_found_busy(void);
 
 /* Some time has passed, and contexts may be looked at again.  True when one was busy with work that
  * may have ended since. */
@@ -70,10 +88,6 @@ bool rs_request_forget_busy(void);
  * for each consecutive request of this thread that napped and was refused all the same.  Returns
  * false outside a request. */
 bool rs_request_may_repeat(void);
-
-/* Notes whether the latest attempt of the request was refused; the last note before
- * rs_request_end tells whether repeating was in vain. */
-void rs_request_note_refused(bool refused);
 
 /* Decides as rs_request_may_repeat does, for a case where a retry is unlikely to help: returns
  * true 8 times, the last 6 after a nap of 20 us. */

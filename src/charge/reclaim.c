@@ -173,7 +173,7 @@ static bool ask_others(int device, const struct rs_refusal *refusal)
     bool gained;
 
     if (!share || bytes == 0 || refusal->asked_bytes > 0 || wait_ns == 0 ||
-        in_vain_until_ns == rs_request_deadline_ns() ||
+        in_vain_until_ns == rs_request.deadline_ns ||
         !may_help(rs_limit_account(device), share, bytes))
         return false;
     rs_job_share_set_idle(share, 0);
@@ -186,7 +186,7 @@ static bool ask_others(int device, const struct rs_refusal *refusal)
         atomic_store(&in_vain, 0);
         return true;
     }
-    in_vain_until_ns = rs_request_deadline_ns();
+    in_vain_until_ns = rs_request.deadline_ns;
     if (atomic_load(&in_vain) < IN_VAIN_MOST)
         atomic_fetch_add(&in_vain, 1);
     return false;
@@ -371,7 +371,7 @@ static bool reclaim_device(int device, const struct rs_refusal *refusal, bool ma
     uint64_t moves = rs_context_moves(DEVICE_MEMORIES);
     bool served;
 
-    rs_request_note_hopeless(false);
+    rs_request.is_hopeless = false;
     if (give_back_for(device, refusal, 0))
         return rs_request_patience_ns() > 0 || rs_request_may_look_again();
     if (is_stale(account, refusal, moves) && rs_request_may_repeat())
@@ -381,16 +381,16 @@ static bool reclaim_device(int device, const struct rs_refusal *refusal, bool ma
     served = is_possible(device, refusal);
     if (!served && may_wait && ask_others(device, refusal))
         return true;
-    rs_request_note_hopeless(!served || !room_may_come(device, refusal));
+    rs_request.is_hopeless = !served || !room_may_come(device, refusal);
     if (!served)
         return false;
-    if (rs_request_is_hopeless())
+    if (rs_request.is_hopeless)
         return (may_wait && ask_others(device, refusal)) ||
                (is_stale(account, refusal, moves) && rs_request_may_repeat());
     if (give_back_for(device, refusal, initial_for(device, refusal)))
         return true;
     return (may_wait && (wait_for_quarantine(device) ||
-                         (!rs_request_is_hopeless() &&
+                         (!rs_request.is_hopeless &&
                           wait_for_idle(device, initial_for(device, refusal) & DEVICE_MEMORIES)) ||
                          wait_for_leaving(device) || ask_others(device, refusal))) ||
            (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
@@ -415,12 +415,12 @@ static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_
     uint64_t moves = rs_context_moves(HOST_MEMORIES);
     bool served;
 
-    rs_request_note_hopeless(false);
+    rs_request.is_hopeless = false;
     if (rs_context_trim_all(RS_VISIT_HOST, 0) > 0 || give_back_unused(device, 0) ||
         (is_stale(account, refusal, moves) && rs_request_may_repeat()))
         return true;
     served = host_can_serve(refusal);
-    rs_request_note_hopeless(!served);
+    rs_request.is_hopeless = !served;
     if (!served)
         return false;
     return rs_context_trim_all(RS_VISIT_HOST, HOST_MEMORIES) > 0 ||
@@ -442,7 +442,7 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
     rs_request_begin();
     again = refusal->memory == RS_MEMORY_HOST ? reclaim_host(device, refusal, may_wait)
                                               : reclaim_device(device, refusal, may_wait);
-    rs_request_note_refused(!again);
+    rs_request.is_refused = !again;
     rs_request_end();
     reclaiming = false;
     return again;
@@ -474,7 +474,7 @@ bool rs_again(CUresult result, int device, size_t host_bytes, uint64_t *deadline
     refusal.releases = rs_account_releases(rs_limit_account(device));
     rs_request_begin_until(*deadline_ns);
     again = rs_reclaim(device, &refusal, true);
-    *deadline_ns = rs_request_deadline_ns();
+    *deadline_ns = rs_request.deadline_ns;
     rs_request_end();
     return again;
 }

@@ -210,7 +210,7 @@ static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
     (void)stack;
     trim->returned_bytes += rs_mr_trim(mr, trim->keep_bytes);
     trim->keep_bytes -= rs_min(trim->keep_bytes, rs_mr_idle_bytes(mr));
-    trim->is_left = rs_request_found_busy() || trim->is_left;
+    trim->is_left = rs_request.busy || trim->is_left;
     (void)rs_request_forget_busy();
 }
 

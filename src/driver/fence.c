@@ -216,7 +216,7 @@ bool rs_request_sees_idle(CUcontext context)
 {
     enum rs_fence_state state;
 
-    if (rs_request_is_busy(context))
+    if (context && rs_request.busy == context)
         return false;
     state = rs_context_idle(context, IDLE_NS);
     if (state != RS_FENCE_DONE) /* one look is enough, as each may take IDLE_NS */

@@ -172,7 +172,7 @@ static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, C
         return CUDA_ERROR_NOT_READY;
     if (asked && is_step(size_bytes, effort))
         return result;
-    rs_request_note_hopeless(false); /* the note was about the first upstream's memory */
+    rs_request.is_hopeless = false; /* the note was about the first upstream's memory */
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS) {
         *side = SECOND;

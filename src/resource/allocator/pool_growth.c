@@ -373,7 +373,7 @@ static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask
         bool is_ahead = ask->is_ahead || *size_bytes > ask->least_bytes;
         CUresult result;
 
-        rs_request_note_hopeless(false);
+        rs_request.is_hopeless = false;
         /* on the NULL stream, as chunks serve all streams */
         result = rs_mr_allocate_with(pool->base.upstream[0], *size_bytes, NULL,
                                      is_ahead ? RS_EFFORT_AHEAD : RS_EFFORT_FULL, out);
@@ -526,7 +526,7 @@ static bool could_fit(const struct rs_pool *pool, const struct rs_block_request 
                rs_environment_total_bytes(pool->base.environment, pool->base.memories));
     size_t upstream_bytes;
 
-    if (rs_request_is_hopeless())
+    if (rs_request.is_hopeless)
         return false;
     if (__builtin_add_overflow(rs_mr_growable_bytes(pool->base.upstream[0]), idle_bytes,
                                &upstream_bytes))

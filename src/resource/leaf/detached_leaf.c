@@ -378,7 +378,7 @@ static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, en
     } while (result == CUDA_ERROR_OUT_OF_MEMORY &&
              rs_environment_reclaims(environment, &refusal, effort));
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        rs_request_note_short();
+        rs_request.is_short = true;
     rs_request_end();
     return result;
 }

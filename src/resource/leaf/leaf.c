@@ -193,7 +193,7 @@ static CUresult take_repeatedly(struct rs_leaf *leaf, size_t size_bytes, enum rs
             return result;
     } while (settle_leaf(leaf, SETTLE_SHORT_NS) > 0 ||
              rs_environment_reclaims(environment, &refusal, effort));
-    rs_request_note_short();
+    rs_request.is_short = true;
     return result;
 }
 

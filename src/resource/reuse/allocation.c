@@ -177,7 +177,7 @@ static bool reclaim_for(const struct rs_reuse *reuse, const struct rs_refusal *r
 static bool may_try_again(struct rs_reuse *reuse, const struct rs_refusal *refusal,
                           uint64_t progress)
 {
-    bool is_short = rs_request_is_short() && reuse->base.environment->reclaim;
+    bool is_short = rs_request.is_short && reuse->base.environment->reclaim;
 
     return (is_short ? reclaim_for(reuse, refusal) : wait_for_own(reuse, refusal->size_bytes)) ||
            (progress != rs_reuse_progress(reuse) && rs_request_may_repeat());

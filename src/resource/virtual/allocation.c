@@ -528,7 +528,7 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
             rs_effort_is_ahead(effort) || granules > vm->maximum_granules - vm->charged_granules)
             return result; /* past this resource's own maximum, which no other stack can help with
                             */
-        rs_request_note_short();
+        rs_request.is_short = true;
         rs_mutex_unlock(&vm->base.lock);
         again = environment->reclaim(environment, &refusal, !environment->frees_are_ready);
         rs_mutex_lock(&vm->base.lock);
