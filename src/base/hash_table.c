@@ -59,7 +59,7 @@ bool rs_hash_reserve(struct rs_hash_table *table, size_t more)
 
     while ((table->count + more) * 2 > slot_count)
         slot_count *= 2;
-    RS_ASSERT(rs_is_power_of_two(slot_count)); /* else a home lies where no search comes to */
+    RS_ASSERT(rs_is_power_of_two(slot_count)); /* home_of_key masks by slot_count - 1 */
     return slot_count == table->slot_count || grow_table(table, slot_count);
 }
 

@@ -110,11 +110,12 @@ void rs_nap(uint64_t ns)
     sleep_and_note(ns);
 }
 
-/* Who is waited for may have a lower real-time priority, and then gets this processor only while
- * the thread sleeps: yielding leaves it to threads of the same or a higher one. */
+/* The thread that is waited for may have a lower real-time priority.  Then it gets this processor
+ * only while the waiting thread sleeps, as sched_yield yields to threads of the same or a higher
+ * priority alone. */
 enum { PAUSES = 128, YIELDS = 16, POLLS = 256, NAP_NS = 50 * 1000, NAPS_ALIKE = 8, DOUBLINGS = 4 };
 
-/* Less than any system call takes, so that it never counts on a clock that goes. */
+/* Less than any system call takes: on a clock that runs, it never makes a difference. */
 enum { YIELD_NS = 20 };
 
 void rs_pause(unsigned turn)

@@ -400,7 +400,9 @@ static void put_mark(struct rs_file_tail *tail)
     int length = snprintf(mark, sizeof(mark), "%0*llu\n", RS_FILE_TAIL_MARK_BYTES - 1,
                           (unsigned long long)tail->written_bytes);
 
-    RS_ASSERT(length == RS_FILE_TAIL_MARK_BYTES); /* whoever reads it finds it from the end */
+    RS_ASSERT(
+        length ==
+        RS_FILE_TAIL_MARK_BYTES); /* a reader finds the mark by its distance from the file's end */
     (void)length;
     memcpy(tail->text + TAIL_TEXT_BYTES, mark, RS_FILE_TAIL_MARK_BYTES);
 }

@@ -133,8 +133,8 @@ long long rs_process_start_seconds(void)
 static const char *const rank_names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
                                          NULL};
 
-/* What the library reads beside ranks and names that begin with RMM: limits of HAMi, tools that
- * watch CUDA.  Longer names are kept too. */
+/* What else the library reads: limits of HAMi, and whether tools watch CUDA.  Longer names that
+ * begin so are kept too. */
 static const char *const other_names[] = {"CUDA_DEVICE_MEMORY_LIMIT", "CUDA_INJECTION64_PATH",
                                           "NV_SANITIZER_INJECTION_PORT_", NULL};
 
@@ -192,7 +192,7 @@ static bool begins_as_one(const char *const *names, const char *text)
     return false;
 }
 
-/* Of a name, or of an entry that begins with one. */
+/* True of a name, or of an entry that begins with a name, that the library reads. */
 static bool is_read(const char *name)
 {
     return strncasecmp(name, "RMM", 3) == 0 || begins_as_one(rank_names, name) ||
@@ -219,7 +219,7 @@ static bool has_settings(void)
     return entry && *entry;
 }
 
-/* NULL without memory: then the environment is read when it is needed. */
+/* Returns NULL without memory: then the environment is read when it is needed. */
 static char **copy_settings(void)
 {
     struct copy counted = {.count = 0}, copy = {.count = 0};

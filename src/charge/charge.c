@@ -97,14 +97,14 @@ static void drop_unused(struct rs_charged *memory)
     atomic_fetch_sub(&entered, 1);
 }
 
-/* Fails as long as calls under way leave no slot free, which takes over a hundred of them without
- * host memory: then no free will find the record, and it stays charged. */
+/* Fails only where host memory is out and over a hundred calls under way leave no slot free.  Then
+ * no free will find the record, and it stays charged. */
 static void put_record(struct rs_charged *record)
 {
     struct rs_charged *old = rs_hash_take(&tables[record->keys], record->key);
 
     (void)rs_hash_put(&tables[record->keys], record->key, record);
-    if (old && old != record) { /* freed by a call without a hook */
+    if (old && old != record) { /* a call without a hook has freed it */
         old->handles = 0;
         drop_unused(old);
     }
@@ -369,8 +369,8 @@ enum {
     FORMATS_BY_CHANNEL_END = 0x40,
 };
 
-/* Formats, from one to another, with the bits of one element, or of one channel.  Those of video
- * and textures count as the largest of their kind: a limit may count too much, never too little. */
+/* Ranges of formats, with the bits of one element or of one channel.  Formats of video and textures
+ * count as the largest of their kind, since a limit may count too much, but never too little. */
 static const struct format {
     unsigned first, last, bits;
 } formats[] = {

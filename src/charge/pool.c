@@ -77,8 +77,8 @@ static struct rs_pool_record *find_or_add_pool(CUmemoryPool handle, int device)
     return pool;
 }
 
-/* Of what the device's account has for the pool, charged_bytes are for a growth that the driver
- * has answered. */
+/* charged_bytes are a part of what the device's account has for the pool: the charge for a growth
+ * that the driver has answered by now. */
 static void set_held(struct rs_pool_record *pool, size_t held_bytes, size_t charged_bytes)
 {
     size_t before = pool->held_bytes;
@@ -156,7 +156,7 @@ static void end_follow(struct rs_pool_record *pool, struct reading reading, size
     set_held(pool, pool->claimed_bytes ? rs_max(held, charged) : held, charged_bytes);
 }
 
-/* A call that the record's `calls` counts is over.  Under the lock. */
+/* Ends a call that the record's `calls` counts.  Under the lock. */
 static void let_go(struct rs_pool_record *pool)
 {
     RS_ASSERT_HELD(&rs_charge_lock);
@@ -164,8 +164,9 @@ static void let_go(struct rs_pool_record *pool)
         pthread_cond_broadcast(&calls_done);
 }
 
-/* The newest pool of the device, or the next older one, with a call of its own, without which a
- * record may be gone; `before`'s ends.  A pool that is made meanwhile is left out. */
+/* Walks over the pools of the device, from the newest to the oldest.  A call is counted in the pool
+ * that it returns, so that its record stays, and ends in `before`.  A pool that is made meanwhile
+ * is left out. */
 static struct rs_pool_record *next_pool(int device, struct rs_pool_record *before)
 {
     struct rs_pool_record *pool;
@@ -569,13 +570,13 @@ bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr 
     excess = result == CUDA_SUCCESS && pool->held_bytes > before &&
              is_excess(charge, pool->held_bytes - before);
     growth[charge->device].flying -= charge->charged;
-    if (result == CUDA_SUCCESS && !excess && address) /* without one no free could name it */
+    if (result == CUDA_SUCCESS && !excess && address) /* without an address no free could name it */
         enter_record(charge, address);
     else
         free(charge->record);
     pool->claimed_bytes -= charge->claimed;
-    if (pool->is_overcharged && !pool->claimed_bytes) { /* the calls' last claim on its free memory
-                                                           is gone: it is charged for less again */
+    if (pool->is_overcharged && !pool->claimed_bytes) { /* no call claims its free memory any more,
+                                                           so the charge may fall again */
         rs_mutex_unlock(&rs_charge_lock);
         follow(pool);
         rs_mutex_lock(&rs_charge_lock);

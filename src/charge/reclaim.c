@@ -21,9 +21,10 @@ enum {
 };
 
 enum {
-    TRIM_NS = 1000 * 1000 * 1000,     /* longest wait of a trim that the program asks for */
-    TRIM_SHORT_NS = 50 * 1000 * 1000, /* of one inside another call of the program */
-    SLICE_NS = 5 * 1000 * 1000,       /* part of a wait that is spent on one stack */
+    TRIM_NS = 1000 * 1000 * 1000, /* longest wait of a trim that the program asks for */
+    TRIM_SHORT_NS =
+        50 * 1000 * 1000,       /* longest wait of a trim inside another call of the program */
+    SLICE_NS = 5 * 1000 * 1000, /* part of a wait that is spent on one stack */
     SAY_NS = 1000 * 1000 * 1000,
     LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
@@ -32,11 +33,11 @@ enum {
 };
 
 enum {
-    ASK_NS = 1000 * 1000 * 1000,     /* for others, unless earlier waits were in vain */
-    IN_VAIN_MOST = 6,                /* then the wait is 1/64 of that */
+    ASK_NS = 1000 * 1000 * 1000, /* longest wait for other processes; less after waits in vain */
+    IN_VAIN_MOST = 6,            /* halvings of ASK_NS at most */
     ASK_SLICE_NS = 10 * 1000 * 1000, /* after which the others are asked anew */
-    SLICES_IN_VAIN = 4,              /* in which nobody has anything idle, or gives something */
-    ASK_NAP_NS = 500 * 1000,         /* least time from one question to the next */
+    SLICES_IN_VAIN = 4,      /* after so many slices in which nobody has idle bytes or gives any */
+    ASK_NAP_NS = 500 * 1000, /* least time from one question to the next */
     /* Freed blocks that no seal has covered yet are not said to be idle: up to 4 MiB in each of a
      * few shards. */
     UNSAID_BYTES = 16 << 20,
@@ -120,10 +121,10 @@ void rs_job_look(void)
     rs_job_giving = false;
 }
 
-static _Atomic unsigned in_vain; /* the latest waits that nothing came of */
+static _Atomic unsigned in_vain; /* consecutive waits that nothing came of */
 
-/* The deadline of the request in which this thread last waited in vain: a request that is repeated
- * does so once. */
+/* The deadline of the request in which this thread last waited in vain.  It tells a request that is
+ * repeated, which waits for others only once. */
 static __thread uint64_t in_vain_until_ns;
 
 /* False where the others' idle bytes cannot serve the request: these have too few, or something
@@ -250,8 +251,8 @@ static bool room_may_come(int device, const struct rs_refusal *refusal)
     return !rs_limit_ask_free(device, &room) || refusal->size_bytes <= total + room;
 }
 
-/* True when host memory may be what lacks: of managed memory, and of what the driver takes for
- * itself (no size).  False for a request that a limit is in the way of. */
+/* True when host memory may be what lacks, for managed memory or for what the driver takes for
+ * itself (size 0).  False for a request that a limit refuses. */
 static bool may_be_of_host(int device, const struct rs_refusal *refusal)
 {
     return (refusal->memory == RS_MEMORY_MANAGED || refusal->size_bytes == 0) &&
@@ -344,8 +345,8 @@ static bool wait_for_leaving(int device)
     return leaving < before;
 }
 
-/* What processes of the job had that are gone is counted for a while yet.  True when some of it is
- * counted no longer. */
+/* The bytes of a process of the job that is gone stay counted for a while.  True when some of them
+ * are counted no longer. */
 static bool wait_for_job(const struct rs_account *account, bool may_wait)
 {
     struct rs_job_share *job = atomic_load(&account->job);
@@ -450,8 +451,8 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
 /* ---- calls for which the driver takes memory of its own ---- */
 
-/* The device that is meant, or a number below 0.  Host memory needs no context, and is the same for
- * every device. */
+/* The given device, else the current context's; a number below 0 without one.  Host memory needs no
+ * context, and is the same for every device. */
 static int device_meant(int device, size_t host_bytes)
 {
     if (device < 0 &&

@@ -53,7 +53,8 @@ static unsigned long long id_of(CUcontext context)
     return id;
 }
 
-/* cuStreamGetCtx_v2 is of 12.5, and so are context events: a driver with fences has it. */
+/* Drivers before 12.5 have no cuStreamGetCtx_v2, but no context events either, so nothing asks
+ * there. */
 struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_stream(stream, per_thread_default);
@@ -143,7 +144,8 @@ void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
     if (origin)
         *origin = (struct origin){.stream = stream, .begin = ++last_begin};
     else if (began)
-        atomic_store(&distrusted, true); /* out of host memory: its end would go unseen */
+        atomic_store(&distrusted,
+                     true); /* host memory is out, and the capture's end would go unseen */
     rs_shared_lock_unlock(&gate);
 }
 
@@ -184,7 +186,7 @@ void rs_capture_end_finish(struct rs_capture_end end, bool ended)
     for (size_t i = origin_count; i-- > 0;) {
         if (origins[i].begin > end.last_begin || !ends_with(&origins[i].stream, &end.what))
             continue;
-        RS_ASSERT(origins[i].ending > 0); /* counted by rs_capture_end_begin */
+        RS_ASSERT(origins[i].ending > 0); /* rs_capture_end_begin has counted this call */
         origins[i].ending--;
         if (ended)
             take_out(&origins[i]);

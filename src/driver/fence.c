@@ -160,7 +160,8 @@ static void refill(struct rs_sentinel *sentinel, CUcontext context)
             has_spare = atomic_load(&sentinel->blocks[i]);
         if (has_spare && atomic_load(&sentinel->blocks[0]))
             return;
-        (void)rs_sentinel_add(sentinel, take_sentinel(context)); /* fails only in a race */
+        (void)rs_sentinel_add(
+            sentinel, take_sentinel(context)); /* fails only where another thread was first */
     }
 }
 
@@ -187,7 +188,8 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
     if (result == CUDA_SUCCESS)
         refill(sentinel, context);
     else
-        (void)rs_sentinel_add(sentinel, block); /* context has an error: block is still there */
+        (void)rs_sentinel_add(sentinel,
+                              block); /* the context has an error, and the block is still there */
     return result;
 }
 

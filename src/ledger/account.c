@@ -14,7 +14,7 @@ static const size_t block_bytes = (size_t)1 << BLOCK_BITS;
  * request releases its own charge, and that must not make the refusal look stale. */
 static __thread uint64_t own_releases;
 
-/* Of an account that is none NULL is the device, too. */
+/* DEVICE_IF takes a NULL account, whose device is NULL. */
 #define DEVICE_OF(account) ((account)->device ? (account)->device : (account))
 #define DEVICE_IF(account) ((account) ? DEVICE_OF(account) : NULL)
 
@@ -32,16 +32,16 @@ void rs_account_begin(struct rs_account *account, struct rs_account *device)
 
 /* ---- changes; under the device's mutex ---- */
 
-/* What others hold is in it too, so it never falls below 0. */
+/* Each counter sums up what all holders have, so no holder's change takes it below 0. */
 static void change_counter(_Atomic size_t *counter, size_t from, size_t to)
 {
-    /* Else given back twice, or never taken.  A size that no memory has wraps around, and back. */
+    /* A smaller counter: bytes were given back twice, or never taken.  A request that is larger
+     * than any memory wraps the counter around, and its refusal wraps it back. */
     RS_ASSERT_SLOW(to >= from || from - to > SIZE_MAX / 2 || rs_counter_get(counter) >= from - to);
     rs_counter_add(counter, to - from);
 }
 
-/* Of all that is charged, bytes that calls under way have asked for are left out of the peaks: the
- * driver may refuse them. */
+/* Peaks leave out the bytes that calls under way have asked for, as the driver may refuse them. */
 static void raise_charged_peaks(struct rs_account *device)
 {
     size_t asked = rs_counter_get(&device->asked_bytes);
@@ -54,8 +54,8 @@ static void raise_charged_peaks(struct rs_account *device)
         atomic_store(&device->recent_peak_bytes, granted);
 }
 
-/* Bytes that are asked for are so before they are charged, and until they are not charged: who
- * reads the first number first (charge/reclaim.c) sees none of them as live. */
+/* The asked bytes rise before the charged ones and fall after them.  So whoever reads the asked
+ * bytes first (charge/reclaim.c) takes none of them for live. */
 static void count_amount(struct rs_account *account, struct rs_amount from, struct rs_amount to,
                          enum rs_memory memory)
 {
@@ -77,8 +77,8 @@ static void count_amount(struct rs_account *account, struct rs_amount from, stru
     }
 }
 
-/* False, and counted as such, where the limit or the job refuses.  The process's own limit is asked
- * first: nobody else is refused for what it refuses. */
+/* Returns false, and counts a refusal, where the limit or the job refuses.  The process's own limit
+ * is asked first, so that what it refuses takes no other process's room in the job. */
 static bool take_amount(struct rs_account *account, struct rs_amount amount, enum rs_memory memory)
 {
     struct rs_account *device = DEVICE_OF(account);

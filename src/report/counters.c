@@ -141,7 +141,8 @@ static uint64_t account_value(const struct rs_report *report, const char *name)
     return rs_report_value(report, "account", name, 0);
 }
 
-/* What an account charges begins with the process; not every leaf can tell what it holds. */
+/* An account counts from the process's beginning, so its numbers come first: not every leaf can
+ * tell what it holds. */
 static uint64_t held(const struct rs_report *report, const char *charged, const char *leaves,
                      uint64_t at_least)
 {
@@ -150,8 +151,8 @@ static uint64_t held(const struct rs_report *report, const char *charged, const 
     return bytes != UINT64_MAX ? bytes : rs_max(at_least, sum_of_leaves(report, leaves));
 }
 
-/* What was served and what was not need not have been at their peaks together, and never were more
- * than was held and spilled. */
+/* Served and unserved memory need not have had their peaks at the same time, and together were
+ * never more than what was held and spilled. */
 static uint64_t used_peak(const struct rs_report *report, const struct rs_usage *usage)
 {
     uint64_t served = rs_max(program_value(report, "peak"), program_value(report, "past_peak"));
@@ -468,7 +469,7 @@ static void add_counter_node(struct rs_node *counters, const struct rs_counter *
 
 /* ---- their text: without counters that are zero, as the other formats have all ---- */
 
-/* Of events that a reader wants to see if any happened, each in a line. */
+/* The line of a counter of events that a reader wants to see wherever any happened; else NULL. */
 static const char *event_line(const struct rs_counter *counter)
 {
     static const char *const names[] = {
@@ -495,7 +496,7 @@ static bool has_text(const struct rs_counter *counter)
            strcmp(name, "refusals_expected") != 0 && (counter->value || strcmp(name, "limit") == 0);
 }
 
-/* What the program was refused is told at exit too. */
+/* Of the program's own counters the refusals are always shown. */
 static bool is_shown(const struct rs_counter *counter, bool hides_program)
 {
     return !hides_program || strcmp(counter->resource, RS_PROGRAM) != 0 ||
@@ -571,7 +572,7 @@ static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device
         rs_kind_texts[kind]);
 }
 
-/* Each kind of memory of each device that the phase took any of. */
+/* Adds one entry for each device and kind of which the phase took memory. */
 static void add_phase(struct rs_node *phases, unsigned index, const struct rmmshim_phase *phase)
 {
     struct rs_node *node = rs_node_object(phases, NULL), *list;
@@ -636,7 +637,8 @@ static void add_reported_stack(struct rs_node *devices, const struct rs_report_s
         rs_report_fill_counters(node, &stack->report, false, of->hides_program);
 }
 
-/* Metrics are what a user reads of each kind and device, and where they are all, each counter. */
+/* The Prometheus formats have what a user reads of each kind and device; the fuller one has each
+ * counter too. */
 void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of,
                     enum rs_statistics_format format)
 {

@@ -49,8 +49,8 @@ struct refused {
     size_t idle_bytes;    /* held by the stacks and not live, quarantine included */
     size_t waiting_bytes; /* quarantine */
     size_t largest_free_bytes;
-    bool has_largest_free;          /* some stack tells it */
-    size_t free_bytes, total_bytes; /* 0 in all: not known */
+    bool has_largest_free;          /* at least one stack tells it */
+    size_t free_bytes, total_bytes; /* both 0: not known */
     size_t path_bytes[RS_PATHS];
     bool is_tracked; /* at least one stack remembers call sites: these are the holders */
 };
@@ -270,7 +270,7 @@ static void add_head(struct rs_node *root)
     "still "                                                                                       \
     "use it][, largest free piece {largest_free}]"
 
-/* The first line of the text, which is a line of the log's too. */
+/* The first line of the text, which keep_report logs too. */
 static const char *head_line(void)
 {
     static const char *const lines[] = {
@@ -296,7 +296,7 @@ static const char *head_line(void)
 static void add_neighbours(struct rs_node *root)
 {
     struct rs_node *others = rs_node_object(root, "others"), *processes, *more;
-    /* They are not why this process's own limit refused. */
+    /* Other processes are not why this process's own limit, or its stack, refused. */
     bool is_said = refused.by != REFUSED_BY_LIMIT && refused.by != REFUSED_BY_STACK;
 
     processes = rs_node_list(others, "processes");
@@ -417,7 +417,8 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
     gather_refused(device, kind, size_bytes, true);
     begin_page();
     fill_document();
-    if (rs_config.on_oom == RS_STATISTICS_JSON) /* one line, as a file may get one a device */
+    if (rs_config.on_oom ==
+        RS_STATISTICS_JSON) /* in one line, as the file may get one report for each device */
         rs_document_put_json(&page, &document.root, true);
     else
         rs_document_put_text(&page, &document.root);

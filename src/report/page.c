@@ -139,7 +139,7 @@ void rs_page_put(struct rs_page *page, const char *format, ...)
     if (page->is_kept) {
         page->text[page->length] = '\0';
         page->is_off = true;
-    } else { /* cuts off text that is too long, as a program's name may be of any length */
+    } else { /* the piece is too long, as a program's name may be, and is cut off */
         page->length = strlen(page->text);
     }
 }

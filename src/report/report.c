@@ -110,7 +110,7 @@ static uint64_t untracked_bytes(const struct rs_report *report)
     return bytes;
 }
 
-/* Nothing was found, which says something only of what was looked at. */
+/* The line where no leak was found.  It says of which memory leaks were looked for at all. */
 static const char *none_line(void)
 {
     static struct rs_gathered all;
@@ -129,7 +129,7 @@ static const char *none_line(void)
     if (!all.count)
         return NULL; /* no device was used */
     said = live ? live : blocks;
-    if (said) /* live: of a resource that a thread has pushed, say */
+    if (said) /* such blocks are of a resource that a thread has pushed, for example */
         what = rs_document_format(&document, "%s%" PRIu64 " block%s%s freed",
                                   live ? "no leaks among tracked allocations; of the others "
                                        : "no leaks: all ",
@@ -291,7 +291,7 @@ static void put_library(const struct rs_library *library)
     }
 }
 
-/* Blocks of a kind that is tracked and whose call site is not known are left to the end. */
+/* Blocks of a tracked kind without a known call site are summed up at the end of the list. */
 static void put_holder(const struct rs_library *holder)
 {
     struct rs_block_sum *rest = &live[holder->kind];

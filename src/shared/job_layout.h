@@ -13,19 +13,20 @@
 #include <stdint.h>
 
 #define RS_JOB_LIMIT_LAYOUT "rmmshim job limit 4"
-#define RS_JOB_LIMIT_NAME   "rmmshim-limit" /* of the memory file */
+#define RS_JOB_LIMIT_NAME   "rmmshim-limit" /* the memory file's name */
 
 enum {
     RS_JOB_ENTRIES = 12288, /* processes, and pairs of a process and a device, at a time */
     RS_JOB_LIMIT_SETTLE_MS = 2000,
-    RS_JOB_LIMIT_STUCK_MS = 2000, /* for an owner of the mutex that does not run */
-    RS_JOB_LIMIT_KEPT_MS = 1000,  /* after a member has last asked */
+    RS_JOB_LIMIT_STUCK_MS = 2000, /* how long an owner of the mutex may not run */
+    RS_JOB_LIMIT_KEPT_MS =
+        1000, /* how long bytes are kept for a member after its latest question */
 };
 
-/* What a member has of one device; each has an entry for itself, too. */
+/* What a member has taken of one device.  Each member also has one entry for itself. */
 struct rs_job_entry {
     _Atomic uint64_t owner;       /* process number << 32 | its start in ticks; 0: free */
-    _Atomic uint64_t uuid[2];     /* of the device; 0: the member's for itself */
+    _Atomic uint64_t uuid[2];     /* of the device; 0: the member's entry for itself */
     _Atomic uint64_t taken_bytes; /* raised for a request under the mutex alone */
     _Atomic uint64_t kept_bytes;  /* that others gave back for it */
     _Atomic uint64_t idle_bytes;  /* part of what it has that others may have, as far as known: it
@@ -91,18 +92,20 @@ struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,
 /* The job's clock, in which processes tell each other times. */
 uint64_t job_now_ms(void);
 
-/* Of one that waits for the mutex: its owner's turn, and since when that does not end. */
+/* While a thread waits for the mutex: the turn that it last saw, and since when that turn lasts. */
 struct job_patience {
     uint64_t turn, since_ns;
 };
 
-/* True when the mutex's owner has not got on for RS_JOB_LIMIT_STUCK_MS, and at once while it is the
- * one that was found so before, or is this thread, in a signal handler. */
+/* True when the mutex's owner has not run for RS_JOB_LIMIT_STUCK_MS.  True at once while it is in
+ * the turn in which it was found stuck before, or when it is this very thread, which a signal
+ * handler interrupted. */
 bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience);
 
-/* All end with job_unlock.  `waits`: until the mutex is stuck, else a few microseconds. */
+/* Both are undone by job_unlock.  With `waits`, job_lock waits until the mutex is stuck; else it
+ * gives up after a few microseconds. */
 bool job_try_lock(struct rs_job_limit *job);
 bool job_lock(struct rs_job_limit *job, bool waits);
 void job_unlock(struct rs_job_limit *job);
 
-enum { JOB_TRIES = 150 }; /* for the mutex: from then on rs_pause naps */
+enum { JOB_TRIES = 150 }; /* to lock the mutex; from then on rs_pause naps */

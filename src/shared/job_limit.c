@@ -24,7 +24,7 @@ enum {
      * leave the processor to the one that has the lock. */
     LOCK_NAP_NS = 100 * 1000,
     LOCK_NAP_MOST_NS = 50 * 1000 * 1000,
-    TRIES_AT_ONCE = 64, /* for the mutex, of one that does not wait */
+    TRIES_AT_ONCE = 64, /* to lock the mutex, where the caller does not wait */
     NS_PER_MS = 1000 * 1000,
     REAP_AT_JOIN = 64, /* entries that a process looks at when it has joined */
 };
@@ -58,7 +58,7 @@ void job_unlock(struct rs_job_limit *job)
     (void)failed;
 }
 
-/* Of the thread with this number, where it could run. */
+/* True when the thread with this number is running, or waits only for a processor. */
 static bool can_run(pid_t thread)
 {
     char text[RS_PROCESS_TEXT_BYTES];
@@ -76,11 +76,11 @@ static int process_of(pid_t thread)
     return at && sscanf(at, "\nTgid: %d", &process) == 1 ? process : (int)thread;
 }
 
-/* An owner that could run may have no processor. */
+/* An owner that could run is not stuck: it may only lack a processor. */
 bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience)
 {
     static _Atomic uint64_t stuck;
-    /* As the kernel needs it to see that the owner dies. */
+    /* The kernel itself reads the owner's number there, to see that the owner dies. */
     pid_t owner = (pid_t)((uint32_t)__atomic_load_n(&job->mutex.__data.__lock, __ATOMIC_RELAXED) &
                           FUTEX_TID_MASK);
     uint64_t now_ns = rs_clock_ns();
@@ -152,7 +152,7 @@ static int open_path(const char *path)
 
     if (fd < 0)
         return fd;
-    rs_file_close(fd); /* it was opened for writing alone, which a mapping does not do with */
+    rs_file_close(fd); /* it was opened for writing alone, and a mapping must read too */
     fd = rs_file_open_to_change(path);
     if (fd < 0)
         return -errno;
@@ -168,7 +168,8 @@ static int open_path(const char *path)
     return result;
 }
 
-/* Waits as long as others have their turns, and for one holder only so long: it may be stopped. */
+/* Waits as long as the lock goes from holder to holder, but for one holder RS_JOB_LIMIT_STUCK_MS at
+ * most, as it may be stopped. */
 static int lock_file(int fd, const struct rs_job_limit *job)
 {
     uint64_t begin_ns = rs_clock_ns(), nap_ns = LOCK_NAP_NS;
@@ -248,7 +249,7 @@ struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
     return entry;
 }
 
-/* That /proc does not tell of a process has other causes too: no descriptor is left to read it. */
+/* /proc may also fail to tell of a living process: where no descriptor is left to read it. */
 static bool owner_is_gone(uint64_t owner)
 {
     pid_t process = (pid_t)(owner >> 32);
@@ -376,8 +377,8 @@ static int enter_job(struct rs_job_limit *job, struct rs_job_entry **member)
     return *member ? 0 : -EUSERS;
 }
 
-/* To look whether a process lives takes 10 us.  Entries that are looked at by none of many that
- * join are looked at when a request is refused. */
+/* A look at one process takes 10 us, so each process that joins looks at a few entries.  The others
+ * are looked at when a request is refused. */
 static void reap_some(struct rs_job_limit *job)
 {
     uint32_t count = rs_min(atomic_load(&job->entries_used), RS_JOB_ENTRIES);
@@ -400,8 +401,8 @@ static int check_of_run(const struct rs_job_limit *job, int fd, bool joins)
     return joins && atomic_load(&job->home) != rs_process_namespace() ? -ESTALE : 0;
 }
 
-/* The file lock ends by name too: a process that another thread forks meanwhile has the descriptor.
- */
+/* The file is unlocked before it is closed: a process that another thread forks meanwhile still has
+ * the descriptor, and with it the lock. */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
                       struct rs_job_limit **job, struct rs_job_entry **member)
 {

@@ -36,7 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RS_JOBS_MAX = 4 /* one in the other */ };
+enum { RS_JOBS_MAX = 4 /* nested in each other */ };
 
 struct rs_job_limit;
 struct rs_job_entry;
@@ -70,7 +70,7 @@ bool rs_job_limit_reap(struct rs_job_limit *job);
 struct rs_job_share {
     struct rs_job_limit *job;
     struct rs_job_entry *member;          /* the process's own */
-    struct rs_job_share *next;            /* of the job in which this one is */
+    struct rs_job_share *next;            /* of the job around this one; NULL: there is none */
     size_t limit_bytes;                   /* not above that of `next` */
     uint64_t uuid[2];                     /* of the device */
     _Atomic(struct rs_job_entry *) entry; /* NULL: there is none yet, or no room */
@@ -92,24 +92,26 @@ uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes);
 
 extern __thread bool rs_job_giving;
 
-/* What the other members have taken of the device, and what is kept for them; where the job is in
- * another one, as if that one's limit were this one's. */
+/* What the other members have taken of the device, and what is kept for them.  Where the job is
+ * in another one, the other job's numbers are converted to this one's limit, and the largest
+ * counts. */
 size_t rs_job_share_others(const struct rs_job_share *share);
 
 /* The share of the job that has the least left. */
 const struct rs_job_share *rs_job_share_tightest(const struct rs_job_share *share);
 
-/* Does rs_job_limit_reap.  True while bytes of this device are counted of members that are gone. */
+/* Calls rs_job_limit_reap.  True while bytes of this device are still counted that members had
+ * which are gone. */
 bool rs_job_share_reap(const struct rs_job_share *share);
 
 /* ---- idle bytes, from member to member ---- */
 
-/* The owner says how much it has idle, or that so much more was freed.  Seeing that others have
- * asked, the second also raises RS_ATTENTION_JOB here. */
+/* This process says how many bytes it has idle, or that it has so many more.  The second also
+ * raises this process's RS_ATTENTION_JOB where others have asked for idle bytes. */
 void rs_job_share_set_idle(struct rs_job_share *share, size_t bytes);
 void rs_job_share_freed(struct rs_job_share *share, size_t bytes);
 
-/* What the other members have idle by their own words, and not more than they have taken. */
+/* What the other members say that they have idle; of each at most what it has taken. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share);
 
 /* By how much what is taken, and `bytes` more, exceed the limit. */
@@ -126,7 +128,7 @@ void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool ar
 /* Asks the members that have idle bytes. */
 void rs_job_share_ask(struct rs_job_share *share);
 
-/* True once for what was asked since the last call, of all threads' calls. */
+/* True when members have asked since the last call, by whichever thread. */
 bool rs_job_share_is_asked(struct rs_job_share *share);
 
 /* Wakes those that asked: this member has given what it had. */

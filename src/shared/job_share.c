@@ -56,7 +56,7 @@ static void unlock_until(const struct rs_job_share *share, const struct rs_job_s
         job_unlock(share->job);
 }
 
-/* The mutexes of all jobs; none is had while another one is waited for. */
+/* Locks the mutexes of all jobs.  No thread waits for one while it holds another. */
 static bool lock_all(const struct rs_job_share *share)
 {
     struct job_patience patience = {0};
@@ -112,7 +112,8 @@ static bool is_old(const struct rs_job_entry *entry, uint64_t now)
     return now - job_get(&entry->asked_ms) >= RS_JOB_LIMIT_KEPT_MS;
 }
 
-/* What is kept for a member that is stopped, or has changed its mind, is the others' again. */
+/* Members that have not asked for long are stopped, or no longer want the bytes: nothing is kept
+ * for them any more. */
 static void forget_kept(const struct rs_job_share *share)
 {
     uint64_t now = job_now_ms();
@@ -122,7 +123,7 @@ static void forget_kept(const struct rs_job_share *share)
         job_set(&entry->kept_bytes, 0);
 }
 
-/* The member that has waited longest, of those for which not all is kept that they want. */
+/* The member that has waited longest, among those for which less is kept than they want. */
 static struct rs_job_entry *oldest(const struct rs_job_share *share)
 {
     struct rs_job_entry *found = NULL;
@@ -135,7 +136,7 @@ static struct rs_job_entry *oldest(const struct rs_job_share *share)
     return found;
 }
 
-/* Bytes that are counted no longer are for those that wait. */
+/* Keeps bytes that somebody gives back for those that wait for them. */
 static void keep_for_waiting(const struct rs_job_share *share, uint64_t bytes)
 {
     struct rs_job_entry *entry;
@@ -178,7 +179,7 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
     for (const struct rs_job_share *at = share; at && taken; at = at->next)
         count_taken(at, bytes);
     unlock_until(share, NULL);
-    if (taken) /* its idle bytes are others now: it says so at its next call */
+    if (taken) /* rs_job_look then says anew what is idle */
         atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
     return taken;
 }
@@ -266,7 +267,7 @@ void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
     }
 }
 
-/* In a job within another one: of the least that a job has. */
+/* The job with the least idle bytes counts. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share)
 {
     uint64_t least = SIZE_MAX;
@@ -319,7 +320,7 @@ void rs_job_share_want(struct rs_job_share *share, size_t bytes)
     }
 }
 
-/* Those that wait look anew. */
+/* Has those that wait look anew. */
 static void wake(struct rs_job_limit *job)
 {
     atomic_fetch_add(&job->releases, 1);
@@ -395,7 +396,7 @@ uint32_t rs_job_share_releases(const struct rs_job_share *share)
     return sum;
 }
 
-/* Of the outermost job, in which all members of the others are. */
+/* Waits on the outermost job's word: all members of the inner jobs are its members too. */
 void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns)
 {
     struct rs_job_share *last = NULL;
