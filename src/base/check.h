@@ -54,7 +54,7 @@
  * name. */
 #define RS_GUARD_NAME_OF(line) guard_of_line_##line
 #define RS_GUARD_NAME(line)    RS_GUARD_NAME_OF(line)
-#define RS_GUARD(type, end)    type RS_GUARD_NAME(__LINE__) __attribute__((cleanup(end)))
+#define RS_GUARD(type, end)    type RS_GUARD_NAME(__LINE__) __attribute__((cleanup(end), unused))
 
 /* Writes the condition and its place to stderr, then aborts.  Called by RS_ASSERT. */
 __attribute__((noreturn, cold)) void rs_assert_failed(const char *condition, const char *file,
