@@ -192,7 +192,7 @@ static uint32_t known(const void *key)
 
 static uint32_t frame_of_line(const struct rs_line *line)
 {
-    return rs_recorder_define(RS_RECORDING_FRAME, line, 1, line->text, line->length_bytes);
+    return rs_recorder_define(RS_RECORDING_FRAME, line, 1, line->text, line->once.bytes);
 }
 
 /* An address is named once, without a lock: to read the symbols of an object takes some 10 to 100
@@ -225,7 +225,7 @@ uint32_t rs_recorder_site(const struct rs_call_site *site)
     if (number)
         return number;
     for (unsigned i = 0; i < site->line_count && count < SITE_FRAMES_MAX; i++)
-        frames[count++] = frame_of_line(site->lines[i]);
+        frames[count++] = frame_of_line(rs_site_line(site, i));
     for (unsigned i = 0; i < site->frame_count && count < SITE_FRAMES_MAX; i++)
         frames[count++] = frame_of_address(site->frames[i]);
     return rs_recorder_define(RS_RECORDING_SITE, site, 0, frames, count * sizeof(*frames));
