@@ -39,7 +39,7 @@ struct rs_request {
     size_t pool_bytes_least; /* SIZE_MAX: not noted yet */
     struct rs_uncancelled uncancelled;
     uint64_t begun_ns; /* where requests are timed, else 0 */
-    unsigned in_vain; /* consecutive refused requests that napped; kept between requests */
+    unsigned in_vain;  /* consecutive refused requests that napped; kept between requests */
 };
 
 extern __thread struct rs_request rs_request;
