@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quarantine: freed blocks gather in open lists, one per shard, which an epoch or a full wait takes
- * as one batch.  The counts of the quarantine also cover blocks in no list, on their way upstream.
- */
+ * as one batch; those freed in the order of a stream are in slots instead.  The counts of the
+ * quarantine also cover blocks on their way upstream, in neither. */
 #include "resource/resource.h"
 #include "resource/reuse/reuse.h"
 

@@ -20,8 +20,8 @@
  * instructions).
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
- * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
- * the quarantine in whichever way comes first. */
+ * order of the same stream.  Until then it waits for a fence as the others do, but in a slot and in
+ * no list, and leaves the quarantine in whichever way comes first. */
 #include "resource/reuse/reuse.h"
 
 #include "base/lock.h"
