@@ -144,11 +144,13 @@ static bool seal_locked(struct rs_reuse *reuse)
     struct rs_reuse_epoch *epoch = rs_fence_supported() ? take_epoch(reuse) : NULL;
     enum rs_fence_refusal refusal = RS_FENCE_REFUSED;
     bool fenced = false, any;
+    size_t sealed_bytes;
 
     if (epoch) {
         rs_reuse_gather(reuse, &epoch->blocks);
         epoch->bytes = rs_reuse_batch_size(reuse, &epoch->blocks).bytes;
-        epoch->ordered_seal = rs_ordered_begin_seal(&reuse->ordered);
+        epoch->ordered_seal =
+            atomic_load(&reuse->ordered.is_used) ? rs_ordered_begin_seal(&reuse->ordered) : 0;
         any = epoch->ordered_seal > 0 || epoch->bytes > 0;
         /* Stays as it was when no block was open. */
         refusal = (enum rs_fence_refusal)reuse->refusal;
@@ -161,8 +163,10 @@ static bool seal_locked(struct rs_reuse *reuse)
             epoch->seals = 1;
             reuse->sealed[reuse->sealed_count++] = epoch;
             rs_reuse_count(&reuse->sealed_epochs, 1);
-            tell_job_of_freed(reuse, epoch->bytes +
-                                         rs_ordered_end_seal(&reuse->ordered, epoch->ordered_seal));
+            sealed_bytes = epoch->bytes;
+            if (epoch->ordered_seal > 0)
+                sealed_bytes += rs_ordered_end_seal(&reuse->ordered, epoch->ordered_seal);
+            tell_job_of_freed(reuse, sealed_bytes);
         } else {
             rs_reuse_put_back(reuse, &epoch->blocks);
             spare_epoch(reuse, epoch);

@@ -290,8 +290,6 @@ uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered)
 {
     uint64_t seal;
 
-    if (!is_used(ordered))
-        return 0;
     rs_mutex_lock(&ordered->lock);
     seal = ordered->open.blocks > 0 ? ++ordered->begun : 0;
     rs_mutex_unlock(&ordered->lock);
@@ -302,8 +300,6 @@ size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal)
 {
     struct rs_reuse_quantity before;
 
-    if (seal == 0)
-        return 0;
     rs_mutex_lock(&ordered->lock);
     RS_ASSERT(seal == ordered->begun && seal > ordered->sealed);
     before = ordered->open;

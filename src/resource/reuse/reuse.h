@@ -165,7 +165,7 @@ struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
 uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered);
 
 /* Called when the fence of the seal that was begun last is recorded: its blocks are open no longer.
- * Returns their bytes.  seal: 0 does nothing. */
+ * Returns their bytes. */
 size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal);
 
 /* Moves up to `most` of the blocks with numbers from `first` to below `end` to a list: no
