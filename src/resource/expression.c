@@ -262,7 +262,7 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
                                                 : rs_option_type_text(row, type, sizeof(type)));
 }
 
-static bool parse_resource(struct parser *parser, struct rs_expression **node);
+static bool parse_resource(struct parser *parser, struct rs_expression **out);
 
 /* True when the node at the cursor is a branch, which may follow the upstreams. */
 static bool is_branch(const struct parser *parser, const struct rs_mr_descriptor *descriptor)
