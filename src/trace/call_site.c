@@ -206,6 +206,7 @@ __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
     words = capture.frame_count =
         rs_unwind(start, ours(), capture.words, RS_CALL_SITE_FRAMES_MAX, &end);
     capture.line_count = rs_python_lines(end, lines);
+    RS_ASSERT(words <= RS_CALL_SITE_FRAMES_MAX && capture.line_count <= RS_PYTHON_FRAMES_MAX);
     for (unsigned i = 0; i < capture.line_count; i++)
         capture.words[words++] = (void *)(uintptr_t)lines[i];
     if (RS_UNLIKELY(words == 0))
@@ -270,6 +271,7 @@ unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside
         else if (object != c_library && !(above == c_library && i + 1 == site->frame_count))
             frames[count++] = site->frames[i]; /* not the program's _start */
     }
+    RS_ASSERT(count <= site->frame_count);
     return count;
 }
 

@@ -193,8 +193,7 @@ static const void *state_of_this_thread(enum rs_unwind_end end)
 
 struct reader {
     bool is_careful;
-    bool is_strange;  /* the structures are not as expected, and reading has ended */
-    bool is_unstored; /* a line is too long, or memory for lines is used up */
+    bool is_strange; /* the structures are not as expected, and reading has ended */
 };
 
 /* Makes a system call that changes nothing, as no signal mask is changed in the way -1.  The kernel
@@ -394,13 +393,13 @@ static bool is_in_code(struct reader *reader, const struct frame *frame, int off
            (uint64_t)offset / INSTRUCTION_BYTES < read_word(reader, frame->code + INSTRUCTIONS);
 }
 
+/* Returns NULL also where the line is too long, or memory for lines is used up. */
 static RS_COLD const struct rs_line *make_line(struct reader *reader, const struct frame *frame)
 {
     uintptr_t filename = read_word(reader, frame->code + python.layout->filename);
     uintptr_t name = read_word(reader, frame->code + python.layout->name);
     int offset = offset_of(frame), length;
     struct page page = {.used_bytes = 0};
-    const struct rs_line *line = NULL;
     char number[32];
 
     if (!is_of_type(reader, filename, python.PyUnicode_Type) ||
@@ -417,12 +416,9 @@ static RS_COLD const struct rs_line *make_line(struct reader *reader, const stru
     for (int i = 0; i < length; i++)
         put_line_byte(&page, (unsigned char)number[i]);
     put_line_text(&page, reader, name);
-    if (reader->is_strange)
+    if (reader->is_strange || page.used_bytes > RS_LINE_BYTES_MAX)
         return NULL;
-    if (page.used_bytes <= RS_LINE_BYTES_MAX)
-        line = rs_line_of(page.text, page.used_bytes);
-    reader->is_unstored = !line;
-    return line;
+    return rs_line_of(page.text, page.used_bytes);
 }
 
 RS_HOT_INLINE const struct rs_line *line_of(struct reader *reader, const struct frame *frame)
@@ -493,7 +489,6 @@ RS_HOT_INLINE unsigned read_chain(struct reader *reader, const void *state,
             reader->is_strange = true;
     }
     RS_ASSERT(count <= RS_PYTHON_FRAMES_MAX);
-    RS_ASSERT(!reader->is_unstored || !reader->is_strange);
     return reader->is_strange ? 0 : count;
 }
 
