@@ -123,7 +123,6 @@ static void keep_asked_block(struct rs_context *context, CUdeviceptr block)
 {
     CUstream stream;
     CUresult result;
-    bool entered;
 
     if (block && !rs_driver.cuCtxGetId && !context->probe.address) {
         context->probe.id = rs_driver_allocation_id(block);
@@ -135,10 +134,9 @@ static void keep_asked_block(struct rs_context *context, CUdeviceptr block)
     stream = rs_own_stream(&context->own_stream, context->handle);
     if (!stream || !rs_driver.cuMemFreeAsync)
         return; /* the 512 bytes stay until the context ends */
-    entered = rs_driver_context_enter(context->handle, &result);
+    RS_CONTEXT_GUARD(context->handle, &result);
     if (result == CUDA_SUCCESS && rs_driver.cuMemFreeAsync(block, stream) == CUDA_SUCCESS)
         (void)rs_own_stream_settle(stream, 0);
-    rs_driver_context_leave(entered);
 }
 
 bool rs_context_owns_memory(struct rs_context *context)
@@ -219,9 +217,8 @@ struct rs_context *rs_context_current(bool make)
         context = rs_context_find(handle);
     }
     if (!context && make) {
-        CUstreamCaptureMode mode = rs_capture_relax();
+        RS_RELAXED_GUARD();
         context = create(handle);
-        rs_capture_restore(mode);
     }
     now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
     if (context)
@@ -275,16 +272,14 @@ struct rs_stack *rs_stack_if_made(unsigned which)
 
 RS_COLD CUresult rs_context_fault_or(CUresult result)
 {
-    CUstreamCaptureMode mode;
+    RS_RELAXED_GUARD();
     size_t free_bytes, total_bytes;
     struct rs_context *context;
     CUresult fault;
 
     if (!rs_driver.cuMemGetInfo_v2)
         return result;
-    mode = rs_capture_relax();
     fault = rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
-    rs_capture_restore(mode);
     if (!rs_is_fault(fault))
         return result;
     context = rs_context_current(false);

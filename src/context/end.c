@@ -56,14 +56,11 @@ static bool is_probe_gone(struct rs_liveness_probe probe)
 static bool is_gone_there(struct rs_liveness_probe probe, CUcontext handle)
 {
     CUresult result;
-    bool entered, gone;
 
     if (!probe.address)
         return false;
-    entered = rs_driver_context_enter(handle, &result);
-    gone = result == CUDA_SUCCESS && is_probe_gone(probe);
-    rs_driver_context_leave(entered);
-    return gone;
+    RS_CONTEXT_GUARD(handle, &result);
+    return result == CUDA_SUCCESS && is_probe_gone(probe);
 }
 
 /* While a call may be ending the context: whether it is still there, by its handle, which stays
@@ -126,16 +123,14 @@ RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment)
 
 static CUresult ask_without_wait(CUcontext handle)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
     size_t free_bytes, total_bytes;
     CUresult result;
-    bool entered = rs_driver_context_enter(handle, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(handle, &result);
 
-    if (result == CUDA_SUCCESS && rs_driver.cuMemGetInfo_v2)
-        result = rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
-    return result;
+    return result == CUDA_SUCCESS && rs_driver.cuMemGetInfo_v2
+               ? rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes)
+               : result;
 }
 
 RS_COLD CUresult rs_context_ask_fault(struct rs_context *context)
@@ -376,7 +371,7 @@ void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device
     ending->excluded = rs_context_ending_enter(handle, device);
     ending->device = device;
     ending->is_sure = is_sure;
-    rs_mutex_lock(&rs_contexts_lock);
+    RS_MUTEX_GUARD(&rs_contexts_lock);
     entry = rs_contexts_entry(handle);
     context = entry ? entry->context : rs_contexts_primary(device);
     if (entry && context->handle != handle)
@@ -386,7 +381,6 @@ void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device
         update_ending(context);
     }
     ending->context = context;
-    rs_mutex_unlock(&rs_contexts_lock);
 }
 
 static void finish_call(struct rs_context *context, bool was_sure, bool has_ended)
@@ -493,12 +487,11 @@ CUcontext rs_context_primary(CUdevice device)
 
 void rs_context_learn_current(CUcontext handle)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     CUdevice device;
 
     if (rs_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
         rs_driver_known_primary(device) != handle &&
         !(atomic_load(&primaries_learnt) >> device % RS_DEVICES_MAX & 1))
         learn_primary(device);
-    rs_capture_restore(mode);
 }

@@ -300,14 +300,12 @@ bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes)
 
 bool rs_limit_ask_free(CUdevice device, size_t *free_bytes)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     CUdevice current;
     size_t total;
-    bool told = rs_driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device &&
-                rs_driver.cuMemGetInfo_v2(free_bytes, &total) == CUDA_SUCCESS;
 
-    rs_capture_restore(mode);
-    return told;
+    return rs_driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device &&
+           rs_driver.cuMemGetInfo_v2(free_bytes, &total) == CUDA_SUCCESS;
 }
 
 static void note_device_count(void)

@@ -125,11 +125,11 @@ static struct scope begin_scope(enum rs_kind kind, int device)
 
 /* ---- levels ---- */
 
-/* The counter is made before the lock is taken. */
-static void lock_levels(enum rs_kind kind, int device)
+/* The lock for that counter, which is made before the lock is taken. */
+static struct rs_mutex *lock_of(enum rs_kind kind, int device)
 {
     (void)rs_block_counter(kind, device);
-    rs_mutex_lock(&lock);
+    return &lock;
 }
 
 /* Returns the peak above the amount that was live when the scope began: at least 0, as in RMM. More
@@ -172,9 +172,9 @@ static struct rmmshim_counters count_innermost(enum rs_kind kind, int device)
 
 void rs_count_levels_get(enum rs_kind kind, int device, struct rmmshim_counters *counters)
 {
-    lock_levels(kind, device);
+    RS_MUTEX_GUARD(lock_of(kind, device));
+
     *counters = count_innermost(kind, device);
-    rs_mutex_unlock(&lock);
 }
 
 int rs_count_levels_push(enum rs_kind kind, int device)
@@ -183,33 +183,30 @@ int rs_count_levels_push(enum rs_kind kind, int device)
 
     if (!pushed)
         return -ENOMEM;
-    lock_levels(kind, device);
+    RS_MUTEX_GUARD(lock_of(kind, device));
     *pushed = (struct level){begin_scope(kind, device), innermost[kind][device]};
     innermost[kind][device] = pushed;
-    rs_mutex_unlock(&lock);
     return 0;
 }
 
 int rs_count_levels_pop(enum rs_kind kind, int device, struct rmmshim_counters *counters)
 {
-    struct level *popped;
+    RS_MUTEX_GUARD(lock_of(kind, device));
+    struct level *popped = innermost[kind][device];
 
-    lock_levels(kind, device);
-    popped = innermost[kind][device];
-    if (popped) {
-        *counters = count_innermost(kind, device);
-        innermost[kind][device] = popped->around;
-    }
-    rs_mutex_unlock(&lock);
+    if (!popped)
+        return -ERANGE;
+    *counters = count_innermost(kind, device);
+    innermost[kind][device] = popped->around;
     free(popped);
-    return popped ? 0 : -ERANGE;
+    return 0;
 }
 
 void rs_count_levels_reset_peaks(enum rs_kind kind, int device)
 {
-    lock_levels(kind, device);
+    RS_MUTEX_GUARD(lock_of(kind, device));
+
     restart_peaks(kind, device, true);
-    rs_mutex_unlock(&lock);
 }
 
 /* ---- what a phase counts; the caller holds the lock ---- */
@@ -421,11 +418,10 @@ static void end_phase(struct open_phase **place, bool is_unended)
     RS_ASSERT(mine.depth > 0);
     *place = phase->around;
     mine.depth--;
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     end_measures(phase);
     phase->name->unended += is_unended;
     unlink_phase(phase);
-    rs_mutex_unlock(&lock);
     free(phase);
 }
 
@@ -504,9 +500,8 @@ static int push_too_deep(const char *text, const void *owner)
 
     if (!too_deep)
         return -ENOMEM;
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     name = enter_name(text);
-    rs_mutex_unlock(&lock);
     too_deep->owner = owner;
     too_deep->count += name != NULL;
     return name ? 0 : -ENOMEM;
@@ -514,14 +509,14 @@ static int push_too_deep(const char *text, const void *owner)
 
 static bool enter_phase(struct open_phase *phase, const char *text)
 {
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
+
     phase->name = enter_name(text);
-    if (phase->name) {
-        begin_measures(phase);
-        link_phase(phase);
-    }
-    rs_mutex_unlock(&lock);
-    return phase->name != NULL;
+    if (!phase->name)
+        return false;
+    begin_measures(phase);
+    link_phase(phase);
+    return true;
 }
 
 int rs_phase_push(const char *name, const void *owner, const char **entered)
@@ -623,7 +618,8 @@ static void forget_open_peaks(enum rs_kind kind, int device)
 
 void rs_phase_reset_peaks(enum rs_kind kind, int device)
 {
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
+
     forget_ended_peaks(kind, device);
     if (is_counted(kind, device))
         forget_open_peaks(kind, device);
@@ -632,7 +628,6 @@ void rs_phase_reset_peaks(enum rs_kind kind, int device)
         for (struct open_phase *phase = open_phases; phase; phase = phase->next)
             phase->peak_charged_bytes[device] = 0;
     }
-    rs_mutex_unlock(&lock);
 }
 
 static void begin_name_anew(struct name *name)
@@ -668,8 +663,7 @@ void rs_scopes_forked(void)
     for (struct open_phase *phase = mine.innermost; phase; phase = phase->around)
         own[count++] = phase;
     RS_ASSERT(count == mine.depth);
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     while (count > 0) /* the outermost first, as they were entered */
         begin_phase_anew(own[--count]);
-    rs_mutex_unlock(&lock);
 }

@@ -157,8 +157,7 @@ static void settle_stack(struct rs_stack *stack, bool *denied)
 {
     const struct rs_expression *expression =
         rs_config_stack(&rs_config, stack->kind, stack->environment.device);
-    CUresult result = CUDA_SUCCESS;
-    bool entered;
+    CUresult result;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     RS_ASSERT(!stack->settled);
@@ -166,10 +165,9 @@ static void settle_stack(struct rs_stack *stack, bool *denied)
     say_absent_devices();
     if (!expression || (stack->kind == RS_KIND_MANAGED && !is_managed_poolable()))
         return;
-    entered = rs_driver_context_enter(stack->context->handle, &result);
+    RS_CONTEXT_GUARD(stack->context->handle, &result);
     if (result == CUDA_SUCCESS && !make_settled(stack, expression))
         *denied = rs_mode_bad_settings() == RS_MODE_DENY;
-    rs_driver_context_leave(entered);
 }
 
 void rs_stack_settle(struct rs_stack *stack, bool *denied)
@@ -179,9 +177,8 @@ void rs_stack_settle(struct rs_stack *stack, bool *denied)
     rs_context_creating_begin();
     rs_mutex_lock(&rs_contexts_lock);
     if (!stack->settled) {
-        CUstreamCaptureMode mode = rs_capture_relax();
+        RS_RELAXED_GUARD();
         settle_stack(stack, denied);
-        rs_capture_restore(mode);
     }
     rs_mutex_unlock(&rs_contexts_lock);
     rs_context_creating_end();
@@ -240,14 +237,12 @@ static int make_resource(const char *text, struct rs_diagnostics *diagnostics,
 int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
                    const struct rs_pushed **out)
 {
-    int result = 0;
+    RS_MUTEX_GUARD(&lock);
 
-    rs_mutex_lock(&lock);
     *out = find_text(text);
-    if (!*out)
-        result = all_count < RS_PUSHED_MAX ? make_resource(text, diagnostics, out) : -ENOSPC;
-    rs_mutex_unlock(&lock);
-    return result;
+    if (*out)
+        return 0;
+    return all_count < RS_PUSHED_MAX ? make_resource(text, diagnostics, out) : -ENOSPC;
 }
 
 int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics)
@@ -353,16 +348,15 @@ static bool add_pushed(struct rs_context *context, const struct rs_pushed *resou
                        struct rs_diagnostics *diagnostics, bool deny)
 {
     struct rs_pushed_stack *pushed = take_pushed_record(context, resource);
-    CUresult result = CUDA_SUCCESS;
-    bool entered, good = true;
+    CUresult result;
+    bool good = true;
 
     RS_ASSERT_SLOW(!find_pushed(context, resource)); /* the first would be found for ever */
     if (!pushed)
         return true; /* out of host memory: the driver serves this allocation */
-    entered = rs_driver_context_enter(context->handle, &result);
+    RS_CONTEXT_GUARD(context->handle, &result);
     if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
         good = make_stack(&pushed->stack, resource->expression, true, diagnostics);
-    rs_driver_context_leave(entered);
     if (!good && !deny) {
         rs_pushed_stack_recycle(pushed);
         return false;
@@ -383,9 +377,8 @@ bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *re
     rs_context_creating_begin();
     rs_mutex_lock(&rs_contexts_lock);
     if (!find_pushed(context, resource)) {
-        CUstreamCaptureMode mode = rs_capture_relax();
+        RS_RELAXED_GUARD();
         good = add_pushed(context, resource, diagnostics, deny);
-        rs_capture_restore(mode);
     }
     rs_mutex_unlock(&rs_contexts_lock);
     rs_context_creating_end();

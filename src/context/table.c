@@ -228,12 +228,9 @@ bool rs_context_hold_locked(struct rs_context *context)
 
 bool rs_context_hold(struct rs_context *context)
 {
-    bool held;
+    RS_MUTEX_GUARD(&rs_contexts_lock);
 
-    rs_mutex_lock(&rs_contexts_lock);
-    held = rs_context_hold_locked(context);
-    rs_mutex_unlock(&rs_contexts_lock);
-    return held;
+    return rs_context_hold_locked(context);
 }
 
 void rs_context_release(struct rs_context *context)
@@ -298,15 +295,12 @@ static struct rs_context *enter_end(struct rs_context *context)
 struct rs_context *rs_context_ending_enter(CUcontext handle, CUdevice device)
 {
     const struct rs_context_entry *entry;
-    struct rs_context *context;
 
     busy_begin();
     own_endings++;
-    rs_mutex_lock(&rs_contexts_lock);
+    RS_MUTEX_GUARD(&rs_contexts_lock);
     entry = rs_contexts_entry(handle);
-    context = enter_end(entry ? entry->context : rs_contexts_primary(device));
-    rs_mutex_unlock(&rs_contexts_lock);
-    return context;
+    return enter_end(entry ? entry->context : rs_contexts_primary(device));
 }
 
 void rs_context_ending_leave(struct rs_context *context)

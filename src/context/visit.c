@@ -68,20 +68,18 @@ static CUresult apply_peers(struct rs_context *context)
 
 CUresult rs_context_apply_peers(CUcontext handle)
 {
-    CUstreamCaptureMode mode;
+    RS_RELAXED_GUARD();
     struct rs_context *context;
     CUresult result = CUDA_SUCCESS;
 
     if (rs_context_is_creating())
         return result; /* this thread may hold the lock */
     rs_context_creating_begin();
-    mode = rs_capture_relax();
     rs_mutex_lock(&rs_contexts_lock);
     context = rs_context_find(handle);
     if (context && context->handle == handle)
         result = apply_peers(context);
     rs_mutex_unlock(&rs_contexts_lock);
-    rs_capture_restore(mode);
     rs_context_creating_end();
     return result;
 }
@@ -141,28 +139,26 @@ static void collect_stack(struct device_visit *visit, struct rs_stack *stack)
 /* Leaves out stacks whose context may be ending. */
 static void collect_all(struct device_visit *visit)
 {
-    rs_mutex_lock(&rs_contexts_lock);
+    RS_MUTEX_GUARD(&rs_contexts_lock);
+
     if (!visit->is_partial)
         visit->ends_over = rs_context_ends_over();
     for (struct rs_stack_walk walk = {0}; rs_contexts_next_stack(&walk);)
         if (is_of_device(visit->device, visit->all_kinds, walk.stack, walk.mr))
             collect_stack(visit, walk.stack);
-    rs_mutex_unlock(&rs_contexts_lock);
 }
 
 /* Calls visit with the stack's context current. */
 static void visit_one(const struct device_visit *visit, struct rs_stack *stack)
 {
     struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_acquire);
-    CUresult result = CUDA_SUCCESS;
-    bool entered;
+    CUresult result;
 
     if (!mr || !atomic_load(&stack->context->alive))
         return;
-    entered = rs_driver_context_enter(stack->context->handle, &result);
+    RS_CONTEXT_GUARD(stack->context->handle, &result);
     if (result == CUDA_SUCCESS)
         visit->visit(visit->data, stack, mr);
-    rs_driver_context_leave(entered);
 }
 
 static void visit_device(struct device_visit *visit)
@@ -333,13 +329,11 @@ void rs_context_synchronise_slowly(enum rs_synchronise when)
                                  .all_kinds = when == RS_SYNCHRONISE_CAPTURE,
                                  .visit = synchronise,
                                  .data = &when};
-    CUstreamCaptureMode mode;
 
     if (!rs_mode_serving())
         return;
-    mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     visit_device(&visit);
-    rs_capture_restore(mode);
 }
 
 uint64_t rs_context_moves(unsigned memories)

@@ -73,7 +73,7 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
                         CUresult *result)
 {
     CUcontext context, current = NULL;
-    bool is_capturing, entered, served;
+    bool is_capturing, served;
     CUresult entering;
     CUdevice device;
 
@@ -83,11 +83,10 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
     context = context_of_stream(stream);
     if (!context)
         return false;
-    entered = rs_driver_context_enter(context, &entering);
+    RS_CONTEXT_GUARD(context, &entering);
     served = entering == CUDA_SUCCESS && may_replace_pool(&device) &&
              rs_shim_allocate(RS_MODE_SERVE, RS_HOOK_GROUP_ASYNC, 0, size_bytes, stream, object,
                               address, result);
-    rs_driver_context_leave(entered);
     if (served && *result == CUDA_SUCCESS &&
         !(atomic_load_explicit(&served_devices, memory_order_relaxed) >> device & 1))
         atomic_fetch_or(&served_devices, 1ull << device);
@@ -97,16 +96,11 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
 static bool allocate_async(size_t size_bytes, CUstream stream, unsigned object,
                            CUdeviceptr *address, CUresult *result)
 {
-    CUstreamCaptureMode mode;
-    bool served;
-
     if (!address || size_bytes == 0 || rs_mode_now() != RS_MODE_SERVE ||
         !(rs_config.hook_groups & RS_HOOK_GROUP_ASYNC) || !rs_driver_ready(true))
         return false;
-    mode = rs_capture_relax();
-    served = allocate_on(stream, size_bytes, object, address, result);
-    rs_capture_restore(mode);
-    return served;
+    RS_RELAXED_GUARD();
+    return allocate_on(stream, size_bytes, object, address, result);
 }
 
 static CUresult allocate_or_forward(__typeof__(&cuMemAllocAsync) real, bool is_per_thread,
@@ -153,7 +147,7 @@ static void add_server(struct servers *servers, const struct rs_stack *stack)
  * pool would be. */
 static bool lend_served(CUdevice device, CUdevice peer)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     struct servers servers = {.device = device};
     bool lent;
 
@@ -162,7 +156,6 @@ static bool lend_served(CUdevice device, CUdevice peer)
     lent = !servers.more;
     for (unsigned i = 0; i < servers.count; i++)
         lent = rs_peer_lend(servers.contexts[i], peer) && lent;
-    rs_capture_restore(mode);
     return lent;
 }
 
@@ -219,20 +212,17 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
  * context's. */
 static bool is_stream_of_owner(CUstream stream, const struct rs_block_view *block)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     CUcontext context = context_of_stream(stream);
     const struct rs_context *owner = NULL;
     CUresult result;
-    bool entered;
 
-    if (context && context != block->context) {
-        entered = rs_driver_context_enter(context, &result);
-        if (result == CUDA_SUCCESS)
-            owner = rs_context_current(false);
-        rs_driver_context_leave(entered);
-    }
-    rs_capture_restore(mode);
-    return context == block->context || (owner && owner->handle == block->context);
+    if (!context || context == block->context)
+        return context;
+    RS_CONTEXT_GUARD(context, &result);
+    if (result == CUDA_SUCCESS)
+        owner = rs_context_current(false);
+    return owner && owner->handle == block->context;
 }
 
 static struct rs_stack *stack_of(CUdeviceptr address)
@@ -252,11 +242,9 @@ static bool is_freed_there(const struct rs_stack *stack, CUstream stream)
 
 static bool is_idle(CUstream stream)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = rs_driver.cuStreamQuery(stream);
+    RS_RELAXED_GUARD();
 
-    rs_capture_restore(mode);
-    return result == CUDA_SUCCESS;
+    return rs_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
 /* Makes a stream of the library, in the block's context, wait for all work that the stream's

@@ -101,20 +101,15 @@ CUresult cuCtxDetach(CUcontext handle)
 
 bool rs_hook_green_device(CUgreenCtx green, CUdevice *device)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     CUcontext context = NULL;
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
-    bool entered = false;
+    CUresult result;
 
-    if (green && rs_driver.cuCtxFromGreenCtx &&
-        rs_driver.cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS) {
-        entered = rs_driver_context_enter(context, &result);
-        if (result == CUDA_SUCCESS)
-            result = rs_driver.cuCtxGetDevice(device);
-        rs_driver_context_leave(entered);
-    }
-    rs_capture_restore(mode);
-    return result == CUDA_SUCCESS;
+    if (!green || !rs_driver.cuCtxFromGreenCtx ||
+        rs_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS)
+        return false;
+    RS_CONTEXT_GUARD(context, &result);
+    return result == CUDA_SUCCESS && rs_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
 }
 
 /* A green context holds a reference to its primary context, which may end with it.  Where the
