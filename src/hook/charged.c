@@ -13,7 +13,7 @@
  * for what is no stream: the driver's own error. */
 static int device_of_stream(CUstream stream)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     CUcontext context = NULL;
     CUdevice device = RS_NO_DEVICE;
     CUresult result, asked = CUDA_SUCCESS;
@@ -27,7 +27,6 @@ static int device_of_stream(CUstream stream)
     if (asked == CUDA_ERROR_INVALID_HANDLE || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         device = RS_NO_DEVICE;
     rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
     return device;
 }
 

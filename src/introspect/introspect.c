@@ -137,18 +137,14 @@ CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
 
 void rs_sync_memops_freed(const struct rs_taken_block *block)
 {
-    CUstreamCaptureMode mode;
     CUresult result;
-    bool entered;
 
     if (!(block->advice.advised & RS_ADVISED_SYNC_MEMOPS) || block->stack->kind == RS_KIND_MANAGED)
         return;
-    mode = rs_capture_relax();
-    entered = rs_driver_context_enter(block->stack->environment.context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(block->stack->environment.context, &result);
     if (result == CUDA_SUCCESS)
         (void)clear(block->allocation.address); /* if that fails, copies wait more than needed */
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
 }
 
 /* ---- access of other devices ---- */
@@ -195,7 +191,7 @@ static bool note_access(CUcontext handle, CUdevice device, bool allowed)
     struct owner *owner;
 
     RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     owner = find_memory_owner(handle, id);
     if (!owner && allowed && (owner = calloc(1, sizeof(*owner)))) {
         owner->handle = handle;
@@ -207,7 +203,6 @@ static bool note_access(CUcontext handle, CUdevice device, bool allowed)
         owner->accessors[device]++;
     else if (owner && owner->accessors[device])
         owner->accessors[device]--;
-    rs_mutex_unlock(&lock);
     return owner || !allowed;
 }
 
@@ -236,11 +231,10 @@ static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
     struct owner *owner;
 
     RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX && borrower);
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     owner = find_memory_owner(handle, id);
     if (owner)
         owner->borrowers[device] = borrower;
-    rs_mutex_unlock(&lock);
 }
 
 /* The context that gets the access is current. */
@@ -262,14 +256,11 @@ bool rs_peer_lend(CUcontext owner, CUdevice device)
 {
     CUcontext borrower = rs_context_primary(device);
     CUresult result;
-    bool entered, lent;
 
     if (!borrower || !rs_driver.cuCtxEnablePeerAccess || !rs_driver.cuCtxDisablePeerAccess)
         return false;
-    entered = rs_driver_context_enter(borrower, &result);
-    lent = result == CUDA_SUCCESS && lend_here(owner, device, borrower);
-    rs_driver_context_leave(entered);
-    return lent;
+    RS_CONTEXT_GUARD(borrower, &result);
+    return result == CUDA_SUCCESS && lend_here(owner, device, borrower);
 }
 
 /* Returns the entry of the current context among the borrowers; NULL when it is none. */
@@ -287,27 +278,23 @@ static CUcontext *loan_of_current(CUcontext handle)
 
 bool rs_peer_is_lent(CUcontext owner, bool ends)
 {
-    CUcontext *loan;
+    RS_MUTEX_GUARD(&lock);
+    CUcontext *loan = loan_of_current(owner);
 
-    rs_mutex_lock(&lock);
-    loan = loan_of_current(owner);
     if (loan && ends)
         *loan = NULL;
-    rs_mutex_unlock(&lock);
     return loan;
 }
 
 uint64_t rs_peer_devices(CUcontext handle)
 {
-    const struct owner *owner;
+    RS_MUTEX_GUARD(&lock);
+    const struct owner *owner = owners ? find_memory_owner(handle, rs_context_id_of(handle))
+                                       : NULL; /* a call only where it matters */
     uint64_t devices = 0;
 
-    rs_mutex_lock(&lock);
-    owner = owners ? find_memory_owner(handle, rs_context_id_of(handle))
-                   : NULL; /* a call only where it matters */
     for (int device = 0; owner && device < RS_DEVICES_MAX; device++)
         devices |= (uint64_t)(owner->accessors[device] > 0) << device;
-    rs_mutex_unlock(&lock);
     return devices;
 }
 
@@ -315,12 +302,11 @@ void rs_peer_forget(CUcontext handle, unsigned long long id)
 {
     struct owner **link = &owners, *owner;
 
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     while (*link && ((*link)->handle != handle || (*link)->id != id))
         link = &(*link)->next;
     owner = *link;
     if (owner)
         *link = owner->next;
-    rs_mutex_unlock(&lock);
     free(owner);
 }

@@ -271,14 +271,13 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
         return result;
     place.offset_bytes = block->address - base;
     place.allocation_bytes = bytes;
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     if (block->whole && !slot_of_block(block) &&
         may_be_native(rs_driver_allocation_id(block->address)) &&
         note_exported(block->address, RS_EXPORTED_NATIVE))
         *handle = place.native;
     else
         result = export_in_slot(block, &place, handle);
-    rs_mutex_unlock(&lock);
     return result;
 }
 
@@ -347,17 +346,15 @@ static uint32_t take_held_slot(void)
 
 static bool end_slot(uint32_t number, const struct rs_taken_block *taken)
 {
-    bool is_open;
+    RS_MUTEX_GUARD(&lock);
 
-    rs_mutex_lock(&lock);
     close_slot(number);
-    is_open = is_open_elsewhere(number);
-    if (is_open)
+    if (is_open_elsewhere(number)) {
         hold_slot(number, taken);
-    else
-        give_slot(number);
-    rs_mutex_unlock(&lock);
-    return is_open;
+        return true;
+    }
+    give_slot(number);
+    return false;
 }
 
 bool rs_export_end(struct rs_taken_block *taken)
@@ -365,11 +362,10 @@ bool rs_export_end(struct rs_taken_block *taken)
     struct rs_stack *stack = taken->stack;
 
     if (taken->exported == RS_EXPORTED_NATIVE) {
-        rs_mutex_lock(&lock);
+        RS_MUTEX_GUARD(&lock);
         taken->exported_id = rs_driver_allocation_id(taken->allocation.address);
         if (taken->exported_id && !rs_hash_put(&spent, taken->exported_id, is_spent))
             all_spent = true;
-        rs_mutex_unlock(&lock);
         return false;
     }
     if (!end_slot(taken->exported, taken))
@@ -385,9 +381,8 @@ void rs_export_freed(const struct rs_taken_block *taken)
 
     if (!taken->exported_id || rs_segment_find(taken->allocation.address, &segment))
         return;
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     (void)rs_hash_take(&spent, taken->exported_id); /* the driver has the allocation back */
-    rs_mutex_unlock(&lock);
 }
 
 /* ---- blocks that another process has closed ---- */
@@ -407,33 +402,27 @@ static bool may_free_now(const struct rs_stack *stack)
 /* The stack of the oldest held block; NULL when none is held. */
 static struct rs_stack *oldest_stack(void)
 {
-    struct rs_stack *stack;
+    RS_MUTEX_GUARD(&lock);
 
-    rs_mutex_lock(&lock);
-    stack = first_held ? exports[first_held - 1].held.stack : NULL;
-    rs_mutex_unlock(&lock);
-    return stack;
+    return first_held ? exports[first_held - 1].held.stack : NULL;
 }
 
 /* Takes the oldest held block if it is of this stack and no process has it open any more; else
  * moves it to the end of the list.  stack: NULL for none. */
 static bool take_released(const struct rs_stack *stack, struct rs_taken_block *block)
 {
-    uint32_t number;
-    bool is_released = false;
+    RS_MUTEX_GUARD(&lock);
+    uint32_t number = take_held_slot();
 
-    rs_mutex_lock(&lock);
-    number = take_held_slot();
-    if (number) {
-        *block = exports[number - 1].held;
-        is_released = block->stack == stack && !is_open_elsewhere(number);
-        if (is_released)
-            give_slot(number);
-        else
-            hold_slot(number, block);
+    if (!number)
+        return false;
+    *block = exports[number - 1].held;
+    if (block->stack != stack || is_open_elsewhere(number)) {
+        hold_slot(number, block);
+        return false;
     }
-    rs_mutex_unlock(&lock);
-    return is_released;
+    give_slot(number);
+    return true;
 }
 
 /* The block's context is kept from ending, so no wait for its work may follow: where `reuse` stands
@@ -480,18 +469,16 @@ void rs_export_forget(unsigned exported)
 {
     if (exported == RS_EXPORTED_NOT || exported == RS_EXPORTED_NATIVE)
         return;
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     close_slot(exported);
     give_slot(exported);
-    rs_mutex_unlock(&lock);
 }
 
 void rs_export_forget_held(const struct rs_context *context)
 {
-    size_t count;
+    RS_MUTEX_GUARD(&lock);
 
-    rs_mutex_lock(&lock);
-    for (count = atomic_load(&rs_export_held); count > 0; count--) {
+    for (size_t count = atomic_load(&rs_export_held); count > 0; count--) {
         uint32_t number = take_held_slot();
         struct rs_taken_block block = exports[number - 1].held;
         if (block.stack->context != context) {
@@ -502,5 +489,4 @@ void rs_export_forget_held(const struct rs_context *context)
         if (block.allocation.block)
             rs_block_record_give(block.allocation.block);
     }
-    rs_mutex_unlock(&lock);
 }

@@ -304,7 +304,7 @@ static CUresult open_ours(const struct opening *opening, CUdeviceptr *address)
     CUresult result = CUDA_SUCCESS;
     struct record *block;
 
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     forget_ended();
     block = find_opened(&blocks, opening->given, opening->context);
     if (!block)
@@ -313,7 +313,6 @@ static CUresult open_ours(const struct opening *opening, CUdeviceptr *address)
         block->uses++;
         *address = block->address;
     }
-    rs_mutex_unlock(&lock);
     return result;
 }
 
@@ -352,7 +351,7 @@ void rs_import_note_native(CUdeviceptr address)
 {
     struct record *native;
 
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     forget_ended();
     native = find_at(&natives, address, NULL);
     if (!native)
@@ -360,7 +359,6 @@ void rs_import_note_native(CUdeviceptr address)
                               &(struct record){.address = address, .proof = proof_of(address)});
     if (native)
         native->uses++;
-    rs_mutex_unlock(&lock);
 }
 
 /* True when the address was opened by a handle of the driver's.  Of two opens at one address that
