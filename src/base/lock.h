@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks, the clock that bounds waits, and counters that are written under a lock.  A child after
- * fork() never takes one: it only forwards (config/mode.h), so locks need no fork handlers.
+/* Locks, the clock that bounds waits, and counters that are written under a lock.
  *
  * With -Dslow_asserts=true each lock carries its rank and each thread notes the locks that it holds
  * (lock_rank.c); a lock out of order fails an assertion that names both.  Other builds carry and
