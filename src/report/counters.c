@@ -291,6 +291,8 @@ const struct rs_counter_help rs_counter_helps[] = {
     /* the device's account */
     {"account", "limit",
      "The most bytes that the process may take from the driver on this device; 0: no limit."},
+    {"account", "job_limit",
+     "The most bytes that the processes that share a job limit may take together on this device."},
     {"account", "charged",
      "Bytes of this device's memory that the process holds and that count against its limit."},
     {"account", "charged_peak",

@@ -7,6 +7,7 @@
 #include "fake_memory.h"
 #include "host_memory.h"
 #include "ledger/account.h"
+#include "report/counters.h"
 #include "resource/block.h"
 #include "resource/report.h"
 #include "subjects.h"
@@ -571,6 +572,10 @@ TEST_EACH(counters_are_reported)
     allocate(&stack, 1000, &allocation);
     if (stack.mr->ops.report)
         stack.mr->ops.report(stack.mr, &report);
+    for (const struct rs_counter_row *row = stack.mr->ops.counters; row && row->name; row++)
+        assert_true(rs_counter_is_known(stack.mr->descriptor->name, row->name));
+    for (size_t i = 0; i < report.count; i++)
+        assert_true(rs_counter_is_known(report.counters[i].resource, report.counters[i].name));
     for (size_t i = 0; i < report.count; i++)
         for (size_t j = 0; j < i; j++)
             assert_false(strcmp(report.counters[i].name, report.counters[j].name) == 0 &&
