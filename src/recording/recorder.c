@@ -264,18 +264,22 @@ RS_COLD static bool renew(struct recorder *recorder, struct slot *slot)
     return true;
 }
 
-/* Times of a slot do not go back, whatever the clock does. */
+/* Returns the time since the recording began; not less than `least_ns`, whatever the clock does. */
+static uint64_t now_of(const struct recorder *recorder, uint64_t least_ns)
+{
+    uint64_t now_ns = rs_clock_ns() - recorder->begun_ns;
+
+    return RS_UNLIKELY(now_ns > TIME_MOST || now_ns < least_ns) ? least_ns : now_ns;
+}
+
 static void append(const struct recorder *recorder, struct slot *slot,
                    const struct rs_recording_event *event, enum rs_recording_event_kind kind)
 {
     struct rs_recording_event complete = *event, *place = slot->next;
-    uint64_t now_ns = rs_clock_ns() - recorder->begun_ns;
 
-    if (RS_UNLIKELY(now_ns > TIME_MOST || now_ns < slot->last_ns))
-        now_ns = slot->last_ns;
-    slot->last_ns = now_ns;
+    slot->last_ns = now_of(recorder, slot->last_ns);
     complete.thread = here.thread;
-    complete.time_and_kind = now_ns | (uint64_t)kind << RS_RECORDING_TIME_BITS;
+    complete.time_and_kind = slot->last_ns | (uint64_t)kind << RS_RECORDING_TIME_BITS;
     complete.size_and_check |= rs_recording_event_check(&complete, slot->sequence)
                                << RS_RECORDING_SIZE_BITS;
     place->address = complete.address;
@@ -424,7 +428,7 @@ void rs_recorder_end(void)
     if (rs_mutex_lock_bounded(&recorder->lock, "recording")) {
         if (!recorder->is_ended) {
             recorder->is_ended = true;
-            rs_recording_file_end(&recorder->file, rs_clock_ns() - recorder->begun_ns);
+            rs_recording_file_end(&recorder->file, now_of(recorder, 0));
         }
         rs_mutex_unlock(&recorder->lock);
     }

@@ -30,9 +30,11 @@ PATHS = {
     "driver_sites": ("budget_sites_driver", ["4096"]),
     "logged_pair": ("budget_work_static", ["pairs", "4096"]),
     "tracked_pair": ("budget_work_static", ["pairs", "4096"]),
+    "recorded_pair": ("budget_work_static", ["pairs", "4096"]),
 }
 # More than the pool.
-SETTINGS = {"logged_pair": {"RMM_LOG": "log.csv"}, "tracked_pair": {"RMM_TRACKING": "json:leaks.json"}}
+SETTINGS = {"logged_pair": {"RMM_LOG": "log.csv"}, "tracked_pair": {"RMM_TRACKING": "json:leaks.json"},
+            "recorded_pair": {"RMM_RECORD": "a.rec"}}
 
 
 def own_cost(path, library):

@@ -17,15 +17,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 GROUP_FIXTURE(enter_test_folder, leave_test_folder);
 
 #define MIB ((size_t)1 << 20)
 
-enum { CHUNKS = 256, LAPS = 3, THREADS = 8 };
+enum {
+    CHUNKS = 256,
+    LAPS = 3,
+    THREADS = 80 /* more than have an index of their own */,
+    EACH = 2000
+};
 
 static const uint64_t place = (uint64_t)3 << RS_RECORDING_STREAM_BITS;
 
@@ -284,11 +291,15 @@ TEST(a_file_that_cannot_be_mapped_is_a_ring_too)
     assert_many("copied_ring", CHUNKS - 2, CHUNKS - 1);
 }
 
+static pthread_barrier_t all_are_there;
+
 static void *write_thread(void *data)
 {
     uint64_t base = (uint64_t)(uintptr_t)data << 32;
 
-    for (uint64_t i = 1; i <= 5000; i++)
+    rs_record(RS_RECORDING_ALLOCATE, base | 1, 1, place, 0);
+    (void)pthread_barrier_wait(&all_are_there);
+    for (uint64_t i = 2; i <= EACH; i++)
         rs_record(RS_RECORDING_ALLOCATE, base | i, i, place, 0);
     return NULL;
 }
@@ -298,6 +309,7 @@ static void write_threads(const char *path)
     pthread_t threads[THREADS];
 
     begin(path, 64 * MIB);
+    must(pthread_barrier_init(&all_are_there, NULL, THREADS) == 0);
     for (uintptr_t i = 0; i < THREADS; i++)
         must(pthread_create(&threads[i], NULL, write_thread, (void *)(i + 1)) == 0);
     for (int i = 0; i < THREADS; i++)
@@ -322,7 +334,100 @@ TEST(threads_record_side_by_side)
         before_ns = event.time_ns;
     }
     for (int i = 1; i <= THREADS; i++)
-        assert_int_equal(seen[i], 5000);
+        assert_int_equal(seen[i], EACH);
+    tool_recording_close(recording);
+}
+
+/* ---- signals, and a clock that goes back ---- */
+
+static volatile sig_atomic_t handled;
+
+static void record_in_handler(int number)
+{
+    (void)number;
+    handled++;
+    rs_record(RS_RECORDING_MARK, (uint64_t)handled, 0, place, 0);
+}
+
+static void write_under_signals(const char *path)
+{
+    const struct itimerval often = {{0, 50}, {0, 50}};
+
+    begin(path, 64 * MIB);
+    (void)signal(SIGALRM, record_in_handler);
+    must(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    for (uint64_t i = 1; handled < 300; i++)
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+    must(setitimer(ITIMER_REAL, &(const struct itimerval){{0, 0}, {0, 0}}, NULL) == 0);
+    must(rs_recorder_define(RS_RECORDING_NAME, NULL, (uint64_t)handled, "handled", 7) > 0);
+    rs_recorder_end();
+}
+
+TEST(an_event_of_a_handler_is_recorded_or_counted)
+{
+    struct tool_recording *recording;
+    const struct tool_recording_facts *facts;
+    struct tool_recording_event event;
+    uint64_t next = 1, marks = 0, before = 0;
+
+    assert_int_equal(in_child(write_under_signals, "signals"), 0);
+    recording = opened("signals");
+    facts = tool_recording_facts(recording);
+    assert_int_equal(facts->damaged + facts->lost_events, 0);
+    while (tool_recording_next(recording, &event)) {
+        if (event.kind == RS_RECORDING_ALLOCATE) {
+            assert_int_equal(event.address, next++);
+            continue;
+        }
+        assert_true(event.address > before);
+        before = event.address;
+        marks++;
+    }
+    assert_true(marks + facts->missed_events >= 300);
+    assert_true(before <= marks + facts->missed_events);
+    tool_recording_close(recording);
+}
+
+static bool goes_back;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static long calls;
+    int result = __real_clock_gettime(clock, now);
+
+    if (goes_back)
+        now->tv_sec -= ++calls;
+    return result;
+}
+
+static void write_by_a_bad_clock(const char *path)
+{
+    begin(path, MIB);
+    rs_record(RS_RECORDING_ALLOCATE, 1, 1, place, 0);
+    goes_back = true;
+    for (uint64_t i = 2; i <= 1000; i++)
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+    rs_recorder_end();
+}
+
+TEST(time_does_not_go_back_where_the_clock_does)
+{
+    struct tool_recording *recording;
+    struct tool_recording_event event;
+    uint64_t count = 0, first_ns = 0;
+
+    assert_int_equal(in_child(write_by_a_bad_clock, "clock"), 0);
+    recording = opened("clock");
+    while (tool_recording_next(recording, &event)) {
+        assert_int_equal(event.address, ++count);
+        first_ns = first_ns ? first_ns : event.time_ns;
+        assert_int_equal(event.time_ns, first_ns);
+    }
+    assert_int_equal(count, 1000);
+    assert_true(tool_recording_facts(recording)->duration_ns < (uint64_t)1 << 40);
     tool_recording_close(recording);
 }
 
