@@ -68,7 +68,8 @@ void tool_recording_rewind(struct tool_recording *recording);
 size_t tool_recording_frames(const struct tool_recording *recording, uint32_t site,
                              struct tool_recording_frame *frames, size_t room);
 
-/* A thread's name; "" where it is not known. */
+/* A thread's name; "" where it is not known.  Walks all definitions, so ask once for each thread.
+ */
 const char *tool_recording_thread(const struct tool_recording *recording, uint32_t thread);
 
 /* Words for kinds of events and of memory: "allocate", "pinned". */

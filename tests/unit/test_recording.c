@@ -89,7 +89,7 @@ static int in_child(void (*run)(const char *path), const char *path)
 
     assert_true(child >= 0);
     if (child == 0) {
-        (void)freopen("/dev/null", "w", stderr);
+        (void)freopen("said", "w", stderr);
         run(path);
         _exit(0);
     }
@@ -235,14 +235,20 @@ static size_t counted(struct tool_recording *recording, enum rs_recording_event_
     return count;
 }
 
-static const size_t many = (size_t)CHUNKS * RS_RECORDING_EVENTS_EACH * LAPS;
+/* The last chunk is not full. */
+static const size_t many = (size_t)CHUNKS * RS_RECORDING_EVENTS_EACH * LAPS + 100;
 
 static void write_many(const char *path)
 {
+    uint32_t first = 0;
+
     begin(path, MIB);
-    must(rs_recorder_mark(RS_RECORDING_MARK, "before", false));
-    for (size_t i = 1; i < many; i++)
-        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+    for (int i = 0; i < 1000; i++) { /* more than a chunk has room for */
+        uint32_t number = rs_recorder_define(RS_RECORDING_NAME, NULL, 0, "name", 4);
+        first = first ? first : number;
+    }
+    for (size_t i = 0; i < many; i++)
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, first);
     rs_recorder_end();
 }
 
@@ -259,8 +265,10 @@ static void assert_many(const char *path, size_t chunks_least, size_t chunks_mos
     assert_true(facts->events >= chunks_least * RS_RECORDING_EVENTS_EACH);
     assert_true(facts->events <= chunks_most * RS_RECORDING_EVENTS_EACH);
     assert_string_equal(facts->program, program_invocation_short_name);
-    for (next = facts->lost_events; tool_recording_next(recording, &event); next++)
+    for (next = facts->lost_events; tool_recording_next(recording, &event); next++) {
         assert_int_equal(event.address, next);
+        assert_string_equal(event.name, "name");
+    }
     assert_int_equal(next, many);
     tool_recording_close(recording);
 }
@@ -270,17 +278,58 @@ TEST(the_oldest_events_are_replaced_and_counted)
     struct stat status;
 
     assert_int_equal(in_child(write_many, "ring"), 0);
-    assert_many("ring", CHUNKS - 2, CHUNKS - 1);
+    assert_many("ring", CHUNKS - 4, CHUNKS - 2);
     assert_int_equal(stat("ring", &status), 0);
     assert_int_equal(status.st_size, RS_RECORDING_HEADER_BYTES + CHUNKS * RS_RECORDING_CHUNK_BYTES);
 }
 
+static pthread_barrier_t all_are_there;
+
 TEST(a_full_disk_bounds_the_ring)
 {
+    struct stat status;
+
     disk_bytes = 2 * MIB;
     assert_int_equal(in_child(write_many, "full"), 0);
     disk_bytes = SIZE_MAX;
-    assert_many("full", 62, 64);
+    assert_many("full", 58, 64);
+    assert_true(stat("said", &status) == 0 && status.st_size > 0 && status.st_size < 300);
+}
+
+static void *write_two(void *data)
+{
+    (void)data;
+    rs_record(RS_RECORDING_DEALLOCATE, 1, 1, place, 0);
+    (void)pthread_barrier_wait(&all_are_there);
+    (void)pthread_barrier_wait(&all_are_there);
+    rs_record(RS_RECORDING_DEALLOCATE, 2, 2, place, 0);
+    return NULL;
+}
+
+static void write_beside_a_slow_thread(const char *path)
+{
+    pthread_t slow;
+
+    begin(path, MIB);
+    must(pthread_barrier_init(&all_are_there, NULL, 2) == 0 &&
+         pthread_create(&slow, NULL, write_two, NULL) == 0);
+    (void)pthread_barrier_wait(&all_are_there);
+    for (size_t i = 0; i < many; i++)
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+    (void)pthread_barrier_wait(&all_are_there);
+    must(pthread_join(slow, NULL) == 0);
+    rs_recorder_end();
+}
+
+TEST(a_chunk_that_a_slow_thread_writes_to_is_not_replaced)
+{
+    struct tool_recording *recording;
+
+    assert_int_equal(in_child(write_beside_a_slow_thread, "slow"), 0);
+    recording = opened("slow");
+    assert_int_equal(counted(recording, RS_RECORDING_DEALLOCATE), 2);
+    assert_int_equal(tool_recording_facts(recording)->damaged, 0);
+    tool_recording_close(recording);
 }
 
 TEST(a_file_that_cannot_be_mapped_is_a_ring_too)
@@ -288,10 +337,8 @@ TEST(a_file_that_cannot_be_mapped_is_a_ring_too)
     file_system = 0x9123683e;
     assert_int_equal(in_child(write_many, "copied_ring"), 0);
     file_system = 0;
-    assert_many("copied_ring", CHUNKS - 2, CHUNKS - 1);
+    assert_many("copied_ring", CHUNKS - 4, CHUNKS - 2);
 }
-
-static pthread_barrier_t all_are_there;
 
 static void *write_thread(void *data)
 {
