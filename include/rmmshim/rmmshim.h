@@ -271,8 +271,10 @@ RMMSHIM_API int rmmshim_report(const char *where);
 /** Notes in every open event log (RMM_LOG) that a phase of the program begins.  RMM's format has no
  * row for a phase, so the row goes to a file beside the log, LOG.marks: thread, time, the number of
  * rows in the log then, and the text (control characters become blanks; at most 200 bytes).
- * -EINVAL: phase is NULL. -ENOENT: no log is open; a log is opened at its device's first
- * allocation.  Or the negative errno of opening or writing the file. */
+ * The text goes into the recording (RMM_RECORD) too.
+ * -EINVAL: phase is NULL. -ENOENT: no log and no recording is open; a log is opened at its device's
+ * first allocation, a recording at the process's.  Or the negative errno of opening or writing the
+ * file. */
 RMMSHIM_API int rmmshim_mark(const char *phase);
 
 /** Allocation and free for torch.cuda.memory.CUDAPluggableAllocator: both in the order of a stream

@@ -279,6 +279,18 @@ static bool is_of_a_run(const char *entry)
            entry[sizeof(RS_JOB_VARIABLE)];
 }
 
+/* A recording that is described but not asked for would be missed only when it is wanted. */
+static void check_recording(const struct rs_config_scope *general,
+                            struct rs_diagnostics *diagnostics)
+{
+    static const int described[] = {RS_VARIABLE_RECORD_SIZE, RS_VARIABLE_RECORD_SITES};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(described); i++)
+        if (general->value[described[i]].given && !general->source[RS_VARIABLE_RECORD].text)
+            rs_diagnose(diagnostics, &general->source[described[i]], NULL,
+                        "nothing is recorded without RMM_RECORD, the path of the recording");
+}
+
 unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagnostics,
                          struct rs_config *config)
 {
@@ -306,6 +318,7 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
     rs_config_read_compat(config->values, environment, diagnostics);
     config->hook_groups = RS_HOOK_GROUPS_DEFAULT;
     fill_fields(config, diagnostics);
+    check_recording(&config->values->general, diagnostics);
     build_stacks(config, -1, diagnostics);
     /* What is wrong for all devices is told once. */
     for (int device = 0; device < RS_DEVICES_MAX && diagnostics->count == before; device++)

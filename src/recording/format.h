@@ -85,7 +85,8 @@ enum rs_recording_event_kind {
     RS_RECORDING_HELD,         /* from here on the process has `size` bytes of the device from the
                                   driver; `address` is the limit in bytes, 0 without one */
     RS_RECORDING_TRIM,         /* the stack was asked for unused memory, and gave `size` back */
-    RS_RECORDING_PHASE_BEGIN,  /* of this thread; `definition` is its name */
+    RS_RECORDING_PHASE_BEGIN,  /* of this thread; `definition` is its name.  A phase that is open
+                                  when the recording begins has only its end */
     RS_RECORDING_PHASE_END,
     RS_RECORDING_MARK, /* rmmshim_mark; `definition` is its text */
     RS_RECORDING_EVENT_KINDS

@@ -102,6 +102,20 @@ class Recordings(support.Test):
         self.assertEqual(phases, 3 * [("begin", "step"), ("begin", "inner"), ("end", "inner"), ("end", "step")]
                          + [("end", "all")])  # "all" begins before there is a stack, and so a recording
 
+    def test_marks_and_trims(self):
+        path = self.path("marks.rec")
+        program = ("import c_api as rmmshim, control_scenes as scenes; scenes.start(); "
+                   "scenes.free(scenes.allocate(128 << 20)); rmmshim.mark('here'); rmmshim.trim(0, 0)")
+        result = run([sys.executable, "-c", program], dict(POOLS, RMM_RECORD=path),
+                     more={"PYTHONPATH": HERE, "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual((result.status, result.said), (0, []), result)
+        recording = Recording(path)
+        order = recording.of("deallocate", "mark", "trim")
+        self.assertEqual([event.kind for event in order[:3]], ["deallocate", "mark", "trim"])
+        self.assertEqual(recording.text(order[1]), "here")
+        self.assertEqual(sum(event.size for event in order[2:]), 128 << 20)
+        self.assertEqual([event.size for event in recording.of("held")][-1], 64 << 20)
+
     def recordings(self):
         return {name: Recording(self.path(name)) for name in os.listdir(self.folder)}
 
@@ -158,9 +172,13 @@ class Recordings(support.Test):
         for settings, words in (({"RMM_RECORD": self.path("%z.rec")}, "unknown placeholder"),
                                 ({"RMM_RECORD_SITES": "often"}, "RMM_RECORD_SITES"),
                                 ({"RMM_RECORD_SIZE": "1KiB"}, "RMM_RECORD_SIZE")):
-            result = run([sys.executable, SCENES, "use:3"], dict(POOLS, **dict({"RMM_RECORD": self.path("b.rec")}, **settings)))
+            settings = dict({"RMM_RECORD": self.path("b.rec")}, **settings)
+            result = run([sys.executable, SCENES, "use:3"], dict(POOLS, **settings))
             self.assertEqual(result.status, 78, result)
             self.assertIn(words, result.stderr)
+        result = run([sys.executable, SCENES, "use:3"], dict(POOLS, RMM_RECORD_SITES="all"))
+        self.assertEqual((result.status, result.said[:1]), (
+            78, ["RMM_RECORD_SITES=all: nothing is recorded without RMM_RECORD, the path of the recording"]), result)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_beside_other_outputs(self):

@@ -14,7 +14,7 @@
 #define GIB ((size_t)1 << 30)
 
 struct config {
-    size_t plain, initial, chunk, limit, most, memory;
+    size_t plain, initial, chunk, limit, most, memory, each;
     struct rs_size_range bins;
     struct rs_sizes sizes;
     uint64_t count;
@@ -49,6 +49,7 @@ static const struct rs_option rows[] = {
     RS_OPTION_TEXT_ROW(struct config, path, NULL, "file"),
     RS_OPTION_TEXT_ROW(struct config, name, "log.csv", "file"),
     RS_OPTION_SIZE_ROW(struct config, memory, "0", "memory", .unit_below = 1 << 20),
+    RS_OPTION_SIZE_ROW(struct config, each, "none", "each", .none = true, .all = true),
     RS_OPTION_BOOLEAN_ROW(struct config, off, "0", "no switch", .only_no = "cannot be switched on"),
     RS_OPTION_END,
 };
@@ -115,6 +116,8 @@ TEST(good_values_reach_their_field)
         {"chunk", "8K", offsetof(struct config, chunk), 8192},
         {"chunk", "50%", offsetof(struct config, chunk), 50 * GIB},
         {"limit", "none", offsetof(struct config, limit), SIZE_MAX},
+        {"each", "all", offsetof(struct config, each), 1},
+        {"each", "none", offsetof(struct config, each), SIZE_MAX},
         {"limit", "NONE", offsetof(struct config, limit), SIZE_MAX},
         {"limit", "1GiB", offsetof(struct config, limit), GIB},
         {"memory", "0", offsetof(struct config, memory), 0},
@@ -242,6 +245,7 @@ TEST(bad_values_get_one_line_with_the_place)
         {"chunk", "100.01%free", "chunk=^100.01%free: more than 100%"},
         {"most", "10001%", "most=^10001%: more than 10000%"},
         {"plain", "none", "plain=^none: "},
+        {"limit", "all", "limit=^all: "},
         {"plain", "", "plain=^: a size is missing"},
         {"initial", "8193MiB", "initial=^8193MiB: more than 8GiB"},
         {"initial_size_exponent", "34",
@@ -399,9 +403,9 @@ TEST(names_and_aliases_are_found_in_any_case)
 TEST(type_texts_say_what_to_write)
 {
     static const char *const expected[] = {
-        "SIZE",      "SIZE",          "SIZE",  "SIZE|none", "SIZE",
-        "SIZE-SIZE", "SIZE+SIZE+...", "COUNT", "0|1",       "wait|deferred|immediate",
-        "TEXT",      "TEXT",          "SIZE",  "0"};
+        "SIZE",      "SIZE",          "SIZE",  "SIZE|none",     "SIZE",
+        "SIZE-SIZE", "SIZE+SIZE+...", "COUNT", "0|1",           "wait|deferred|immediate",
+        "TEXT",      "TEXT",          "SIZE",  "SIZE|none|all", "0"};
     char buffer[64], small[8];
 
     for (size_t i = 0; rows[i].name; i++)
