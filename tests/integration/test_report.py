@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import struct
+import sys
 import unicodedata
 
 import recordings
@@ -184,12 +185,12 @@ train.py [4711]: 8.00 s, 31 events
     peak: 15.0 MiB used, after 4.00 s; held at most: 32.0 MiB; limit: 64.0 MiB
     11 allocations of 32.0 MiB; at the end: 8.00 MiB in 6 blocks
     at the peak:
-      8.00 MiB  53.3 %         1 block   forward+0x10 (model.so+0x510)
-      4.00 MiB  26.7 %         4 blocks  cache+0x20 (model.so+0x620)
+      8.00 MiB  53.3 %         1 block   forward+0x10 (model.so+0x510) < train.~
+      4.00 MiB  26.7 %         4 blocks  cache+0x20 (model.so+0x620) < train.py~
       3.00 MiB  20.0 %         1 block   (no call site was recorded)
   phase step: 5 times, peak 15.0 MiB
     grows by 1.00 MiB each time
-      3.00 MiB left behind in 3 of them, 3 blocks  cache+0x20 (model.so+0x620)
+      3.00 MiB left behind in 3 of them, 3 blocks  cache+0x20 (model.so+0x620) ~
   refused: 1 request of 80.0 MiB
   waited: 1 time, 3.00 ms in all
 """)
@@ -382,6 +383,57 @@ class Input(Report):
         result = self.report(self.made(recording))
         self.assertEqual(result.status, 0)
         self.assertRegex(result.stderr, "^rmmshim: .*: skipped 1 event that only a newer version of rmmshim knows\n$")
+
+
+# Two call sites: one that leaks one of five blocks, and one that makes the peak.
+PROGRAM = """\
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+
+def small():
+    return allocate(1 << 20)
+
+def large():
+    return allocate(7 << 20)
+
+def allocate(size):
+    block = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(size)) == 0
+    return block
+
+context = ctypes.c_void_p()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == cuda.cuCtxSetCurrent(context) == 0
+blocks = [small() for i in range(5)]
+for block in blocks[1:]:
+    cuda.cuMemFree_v2(block)
+cuda.cuMemFree_v2(large())
+assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1 << 40)) == 2
+"""
+
+
+class Recorded(Report):
+    """A program under the library, and what its recording says."""
+
+    def test_a_known_program(self):
+        with open(self.path("known.py"), "w", encoding="utf-8") as file:
+            file.write(PROGRAM)
+        path = self.path("known.rec")
+        settings = {"RMM_POOL_SIZE": "64MiB", "RMM_RECORD": path, "RMM_RECORD_SITES": "all", "RMM_LIMIT": "1GiB"}
+        result = run([sys.executable, self.path("known.py")], settings)
+        self.assertEqual(result.status, 0, result)
+        self.assertEqual(self.report(path, "-o", self.path("o.html")).outcome, (0, ""))
+        document = document_of(self.path("o.html"))
+        run_, = document["runs"]
+        series, = run_["series"]
+        self.assertEqual((series["peak_used"], series["end_used"], series["end_blocks"]), (8 * MIB, MIB, 1))
+        self.assertEqual((series["allocations"], series["frees"], series["allocated_bytes"]), (6, 5, 12 * MIB))
+        self.assertEqual((series["peak_held"], series["limit"], run_["refusals"]["count"]), (64 * MIB, 1 << 30, 1))
+        sums = {}
+        for site, peak, _, total, count, end, *_ in series["sites"]:
+            frames = " ".join(document["frames"][frame] for frame in document["sites"][site])
+            sums[re.search("in (small|large)", frames)[1]] = (peak, total, count, end)
+        self.assertEqual(sums, {"small": (MIB, 5 * MIB, 5, MIB), "large": (7 * MIB, 7 * MIB, 1, 0)})
+        self.assertIn("8.00 MiB used", self.report(path).stdout)
 
 
 class Progress(Report):

@@ -83,20 +83,12 @@ static int by_address(const void *one, const void *other)
 
 const struct block **analysis_peak_blocks(const struct run *run, uint32_t series, size_t *count)
 {
-    const struct block **blocks = NULL;
+    const struct block **blocks = tool_grow(NULL, run->block_count * sizeof(*blocks));
     size_t found = 0;
 
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass)
-            blocks = tool_grow(NULL, found * sizeof(struct block *));
-        found = 0;
-        for (size_t i = 0; i < run->block_count; i++)
-            if (run->blocks[i].series == series && block_is_at_peak(run, &run->blocks[i])) {
-                if (blocks)
-                    blocks[found] = &run->blocks[i];
-                found++;
-            }
-    }
+    for (size_t i = 0; i < run->block_count; i++)
+        if (run->blocks[i].series == series && block_is_at_peak(run, &run->blocks[i]))
+            blocks[found++] = &run->blocks[i];
     qsort(blocks, found, sizeof(struct block *), by_address);
     *count = found;
     return blocks;

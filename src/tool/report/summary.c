@@ -73,15 +73,23 @@ static const char *plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-/* The innermost frame of a site, which says most about it. */
+/* The innermost frames of a site, which say most about it; the text lasts until the next call. */
 static const char *site_text(const struct analysis *analysis, uint32_t site)
 {
-    uint32_t frame;
+    enum { FRAMES_SHOWN = 2 };
+    static char text[LINE_BYTES / 2];
+    size_t count = analysis->sites.lengths[site] / sizeof(uint32_t);
+    int length = 0;
 
-    if (analysis->sites.lengths[site] < sizeof(frame))
+    if (count == 0)
         return "(no call site was recorded)";
-    memcpy(&frame, analysis->sites.texts[site], sizeof(frame));
-    return analysis->frames.texts[frame];
+    for (size_t i = 0; i < rs_min(count, FRAMES_SHOWN) && length < (int)sizeof(text); i++) {
+        uint32_t frame;
+        memcpy(&frame, analysis->sites.texts[site] + i * sizeof(frame), sizeof(frame));
+        length += snprintf(text + length, sizeof(text) - (size_t)length, "%s%s", i ? " < " : "",
+                           analysis->frames.texts[frame]);
+    }
+    return text;
 }
 
 /* ---- what is said of a series ---- */
