@@ -12,7 +12,6 @@
 #include "tool/tool.h"
 #include "trace/object.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +52,6 @@ struct code {
     size_t range_count;
     struct place *places;
     bool is_own_users;
-    char *(*demangle)(const char *name, char *to, size_t *room, int *failed);
 };
 
 static void add_range(struct code *code, int process, const struct process_mapping *mapping)
@@ -71,14 +69,11 @@ static void add_range(struct code *code, int process, const struct process_mappi
 /* Reads which objects the process has in memory: none where it does not let itself be looked at. */
 static void read_code(struct code *code, int process)
 {
-    void *library = dlopen("libstdc++.so.6", RTLD_LAZY);
-    void *demangle = library ? dlsym(library, "__cxa_demangle") : NULL;
     struct process_mapping mapping = {.line = NULL};
     char directory[PROCESS_PATH_BYTES];
     struct stat status;
     FILE *maps;
 
-    memcpy(&code->demangle, &demangle, sizeof(demangle));
     snprintf(directory, sizeof(directory), "/proc/%d", process);
     code->is_own_users = stat(directory, &status) == 0 && status.st_uid == geteuid();
     maps = process_file(directory, "maps");
@@ -98,24 +93,12 @@ static void free_code(struct code *code)
     free(code->ranges);
 }
 
-static void demangle(const struct code *code, struct rs_symbol *symbol)
-{
-    int failed = 0;
-    char *name = NULL;
-
-    if (code->demangle && strncmp(symbol->function, "_Z", 2) == 0)
-        name = code->demangle(symbol->function, NULL, NULL, &failed);
-    if (name)
-        snprintf(symbol->function, sizeof(symbol->function), "%s", name);
-    free(name);
-    rs_plain_make(symbol->function);
-}
-
 static void describe_place(const struct code *code, struct place *place)
 {
     struct rs_symbol *symbol = &place->symbol;
     uintptr_t call = place->return_address - 1;
     const struct range *range = NULL;
+    char *demangled;
 
     *symbol = (struct rs_symbol){.object = "?", .object_offset = call};
     for (size_t i = 0; i < code->range_count; i++)
@@ -128,7 +111,11 @@ static void describe_place(const struct code *code, struct place *place)
     snprintf(symbol->object, sizeof(symbol->object), "%s", basename(place->path));
     rs_plain_make(symbol->object);
     rs_symbol_in_file(place->path, symbol->object_offset, symbol);
-    demangle(code, symbol);
+    demangled = elf_demangle(symbol->function);
+    if (demangled)
+        snprintf(symbol->function, sizeof(symbol->function), "%s", demangled);
+    free(demangled);
+    rs_plain_make(symbol->function);
 }
 
 /* The call that returns to the address; its line is known after find_lines. */

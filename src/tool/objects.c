@@ -3,6 +3,7 @@
 
 #include "tool/tool.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -277,6 +278,23 @@ bool elf_contains(const struct elf_file *elf, const char *text)
     }
     free(window);
     return found;
+}
+
+char *elf_demangle(const char *name)
+{
+    static char *(*function)(const char *name, char *to, size_t *room, int *failed);
+    static bool is_looked_up;
+    int failed = 0;
+
+    if (strncmp(name, "_Z", 2) != 0)
+        return NULL;
+    if (!is_looked_up) {
+        void *library = dlopen("libstdc++.so.6", RTLD_LAZY);
+        void *found = library ? dlsym(library, "__cxa_demangle") : NULL;
+        memcpy(&function, &found, sizeof(function));
+        is_looked_up = true;
+    }
+    return function ? function(name, NULL, NULL, &failed) : NULL;
 }
 
 /* ---- what the linker loads for a program ---- */

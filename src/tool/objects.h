@@ -53,6 +53,10 @@ bool elf_has_lines(const char *path);
 /* True when the file has the text somewhere.  At most 64 bytes of text. */
 bool elf_contains(const struct elf_file *elf, const char *text);
 
+/* The name of a function of C++ as its source has it, which is to be freed; NULL for another name,
+ * or where libstdc++ is not installed. */
+char *elf_demangle(const char *name);
+
 /* ---- the order of loading ----
  *
  * The objects that the dynamic linker loads for a program, in the order in which it looks symbols

@@ -38,9 +38,10 @@ class Recording:
             self.numbers[key] = len(self.definitions)
         return self.numbers[key]
 
-    def site(self, *frames):
-        """A call site by its frames, innermost first."""
-        return self.define(SITE, struct.pack("<%dI" % len(frames), *[self.define(FRAME, frame) for frame in frames]))
+    def site(self, *frames, lines=()):
+        """A call site by its frames of C and its lines of Python, both innermost first."""
+        numbers = [self.define(FRAME, line, 1) for line in lines] + [self.define(FRAME, frame) for frame in frames]
+        return self.define(SITE, struct.pack("<%dI" % len(numbers), *numbers))
 
     def add(self, kind, ns, address=0, size=0, definition=0, device=0, memory=0, thread=1):
         self.events.append((kind, ns, address, size, definition, device, memory, thread))

@@ -104,6 +104,21 @@ class Numbers(Report):
         self.assertTrue(document["frames"][document["sites"][site][0]].startswith("cache"))
         self.assertEqual(phase["occurrences"][3], [4 * SECOND, 4 * SECOND + 9000, 6 * MIB, 7 * MIB, 15 * MIB])
 
+    def test_lines_of_python_take_the_place_of_the_interpreter(self):
+        recording = Recording()
+        site = recording.site("_ZN5torch5emptyEv+0x1c (libtorch.so+0x52)", "method (m.so+0x7)",
+                              "_PyEval_EvalFrameDefault+0x9 (python3+0x8)", "Py_RunMain+0x3 (python3+0x5)",
+                              lines=("model.py:7 in forward", "train.py:3 in <module>"))
+        native = recording.site("_Zounds+0x1 (lib.so+0x1)", "main+0x5 (app+0x9)")
+        recording.allocate(1, 0x1000, MIB, definition=site)
+        recording.allocate(2, 0x2000000, MIB, definition=native)
+        recording.write(self.path("one.rec"))
+        self.assertEqual(run([TOOL, "report", self.path("one.rec"), "-o", self.path("page.html")], preload=[]).status, 0)
+        document = document_of(self.path("page.html"))
+        self.assertEqual([[document["frames"][frame] for frame in stack] for stack in document["sites"] if stack],
+                         [["torch::empty()+0x1c (libtorch.so+0x52)", "method (m.so+0x7)", "model.py:7 in forward",
+                           "train.py:3 in <module>"], ["_Zounds+0x1 (lib.so+0x1)", "main+0x5 (app+0x9)"]])
+
     def test_a_program_that_frees_all_leaves_nothing_behind(self):
         recording = Recording()
         for step in range(5):

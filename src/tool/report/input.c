@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Feeds recordings (tool/recording.h) into an analysis. */
 #include "base/check.h"
+#include "tool/objects.h"
 #include "tool/recording.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     FRAMES_MAX = 128,               /* of a call site; outer ones are left out */
@@ -28,6 +30,46 @@ static void remember(struct rs_hash_table *table, uint64_t key, size_t value)
     }
 }
 
+/* "_ZN3fooEv+0x1c (libfoo.so+0x52)" with the function's name as its source has it. */
+static uint32_t frame_of(struct input *input, const char *text)
+{
+    const char *offset = strchr(text, '+');
+    char *name = offset ? strndup(text, (size_t)(offset - text)) : NULL;
+    char *demangled = name ? elf_demangle(name) : NULL;
+    char *whole = demangled ? tool_format("%s%s", demangled, offset) : NULL;
+    uint32_t number = analysis_frame(input->analysis, whole ? whole : text);
+
+    free(name);
+    free(demangled);
+    free(whole);
+    return number;
+}
+
+static bool is_interpreter(const struct tool_recording_frame *frame)
+{
+    return tool_begins(frame->text, "_PyEval_");
+}
+
+/* A recording has the lines of Python before the frames of C, both innermost first.  The innermost
+ * frames of C were called by the innermost line; from the interpreter's own frame on, the lines
+ * tell the same, and better.  Returns how many frames are left. */
+static size_t merge_stacks(struct tool_recording_frame *frames, size_t count)
+{
+    struct tool_recording_frame lines[FRAMES_MAX];
+    size_t line_count = 0, inner = 0;
+
+    while (line_count < count && frames[line_count].is_python)
+        line_count++;
+    if (line_count == 0)
+        return count;
+    while (line_count + inner < count && !is_interpreter(&frames[line_count + inner]))
+        inner++;
+    memcpy(lines, frames, line_count * sizeof(*frames));
+    memmove(frames, frames + line_count, inner * sizeof(*frames));
+    memcpy(frames + inner, lines, line_count * sizeof(*frames));
+    return inner + line_count;
+}
+
 static uint32_t site_of(struct input *input, uint32_t site)
 {
     struct tool_recording_frame frames[FRAMES_MAX];
@@ -37,8 +79,9 @@ static uint32_t site_of(struct input *input, uint32_t site)
     if (known)
         return (uint32_t)(known - 1);
     count = rs_min(tool_recording_frames(input->recording, site, frames, FRAMES_MAX), FRAMES_MAX);
+    count = merge_stacks(frames, count);
     for (size_t i = 0; i < count; i++)
-        numbers[i] = analysis_frame(input->analysis, frames[i].text);
+        numbers[i] = frame_of(input, frames[i].text);
     number = analysis_site(input->analysis, numbers, count);
     remember(&input->sites, (uint64_t)site + 1, (size_t)number + 1);
     return number;

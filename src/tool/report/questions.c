@@ -83,7 +83,7 @@ static int by_address(const void *one, const void *other)
 
 const struct block **analysis_peak_blocks(const struct run *run, uint32_t series, size_t *count)
 {
-    const struct block **blocks = tool_grow(NULL, run->block_count * sizeof(*blocks));
+    const struct block **blocks = tool_grow(NULL, run->block_count * sizeof(void *));
     size_t found = 0;
 
     for (size_t i = 0; i < run->block_count; i++)
