@@ -131,8 +131,9 @@ static const char *none_line(void)
     said = live ? live : blocks;
     if (said) /* such blocks are of a resource that a thread has pushed, for example */
         what = rs_document_format(&document, "%s%" PRIu64 " block%s%s freed",
-                                  live ? "no leaks among tracked allocations; of the others "
-                                       : "no leaks: all ",
+                                  live        ? "no leaks among tracked allocations; of the others "
+                                  : said == 1 ? "no leaks: "
+                                              : "no leaks: all ",
                                   said, said == 1 ? " was" : "s were", live ? " not" : "");
     return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, untracked ? "; " : "",
                               untracked ? rs_size_format_short(untracked, text) : "",

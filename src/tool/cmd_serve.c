@@ -389,7 +389,7 @@ static int make_metrics(void)
     watch_sample(&watch);
     say_unreadable(watch.unreadable);
     if (fd >= 0 && !write_counters(&watch, RS_STATISTICS_PROMETHEUS, true, has_counters, fd,
-                                   "the answer to a request")) {
+                                   "the metrics for a request over HTTP")) {
         close(fd);
         fd = -1;
     }
@@ -404,7 +404,7 @@ static enum MHD_Result send_metrics(struct MHD_Connection *connection)
     struct MHD_Response *response;
 
     if (bytes < 0)
-        return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "rmmshim: out of memory\n");
+        return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "rmmshim: out of host memory\n");
     response = mhd.create_response_from_fd64((uint64_t)bytes, fd); /* closes fd at its end */
     if (!response)
         close(fd);

@@ -226,7 +226,7 @@ bool tool_print(const struct rs_node *root, enum rs_statistics_format format, in
         rs_document_put_text(&page, root);
     rs_page_end(&page);
     if (root->document->is_short)
-        tool_say("%s: out of memory", name);
+        tool_say("%s: out of host memory", name);
     return file.error == 0 && !root->document->is_short;
 }
 
@@ -240,7 +240,7 @@ bool tool_show(const struct rs_node *root, bool as_json)
 
 static void end_without_memory(void)
 {
-    tool_say("out of memory");
+    tool_say("out of host memory");
     exit(TOOL_FINDING);
 }
 

@@ -21,7 +21,7 @@ static void put(struct rs_hash_table *table, uint64_t key, size_t number)
 {
     /* The numbers are no addresses: the table keeps pointers. */
     if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)(number + 1))) {
-        tool_say("out of memory");
+        tool_say("out of host memory");
         exit(TOOL_FINDING);
     }
 }

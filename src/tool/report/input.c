@@ -25,7 +25,7 @@ struct input {
 static void remember(struct rs_hash_table *table, uint64_t key, size_t value)
 {
     if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)value)) {
-        tool_say("out of memory");
+        tool_say("out of host memory");
         exit(TOOL_FINDING);
     }
 }
