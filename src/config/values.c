@@ -364,9 +364,8 @@ void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *dia
 
     if (!take_apart(text, &entry) || entry.read.kind != RS_NAME_DOUBTFUL)
         return;
-    rs_diagnose(
-        diagnostics, &entry.source, NULL, "%s%s",
-        is_error ? "" : "ignored, because no variable of rmmshim is set: ", entry.read.reason);
+    rs_diagnose(diagnostics, &entry.source, NULL, "%s%s",
+                is_error ? "" : "ignored: ", entry.read.reason);
     diagnostics->count -= !is_error;
 }
 

@@ -587,7 +587,8 @@ int rmmshim_mark(const char *phase)
     if (result == -ENOENT && is_recorded)
         return 0;
     if (result == -ENOENT)
-        return rs_control_error(result, "no event log is open");
+        return rs_control_error(result, "nothing to mark: neither an event log (RMM_LOG) nor a "
+                                        "recording (RMM_RECORD) is open");
     return result == 0 ? 0
                        : rs_control_error(
                              result, "the file for the marks of the event log cannot be written");

@@ -455,7 +455,7 @@ static void judge_findings(struct doctor *doctor)
         return;
     }
     doctor->verdict->text = doctor->is_unseen ? "unknown" : doctor->is_served ? "partly" : "not";
-    root->line = doctor->is_unseen   ? "not known: {reason}\n"
+    root->line = doctor->is_unseen   ? "not known whether it is served: {reason}\n"
                  : doctor->is_served ? "served only in part: {reason}\n"
                                      : "not served: {reason}\n";
 }

@@ -164,8 +164,8 @@ static bool check_value(const char *value, const struct assignment *assignment)
                                     !strchr(" \t", value[length - 1]));
 
     if (!is_plain)
-        tool_say("%s:%u: remove quotes and blanks around the value, backslashes and carriage "
-                 "returns: systemd and docker read them differently",
+        tool_say("%s:%u: remove backslashes and carriage returns, and quotes and blanks around the "
+                 "value: systemd and docker read them differently",
                  profile.path, assignment->number);
     return is_plain;
 }

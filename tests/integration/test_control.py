@@ -282,7 +282,7 @@ class Control(support.Test):
     def scene_without_log(self):
         result = run([sys.executable, SCENES, "marks"], POOL, more=PATH)
         self.assertNotEqual(result.status, 0)
-        self.assertIn("no event log is open", result.stderr)
+        self.assertIn("neither an event log (RMM_LOG) nor a recording (RMM_RECORD) is open", result.stderr)
 
     def test_torch(self):
         """Conformance 81 and 82: no bytes, streams, a stream that died before the free; live bytes."""

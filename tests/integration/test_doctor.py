@@ -183,15 +183,15 @@ class Program(Doctor):
                     self.expect(answer, 0, "would be served under `rmmshim run`")
                     self.assertNotIn(" only: ", answer.stdout)
                 else:
-                    self.expect(answer, 1, "not known: RMM_ONLY=%s does not name this program, unless one of its "
+                    self.expect(answer, 1, "not known whether it is served: RMM_ONLY=%s does not name this program, unless one of its "
                                            "arguments is named: its names are %s, and the library does nothing in it" %
                                 (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
         bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
-        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known: RMM_ONLY=worker .*"))
+        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known whether it is served: RMM_ONLY=worker .*"))
 
     def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
-        self.expect(doctor(sys.executable, settings=only), 1, "not known: RMM_ONLY=train.py does not name this program, unless one "
+        self.expect(doctor(sys.executable, settings=only), 1, "not known whether it is served: RMM_ONLY=train.py does not name this program, unless one "
                                                               "of its arguments is named: .*", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "would.*")
@@ -344,7 +344,7 @@ class Process(Doctor):
         steered.step("used")
         resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
         steered.step("device", 1)
-        self.expect(doctor(steered.pid), 1, "not known: its limit on file sizes is below the 32 MiB in which a process "
+        self.expect(doctor(steered.pid), 1, "not known whether it is served: its limit on file sizes is below the 32 MiB in which a process "
                                             "publishes its counters, so .*", "! page: .* -> set `ulimit -f unlimited`")
         self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
 

@@ -185,9 +185,8 @@ class Lines(Test):
     def test_what_systemd_and_docker_read_differently_is_refused(self):
         for line in ("RMM_LIMIT='1GiB'", 'RMM_LIMIT="1GiB"', "RMM_LIMIT= 1GiB", "RMM_LIMIT=1GiB ", "RMM_LIMIT=1GiB\r",
                      "RMM_LOG=a\\b"):
-            self.refused("RMM_FREE=wait\n" + line + "\n", "2: remove quotes and blanks around the value, "
-                                                          "backslashes and carriage "
-                         "returns: systemd and docker read them differently")
+            self.refused("RMM_FREE=wait\n" + line + "\n", "2: remove backslashes and carriage returns, and quotes and blanks "
+                         "around the value: systemd and docker read them differently")
 
     def test_a_variable_stands_there_once(self):
         self.refused("RMM_LIMIT=1GiB\nRMM_LIMIT_1=1GiB\nRMM_LIMIT=2GiB\n", "3: line 1 sets the same variable")

@@ -38,7 +38,9 @@ static bool switch_off(void)
 
     is_off = true;
     if (!library_find_beside(python_places, RS_ARRAY_LENGTH(python_places), folder)) {
-        tool_say("--framework-pools: the folder framework-pools is not beside this command");
+        tool_say(
+            "--framework-pools off: this installation of rmmshim lacks the folder framework-pools: "
+            "install it again");
         return false;
     }
     return set_unless_set("PYTORCH_NO_CUDA_MEMORY_CACHING", "1") &&
