@@ -33,7 +33,7 @@ class Page:
         self.process = subprocess.Popen(
             [find(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
              "--remote-debugging-pipe", "--user-data-dir=" + os.path.join(folder, "browser"), "about:blank"],
-            env=dict(os.environ, LD_PRELOAD="", HOME=folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=dict(os.environ, LD_PRELOAD="", HOME=folder), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             preexec_fn=take_pipes, close_fds=False)
         os.close(commands)
         os.close(answers)
@@ -54,7 +54,8 @@ class Page:
         os.close(self.commands)
         os.close(self.answers)
         self.process.kill()
-        self.process.wait()
+        # Its own processes write into the folder until they have ended too: they have its output open.
+        self.process.communicate(timeout=support.ENOUGH_SECONDS)
 
     def read(self):
         """The next message of the browser."""
