@@ -215,8 +215,9 @@ const struct tool_command tool_report = {
     .summary = "Shows what recordings of memory say: over time, at the peak, by call site",
     .run = run,
     .help =
-        "Reads recordings (rmmshim run --record FILE) of one or more processes. Prints a summary,\n"
-        "or writes a page for a browser, which needs nothing but itself.\n\n"
+        "Reads recordings (rmmshim run --record FILE) of one or more processes, or logs in RMM's\n"
+        "CSV format (RMM_LOG). Prints a summary, or writes a page for a browser, which needs\n"
+        "nothing but itself.\n\n"
         "  -o FILE     write a page: memory over time, what the peak was made of, the address\n"
         "              space at the peak, sizes and lifetimes, growth between phases, refusals "
         "and\n"

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "tool/csv_log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,6 +43,9 @@ struct tool_recording {
     size_t heap_count;
     struct definition *definitions;
     uint32_t definition_count;
+    char *name;         /* of a log's file, owned */
+    struct csv_log log; /* its events are NULL where the file is no log */
+    size_t next_row;
 };
 
 /* ---- events of a chunk ---- */
@@ -247,7 +251,7 @@ static bool read_header(struct tool_recording *recording, char reason[TOOL_REASO
 
     if (recording->length < sizeof(*header) ||
         memcmp(recording->bytes, RS_RECORDING_MAGIC, sizeof(header->magic)) != 0)
-        return fail(reason, "is not a recording of rmmshim");
+        return fail(reason, "is neither a recording of rmmshim nor a log in RMM's CSV format");
     memcpy(header, recording->bytes, sizeof(*header));
     if (header->byte_order != RS_RECORDING_BYTE_ORDER)
         return fail(reason, "was written by a machine with another byte order");
@@ -310,6 +314,31 @@ static bool read_chunks(struct tool_recording *recording, char reason[TOOL_REASO
     return true;
 }
 
+static bool read_parts(struct tool_recording *recording, char reason[TOOL_REASON_BYTES])
+{
+    if (!csv_log_is(recording->bytes, recording->length))
+        return read_header(recording, reason) && read_chunks(recording, reason);
+    return csv_log_read(recording->bytes, recording->length, &recording->log) ||
+           fail(reason, "is too large for the memory of this machine");
+}
+
+/* A log knows no process; its file's name tells of which one it is. */
+static void state_log_facts(struct tool_recording *recording, const char *path)
+{
+    const struct csv_log *log = &recording->log;
+
+    recording->name = strdup(rs_file_base_name(path));
+    recording->facts = (struct tool_recording_facts){
+        .begun_real_ns = log->begun_real_ns,
+        .duration_ns = log->count ? log->events[log->count - 1].time_ns : 0,
+        .events = log->count,
+        .damaged = log->damaged,
+        .program = or_empty(recording->name),
+        .host = "",
+        .command = "",
+    };
+}
+
 static void state_facts(struct tool_recording *recording)
 {
     struct tool_recording_facts *facts = &recording->facts;
@@ -341,15 +370,17 @@ struct tool_recording *tool_recording_open(const char *path, char reason[TOOL_RE
     bool is_read = fd >= 0 || fail(reason, strerror(errno));
 
     is_read = is_read && (recording || fail(reason, strerror(ENOMEM)));
-    is_read = is_read && read_bytes(recording, fd, reason) && read_header(recording, reason) &&
-              read_chunks(recording, reason);
+    is_read = is_read && read_bytes(recording, fd, reason) && read_parts(recording, reason);
     if (fd >= 0)
         rs_file_close(fd);
     if (!is_read) {
         tool_recording_close(recording);
         return NULL;
     }
-    state_facts(recording);
+    if (recording->log.events)
+        state_log_facts(recording, path);
+    else
+        state_facts(recording);
     tool_recording_rewind(recording);
     return recording;
 }
@@ -363,6 +394,8 @@ void tool_recording_close(struct tool_recording *recording)
     free(recording->definitions);
     free(recording->chunks);
     free(recording->heap);
+    free(recording->log.events);
+    free(recording->name);
     free(recording->bytes);
     free(recording);
 }
@@ -398,7 +431,7 @@ static void sink(struct tool_recording *recording, size_t at)
 
 void tool_recording_rewind(struct tool_recording *recording)
 {
-    recording->heap_count = 0;
+    recording->heap_count = recording->next_row = 0;
     for (size_t i = 0; i < recording->chunk_count; i++) {
         struct chunk *chunk = &recording->chunks[i];
         seek(recording, chunk, 0);
@@ -426,6 +459,10 @@ bool tool_recording_next(struct tool_recording *recording, struct tool_recording
     struct chunk *chunk = recording->heap_count ? recording->heap[0] : NULL;
     struct rs_recording_event stored;
 
+    if (recording->next_row < recording->log.count) {
+        *event = recording->log.events[recording->next_row++];
+        return true;
+    }
     if (!chunk)
         return false;
     (void)read_event(chunk, chunk->next, &stored);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a recording (recording/format.h), also one that is being written or that is damaged.
+/* Reads a recording (recording/format.h), also one that is being written or that is damaged; and an
+ * event log in RMM's CSV format (tool/csv_log.h).
  *
  *     struct tool_recording *recording = tool_recording_open(path, reason);
  *     while (tool_recording_next(recording, &event)) ...
@@ -22,7 +23,7 @@ enum { TOOL_REASON_BYTES = 160 };
 
 /* What is known of the whole. */
 struct tool_recording_facts {
-    uint32_t process;
+    uint32_t process;       /* 0: not known, as of a log */
     uint64_t begun_real_ns; /* CLOCK_REALTIME of the time 0 */
     uint64_t duration_ns;   /* of the end, or of the last event */
     bool is_ended;          /* false: the process ran when the file was read, or did not exit */
@@ -30,7 +31,8 @@ struct tool_recording_facts {
     uint64_t lost_events, missed_events, lost_definitions; /* format.h */
     uint64_t damaged; /* chunks, events and definitions that were left out, as they are damaged */
     uint64_t unknown; /* events of kinds that only a newer version knows, which are left out */
-    const char *program, *host;
+    const char *program; /* of a log, the name of its file */
+    const char *host;
     const char *command; /* its arguments with a blank between them */
 };
 

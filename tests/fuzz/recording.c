@@ -4,7 +4,8 @@
  * of the reader that does not hold is a failure; it prints the seed that makes the file again.
  *
  * The files are made here, without the writer: chunks of events and definitions with right checks
- * and any numbers.  Then bytes are changed, pieces moved, and the end cut off. */
+ * and any numbers; one file in four is a log in RMM's CSV format.  Then bytes are changed, pieces
+ * moved, and the end cut off. */
 #include "tool/recording.h"
 #include "base/check.h"
 #include "recording/format.h"
@@ -15,10 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 1024, CHUNKS = 8, HEADER_BYTES = 256, FRAMES = 16 };
+enum { CHUNK_BYTES = 1024, CHUNKS = 8, HEADER_BYTES = 256, FRAMES = 16, ROW_BYTES = 256 };
 
 static _Alignas(8) char content[HEADER_BYTES + CHUNKS * CHUNK_BYTES];
 static size_t length;
+static bool is_log;
 static uint64_t state, seed;
 
 static uint64_t any(uint64_t below)
@@ -119,10 +121,29 @@ static void put_chunk(unsigned index)
                     : put_event(bytes + used, chunk->sequence);
 }
 
+static void make_log(void)
+{
+    static const char *const actions[] = {"allocate", "free", "allocate failure"};
+
+    length = (size_t)snprintf(content, sizeof(content), "Thread,Time,Action,Pointer,Size,Stream\n");
+    while (length < sizeof(content) - ROW_BYTES)
+        length += (size_t)snprintf(
+            content + length, ROW_BYTES, "%u,%02u:%02u:%02u%c%06u,%s,0x%llx,%llu,%llx\n",
+            (unsigned)any_number(), (unsigned)any(25), (unsigned)any(61), (unsigned)any(62),
+            any(2) ? '.' : ':', (unsigned)any(1000000), actions[any(3)],
+            (unsigned long long)any_number(), (unsigned long long)any_number(),
+            (unsigned long long)any_number());
+}
+
 static void make(void)
 {
+    is_log = any(4) == 0;
     memset(content, 0, sizeof(content));
     length = sizeof(content);
+    if (is_log) {
+        make_log();
+        return;
+    }
     put_header();
     for (unsigned i = 0; i < CHUNKS; i++)
         if (any(8))
@@ -158,12 +179,14 @@ static uint64_t walk(struct tool_recording *recording)
 {
     struct tool_recording_frame frames[FRAMES];
     struct tool_recording_event event;
-    uint64_t count = 0, letters = 0;
+    uint64_t count = 0, letters = 0, latest_ns = 0;
 
     while (tool_recording_next(recording, &event)) {
         size_t found = tool_recording_frames(recording, event.site, frames, FRAMES);
         count++;
         must(event.kind > 0 && event.kind < RS_RECORDING_EVENT_KINDS, "an unknown kind of event");
+        must(!is_log || event.time_ns >= latest_ns, "rows of a log whose times go back");
+        latest_ns = event.time_ns;
         must(event.memory < RS_RECORDING_MEMORIES, "an unknown kind of memory");
         letters += strlen(event.name) + strlen(tool_recording_thread(recording, event.thread));
         for (size_t i = 0; i < rs_min(found, FRAMES); i++)

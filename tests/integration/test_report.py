@@ -336,7 +336,31 @@ class Output(Report):
         self.refused("a", "-o", status=2, says="-o needs a value")
 
 
+LOG = """\
+Thread,Time,Action,Pointer,Size,Stream
+21,23:59:59.500000,allocate,0x7f0000000000,1000,0x0
+22,23:59:59.750000,allocate,0x7f0000001000,500,0x55d0deadbeef
+21,00:00:00.500000,free,0x7f0000000000,1000,0x0
+21,00:00:01.500000,allocate failure,(nil),5000,0
+"""
+
+
 class Input(Report):
+    def test_a_log_in_the_format_of_rmm(self):
+        with open(self.path("log.csv"), "w", encoding="ascii") as file:
+            file.write(LOG)
+        self.assertEqual(self.report(self.path("log.csv"), "-o", self.path("o.html")).outcome, (0, ""))
+        run_, = document_of(self.path("o.html"))["runs"]
+        series, = run_["series"]
+        self.assertEqual((run_["program"], run_["end_ns"], run_["refusals"]["count"]), ("log.csv", 2 * SECOND, 1))
+        self.assertEqual((series["peak_used"], series["end_used"], series["allocations"], series["frees"]), (1500, 500, 2, 1))
+        summary = self.report(self.path("log.csv"))
+        self.assertEqual(summary.stdout.splitlines()[0], "log.csv: 2.00 s, 4 events")
+        with open(self.path("log.csv"), "a", encoding="ascii") as file:
+            file.write("21,00:00:02")
+        damaged = self.refused(self.path("log.csv"), says="1 part of the recording is damaged; the rest is used")
+        self.assertEqual(damaged.stdout, summary.stdout)
+
     def test_no_recording(self):
         os.mkdir(self.path("folder"))
         os.mkfifo(self.path("fifo"))

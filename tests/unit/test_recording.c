@@ -571,7 +571,7 @@ TEST(what_is_no_recording_is_refused)
     assert_null(tool_recording_open(".", reason));
     assert_string_equal(reason, "is not a regular file");
     assert_null(tool_recording_open("/proc/self/exe", reason));
-    assert_string_equal(reason, "is not a recording of rmmshim");
+    assert_string_equal(reason, "is neither a recording of rmmshim nor a log in RMM's CSV format");
     assert_int_equal(in_child(write_and_end, "head"), 0);
     damage("head", 0x20);
     assert_null(tool_recording_open("head", reason));

@@ -374,6 +374,7 @@ static void release_run(struct run *run)
     free(run->blocks);
     free(run->path);
     free(run->program);
+    free(run->title);
     free(run);
 }
 

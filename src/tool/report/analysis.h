@@ -89,7 +89,8 @@ struct mark {
 /* What one recording says. */
 struct run {
     char *path, *program;
-    uint32_t process;
+    char *title;      /* the program and its process, for people */
+    uint32_t process; /* 0: not known */
     uint64_t begun_real_ns, end_ns;
     uint64_t events, lost_events;
     char damage[320]; /* a line, or empty */

@@ -171,6 +171,8 @@ static void add_events(struct input *input, uint64_t all)
 static int state_facts(struct run *run, const struct tool_recording_facts *facts)
 {
     run->process = facts->process;
+    run->title = run->process ? tool_format("%s [%" PRIu32 "]", run->program, run->process)
+                              : tool_format("%s", run->program);
     run->begun_real_ns = facts->begun_real_ns;
     run->end_ns = rs_max(run->end_ns, facts->duration_ns);
     run->lost_events = facts->lost_events + facts->missed_events;

@@ -37,7 +37,7 @@ let charts = [], addressMap, compared;
 // With the file, where there are several, as ranks often differ in nothing else.
 function nameOf(run) {
   const file = run.file.split("/").at(-1);
-  return (run.program || file) + " [" + run.process + "]" + (report.runs.length > 1 ? " in " + file : "");
+  return (run.program || file) + (run.process ? " [" + run.process + "]" : "") + (report.runs.length > 1 ? " in " + file : "");
 }
 
 function kindOf(series) {

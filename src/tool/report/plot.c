@@ -111,8 +111,8 @@ static void put_panel(FILE *to, const struct run *run, const struct series *seri
     scale.top = 1.05 * (double)rs_max(top, series->limit < 2 * top ? series->limit : 0);
     fprintf(to, "<g transform=\"translate(0 %d)\"><text x=\"%d\" y=\"18\">", number * PANEL_HEIGHT,
             LEFT);
-    put_text(to, run->program);
-    fprintf(to, " [%u] %s: peak %s used</text>\n", run->process, series_text(series, name),
+    put_text(to, run->title);
+    fprintf(to, " %s: peak %s used</text>\n", series_text(series, name),
             rs_size_format_short(series->peak_used, peak));
     put_axes(to, &scale);
     if (series->timeline.count)

@@ -184,8 +184,8 @@ static void put_run(FILE *to, const struct analysis *analysis, const struct run 
 {
     char text[DURATION_TEXT_BYTES];
 
-    put_line(to, "%s [%" PRIu32 "]: %s, %" PRIu64 " event%s", run->program, run->process,
-             duration_text(run->end_ns, text), run->events, plural(run->events));
+    put_line(to, "%s: %s, %" PRIu64 " event%s", run->title, duration_text(run->end_ns, text),
+             run->events, plural(run->events));
     for (uint32_t i = 0; i < run->series_count; i++)
         put_series(to, analysis, run, i);
     for (size_t i = 0; i < rs_min(run->phase_count, PHASES_SHOWN); i++)
