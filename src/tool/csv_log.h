@@ -4,7 +4,7 @@
  * commands read a log as they read a recording. */
 #pragma once
 
-#include "tool/recording.h"
+#include "tool/recording_event.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
  * it plain), and is ended by a zero byte.  Not thread safe. */
 #pragma once
 
-#include "recording/format.h"
+#include "tool/recording_event.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,19 +34,6 @@ struct tool_recording_facts {
     const char *program; /* of a log, the name of its file */
     const char *host;
     const char *command; /* its arguments with a blank between them */
-};
-
-struct tool_recording_event {
-    enum rs_recording_event_kind kind;
-    uint64_t time_ns; /* since the recording began; events come in the order of their times */
-    uint64_t address; /* of a block; for RS_RECORDING_SLOW, and HELD, see format.h */
-    uint64_t size_bytes;
-    uint64_t stream;
-    uint32_t thread;
-    unsigned device;
-    enum rs_recording_memory memory;
-    uint32_t site;    /* for tool_recording_frames; 0: no call site was recorded */
-    const char *name; /* of a phase, a mark's text, a stack's resources; "" where there is none */
 };
 
 struct tool_recording_frame {
