@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim report: what recordings say (RMM_RECORD), as a page, a picture or a summary. */
 #include "base/check.h"
-#include "base/log.h"
 #include "base/output.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,104 +57,26 @@ void progress_clear(void)
     is_shown = false;
 }
 
-/* ---- output files ---- */
-
-#define OUTPUT "/dev/stdout"
-
-typedef void writer(FILE *to, struct analysis *analysis);
-
-static bool is_same_file(const char *one, const char *other)
-{
-    struct stat a, b;
-
-    if (stat(one, &a) != 0 || stat(other, &b) != 0)
-        return strcmp(one, other) == 0;
-    return a.st_dev == b.st_dev && a.st_ino == b.st_ino && S_ISREG(a.st_mode);
-}
-
-/* What is written would take the place of what is read. */
-static bool is_input(const char *output, char *const *files)
-{
-    for (; output && *files; files++)
-        if (is_same_file(output, *files)) {
-            tool_say("%s is a file to read; write to another one", output);
-            return true;
-        }
-    return false;
-}
-
-/* Opens a new file beside `path`, which takes its place when it is complete; or `path` itself,
- * where that is no regular file: `beside` is then empty. */
-static int open_beside(const char *path, char beside[PATH_MAX])
-{
-    struct stat status;
-    mode_t mask;
-    int fd;
-
-    beside[0] = '\0';
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-        return open(path, O_WRONLY | O_CLOEXEC);
-    if (snprintf(beside, PATH_MAX, "%s.XXXXXX", path) >= PATH_MAX) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    fd = mkostemp(beside, O_CLOEXEC);
-    umask(mask = umask(0));
-    if (fd >= 0)
-        (void)fchmod(fd, 0666 & ~mask);
-    return fd;
-}
-
-/* Returns 0 or an errno. */
-static int write_bytes(const char *path, const char *bytes, size_t length)
-{
-    char beside[PATH_MAX], target[PATH_MAX];
-    const char *real;
-    int fd, error;
-
-    if (rs_path_is_stream(path))
-        return -rs_write_all(strcmp(path, OUTPUT) == 0 ? STDOUT_FILENO : STDERR_FILENO, bytes,
-                             length);
-    real = realpath(path, target); /* a symbolic link stays one */
-    fd = open_beside(real ? real : path, beside);
-    if (fd < 0)
-        return errno;
-    error = -rs_write_all(fd, bytes, length);
-    if (close(fd) != 0 && !error)
-        error = errno;
-    if (!error && *beside && rename(beside, real ? real : path) != 0)
-        error = errno;
-    if (error && *beside)
-        unlink(beside);
-    return error;
-}
-
-/* Makes all of it in memory, and says in a line what is wrong. */
-static bool write_to(const char *path, writer *write, struct analysis *analysis)
-{
-    char *bytes = NULL;
-    size_t length = 0;
-    FILE *memory = open_memstream(&bytes, &length);
-    int error = memory ? 0 : errno;
-
-    if (memory) {
-        write(memory, analysis);
-        error = ferror(memory) ? ENOMEM : 0;
-        error = fclose(memory) != 0 ? ENOMEM : error;
-    }
-    if (!error)
-        error = write_bytes(path, bytes, length);
-    free(bytes);
-    if (error)
-        tool_say("%s: %s", rs_path_is_stream(path) ? "standard output" : path, strerror(error));
-    return !error;
-}
-
 /* ---- the command ---- */
 
 struct wanted {
     const char *page, *plot;
 };
+
+typedef void writer(FILE *to, struct analysis *analysis);
+
+static bool write_to(const char *path, writer *write, struct analysis *analysis)
+{
+    struct output output;
+    bool is_good = output_begin(&output);
+
+    if (is_good) {
+        write(output.to, analysis);
+        is_good = output_write(&output, path);
+    }
+    free(output.bytes);
+    return is_good;
+}
 
 static bool write_all(const struct wanted *wanted, struct analysis *analysis)
 {
@@ -170,7 +87,7 @@ static bool write_all(const struct wanted *wanted, struct analysis *analysis)
     if (wanted->plot)
         is_good = write_to(wanted->plot, plot_write, analysis) && is_good;
     if (!wanted->page && !wanted->plot)
-        is_good = write_to(OUTPUT, summary_write, analysis);
+        is_good = write_to(NULL, summary_write, analysis);
     return is_good;
 }
 
@@ -180,11 +97,11 @@ static bool is_wrong_usage(const struct wanted *wanted, char *const *files)
         tool_say("report needs the FILE of a recording; see rmmshim report --help");
         return true;
     }
-    if (wanted->page && wanted->plot && is_same_file(wanted->page, wanted->plot)) {
+    if (wanted->page && wanted->plot && output_is_same(wanted->page, wanted->plot)) {
         tool_say("-o and --svg name the same file");
         return true;
     }
-    return is_input(wanted->page, files) || is_input(wanted->plot, files);
+    return output_is_input(wanted->page, files) || output_is_input(wanted->plot, files);
 }
 
 static int run(char **arguments)

@@ -253,6 +253,14 @@ void *tool_grow(void *memory, size_t bytes)
     return more;
 }
 
+void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number)
+{
+    if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)number)) {
+        tool_say("out of host memory");
+        exit(TOOL_FINDING);
+    }
+}
+
 char *tool_format(const char *format, ...)
 {
     char *text = NULL;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "base/hash_table.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "report/document.h"
@@ -113,6 +114,9 @@ bool tool_show(const struct rs_node *root, bool as_json);
 
 /* As realloc; ends the command where there is no memory. */
 void *tool_grow(void *memory, size_t bytes);
+
+/* Enters a number, which is no address, into a table of pointers; the same. */
+void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number);
 
 /* A text of its own, for free(); the same. */
 char *tool_format(const char *format, ...) RS_PRINTF(1, 2);

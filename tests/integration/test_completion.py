@@ -130,7 +130,7 @@ class Completion(support.Test):
     def test_files(self):
         self.program("a-file-of-its-own", "")
         for offered in self.offered("run --json a-file", "run --log a-file", "report a-file", "report x -o a-file",
-                                     "report x y --svg a-file"):
+                                     "report x y --svg a-file", "export --format csv a-file"):
             self.assertEqual(offered, {"a-file-of-its-own"})
         offered, = self.offered("run --json=a-file")
         self.assertLessEqual(offered, {"a-file-of-its-own", "--json=a-file-of-its-own"})

@@ -19,11 +19,7 @@ static void *grow_list(void *list, size_t count, size_t entry_bytes)
 
 static void put(struct rs_hash_table *table, uint64_t key, size_t number)
 {
-    /* The numbers are no addresses: the table keeps pointers. */
-    if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)(number + 1))) {
-        tool_say("out of host memory");
-        exit(TOOL_FINDING);
-    }
+    tool_remember(table, key, number + 1);
 }
 
 /* ---- call sites ---- */
@@ -100,18 +96,26 @@ struct run *analysis_begin(struct analysis *analysis, const char *path, const ch
 
     if (analysis->run_count == 0)
         (void)analysis_site(analysis, (const uint32_t[]){0}, 0); /* number 0: no frames */
-    *run = (struct run){.path = plain_copy(path), .program = plain_copy(program)};
+    *run = (struct run){
+        .path = plain_copy(path), .program = plain_copy(program), .observer = analysis->observer};
     analysis->runs = grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
     return analysis->runs[analysis->run_count++] = run;
 }
 
+struct series *analysis_series(const struct run *run, const struct analysis_event *event)
+{
+    for (size_t i = 0; i < run->series_count; i++)
+        if (run->series[i].device == event->device && run->series[i].kind == event->memory)
+            return &run->series[i];
+    return NULL;
+}
+
 static struct series *series_of(struct run *run, const struct analysis_event *event)
 {
-    struct series *series = run->series;
+    struct series *series = analysis_series(run, event);
 
-    for (; series < run->series + run->series_count; series++)
-        if (series->device == event->device && series->kind == event->memory)
-            return series;
+    if (series)
+        return series;
     run->series = grow_list(run->series, run->series_count, sizeof(*series));
     series = &run->series[run->series_count++];
     *series = (struct series){.device = event->device, .kind = event->memory};
@@ -206,18 +210,39 @@ static void note_phase_peaks(struct run *run)
 
 /* ---- blocks ---- */
 
-static void end_block(struct run *run, struct block *block, uint64_t ns)
+static void show(const struct run *run, const struct analysis_event *event)
+{
+    if (run->observer)
+        run->observer->see(run->observer, run, event);
+}
+
+static void show_end(const struct run *run, const struct block *block,
+                     const struct analysis_event *by)
+{
+    struct analysis_event event = *by;
+
+    event.kind = ANALYSIS_FREE;
+    event.device = run->series[block->series].device;
+    event.memory = run->series[block->series].kind;
+    event.address = block->address;
+    event.size_bytes = block->size_bytes;
+    event.site = block->site;
+    show(run, &event);
+}
+
+static void end_block(struct run *run, struct block *block, const struct analysis_event *by)
 {
     struct series *series = &run->series[block->series];
 
-    block->end_ns = ns;
+    block->end_ns = by->ns;
     block->end_event = run->events;
     series->used -= block->size_bytes;
     series->live_blocks--;
     series->frees++;
     run->used -= block->size_bytes;
     (void)rs_hash_take(&run->live, block->address);
-    note_level(series, ns);
+    note_level(series, by->ns);
+    show_end(run, block, by);
 }
 
 static struct block *live_block(struct run *run, uint64_t address)
@@ -253,7 +278,7 @@ static void begin_block(struct run *run, const struct analysis_event *event)
     if (!event->address)
         return;
     if (before)
-        end_block(run, before, event->ns);
+        end_block(run, before, event);
     run->blocks = grow_list(run->blocks, run->block_count, sizeof(*block));
     block = &run->blocks[run->block_count];
     *block = (struct block){
@@ -263,11 +288,13 @@ static void begin_block(struct run *run, const struct analysis_event *event)
         .end_ns = ANALYSIS_NEVER,
         .begin_event = run->events,
         .end_event = ANALYSIS_NEVER,
+        .stream = event->stream,
         .site = event->site,
         .series = (uint32_t)(series - run->series),
     };
     put(&run->live, event->address, run->block_count++);
     count_block(run, series, block);
+    show(run, event);
 }
 
 static void end_series(struct run *run, const struct analysis_event *event)
@@ -277,7 +304,7 @@ static void end_series(struct run *run, const struct analysis_event *event)
     for (size_t slot = 0; slot < run->live.slot_count;) {
         size_t found = (size_t)rs_hash_at(&run->live, slot);
         if (found && run->blocks[found - 1].series == series)
-            end_block(run, &run->blocks[found - 1], event->ns); /* another one may come here */
+            end_block(run, &run->blocks[found - 1], event); /* another one may come here */
         else
             slot++;
     }
@@ -320,12 +347,12 @@ void analysis_add(struct run *run, const struct analysis_event *event)
     switch (event->kind) {
     case ANALYSIS_ALLOCATE:
         begin_block(run, event);
-        break;
+        return;
     case ANALYSIS_FREE:
         block = live_block(run, event->address);
         if (block)
-            end_block(run, block, event->ns);
-        break;
+            end_block(run, block, event);
+        return;
     case ANALYSIS_HELD:
         note_held(run, event);
         break;
@@ -346,8 +373,9 @@ void analysis_add(struct run *run, const struct analysis_event *event)
         break;
     case ANALYSIS_SERIES_END:
         end_series(run, event);
-        break;
+        return;
     }
+    show(run, event);
 }
 
 void analysis_end(struct run *run)

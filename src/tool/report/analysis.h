@@ -39,7 +39,8 @@ struct block {
     uint64_t address, size_bytes;
     uint64_t begin_ns, end_ns;       /* ANALYSIS_NEVER: live at the end */
     uint64_t begin_event, end_event; /* numbers in the run, in order */
-    uint32_t site;                   /* 0: not recorded */
+    uint64_t stream;
+    uint32_t site; /* 0: not recorded */
     uint32_t series;
 };
 
@@ -106,6 +107,7 @@ struct run {
     struct incidents refusals, waits;
 
     /* while events come in */
+    struct analysis_observer *observer;
     uint64_t used;             /* of all series */
     struct rs_hash_table live; /* by address: the block's number plus 1 */
     struct open_phase {
@@ -118,6 +120,7 @@ struct analysis {
     struct run **runs;
     size_t run_count;
     struct text_table frames, sites;
+    struct analysis_observer *observer; /* of the runs that begin from now on; NULL: none */
 };
 
 /* ---- events ---- */
@@ -141,13 +144,26 @@ struct analysis_event {
     uint64_t ns, address, size_bytes, limit_bytes, duration_ns;
     uint32_t site; /* number of analysis_site */
     uint32_t thread;
-    const char *name; /* of a phase or mark */
+    uint64_t stream;
+    const char *name;        /* of a phase or mark */
+    const char *thread_name; /* "" where it is not known */
+};
+
+/* Sees the events of runs as far as they mean something: of a block that lives, one ANALYSIS_FREE
+ * with its address, size and call site, which is made up where the block has ended by another event
+ * or by none; no ANALYSIS_SERIES_END. */
+struct analysis_observer {
+    void (*see)(struct analysis_observer *observer, const struct run *run,
+                const struct analysis_event *event);
 };
 
 /* Begins a recording.  The run lives as long as the analysis. */
 struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program);
 void analysis_add(struct run *run, const struct analysis_event *event);
 void analysis_end(struct run *run);
+
+/* What an event is of; NULL: nothing is known of it yet. */
+struct series *analysis_series(const struct run *run, const struct analysis_event *event);
 
 /* The number of a call site by its frames, innermost first: 0 for none. */
 uint32_t analysis_frame(struct analysis *analysis, const char *frame);

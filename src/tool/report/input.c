@@ -20,15 +20,8 @@ struct input {
     struct run *run;
     struct tool_recording *recording;
     struct rs_hash_table sites; /* number in the analysis, by that in the recording; both plus 1 */
+    struct rs_hash_table threads; /* names, by number plus 1 */
 };
-
-static void remember(struct rs_hash_table *table, uint64_t key, size_t value)
-{
-    if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)value)) {
-        tool_say("out of host memory");
-        exit(TOOL_FINDING);
-    }
-}
 
 /* "_ZN3fooEv+0x1c (libfoo.so+0x52)" with the function's name as its source has it. */
 static uint32_t frame_of(struct input *input, const char *text)
@@ -83,8 +76,18 @@ static uint32_t site_of(struct input *input, uint32_t site)
     for (size_t i = 0; i < count; i++)
         numbers[i] = frame_of(input, frames[i].text);
     number = analysis_site(input->analysis, numbers, count);
-    remember(&input->sites, (uint64_t)site + 1, (size_t)number + 1);
+    tool_remember(&input->sites, (uint64_t)site + 1, (size_t)number + 1);
     return number;
+}
+
+static const char *name_of(struct input *input, uint32_t thread)
+{
+    uint64_t key = (uint64_t)thread + 1;
+
+    if (!rs_hash_get(&input->threads, key))
+        tool_remember(&input->threads, key,
+                      (size_t)tool_recording_thread(input->recording, thread));
+    return rs_hash_get(&input->threads, key);
 }
 
 static const enum rs_kind kinds[RS_RECORDING_MEMORIES] = {
@@ -125,7 +128,9 @@ static void add(struct input *input, const struct tool_recording_event *from, in
         .size_bytes = from->size_bytes,
         .site = site_of(input, from->site),
         .thread = from->thread,
+        .stream = from->stream,
         .name = from->name,
+        .thread_name = name_of(input, from->thread),
     };
 
     if (kind == ANALYSIS_HELD)
@@ -148,7 +153,7 @@ static void add_early_blocks(struct input *input)
             add(input, &event, ANALYSIS_ALLOCATE, 0);
         if ((event.kind == RS_RECORDING_DEALLOCATE || event.kind == RS_RECORDING_ALLOCATE) &&
             event.address)
-            remember(&seen, event.address, 1);
+            tool_remember(&seen, event.address, 1);
     }
     rs_hash_clear(&seen);
     tool_recording_rewind(input->recording);
@@ -203,12 +208,13 @@ int input_read(struct analysis *analysis, const char *path)
     }
     facts = tool_recording_facts(input.recording);
     input.run = analysis_begin(analysis, path, facts->program);
+    code = state_facts(input.run, facts);
     if (facts->lost_events)
         add_early_blocks(&input);
     add_events(&input, facts->events);
-    code = state_facts(input.run, facts);
     analysis_end(input.run);
     rs_hash_clear(&input.sites);
+    rs_hash_clear(&input.threads);
     tool_recording_close(input.recording);
     return code;
 }

@@ -14,6 +14,28 @@
  * all of it, or nothing, could be used. */
 int input_read(struct analysis *analysis, const char *path);
 
+/* ---- files to write ---- */
+
+/* All of a file is made in memory first. */
+struct output {
+    FILE *to;
+    char *bytes; /* free() is due */
+    size_t length;
+};
+
+/* Each says in a line why it returns false; output_end without writing. */
+bool output_begin(struct output *output);
+bool output_end(struct output *output);
+
+/* The same, and writes a file, or standard output where there is no path.  An existing file is
+ * replaced when the new one is complete. */
+bool output_write(struct output *output, const char *path);
+
+bool output_is_same(const char *one, const char *other);
+
+/* True, after a line, where what is written would take the place of one of the files to read. */
+bool output_is_input(const char *output, char *const *files);
+
 /* The page, with all that it shows; one plot; and a summary of at most 80 columns.  Of
  * timelines, the page and the plot keep as much as they show. */
 void page_write(FILE *to, struct analysis *analysis);

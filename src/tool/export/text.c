@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formats that are text: RMM's CSV and folded stacks (tool/export/export.h). */
+#include "base/check.h"
+#include "tool/export/export.h"
+#include "tool/report/outputs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* ---- an event log in RMM's CSV format, as RMM_LOG writes it (resource/adaptor/logging.c) ---- */
+
+static void put_pointer(FILE *to, uint64_t pointer, const char *none)
+{
+    if (pointer)
+        fprintf(to, "0x%" PRIx64, pointer);
+    else
+        fputs(none, to);
+}
+
+/* The time is the local time of day. */
+static void see_csv(struct analysis_observer *observer, const struct run *run,
+                    const struct analysis_event *event)
+{
+    static const char *const actions[] = {[ANALYSIS_ALLOCATE] = "allocate",
+                                          [ANALYSIS_FREE] = "free",
+                                          [ANALYSIS_REFUSED] = "allocate failure"};
+    const uint64_t second_ns = 1000000000, real_ns = run->begun_real_ns + event->ns;
+    FILE *to = ((struct export *)observer)->to;
+    time_t second = (time_t)(real_ns / second_ns);
+    struct tm parts = {.tm_sec = 0};
+
+    if (event->kind >= RS_ARRAY_LENGTH(actions) || !actions[event->kind])
+        return;
+    localtime_r(&second, &parts);
+    fprintf(to, "%" PRIu32 ",%02d:%02d:%02d.%06u,%s,", event->thread, parts.tm_hour, parts.tm_min,
+            parts.tm_sec, (unsigned)(real_ns % second_ns / 1000), actions[event->kind]);
+    put_pointer(to, event->address, "(nil)");
+    fprintf(to, ",%" PRIu64 ",", event->size_bytes);
+    put_pointer(to, event->stream, "0");
+    putc('\n', to);
+}
+
+const struct export_format export_csv = {"csv", true, "Thread,Time,Action,Pointer,Size,Stream\n",
+                                         see_csv, NULL};
+
+/* ---- folded stacks, outermost frame first, with the bytes that were live at the peak ---- */
+
+/* A semicolon would end the frame. */
+static void put_frame(FILE *to, const char *text)
+{
+    for (; *text; text++)
+        putc(*text == ';' ? ':' : *text, to);
+}
+
+static void put_site(FILE *to, const struct analysis *analysis, uint32_t site)
+{
+    const uint32_t *frames = (const void *)analysis->sites.texts[site];
+
+    for (size_t i = analysis->sites.lengths[site] / sizeof(*frames); i-- > 0;) {
+        putc(';', to);
+        put_frame(to, analysis->frames.texts[frames[i]]);
+    }
+    if (analysis->sites.lengths[site] == 0)
+        fputs(";(no call site was recorded)", to);
+}
+
+static void put_series(const struct export *export, const struct run *run, uint32_t number)
+{
+    char text[SERIES_TEXT_BYTES];
+    size_t count;
+    struct site_sum *sums = analysis_sites(run, number, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (sums[i].peak_bytes == 0)
+            continue;
+        put_frame(export->to, run->title);
+        fprintf(export->to, ";%s", series_text(&run->series[number], text));
+        put_site(export->to, export->analysis, sums[i].site);
+        fprintf(export->to, " %" PRIu64 "\n", sums[i].peak_bytes);
+    }
+    free(sums);
+}
+
+static void end_folded(struct export *export)
+{
+    for (size_t i = 0; i < export->analysis->run_count; i++)
+        for (uint32_t j = 0; j < export->analysis->runs[i]->series_count; j++)
+            put_series(export, export->analysis->runs[i], j);
+}
+
+const struct export_format export_folded = {"folded", false, "", NULL, end_folded};

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that commands make of recordings (tool/report/outputs.h). */
+#include "base/output.h"
+#include "base/log.h"
+#include "tool/report/outputs.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OUTPUT "/dev/stdout"
+
+bool output_is_same(const char *one, const char *other)
+{
+    struct stat a, b;
+
+    if (stat(one, &a) != 0 || stat(other, &b) != 0)
+        return strcmp(one, other) == 0;
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino && S_ISREG(a.st_mode);
+}
+
+bool output_is_input(const char *output, char *const *files)
+{
+    for (; output && *files; files++)
+        if (output_is_same(output, *files)) {
+            tool_say("%s is a file to read; write to another one", output);
+            return true;
+        }
+    return false;
+}
+
+/* Opens a new file beside `path`, which takes its place when it is complete; or `path` itself,
+ * where that is no regular file: `beside` is then empty. */
+static int open_beside(const char *path, char beside[PATH_MAX])
+{
+    struct stat status;
+    mode_t mask;
+    int fd;
+
+    beside[0] = '\0';
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return open(path, O_WRONLY | O_CLOEXEC);
+    if (snprintf(beside, PATH_MAX, "%s.XXXXXX", path) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = mkostemp(beside, O_CLOEXEC);
+    umask(mask = umask(0));
+    if (fd >= 0)
+        (void)fchmod(fd, 0666 & ~mask);
+    return fd;
+}
+
+/* Returns 0 or an errno. */
+static int write_bytes(const char *path, const char *bytes, size_t length)
+{
+    char beside[PATH_MAX], target[PATH_MAX];
+    const char *real;
+    int fd, error;
+
+    if (rs_path_is_stream(path))
+        return -rs_write_all(strcmp(path, OUTPUT) == 0 ? STDOUT_FILENO : STDERR_FILENO, bytes,
+                             length);
+    real = realpath(path, target); /* a symbolic link stays one */
+    fd = open_beside(real ? real : path, beside);
+    if (fd < 0)
+        return errno;
+    error = -rs_write_all(fd, bytes, length);
+    if (close(fd) != 0 && !error)
+        error = errno;
+    if (!error && *beside && rename(beside, real ? real : path) != 0)
+        error = errno;
+    if (error && *beside)
+        unlink(beside);
+    return error;
+}
+
+bool output_begin(struct output *output)
+{
+    *output = (struct output){.bytes = NULL};
+    output->to = open_memstream(&output->bytes, &output->length);
+    if (!output->to)
+        tool_say("out of host memory");
+    return output->to;
+}
+
+bool output_end(struct output *output)
+{
+    bool is_whole = !ferror(output->to);
+
+    is_whole = fclose(output->to) == 0 && is_whole;
+    if (!is_whole)
+        tool_say("out of host memory");
+    return is_whole;
+}
+
+bool output_write(struct output *output, const char *path)
+{
+    int error;
+
+    if (!output_end(output))
+        return false;
+    error = write_bytes(path ? path : OUTPUT, output->bytes, output->length);
+    if (error)
+        tool_say("%s: %s", !path || rs_path_is_stream(path) ? "standard output" : path,
+                 strerror(error));
+    return !error;
+}
