@@ -192,7 +192,8 @@ static void put_traces(FILE *to)
         put(to, "](");
         if (trace->output.to && !output_end(&trace->output))
             exit(TOOL_FINDING);
-        (void)fwrite(trace->output.bytes, 1, trace->output.length, to);
+        if (trace->output.bytes)
+            (void)fwrite(trace->output.bytes, 1, trace->output.length, to);
         put(to, "e");
         free(trace->output.bytes);
     }
