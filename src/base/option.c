@@ -321,7 +321,7 @@ static bool parse_exponent(const struct parse *of, const char *begin, const char
         return false;
     if (exponent >= 64)
         return rs_diagnose(of->diagnostics, of->source, begin,
-                           "expected an exponent of two below 64");
+                           "expected the exponent of a power of two, a whole number from 0 to 63");
     *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
     if (size->number < of->row->minimum || (of->row->maximum && size->number > of->row->maximum))
         return rs_diagnose(of->diagnostics, of->source, begin,

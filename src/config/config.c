@@ -387,9 +387,10 @@ void rs_sanitizer_advise(const struct rs_config *config)
         return;
     for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
         if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {
-            rs_log("compute-sanitizer sees a pool as one allocation and misses errors between its "
-                   "blocks: set RMM_RESOURCE=cuda; or find wrong writes without compute-sanitizer "
-                   "by RMM_FREE=wait RMM_RESOURCE='poison(pool(cuda))'");
+            rs_log("compute-sanitizer takes a whole pool for one allocation, and so misses "
+                   "accesses beyond a block that stay within the pool: set RMM_RESOURCE=cuda; or "
+                   "find wrong writes without compute-sanitizer, with RMM_FREE=wait "
+                   "RMM_RESOURCE='poison(pool(cuda))'");
             return;
         }
 }

@@ -87,7 +87,7 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
     if (!fits || initial_bytes(stack, environment) <= limit_bytes)
         return fits;
     return rs_diagnose(diagnostics, stack->source, stack->at,
-                       "%s has an initial size of %s, which is above RMM_LIMIT, %s",
+                       "%s has an initial size of %s, which is above the limit of %s (RMM_LIMIT)",
                        stack->descriptor->name,
                        rs_size_format(initial_bytes(stack, environment), initial),
                        rs_size_format(limit_bytes, limit));
@@ -228,7 +228,8 @@ static bool choose_allocator(const struct build *build, struct allocator *chosen
         return true;
     if (own_pool == own_arena)
         return rs_diagnose(build->diagnostics, chosen->arena.source, NULL,
-                           "an arena replaces the pool that %s sets: use only one of them",
+                           "an arena is a pool itself, so it cannot be used together with the pool "
+                           "of %s: set only one of the two",
                            source_of_pool(chosen)->name);
     if (own_arena)
         chosen->initial.value = chosen->maximum.value = NULL;

@@ -532,6 +532,6 @@ void rs_config_say_compat(const struct rs_config_values *values, char *const *en
             rs_log_asked("%s=%s is read as RMM_LIMIT%s", alias.name, alias.text,
                          alias.name + sizeof(compat_prefix) - 1);
         else
-            rs_log_asked("%s=%s sets no limit", alias.name, alias.text);
+            rs_log_asked("%s=%s stands for no limit", alias.name, alias.text);
     }
 }

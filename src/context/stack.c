@@ -38,12 +38,12 @@ static void say_stack(const struct rs_stack *stack, const struct rs_expression *
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (rs_config.verbose)
-        rs_log_asked(
-            "device %d%s: %s%s", (int)stack->environment.device, rs_kind_texts[stack->kind],
-            rs_expression_format(expression, &stack->environment, text),
-            waits_for_want_of_fences(expression)
-                ? "; frees wait as cudaFree does, because the driver is older than 12.5 (R555)"
-                : "");
+        rs_log_asked("device %d%s: %s%s", (int)stack->environment.device,
+                     rs_kind_texts[stack->kind],
+                     rs_expression_format(expression, &stack->environment, text),
+                     waits_for_want_of_fences(expression)
+                         ? "; a free waits for the GPU, because the driver is older than 555"
+                         : "");
 }
 
 /* Builds the stack from its expression.  The context that owns the memory is current, and the

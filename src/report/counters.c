@@ -277,7 +277,8 @@ const struct rs_metric *rs_usage_metric(size_t index)
 const struct rs_counter_help rs_counter_helps[] = {
     /* the program's */
     {"program", "live",
-     "Bytes that the program has allocated and not yet freed, in the sizes that it asked for."},
+     "Bytes that the program has allocated and not yet freed, counted in the sizes that it asked "
+     "for."},
     {"program", "live_allocations", "Blocks that the program has allocated and not yet freed."},
     {"program", "allocations", "Allocations of the program that rmmshim served."},
     {"program", "total", "Bytes that rmmshim has allocated for the program since it started."},
@@ -298,7 +299,8 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"account", "charged_peak",
      "The most bytes of this device's memory that the process held at one time."},
     {"account", "internal_refusals",
-     "Requests that the limit refused, including those that were then served in another way."},
+     "Requests that the limit refused, including those that were then served in another way, as by "
+     "`fallback`."},
     {"account", "served",
      "Device memory that rmmshim has taken from the driver to serve the program, in bytes."},
     {"account", "unserved",
@@ -341,29 +343,33 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Blocks that were reused without a wait, on the same CUDA stream on which they were freed."},
 
     /* resources with counters of their own */
-    {"fallback", "live_first", "Bytes in use that the first memory resource of `fallback` served."},
+    {"fallback", "live_first",
+     "Bytes in use that `fallback` has taken from its first memory resource."},
     {"fallback", "live_first_peak",
-     "The most bytes served by the first memory resource of `fallback` that were in use at one "
-     "time."},
+     "The most bytes that were in use at one time of those that `fallback` took from its first "
+     "memory resource."},
     {"fallback", "live_first_blocks",
-     "Blocks in use that the first memory resource of `fallback` served."},
+     "Blocks in use that `fallback` has taken from its first memory resource."},
     {"fallback", "live_second",
-     "Bytes in use that the second memory resource of `fallback` served, because the first was "
-     "full."},
+     "Bytes in use that `fallback` has taken from its second memory resource, because the first "
+     "was full."},
     {"fallback", "live_second_peak",
-     "The most bytes served by the second memory resource of `fallback` that were in use at one "
-     "time."},
+     "The most bytes that were in use at one time of those that `fallback` took from its second "
+     "memory resource."},
     {"fallback", "live_second_blocks",
-     "Blocks in use that the second memory resource of `fallback` served, because the first was "
-     "full."},
+     "Blocks in use that `fallback` has taken from its second memory resource, because the first "
+     "was full."},
     {"fallback", "fallbacks",
-     "Requests that the second memory resource of `fallback` served, because the first was full."},
+     "Requests that `fallback` served from its second memory resource, because the first was "
+     "full."},
     {"fallback", "refusals_expected",
-     "Requests sent straight to the second memory resource of `fallback`, because the first was "
-     "known to be full."},
-    {"headroom", "preferred_on_device", "Bytes of managed memory that were placed on the GPU."},
+     "Requests for which `fallback` did not try its first memory resource, because it was known to "
+     "be full."},
+    {"headroom", "preferred_on_device",
+     "Bytes of managed memory in use that `headroom` placed on the GPU."},
     {"headroom", "preferred_on_host",
-     "Bytes of managed memory that were placed on the host, to keep memory of the GPU free."},
+     "Bytes of managed memory in use that `headroom` placed on the host, to keep memory of the GPU "
+     "free."},
     {"prefetch", "prefetches",
      "Blocks of managed memory that were moved to the GPU when they were allocated."},
     {"prefetch", "prefetched",
@@ -380,7 +386,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Blocks that could not be checked for writes outside of them or after their free."},
     {"poison", "kept", "Freed memory that is kept unused to find writes after the free, in bytes."},
     {"poison", "kept_blocks", "Freed blocks that are kept unused to find writes after the free."},
-    {"binning", "bins", "Number of bins; the blocks of a bin all have the same size."},
+    {"binning", "bins", "Number of bins; all blocks of one bin have the same size."},
     {"virtual", "reserved",
      "Bytes of address space that are reserved; reserved addresses take no memory."},
     {"virtual", "moved",
@@ -389,11 +395,12 @@ const struct rs_counter_help rs_counter_helps[] = {
 
     /* what several resources count */
     {NULL, "held",
-     "Bytes that this memory resource has taken from its upstream or from the driver."},
+     "Bytes that this memory resource has taken from its upstream (the memory resource below it) "
+     "or from the driver."},
     {NULL, "held_peak",
      "The most bytes that this memory resource had taken from its upstream or from the driver at "
      "one time."},
-    {NULL, "live", "Bytes that are in use of those that this memory resource has allocated."},
+    {NULL, "live", "Bytes of this memory resource that are in use."},
     {NULL, "live_peak", "The most bytes of this memory resource that were in use at one time."},
     {NULL, "live_allocations", "Blocks of this memory resource that are in use."},
     {NULL, "peak", "The most bytes of this memory resource that were in use at one time."},
@@ -413,10 +420,12 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "free", "Bytes that this memory resource has taken and that are not in use."},
     {NULL, "largest_free",
      "The largest contiguous piece of unused memory of this memory resource, in bytes."},
-    {NULL, "chunks", "Large pieces of memory from which this memory resource cuts its blocks."},
+    {NULL, "chunks",
+     "Number of large pieces of memory from which this memory resource cuts its blocks."},
     {NULL, "growths",
-     "How often this memory resource took more memory in addition to its initial size."},
-    {NULL, "chunk_returns", "Large pieces of memory that this memory resource has given back."},
+     "How often this memory resource has grown, that is taken more memory after its initial size."},
+    {NULL, "chunk_returns",
+     "Number of large pieces of memory that this memory resource has given back."},
     {NULL, NULL, "A counter whose meaning this version of rmmshim does not know."},
 };
 
@@ -567,9 +576,10 @@ static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device
     rs_node_bytes(node, "peak_charged_bytes", memory->peak_charged_bytes);
     node->line = rs_document_format(
         list->document,
-        "rmmshim[[{pid}]]: {program}, phase {name}: device {device}%s, entries {entries}, added "
-        "up to {peak_bytes}, used up to {peak_live_bytes}, allocated {allocated_bytes} in "
-        "{allocations} blocks, {thread_allocated_bytes} by its own thread[, held up to "
+        "rmmshim[[{pid}]]: {program}, phase {name} (entered {entries} time{entries||s}), device "
+        "{device}%s: used up to {peak_live_bytes}, which is up to {peak_bytes} more than when it "
+        "began; allocated {allocated_bytes} in {allocations} block{allocations||s}, "
+        "{thread_allocated_bytes} of it in the phase's own thread[; held up to "
         "{peak_charged_bytes}]\n",
         rs_kind_texts[kind]);
 }
@@ -585,8 +595,8 @@ static void add_phase(struct rs_node *phases, unsigned index, const struct rmmsh
     rs_node_count(node, "open", phase->open);
     rs_node_count(node, "unended", phase->unended);
     list = rs_node_list(node, "memory");
-    list->end =
-        "[{memory!}rmmshim[[{pid}]]: {program}, phase {name}: entries {entries}, no memory\n]";
+    list->end = "[{memory!}rmmshim[[{pid}]]: {program}, phase {name} (entered {entries} "
+                "time{entries||s}): no GPU memory was allocated\n]";
     for (int device = 0; device < RS_DEVICES_MAX; device++)
         for (enum rs_kind kind = 0; kind < RS_KINDS; kind++)
             if (rs_phase_get(index, kind, device, &memory) &&

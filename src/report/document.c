@@ -157,7 +157,7 @@ const char *rs_document_rest(struct rs_document *document, const char *before,
 {
     char text[RS_SIZE_TEXT_BYTES];
 
-    return amount.blocks ? rs_document_format(document, "%s%s in %zu block%s more\n", before,
+    return amount.blocks ? rs_document_format(document, "%sand %s in %zu more block%s\n", before,
                                               rs_size_format_short(amount.bytes, text),
                                               amount.blocks, amount.blocks == 1 ? "" : "s")
                          : NULL;

@@ -324,10 +324,10 @@ static void add_neighbours(struct rs_node *root)
 static void add_paths(struct rs_node *root)
 {
     static const char *const lines[RS_PATHS] = {
-        "[  {driver} not served by rmmshim: driver allocations\n]",
+        "[  {driver} not served by rmmshim: allocated by the driver's cuMemAlloc\n]",
         "[  {managed} not served by rmmshim: managed memory\n]",
         "[  {arrays} not served by rmmshim: CUDA arrays\n]",
-        "[  {vmm} not served by rmmshim: cuMemCreate\n]",
+        "[  {vmm} not served by rmmshim: created with cuMemCreate\n]",
         "[  {stream_ordered} held by the driver's pools of cudaMallocAsync\n]",
         "[  {graphs} held by memory nodes of CUDA graphs\n]",
     };

@@ -73,9 +73,10 @@ static void add_leak(struct rs_node *list, const struct rs_holder *leak)
     rs_node_block_sum(site, leak->amount);
     rs_node_flag(site, "context_ended", leak->context_ended);
     site->line = leak->site
-                     ? "  " AMOUNT "[{context_ended?}, when the context ended], allocated at\n"
-                     : "  " AMOUNT "[{context_ended?}, when the context ended], it is not known "
-                       "where\n";
+                     ? "  " AMOUNT
+                       "[{context_ended?}, not freed when their CUDA context ended], allocated at\n"
+                     : "  " AMOUNT "[{context_ended?}, not freed when their CUDA context ended], "
+                       "allocated at an unknown place\n";
     rs_site_fill(site, leak->site, leak->outside, true);
 }
 
@@ -436,7 +437,7 @@ static void say_left_out(void)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
                                  missed->names[i]);
     if (used)
-        rs_log_asked("left out of the reports, because a thread was still using it at exit: %s",
+        rs_log_asked("the reports at exit lack these parts, which a thread was still using: %s",
                      text);
 }
 

@@ -31,9 +31,9 @@ void rs_job_share_enter(struct rs_job_share *share)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
             if (lacks_room(share))
-                rs_log("the processes that share the job's limit use too many devices (at most %d "
-                       "processes and pairs of a process and a device): requests for memory of one "
-                       "more device are refused",
+                rs_log("the table of the processes that share the job's limit is full (%d entries: "
+                       "one for each process, and one for each device that it uses): requests for "
+                       "memory of one more device are refused",
                        RS_JOB_ENTRIES);
         }
 }

@@ -35,14 +35,14 @@ static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_le
     if (!is_left)
         return;
     if (!rs_fence_supported()) {
-        (void)rs_control_error(0, "some unused memory was not given back: with a driver older than "
-                                  "12.5 that would need a call that waits for the GPU");
+        (void)rs_control_error(0, "some unused memory was not given back: with a driver before 555 "
+                                  "that would take a call that waits for the GPU");
         return;
     }
     atomic_store(&keep_of[command->device], keep_bytes);
     atomic_fetch_or(&left_devices, 1ull << command->device);
     (void)rs_control_error(0, "some unused memory cannot be given back while the GPU works; it "
-                              "goes back when the program next waits for all its work");
+                              "goes back when the program next waits for all work of the GPU");
 }
 
 void rs_shim_waited_for_all(void)

@@ -425,7 +425,7 @@ static void put_holders(struct rs_node *device, struct list *list, size_t said_m
         }
     }
     more = rs_node_object(device, "more");
-    more->line = "[  " AMOUNT " of {holders} more\n]";
+    more->line = "[  " AMOUNT ", from {holders} more place{holders||s}\n]";
     rs_node_count(more, "holders", count > said_max ? count - said_max : 0);
     rs_node_block_sum(more, rest);
 }
@@ -445,7 +445,7 @@ static void add_outside(struct rs_node *in, const struct steer_target *target, i
                         rs_report_value(&page.stacks[i].report, "account", rs_path_names[path], 0);
     for (int path = 0; path < RS_PATHS; path++)
         rs_node_bytes(outside, rs_path_names[path], bytes[path])->line =
-            rs_document_format(&document, "[  {%s} outside of rmmshim's stacks: %s\n]",
+            rs_document_format(&document, "[  {%s} not served by rmmshim: %s\n]",
                                rs_path_names[path], rs_path_names[path]);
     publication_release(&page);
 }
@@ -463,7 +463,7 @@ static void add_device_holders(struct rs_node *devices, const struct steer_targe
     rs_node_count(device, "device", (uint64_t)number);
     rs_node_block_sum(device, list.live);
     device->line = list.live.blocks ? "{program} [[{pid}]] device {device}: holds " AMOUNT "\n"
-                                    : "{program} [[{pid}]] device {device}: no block is live\n";
+                                    : "{program} [[{pid}]] device {device}: holds no block\n";
     put_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
     rs_node_flag(device, "complete", list.is_whole)->line = "[{complete!}  the list is incomplete\n"
                                                             "]";

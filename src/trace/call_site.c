@@ -277,7 +277,7 @@ unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside
 
 static void add_caller(char *text, size_t room, const char *caller)
 {
-    rs_text_add(text, room, "%s%s", text[0] ? ", from " : ", allocated at ", caller);
+    rs_text_add(text, room, "%s%s", text[0] ? ", from " : "; the block was allocated at ", caller);
 }
 
 void rs_site_describe(const struct rs_call_site *site, char *text, size_t room)

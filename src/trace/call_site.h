@@ -40,6 +40,7 @@ unsigned rs_site_frames_outside(const struct rs_call_site *site);
 unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside,
                                const void *frames[RS_CALL_SITE_FRAMES_MAX]);
 
-/* Writes the innermost callers as a part of a line: ", allocated at FILE:LINE in FUNCTION, from
+/* Writes the innermost callers as a part of a line: "; the block was allocated at FILE:LINE in
+ * FUNCTION, from
  * ...".  Empty for NULL.  Takes no lock of the loader that a constructor runs under. */
 void rs_site_describe(const struct rs_call_site *site, char *text, size_t room);

@@ -361,7 +361,7 @@ class Leaks(Programs):
     def test_without_stacks_only_amounts(self):
         result = self.scene("debug_blocks_shared", "leaks", {"RMM_RESOURCE": "tracking(pool(cuda))"})
         self.assertIn("684 KiB in 4 blocks from 1 call site\n", result.stderr)
-        self.assertIn("it is not known where", result.stderr)
+        self.assertIn("in 4 blocks, allocated at an unknown place", result.stderr)
         result = self.scene("debug_blocks_shared", "leaks",
                             {"RMM_RESOURCE": "tracking(pool(cuda))", "RMM_TRACKING": "0"})
         self.assertEqual(result.stderr, "")
@@ -530,31 +530,31 @@ class Mistakes(Programs):
         for name in self.programs:
             result = self.scene(name, scene, dict(settings or POISON))
             self.assertEqual(len(result.said), 1, result)
-            self.assertRegex(result.said[0], r"^poison: device 0: block 0x[0-9a-f]+ of %d bytes was %s, allocated at "
+            self.assertRegex(result.said[0], r"^poison: device 0: block 0x[0-9a-f]+ of %d bytes%s; the block was allocated at "
                              r"(?:cudaMalloc \S+, from )?%s \(debug_blocks\w*\+0x[0-9a-f]+\), from " % (BYTES, re.escape(what), function or scene))
 
     def test_a_byte_past_the_end(self):
-        self.assert_named("writes_past_the_end", "written past its end: byte %d is 0x77" % BYTES)
+        self.assert_named("writes_past_the_end", ": the program wrote past its end: byte %d is 0x77" % BYTES)
         for resource in ("poison(cuda)", "poison(managed)", "poison(pool(cuda), guard=512)"):
-            self.assert_named("writes_past_the_end", "written past its end: byte %d is 0x77" % BYTES,
+            self.assert_named("writes_past_the_end", ": the program wrote past its end: byte %d is 0x77" % BYTES,
                               dict(POISON, RMM_RESOURCE=resource))
 
     def test_before_the_beginning(self):
-        self.assert_named("writes_before_the_beginning", "written before its beginning: byte -4 is 0x77")
+        self.assert_named("writes_before_the_beginning", ": the program wrote before its beginning: byte -4 is 0x77")
 
     def test_after_the_free(self):
-        self.assert_named("writes_after_the_free", "written after it was freed: byte 1000 is 0x77")
+        self.assert_named("writes_after_the_free", ": the program wrote into it after its free: byte 1000 is 0x77")
 
     def test_blocks_that_are_handed_out_again(self):
         """A block comes back to `poison` each time, whatever else keeps freed blocks."""
         for free in ("wait", "deferred"):
-            self.assert_named("writes_long_after_the_free", "written after it was freed: byte 1000 is 0x77",
+            self.assert_named("writes_long_after_the_free", ": the program wrote into it after its free: byte 1000 is 0x77",
                               {"RMM_RESOURCE": "poison(pool(cuda))", "RMM_FREE": free})
 
     def test_a_block_that_is_freed_twice(self):
         for free in ("wait", "deferred"):
             for resource in ("poison(pool(cuda))", "poison(cuda)", "statistics(poison(managed))"):
-                self.assert_named("frees_twice", "freed twice", {"RMM_RESOURCE": resource, "RMM_FREE": free})
+                self.assert_named("frees_twice", " was freed twice", {"RMM_RESOURCE": resource, "RMM_FREE": free})
         self.assertEqual(self.scene(self.programs[0], "frees_twice", POOL).said, [])
 
     def test_python_is_named(self):
@@ -563,7 +563,7 @@ class Mistakes(Programs):
             file.write(PYTHON_FREES_TWICE)
         result = run([sys.executable, program], POISON)
         self.assertEqual(result.status, 0, result)
-        self.assertRegex(result.said[0], r"^poison: .* was freed twice, allocated at \S+/program.py:5 in make, from "
+        self.assertRegex(result.said[0], r"^poison: .* was freed twice; the block was allocated at \S+/program.py:5 in make, from "
                          r"\S+/program.py:8 in <module>$")
 
     def test_mistakes_are_counted(self):

@@ -39,7 +39,7 @@ class Holders(support.Test):
     def holders(self, *steps, **how):
         """The lines of libraries, with their sizes behind them."""
         result = self.report(*steps, **how)
-        lines = re.findall(r"^  (?:  )?\S+ \S+ in \d+ block.*$", result.stderr, re.M)
+        lines = re.findall(r"^  (?:  )?(?:and )?\S+ \S+ in \d+ (?:more )?block.*$", result.stderr, re.M)
         return [line[2:] for line in lines]
 
     def test_each_library(self):
@@ -106,9 +106,9 @@ class Holders(support.Test):
         self.assertEqual(lines[0], "1.23 MiB in 6 blocks, allocated by libcopy_9.so")
         self.assertEqual(lines[1:6], ["  640 KiB in 1 block of 640 KiB", "  320 KiB in 1 block of 320 KiB",
                                       "  160 KiB in 1 block of 160 KiB", "  80.0 KiB in 1 block of 80.0 KiB",
-                                      "  60.0 KiB in 2 blocks more"])
+                                      "  and 60.0 KiB in 2 more blocks"])
         self.assertEqual([line.split()[-1] for line in lines[6:13]], ["libcopy_%d.so" % i for i in range(8, 1, -1)])
-        self.assertEqual(lines[13:], ["192 KiB in 2 blocks more"])
+        self.assertEqual(lines[13:], ["and 192 KiB in 2 more blocks"])
 
     def test_json(self):
         path = self.path("oom.json")

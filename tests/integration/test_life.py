@@ -77,7 +77,7 @@ class Lives(support.Test):
             served = self.assert_same([support.program("life_driver"), scene], {"RMM_RESOURCE": "poison(pool(cuda))"},
                                       silent=False)
             for line in served.said:  # some free a block twice
-                self.assertRegex(line, r"^poison: .* was freed twice, allocated at ")
+                self.assertRegex(line, r"^poison: .* was freed twice; the block was allocated at ")
 
     def test_reused_handles_and_addresses(self):
         """A driver that gives the same addresses again at once, and one that never does."""

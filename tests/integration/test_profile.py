@@ -98,7 +98,7 @@ class Precedence(Test):
         path = self.profile("RMM_LIMIT=1GiB\nRMM_FREE=wait\n")
         result = tool("run", "--profile", path, "--pool-size", "2GiB", "true")
         self.assertEqual((result.status, result.stderr.splitlines()), (125, [
-            "rmmshim: RMM_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"]), result)
+            "rmmshim: RMM_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"]), result)
 
     def test_a_profile_may_need_what_is_set(self):
         path = self.profile("RMM_PREFETCH=1\n")

@@ -299,8 +299,8 @@ class Check(Test):
     def test_wrong_variables_are_one_line_each(self):
         for variables, line in (
             (["RMM_POOL_SIZE=10Q"], "RMM_POOL_SIZE=10^Q: unknown unit"),
-            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"),
-            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"),
+            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"),
+            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"),
             (["RMM_POOL_SIZE=200%"], "RMM_POOL_SIZE=^200%: more than 100%"),
             (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of pool is more than 100%"),
             (["RMM_POOLSIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
@@ -583,7 +583,7 @@ class Run(Test):
             (["--managed=perhaps"], {}, "RMM_MANAGED=^perhaps"),
             (["--pool-size-99", "1GiB"], {}, "RMM_POOL_SIZE_99"),
             (["--verbose-1"], {}, "RMM_VERBOSE_1"),
-            (["--limit", "8GiB", "--pool-size", "9GiB"], {}, "which is above RMM_LIMIT, 8GiB"),
+            (["--limit", "8GiB", "--pool-size", "9GiB"], {}, "which is above the limit of 8GiB (RMM_LIMIT)"),
             (["--log", "%x"], {}, "unknown placeholder"),
             (["--limit", "8"], {}, "did you mean 8GiB?"),
             (["--limit", "0%"], {}, "the value must be more than 0"),

@@ -354,8 +354,9 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_RESOURCE=virtual(initial_size=101%)"},
          "RMM_RESOURCE=virtual(initial_size=^101%): more than 100%"},
         {{"RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"},
-         "RMM_MANAGED_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above RMM_LIMIT, "
-         "1GiB"},
+         "RMM_MANAGED_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above the limit "
+         "of "
+         "1GiB (RMM_LIMIT)"},
         {{"RMM_POOL_SIZE=2GiB", "RMM_POOL_MAX_SIZE=1GiB"}, "RMM_POOL_MAX_SIZE=1GiB: "},
         {{"RMM_RESOURCE=pol(cuda)"},
          "RMM_RESOURCE=^pol(cuda): there is no memory resource of this name"},
@@ -505,7 +506,8 @@ TEST(bad_settings_are_one_line_each)
          "RMM_RESOURCE=async(initial_size=^9999TiB): more than 128TiB"},
         {{"RMM_MANAGED=y"}, "RMM_MANAGED=^y: unknown value; did you mean 'yes'?"},
         {{"RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"},
-         "RMM_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above RMM_LIMIT, 1GiB"},
+         "RMM_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above the limit of 1GiB "
+         "(RMM_LIMIT)"},
         {{"RMM_LIMIT_1=1GiB", "RMM_RESOURCE=statistics(pool(cuda, initial_size=1025MiB))"},
          "RMM_RESOURCE=statistics(^pool(cuda, initial_size=1025MiB)): pool has an initial size of "
          "1025MiB"},
@@ -555,11 +557,14 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_PINNED_RESOURCE=pool(pinned)", "RMM_PINNED_POOL_SIZE=1GiB"},
          "RMM_PINNED_POOL_SIZE=1GiB: RMM_PINNED_RESOURCE already says which memory resources"},
         {{"RMM_ARENA_SIZE=1GiB", "RMM_POOL_SIZE=1GiB"},
-         "RMM_ARENA_SIZE=1GiB: an arena replaces the pool that RMM_POOL_SIZE sets"},
+         "RMM_ARENA_SIZE=1GiB: an arena is a pool itself, so it cannot be used together with the "
+         "pool of RMM_POOL_SIZE:"},
         {{"RMM_ARENA_SIZE_2=1GiB", "RMM_POOL_MAX_SIZE_2=1GiB", "RMM_POOL_SIZE=1GiB"},
-         "RMM_ARENA_SIZE_2=1GiB: an arena replaces the pool that RMM_POOL_MAX_SIZE_2"},
+         "RMM_ARENA_SIZE_2=1GiB: an arena is a pool itself, so it cannot be used together with the "
+         "pool of RMM_POOL_MAX_SIZE_2"},
         {{"RMM_ARENA_SIZE_2=1GiB", "RMM_POOL_SIZE_2=1GiB", "RMM_POOL_MAX_SIZE=1GiB"},
-         "RMM_ARENA_SIZE_2=1GiB: an arena replaces the pool that RMM_POOL_MAX_SIZE"},
+         "RMM_ARENA_SIZE_2=1GiB: an arena is a pool itself, so it cannot be used together with the "
+         "pool of RMM_POOL_MAX_SIZE:"},
         {{"RMM_RESOURCE=arena(cuda)", "RMM_ARENA_SIZE=1GiB"},
          "RMM_ARENA_SIZE=1GiB: RMM_RESOURCE already says which memory resources"},
         {{"RMM_ARENA_SIZE=1000KiB"}, "RMM_ARENA_SIZE=^1000KiB: "},

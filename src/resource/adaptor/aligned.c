@@ -135,13 +135,13 @@ static const struct rs_option aligned_options[] = {
                        "alignment of the blocks in bytes, a power of two; 512 by default",
                        .minimum = 1),
     RS_OPTION_SIZE_ROW(struct aligned_config, alignment_threshold, "0",
-                       "size below which a request keeps the alignment of the upstream"),
+                       "requests smaller than this keep the alignment of the upstream"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_aligned = {
     .name = "aligned",
-    .summary = "gives blocks of at least a certain size a larger alignment",
+    .summary = "aligns blocks of at least a given size to a larger power of two",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct aligned_config),

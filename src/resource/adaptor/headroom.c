@@ -203,7 +203,7 @@ static bool headroom_validate(const void *config, const struct rs_validation *of
 
 static const struct rs_option headroom_options[] = {
     RS_OPTION_SIZE_ROW(struct headroom_config, headroom, "none",
-                       "device memory that is to stay free; required", .none = true,
+                       "how much device memory is to stay free; required", .none = true,
                        .of_device = true),
     RS_OPTION_END,
 };

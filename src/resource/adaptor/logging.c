@@ -487,8 +487,9 @@ static const struct rs_option logging_options[] = {
                        "path of the file to write, which may contain %p %h %e %t %r %q{VAR} as in "
                        "RMM_LOG; required",
                        .aliases = {{"log_file_name", RS_OPTION_TEXT}}),
-    RS_OPTION_BOOLEAN_ROW(struct logging_config, auto_flush, "0",
-                          "write each row to the file at once, rather than 64 KiB at a time"),
+    RS_OPTION_BOOLEAN_ROW(
+        struct logging_config, auto_flush, "0",
+        "1: each row is written to the file at once; 0: rows are written 64 KiB at a time"),
     RS_OPTION_END,
 };
 

@@ -231,9 +231,10 @@ static void say(struct poison *poison, const struct record *record, const char *
 
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
     rs_site_describe(record->site, site, sizeof(site));
-    rs_log("poison: device %d: block %#llx of %zu bytes was written %s: byte %lld is %#04x%s",
-           (int)poison->base.environment->device, (unsigned long long)address_of(poison, record),
-           (size_t)record->size_bytes, what, offset, value, site);
+    rs_log(
+        "poison: device %d: block %#llx of %zu bytes: the program wrote %s: byte %lld is %#04x%s",
+        (int)poison->base.environment->device, (unsigned long long)address_of(poison, record),
+        (size_t)record->size_bytes, what, offset, value, site);
     if (poison->set.on_error == ON_ERROR_ABORT)
         abort();
 }
@@ -325,7 +326,7 @@ static void check_freed(struct poison *poison, const struct record *record)
                                  (unsigned)poison->set.fill_freed, record->size_bytes);
     count_unchecked(poison, end_visit(&visit));
     if (difference.found)
-        say(poison, record, "after it was freed", (long long)difference.at, difference.value,
+        say(poison, record, "into it after its free", (long long)difference.at, difference.value,
             &poison->freed_count);
 }
 
@@ -631,10 +632,10 @@ static int poison_init(struct rs_mr *mr, const void *config)
 
 /* The patterns are quiet NaNs as half, bfloat16, float and double. */
 static const struct rs_option poison_options[] = {
-    RS_OPTION_SIZE_ROW(
-        struct poison_config, guard, "4KiB",
-        "guard bytes before and after each block; a write into them is found and reported",
-        .multiple_of = RS_BLOCK_ALIGNMENT, .maximum = 1 << 30),
+    RS_OPTION_SIZE_ROW(struct poison_config, guard, "4KiB",
+                       "how many guard bytes are kept before and after each block; a write into "
+                       "them is found and reported when the block is freed",
+                       .multiple_of = RS_BLOCK_ALIGNMENT, .maximum = 1 << 30),
     RS_OPTION_SIZE_ROW(struct poison_config, keep, "64MiB",
                        "how much freed memory is kept unused to find writes after the free"),
     RS_OPTION_COUNT_ROW(struct poison_config, fill_allocated, "0x7ffa7ffa",
@@ -643,8 +644,8 @@ static const struct rs_option poison_options[] = {
     RS_OPTION_COUNT_ROW(struct poison_config, fill_freed, "0x7ffd7ffd",
                         "32-bit value with which freed memory is filled", .maximum = UINT32_MAX),
     RS_OPTION_WORD_ROW(struct poison_config, on_error, on_error_words, "report",
-                       "what happens when a wrong write or free is found; report: a line is "
-                       "printed; abort: a line is printed, and the process aborts",
+                       "what happens when a wrong write or free is found; report (the default): a "
+                       "line is printed; abort: a line is printed, and the process ends by abort()",
                        .aliases = {{"abort", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };

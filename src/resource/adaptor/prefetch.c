@@ -134,12 +134,14 @@ static int prefetch_init(struct rs_mr *mr, const void *config)
 }
 
 static const struct rs_option prefetch_options[] = {
-    RS_OPTION_WORD_ROW(struct prefetch_config, preferred_location, preferred_words, "none",
-                       "where the driver is advised to keep the pages of each block "
-                       "(cudaMemAdviseSetPreferredLocation)"),
+    RS_OPTION_WORD_ROW(
+        struct prefetch_config, preferred_location, preferred_words, "none",
+        "where the driver is advised to keep the pages of each block "
+        "(cudaMemAdviseSetPreferredLocation); none (the default): no such advice is given"),
     RS_OPTION_BOOLEAN_ROW(struct prefetch_config, accessed_by, "0",
-                          "advise the driver that the device accesses each block, so that it reads "
-                          "pages on the host without page faults (cudaMemAdviseSetAccessedBy)"),
+                          "1: advise the driver that the device accesses each block, so that the "
+                          "device reads pages that lie on the host without page faults "
+                          "(cudaMemAdviseSetAccessedBy); 0: give no such advice"),
     RS_OPTION_END,
 };
 

@@ -195,19 +195,21 @@ static bool recording_validate(const void *config, const struct rs_validation *o
 static const char *const kinds[] = {"device", "pinned", "managed", NULL};
 
 static const struct rs_option recording_options[] = {
-    RS_OPTION_TEXT_ROW(struct recording_config, path, "",
-                       "path of the file to write, which may contain %p %h %e %t %r %q{VAR} as in "
-                       "RMM_RECORD; all stacks of a process have one file; required"),
-    RS_OPTION_SIZE_ROW(struct recording_config, size, "256MiB",
-                       "the greatest size of the file; after that new events replace the oldest "
-                       "ones",
-                       .minimum = 4 << 20, .unit_below = 4 << 20),
-    RS_OPTION_SIZE_ROW(struct recording_config, sites, "none",
-                       "record the call site of one block in so many allocated bytes, or of all "
-                       "blocks",
-                       .minimum = 1, .none = true, .all = true),
+    RS_OPTION_TEXT_ROW(
+        struct recording_config, path, "",
+        "path of the file to write, which may contain %p %h %e %t %r %q{VAR} as in RMM_RECORD; it "
+        "must be the same for all devices and kinds of memory of a process; required"),
+    RS_OPTION_SIZE_ROW(
+        struct recording_config, size, "256MiB",
+        "the greatest size of the file; when it is full, new events replace the oldest ones",
+        .minimum = 4 << 20, .unit_below = 4 << 20),
+    RS_OPTION_SIZE_ROW(
+        struct recording_config, sites, "none",
+        "of which blocks the call site is recorded; all: of every block; a size such as 1MiB: of "
+        "one block in so many allocated bytes; none (the default): of no block",
+        .minimum = 1, .none = true, .all = true),
     RS_OPTION_WORD_ROW(struct recording_config, kind, kinds, "device",
-                       "the kind of memory that the recording says the stack is for"),
+                       "the kind of memory as which the recording lists the blocks"),
     RS_OPTION_END,
 };
 

@@ -479,9 +479,11 @@ static bool fixed_size_validate(const void *config, const struct rs_validation *
             rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
             !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate,
                                     &chunk_bytes)) ||
-           RS_REFUSE(of, "fixed_size cannot take %llu blocks of %s from its upstream",
-                     (unsigned long long)settings->blocks_to_preallocate,
-                     rs_size_format(settings->block_size, block));
+           RS_REFUSE(
+               of,
+               "%llu blocks of %s are more than fixed_size can take from its upstream at a time",
+               (unsigned long long)settings->blocks_to_preallocate,
+               rs_size_format(settings->block_size, block));
 }
 
 static const struct rs_option fixed_size_options[] = {
@@ -548,8 +550,8 @@ static const struct rs_option bin_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_bin = {
     .name = "bin",
     .aliases = {"add_bin"},
-    .summary = "serves requests up to a size from its upstream and refuses larger ones; a bin of "
-               "`binning` that has its own memory resource",
+    .summary = "serves requests up to a given size from its upstream and refuses larger ones; it "
+               "stands within `binning`, for a bin that has a memory resource of its own",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct bin_config),
@@ -609,7 +611,7 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
         wrong = "binning needs minimum_size and maximum_size together, or neither of them";
     else if (!rs_is_power_of_two(settings->minimum_size) ||
              !rs_is_power_of_two(settings->maximum_size))
-        wrong = "bin sizes are powers of two, as in 256KiB and 4MiB";
+        wrong = "minimum_size and maximum_size must be powers of two, as in 256KiB and 4MiB";
     else if (settings->maximum_size < settings->minimum_size)
         wrong = "binning's maximum_size is below its minimum_size";
     return !wrong || RS_REFUSE(of, "%s", wrong);
@@ -631,8 +633,8 @@ static const struct rs_option binning_options[] = {
         "upstream, as in binning(cuda, bin(arena(cuda), size=1MiB))",
         .minimum = 1, .maximum = BIN_BYTES_MAX),
     RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
-                        "number of blocks that a bin takes from the upstream at a time, for the "
-                        "first time when it is used",
+                        "number of blocks that a bin takes from the upstream at a time; it takes "
+                        "none before it is first used",
                         .minimum = 1, .maximum = BLOCKS_MAX),
     RS_OPTION_END,
 };

@@ -470,32 +470,32 @@ static bool pool_validate(const void *config, const struct rs_validation *of)
 }
 
 static const struct rs_option pool_options[] = {
-    RS_OPTION_SIZE_ROW(
-        struct pool_config, initial_size, "0",
-        "memory taken at the first allocation; `rmmshim trim` does not give it back; given back "
-        "only when a request would fail otherwise, and then taken again when the pool next grows",
-        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
-        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
+                       "how much memory the pool takes at the first allocation; `rmmshim trim` "
+                       "does not give it back; the pool gives it back only when a request would "
+                       "fail otherwise, and takes it again when it next grows",
+                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
+                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none",
                        "the most bytes that the pool takes from its upstream", .multiple_of = 256,
                        .maximum = RS_SIZE_ADDRESSABLE, .none = true, .beyond_whole = true,
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_WORD_ROW(
-        struct pool_config, growth, growth_words, "geometric",
-        "how much the pool takes when it is full; geometric: little more than the request, or a "
-        "sixteenth of its size if it has an initial size; rmm: as much as it has, or half of what "
-        "is left up to maximum_size, as RMM's pool does"),
+    RS_OPTION_WORD_ROW(struct pool_config, growth, growth_words, "geometric",
+                       "how much more memory the pool takes when it is full; geometric (the "
+                       "default): little more than the request, or a sixteenth of the pool's size "
+                       "if it has an initial size; rmm, as RMM's pool: as much as the pool has, or "
+                       "with a maximum_size half of what is left up to that"),
     RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
-                       "power of two of which the address of each block and the bytes that it "
-                       "takes up are multiples",
+                       "a power of two; the address of each block, and the number of bytes that it "
+                       "takes up, are multiples of it",
                        .minimum = RS_BLOCK_ALIGNMENT, .maximum = RS_DRIVER_GRANULARITY),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_pool = {
     .name = "pool",
-    .summary = "cuts blocks from large blocks of its upstream, best fit first, and merges free "
-               "neighbours at once",
+    .summary = "cuts blocks from larger blocks of its upstream, from the smallest free piece that "
+               "fits, and merges adjacent free pieces at once",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct pool_config),
@@ -546,8 +546,8 @@ static const struct rs_option arena_options[] = {
                        .beyond_whole = true),
     RS_OPTION_BOOLEAN_ROW(
         struct arena_config, dump_log_on_failure, "0",
-        "accepted so that expressions for RMM work, but only false: set RMM_ON_OOM for a report "
-        "when memory runs out",
+        "has no effect, and may only be false: it is accepted so that expressions for RMM work; "
+        "RMM_ON_OOM asks for a report when memory runs out",
         .only_no =
             "an arena writes no dump; RMM_ON_OOM=text:PATH writes a report when memory runs out"),
     RS_OPTION_END,

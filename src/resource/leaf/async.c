@@ -526,22 +526,23 @@ static bool async_validate(const void *config, const struct rs_validation *of)
 }
 
 static const struct rs_option async_options[] = {
-    RS_OPTION_SIZE_ROW(struct async_config, initial_size, "0",
-                       "memory reserved at the first allocation; `rmmshim trim` does not give it "
-                       "back; given back only when a request would fail otherwise",
-                       .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
-                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(
-        struct async_config, release_threshold, "none",
-        "size that the pool keeps; memory above it is given back at the next synchronisation",
-        .none = true, .beyond_whole = true),
+        struct async_config, initial_size, "0",
+        "how much memory the pool reserves at the first allocation; `rmmshim trim` does not give "
+        "it back; the pool gives it back only when a request would fail otherwise",
+        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
+        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct async_config, release_threshold, "none",
+                       "how much memory the pool keeps; what it has above that goes back to the "
+                       "driver at the next synchronisation; none: the pool keeps all",
+                       .none = true, .beyond_whole = true),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_async = {
     .name = "async",
     .aliases = {"cuda_async"},
-    .summary = "a stream-ordered pool of the driver (cudaMallocFromPoolAsync)",
+    .summary = "device memory from a stream-ordered pool of the driver (cudaMallocFromPoolAsync)",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct async_config),
@@ -578,7 +579,8 @@ static bool async_managed_validate(const void *config, const struct rs_validatio
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .name = "async_managed",
     .aliases = {"cuda_async_managed"},
-    .summary = "a stream-ordered pool of the driver for managed memory (driver 13.0 or newer)",
+    .summary =
+        "managed memory from a stream-ordered pool of the driver (CUDA driver 13.0 or newer)",
     .memory = RS_MEMORY_MANAGED,
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,

@@ -159,9 +159,10 @@ static bool pinned_validate(const void *config, const struct rs_validation *of)
 }
 
 static const struct rs_option pinned_options[] = {
-    RS_OPTION_TEXT_ROW(struct pinned_config, numa, "none",
-                       "NUMA node for the memory; none: as the thread's memory policy says; "
-                       "device: the node nearest to the device; or the number of a node"),
+    RS_OPTION_TEXT_ROW(
+        struct pinned_config, numa, "none",
+        "the NUMA node from which the memory comes; none (the default): as the memory policy of "
+        "the thread says; device: the node nearest to the device; a number: this node"),
     RS_OPTION_END,
 };
 

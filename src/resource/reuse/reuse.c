@@ -259,18 +259,18 @@ static int reuse_init(struct rs_mr *mr, const void *config)
 }
 
 static const struct rs_option reuse_options[] = {
-    RS_OPTION_WORD_ROW(
-        struct reuse_config, free, mode_words, "deferred",
-        "deferred: a free returns at once, and the block is reused when all earlier work of the "
-        "context is done (with a driver older than 12.5 only for host memory); wait: a free itself "
-        "waits for all earlier work of the context, as cudaFree does"),
+    RS_OPTION_WORD_ROW(struct reuse_config, free, mode_words, "deferred",
+                       "deferred (the default): a free does not wait, and its block is reused when "
+                       "all GPU work that the context was given before the free is done (with a "
+                       "driver before 555 the free waits, except for host memory); wait: a free "
+                       "waits for that work itself, as cudaFree does without rmmshim"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_reuse = {
     .name = "reuse",
-    .summary = "lets a freed block be reused only when all earlier work of its context is done; "
-               "rmmshim adds it to an expression that needs it",
+    .summary = "lets a freed block be reused only when all earlier GPU work of its CUDA context is "
+               "done; rmmshim adds it to an expression that needs it",
     .upstream_count = 1,
     .frees = RS_FREE_WAITS,
     .config_bytes = sizeof(struct reuse_config),

@@ -472,28 +472,31 @@ static bool virtual_validate(const void *config, const struct rs_validation *of)
 static const struct rs_option virtual_options[] = {
     RS_OPTION_SIZE_ROW(
         struct virtual_config, granularity, "none",
-        "size of the pieces in which physical memory is taken and mapped, a power of two; none: "
-        "1/2048 of the device's memory, of the limit or of maximum_size, from 2 to 32 MiB",
+        "size of the pieces in which physical memory is taken and mapped, a power of two; none "
+        "(the default): about 1/2048 of the device's memory, of the limit or of maximum_size, "
+        "whichever is smallest, but at least 2 and at most 32 MiB",
         .none = true, .minimum = RS_DRIVER_GRANULARITY, .maximum = (uint64_t)1 << 34),
-    RS_OPTION_SIZE_ROW(struct virtual_config, initial_size, "0",
-                       "memory taken at the first allocation; `rmmshim trim` does not give it back",
-                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
-                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(
+        struct virtual_config, initial_size, "0",
+        "how much memory is taken at the first allocation; `rmmshim trim` does not give it back",
+        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
+        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct virtual_config, maximum_size, "none",
-                       "the most bytes of physical memory that are taken, in whole pieces",
+                       "the most physical memory that is taken, in whole pieces of the "
+                       "granularity; none (the default): no such bound",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true,
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_COUNT_ROW(
-        struct virtual_config, reserve, "4",
-        "how many addresses are reserved at a time, as a multiple of the device's memory",
-        .minimum = 1, .maximum = 64),
+    RS_OPTION_COUNT_ROW(struct virtual_config, reserve, "4",
+                        "how much address space is reserved at a time, in multiples of the size of "
+                        "the device's memory",
+                        .minimum = 1, .maximum = 64),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_virtual = {
     .name = "virtual",
-    .summary = "device memory that is mapped at reserved addresses, so that free pieces can be "
-               "mapped together to serve a large request",
+    .summary = "device memory that is mapped at reserved addresses, so that separate free pieces "
+               "can be mapped next to each other to serve a large request",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct virtual_config),
