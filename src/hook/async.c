@@ -185,7 +185,7 @@ static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t c
                       lend_served(device, access[i].location.id) && reached;
     if (!reached && rs_log_once(&said))
         rs_log("cuMemPoolSetAccess: device %d: other devices cannot use what rmmshim has served "
-               "for cudaMallocAsync so far; from now on the driver serves it",
+               "for cudaMallocAsync so far; from now on the driver serves cudaMallocAsync",
                device);
 }
 

@@ -366,9 +366,9 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Requests for which `fallback` did not try its first memory resource, because it was known to "
      "be full."},
     {"headroom", "preferred_on_device",
-     "Bytes of managed memory in use that `headroom` placed on the GPU."},
+     "Bytes of managed memory that `headroom` has placed on the GPU."},
     {"headroom", "preferred_on_host",
-     "Bytes of managed memory in use that `headroom` placed on the host, to keep memory of the GPU "
+     "Bytes of managed memory that `headroom` has placed on the host, to keep memory of the GPU "
      "free."},
     {"prefetch", "prefetches",
      "Blocks of managed memory that were moved to the GPU when they were allocated."},

@@ -266,9 +266,8 @@ static void add_head(struct rs_node *root)
 }
 
 #define USED                                                                                       \
-    "[{used} used][{used!}nothing used][, {cached} cached][, {waiting} freed, but the GPU may "    \
-    "still "                                                                                       \
-    "use it][, largest free piece {largest_free}]"
+    "[{used} used][{used!}nothing used][, {cached} cached][, {waiting} freed that the GPU may "    \
+    "still use][, largest free piece {largest_free}]"
 
 /* The first line of the text, which keep_report logs too. */
 static const char *head_line(void)
@@ -278,7 +277,7 @@ static const char *head_line(void)
                              "[; the GPU has {free:1} of {total} free]",
         [REFUSED_BY_JOB] =
             " refused, as the job's {job_limit} limit (RMM_LIMIT_JOB) leaves {job_left}"
-            "[: other processes of the job hold {job_others}]; here " USED,
+            "[: other processes of the job hold {job_others}]; in this process " USED,
         [REFUSED_BY_STACK] = " refused, though the GPU has {free} of {total} free: a pool is at "
                              "its maximum size, or the free memory is fragmented; " USED,
         [REFUSED_BY_DEVICE] =

@@ -410,7 +410,9 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
     enum rs_statistics_format format = rs_config_report(&source, &path, diagnostics);
 
     if (diagnostics->count == before && format == RS_STATISTICS_NONE)
-        rs_diagnose(diagnostics, &source, NULL, "this is not the name of a report");
+        rs_diagnose(diagnostics, &source, NULL,
+                    "this asks for no report: expected text, text:PATH, json:PATH, prom:PATH or "
+                    "prom-all:PATH");
     if (diagnostics->count > before)
         return -EINVAL;
     RS_MUTEX_GUARD(&writing);

@@ -91,10 +91,11 @@ static bool check_lists(const struct rs_expression *expression, size_t unit_byte
         for (size_t j = 0; j < sizes.count; j++) {
             if (sizes.bytes[j] % unit_bytes == 0)
                 continue;
-            return rs_diagnose(
-                diagnostics, expression->source, expression->at,
-                "%s of %s must be multiples of %s here, so that no two blocks share a page",
-                rows[i].name, expression->descriptor->name, rs_size_format(unit_bytes, text));
+            return rs_diagnose(diagnostics, expression->source, expression->at,
+                               "%s of %s must be multiples of %s for managed memory, so that no "
+                               "two blocks share a page",
+                               rows[i].name, expression->descriptor->name,
+                               rs_size_format(unit_bytes, text));
         }
     }
     return true;
@@ -123,12 +124,14 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
         };
     rs_size_format(unit_bytes, text);
     if (!value)
-        return rs_diagnose(diagnostics, expression->source, expression->at,
-                           "'%s' cannot give each block pages of its own (%s each)",
-                           descriptor->name, text);
+        return rs_diagnose(
+            diagnostics, expression->source, expression->at,
+            "'%s' cannot give each block of managed memory pages of its own (%s each)",
+            descriptor->name, text);
     return is_multiple(value, unit_bytes) ||
            rs_diagnose(diagnostics, expression->source, expression->at,
-                       "%s of %s must be a multiple of %s here, so that no two blocks share a page",
+                       "%s of %s must be a multiple of %s for managed memory, so that no two "
+                       "blocks share a page",
                        descriptor->unit_option, descriptor->name, text);
 }
 

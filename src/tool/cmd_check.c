@@ -198,12 +198,14 @@ const struct tool_command tool_check = {
                "resources that result",
     .run = check_command,
     .help =
-        "Prints the stack as a tree, the top first, every option with its value.  For variables\n"
-        "it prints the stacks that they mean for each device and kind of memory; variables of\n"
-        "the environment are not read.  Exit code 1 when something is wrong, with a line that\n"
-        "shows where: all that RMM_RESOURCE refuses is wrong here too.\n\n"
+        "Prints the memory resources as a tree, each with the values of all its options, and its\n"
+        "upstream below it.  For variables it prints such a tree for each device and kind of\n"
+        "memory; variables of the environment are not read.  A line on stderr says where "
+        "something\n"
+        "is wrong, as the library would.\n\n"
         "--profile NAME|FILE   add the settings of a profile of `rmmshim run` or of a file; the\n"
         "                      variables given here take precedence over them\n\n"
+        "exit codes: 0 all is well; 1 something is wrong; 2 wrong usage\n"
         "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
         "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB",
 };
@@ -316,7 +318,7 @@ static void print_example(const struct rs_mr_descriptor *descriptor)
 static void describe_one(const struct rs_mr_descriptor *descriptor)
 {
     static const char *const frees[] = {
-        [RS_FREE_WAITS] = "each free waits for all earlier work in the context",
+        [RS_FREE_WAITS] = "each free waits for all earlier GPU work of its CUDA context",
         [RS_FREE_AT_ONCE] = "each free makes its memory reusable at once",
         [RS_FREE_AS_UPSTREAM] = "each free is passed on to the upstream",
     };

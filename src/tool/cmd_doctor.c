@@ -221,7 +221,7 @@ static void add_library(struct doctor *doctor)
     }
     ask_child(path, &answer);
     if (answer.is_loaded)
-        doctor_note(doctor, "library", NULL, "%s, loadable with this machine's glibc %s", path,
+        doctor_note(doctor, "library", NULL, "%s can be loaded with this machine's glibc %s", path,
                     gnu_get_libc_version());
     else
         doctor_problem(doctor, "library",
@@ -527,7 +527,7 @@ const struct tool_command tool_doctor = {
         "  PROGRAM  a program before it is run, as it would be started, with arguments or "
         "without:\n"
         "           whether the library can be loaded into it\n"
-        "  nothing  this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
+        "  (none)   this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
         "  --json   print JSON; put this option before the program, or last\n\n"
         "A program whose name is a number is given with a slash: ./4711.  If python is a\n"
         "script, as that of pyenv is, it is run to find out which interpreter it starts.\n\n"

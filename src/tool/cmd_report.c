@@ -129,18 +129,18 @@ static int run(char **arguments)
 const struct tool_command tool_report = {
     .name = "report",
     .arguments = "FILE... [-o FILE] [--svg FILE]",
-    .summary = "Shows what recordings of memory say: over time, at the peak, by call site",
+    .summary = "Shows memory use from recordings: over time, at its peak, by call site",
     .run = run,
     .help =
         "Reads recordings (rmmshim run --record FILE) of one or more processes, or logs in RMM's\n"
-        "CSV format (RMM_LOG). Prints a summary, or writes a page for a browser, which needs\n"
-        "nothing but itself.\n\n"
-        "  -o FILE     write a page: memory over time, what the peak was made of, the address\n"
-        "              space at the peak, sizes and lifetimes, growth between phases, refusals "
-        "and\n"
-        "              waits; several recordings side by side, and any two compared\n"
+        "CSV format (RMM_LOG). Prints a summary, or writes an HTML page, which needs no other\n"
+        "file.\n\n"
+        "  -o FILE     write a page: memory over time, which code allocated what was used at the\n"
+        "              peak, the address space at the peak, sizes and lifetimes of blocks,\n"
+        "              growth between phases, refused requests and waits for the GPU; it shows\n"
+        "              several recordings side by side, and compares any two\n"
         "  --svg FILE  write a picture of memory over time\n\n"
-        "Of a damaged recording, what is whole is used.\n\n"
+        "Of a damaged recording, the undamaged parts are used.\n\n"
         "exit codes: 0 all of it is reported; 1 a file cannot be read or written, or is damaged;\n"
         "2 wrong usage\n\n"
         "example: rmmshim report rank0.rec rank1.rec -o report.html",

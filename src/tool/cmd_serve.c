@@ -146,13 +146,13 @@ const struct tool_command tool_stats = {
     .summary = "Shows all counters of a process, or of all processes",
     .run = stats,
     .help =
-        "Prints what RMM_STATISTICS reports at exit, and the program's own counters; counters for\n"
-        "which the process's memory must be searched are left out.\n\n"
-        "--json    an object as in that report, with `all` an array of them\n"
-        "--prom    for Prometheus's textfile collector: what each process uses, holds and may "
-        "hold; with\n"
-        "          --all-metrics also each counter of each resource\n\n"
-        "exit codes: 1 when the process cannot be read, 2 for wrong usage\n\n"
+        "Prints the counters that RMM_STATISTICS reports at exit, as they are now; a few that can\n"
+        "only be counted within the process are left out.\n\n"
+        "--json         print JSON: an object as in that report, or an array of them for `all`\n"
+        "--prom         print metrics for Prometheus's textfile collector: what each process\n"
+        "               uses, holds and may hold\n"
+        "--all-metrics  with --prom: add the counters of each memory resource\n\n"
+        "exit codes: 0 printed; 1 the process cannot be read; 2 wrong usage\n\n"
         "example: rmmshim stats all --prom >/var/lib/node_exporter/rmmshim.prom",
 };
 
@@ -211,7 +211,7 @@ static bool parse_address(const char *text, union address *address)
     if (!end)
         return refuse_address(text, text + strlen(text), "']' is missing after the IPv6 address");
     if (!is_ipv6 && *end && strchr(end + 1, ':'))
-        return refuse_address(text, text, "an IPv6 address needs brackets");
+        return refuse_address(text, text, "an IPv6 address needs brackets around it");
     if (!is_port)
         snprintf(host, sizeof(host), "%.*s", (int)(end - begin), begin);
     if ((!is_port && (size_t)(end - begin) >= sizeof(host)) ||
@@ -325,13 +325,13 @@ static bool load_http(void)
     void *library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
 
     if (!library) {
-        tool_say("no HTTP server: %s", dlerror());
+        tool_say("the HTTP server's library cannot be loaded: %s", dlerror());
         return false;
     }
 #define FIND(name)                                                                                 \
     mhd.name = (__typeof__(mhd.name))(uintptr_t)dlsym(library, "MHD_" #name);                      \
     if (!mhd.name) {                                                                               \
-        tool_say("no HTTP server: %s has no MHD_" #name, library_name);                            \
+        tool_say("the HTTP server cannot be used: %s has no function MHD_" #name, library_name);   \
         return false;                                                                              \
     }
     CALLS(FIND)
@@ -599,12 +599,11 @@ const struct tool_command tool_serve = {
         "Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, "
         "until SIGINT or\n"
         "SIGTERM.\n\n"
-        "--listen ADDRESS  " ADDRESS_DEFAULT
-        " by default; [::1]:9835; a port alone means 127.0.0.1;\n"
-        "                  port 0: any free port is chosen, and printed to stderr\n"
+        "--listen ADDRESS  where to answer (default " ADDRESS_DEFAULT
+        "), as in [::1]:9835; a port alone\n"
+        "                  is one of 127.0.0.1; port 0: any free port, which is printed to stderr\n"
         "--all-metrics     add the counters of each memory resource, which are for developers\n\n"
         "All users of this machine can read the metrics at a loopback address; at any other\n"
         "address everybody on the network can.\n\n"
-        "exit codes: 0 ended by a signal, 1 when it cannot listen or has no HTTP server, 2 wrong "
-        "usage",
+        "exit codes: 0 ended by a signal; 1 cannot listen, or has no HTTP server; 2 wrong usage",
 };

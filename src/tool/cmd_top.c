@@ -188,15 +188,16 @@ const struct tool_command tool_ls = {
     .summary = "Lists the processes that have GPU memory served by rmmshim",
     .run = ls,
     .help =
-        "Prints one line for each device of each process, and one more for its pinned memory and\n"
-        "for its managed memory each; the lines with the most held memory come first.\n\n"
+        "Prints a line for each device of each process, and lines of their own for its pinned and\n"
+        "its managed memory; the lines with the most held memory come first.\n\n"
         "PROGRAM    the program's name, or the script's: train.py for python3 train.py\n"
         "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
         "           the number alone is ambiguous\n"
         "USED       memory that the program has allocated and not yet freed\n"
         "HELD       memory that was taken from the driver for the program\n"
         "PEAK       the most memory that was used at one time\n"
-        "LIMIT      limit of the process; JOB LIMIT: of all processes that share a limit\n"
+        "LIMIT      the most that the process may hold; JOB LIMIT: the most that all processes of\n"
+        "           a job may hold together\n"
         "REFUSED    out-of-memory errors that the program received\n"
         "SPILLED    allocated memory that did not fit into the device's memory\n\n"
         "--json    an array of objects, bytes as integers, `limit` 0 where there is none\n\n"
@@ -311,7 +312,7 @@ static void put_help(struct frame *frame)
         "PEAK     the most that was used          LIMIT    the most that may be held",
         "REFUSED  out-of-memory errors that       SPILLED  what did not fit into the",
         "         the program received                     device",
-        "HISTORY  HELD, as a part of the limit or of all memory",
+        "HISTORY  HELD over time, as a part of the limit or of all memory",
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(lines) && frame_lines_left(frame) > 1; i++) {
@@ -577,19 +578,19 @@ const struct tool_command tool_top = {
         "[--once] [--json] [--by process|device] [--sort held|used|peak|rate|pid] [--interval S]",
     .summary = "Shows the processes that have GPU memory served by rmmshim, as they change",
     .run = top,
-    .help = "Runs in a terminal until q is pressed; elsewhere, as in a pipe, it prints once.\n\n"
-            "--once           print once, without a terminal's control characters\n"
-            "--json           the same as JSON: as `rmmshim ls --json`, sorted as asked\n"
-            "--by WORD        process (default) or device\n"
-            "--sort WORD      held (default), used, peak, rate or pid\n"
-            "--interval S     seconds between updates, 0.1 to 3600 (default 1); with --once: "
-            "prints after\n"
-            "                 this time, so that rates are known\n\n"
-            "keys: q quit, p or space pause, s next column to sort by, r reverse, d devices or "
-            "processes, h or ? help,\n"
-            "arrows and page keys scroll\n\n"
-            "Columns are those of `rmmshim ls`, as many as there is room for, then rates, and "
-            "HISTORY: HELD as a\n"
-            "part of the limit or of all memory.\n\n"
-            "HELD is red from 90 % of the limit on, yellow from 75 %; NO_COLOR turns colours off.",
+    .help =
+        "Runs in a terminal until q is pressed; elsewhere, as in a pipe, it prints once.\n\n"
+        "--once           print once, without a terminal's control characters\n"
+        "--json           print once as JSON, as `rmmshim ls --json` does, in the order of --sort\n"
+        "--by WORD        a line for each process (default) or for each device\n"
+        "--sort WORD      sort by held (default), used, peak, rate or pid\n"
+        "--interval S     seconds between updates, 0.1 to 3600 (default 1); with --once: the\n"
+        "                 seconds before it prints, over which rates are measured\n\n"
+        "keys: q quit, p or space pause, s next column to sort by, r reverse, d devices or "
+        "processes, h or ? help,\n"
+        "arrows and page keys scroll\n\n"
+        "The columns are those of `rmmshim ls`, as far as there is room, then rates, and HISTORY: "
+        "HELD over\n"
+        "time, as a part of the limit or of all memory.\n\n"
+        "HELD is red from 90 % of the limit on, yellow from 75 %; NO_COLOR turns colours off.",
 };

@@ -232,7 +232,7 @@ static bool check_rights(const struct question *of, const char *path)
            refuse_program(
                of, path,
                "start a copy of the program that has no setuid or setgid bit and no capabilities",
-               "%s: the dynamic linker ignores LD_PRELOAD", why);
+               "%s, so the dynamic linker ignores LD_PRELOAD", why);
 }
 
 /* Dynamic linkers of other libcs.  They read LD_PRELOAD and end the program because the library

@@ -105,8 +105,8 @@ void rows_say_none(void)
 void rows_say_unreadable(size_t count)
 {
     if (count > 0)
-        tool_say("%zu process%s served by another version of rmmshim, or with damaged counters: "
-                 "left out",
+        tool_say("left out: %zu process%s served by another version of rmmshim, or with damaged "
+                 "counters",
                  count, count > 1 ? "es" : "");
 }
 

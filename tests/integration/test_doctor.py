@@ -106,7 +106,7 @@ class Program(Doctor):
             os.chown(program, *owner)
             os.chmod(program, 0o755 | bit)
             with self.subTest(whose):
-                self.expect(doctor(program), 1, "not served: %s runs as another %s: the dynamic linker ignores "
+                self.expect(doctor(program), 1, "not served: %s runs as another %s, so the dynamic linker ignores "
                                                 "LD_PRELOAD" % (program, whose), "! program: .* -> start a copy of the "
                                                                                  "program that has no setuid or setgid "
                                                                                  "bit and no capabilities")
@@ -394,7 +394,7 @@ except EOFError:
 class Machine(Doctor):
     def test_what_is_there(self):
         self.expect(doctor(driver=True, settings={ONE_ASKED: "1GiB"}), 0, "rmmshim can be used on this machine: .*",
-                    "- library: %s, loadable with this machine's glibc [0-9.]+$" % support.SHIM,
+                    "- library: %s can be loaded with this machine's glibc [0-9.]+$" % support.SHIM,
                     r"- driver: \S*/libcuda\.so\S*, for CUDA [0-9]+\.[0-9]+$",
                     "- settings: the RMM_ variables of the environment are valid$")
 

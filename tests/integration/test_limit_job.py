@@ -311,7 +311,7 @@ class LimitJob(support.Test):
                      preload=[])
         self.assertEqual((result.status, result.stdout), (0, "device 100: 2\n"), result)
         self.assertRegex(support.without_neighbours(result.stderr), r"^rmmshim\[\d+\]: out of memory on GPU 0: 100 MiB refused, as "
-                         r"the job's 64\.0 MiB limit \(RMM_LIMIT_JOB\) leaves 64\.0 MiB; here nothing used -> raise --limit-job [^\n]*\n$")
+                         r"the job's 64\.0 MiB limit \(RMM_LIMIT_JOB\) leaves 64\.0 MiB; in this process nothing used -> raise --limit-job [^\n]*\n$")
 
     def test_a_larger_limit_below_a_smaller_one(self):
         """The smaller one holds, and that is said."""

@@ -326,7 +326,7 @@ class Output(Report):
         before = os.stat(path).st_size
         os.link(path, self.path("same"))
         for words in (("-o", path), ("-o", self.path("same")), ("--svg", path)):
-            self.refused(path, *words, status=2, says="is a file to read")
+            self.refused(path, *words, status=2, says="is a recording that is read")
         self.refused(path, "-o", self.path("x"), "--svg", self.path("x"), status=2, says="the same file")
         self.assertEqual(os.stat(path).st_size, before)
 

@@ -53,7 +53,7 @@ class Server:
             return None
         self.process.send_signal(number)
         lines = self.process.communicate(timeout=ENOUGH_SECONDS)[1].decode().splitlines()
-        self.left_out = [line for line in lines if line.endswith(": left out")]
+        self.left_out = [line for line in lines if line.startswith("rmmshim: left out: ")]
         return self.process.returncode, [line for line in lines if line not in self.left_out]
 
     def get(self):
@@ -187,7 +187,7 @@ class Metrics(support.Test):
                 process.end()
         self.assertEqual(server.end(), (0, []))
         for line in server.left_out:
-            self.assertRegex(line, r"^rmmshim: \d+ process(es)? served by another version .*: left out$")
+            self.assertRegex(line, r"^rmmshim: left out: \d+ process(es)? served by another version ")
         self.assertIn(len(server.left_out), range(1, 20))
 
     def test_hostile_names(self):
@@ -374,7 +374,7 @@ class Usage(support.Test):
                 (["--listen", "-1"], "--listen=^-1: this is not an IPv4 address, and host names are not looked up" + FORM),
                 (["--listen", "65536"], "--listen=^65536: a port is at most 65535" + FORM),
                 (["--listen", 30 * "9"], "--listen=^%s: a port is at most 65535" % (30 * "9") + FORM),
-                (["--listen", "::1:9835"], "--listen=^::1:9835: an IPv6 address needs brackets" + FORM),
+                (["--listen", "::1:9835"], "--listen=^::1:9835: an IPv6 address needs brackets around it" + FORM),
                 (["--listen", "[::1"], "--listen=[::1^: ']' is missing after the IPv6 address" + FORM),
                 (["--listen", "[::1]9835"], "--listen=[::1]^9835: ':' and a port are missing after the address" + FORM),
                 (["--listen", "[::g]:1"], "--listen=[^::g]:1: this is not an IPv6 address" + FORM),
@@ -390,7 +390,7 @@ class Usage(support.Test):
 
     def test_the_command_is_there(self):
         self.assertIn("  rmmshim serve [--listen ADDRESS] [--all-metrics]\n", tool("--help").stdout)
-        self.assertIn("127.0.0.1:9835 by default", tool("serve", "--help").stdout)
+        self.assertIn("default 127.0.0.1:9835", tool("serve", "--help").stdout)
 
     @unittest.skipIf(HAS_HTTP, "this build has an HTTP server")
     def test_without_the_library(self):
@@ -405,7 +405,7 @@ class Usage(support.Test):
         result = tool("serve", "--listen", "0",
                       env=support.environment(preload=[], driver=False, more={"LD_LIBRARY_PATH": self.folder}))
         self.assertEqual((result.status, result.stdout), (1, ""))
-        self.assertRegex(result.stderr, r"^rmmshim: no HTTP server: .*libmicrohttpd\.so\.12: .*\n$")
+        self.assertRegex(result.stderr, r"^rmmshim: the HTTP server's library cannot be loaded: .*libmicrohttpd\.so\.12: .*\n$")
 
 
 if __name__ == "__main__":

@@ -205,11 +205,11 @@ static const struct rs_option recording_options[] = {
         .minimum = 4 << 20, .unit_below = 4 << 20),
     RS_OPTION_SIZE_ROW(
         struct recording_config, sites, "none",
-        "of which blocks the call site is recorded; all: of every block; a size such as 1MiB: of "
-        "one block in so many allocated bytes; none (the default): of no block",
+        "for which blocks the call site is recorded; all: for every block; a size such as 1MiB: "
+        "for one block in so many allocated bytes; none (the default): for no block",
         .minimum = 1, .none = true, .all = true),
     RS_OPTION_WORD_ROW(struct recording_config, kind, kinds, "device",
-                       "the kind of memory as which the recording lists the blocks"),
+                       "under which kind of memory the recording lists the blocks"),
     RS_OPTION_END,
 };
 

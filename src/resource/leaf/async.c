@@ -570,9 +570,9 @@ static bool driver_has_managed_pools(const struct rs_environment *environment)
 static bool async_managed_validate(const void *config, const struct rs_validation *of)
 {
     if (of->environment && !driver_has_managed_pools(of->environment))
-        return RS_REFUSE(of,
-                         "async_managed needs managed memory pools: driver 13.0 or newer, and a "
-                         "device with concurrent managed access");
+        return RS_REFUSE(
+            of, "async_managed needs pools of managed memory: a driver of CUDA 13.0 or newer, and "
+                "a device that can access managed memory at the same time as the host");
     return validate(config, of);
 }
 
@@ -580,7 +580,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .name = "async_managed",
     .aliases = {"cuda_async_managed"},
     .summary =
-        "managed memory from a stream-ordered pool of the driver (CUDA driver 13.0 or newer)",
+        "managed memory from a stream-ordered pool of the driver (driver of CUDA 13.0 or newer)",
     .memory = RS_MEMORY_MANAGED,
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,

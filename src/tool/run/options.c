@@ -106,10 +106,10 @@ static const struct own_option {
     size_t member; /* an option with a value the text, of a switch that it was given */
 } own_options[] = {
     {"--profile", "NAME|FILE",
-     "take settings from a profile or a file; options and the environment take precedence over "
-     "them",
+     "take settings from a profile or a file; options and variables of the environment take "
+     "precedence over them",
      .set = set_profile},
-    {"--quiet", NULL, "print no summary at the end", MEMBER(is_quiet)},
+    {"--quiet", NULL, "print no summary of memory use at the end", MEMBER(is_quiet)},
     {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", MEMBER(json)},
     {"--fail-over", "SIZE",
      "exit with 1 if a process had more than SIZE of a GPU's memory in use at one time",
@@ -119,7 +119,7 @@ static const struct own_option {
     {"--find-min", NULL,
      "run the program repeatedly to find the smallest RMM_LIMIT with which it succeeds",
      MEMBER(finds_min)},
-    {"--exec", NULL, "replace this command by the program, rather than stay as its parent",
+    {"--exec", NULL, "replace this command by the program, which then has no summary at the end",
      MEMBER(becomes)},
     {"--framework-pools", "on or off", NULL, .set = set_framework_pools},
 };
@@ -375,12 +375,12 @@ static void print_own(void)
     }
     tool_print_term(
         "--framework-pools on|off",
-        "off: switch off the memory pools that PyTorch, CuPy and JAX keep themselves, so that "
-        "rmmshim serves all that they allocate. This sets PYTORCH_NO_CUDA_MEMORY_CACHING and "
-        "XLA_PYTHON_CLIENT_ALLOCATOR unless they are set, and puts a folder with a "
-        "sitecustomize.py for CuPy first in PYTHONPATH (Python's options -E, -I and -S skip it). "
-        "Pinned memory then gets a pool too (--pinned-pool-size 0), unless a setting of pinned "
-        "memory is given.");
+        "on (the default): leave the memory pools of PyTorch, CuPy and JAX as they are; off: "
+        "switch them off, so that rmmshim serves all that these frameworks allocate. This sets "
+        "PYTORCH_NO_CUDA_MEMORY_CACHING and XLA_PYTHON_CLIENT_ALLOCATOR unless they are set, and "
+        "puts a folder with a sitecustomize.py for CuPy first in PYTHONPATH (Python's options -E, "
+        "-I and -S skip it). Pinned memory then gets a pool of rmmshim's too (--pinned-pool-size "
+        "0), unless a setting of pinned memory is given.");
     tool_print_term("--help", "show the most common options and examples");
     tool_print_term("--help-all", "show this help");
 }

@@ -331,8 +331,9 @@ static bool empty_pools(struct search *search, const struct summary_device *most
             rs_size_resolve(size, most->total_bytes, most->total_bytes) <= most->used_peak_bytes)
             continue;
         if (!search->options->is_quiet)
-            tool_say("%s=%s is more than the program uses: the runs start with an empty pool", name,
-                     text);
+            tool_say("%s=%s is more than the program uses, so the runs with a limit start with an "
+                     "empty pool",
+                     name, text);
         if (!tool_set(name, "0"))
             return false;
         search->empty_pools = true;
