@@ -240,7 +240,8 @@ static const struct field {
           "The most memory that the processes that share a job limit (RMM_LIMIT_JOB) may take "
           "together, in bytes."),
     BYTES(spilled, "rmmshim_spilled_bytes",
-          "Allocated memory that did not fit into the device's memory, in bytes."),
+          "Allocated memory that lies elsewhere because it did not fit into the device's memory, "
+          "in bytes."),
     BYTES(spilled_peak, "rmmshim_spilled_peak_bytes",
           "The most allocated memory that did not fit into the device's memory at one time, in "
           "bytes."),
@@ -417,7 +418,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "in another way."},
     {NULL, "driver_allocations", "Calls of the driver that allocated memory."},
     {NULL, "driver_frees", "Calls of the driver that freed memory."},
-    {NULL, "free", "Bytes that this memory resource has taken and that are not in use."},
+    {NULL, "free", "Bytes that this memory resource holds and that are not in use."},
     {NULL, "largest_free",
      "The largest contiguous piece of unused memory of this memory resource, in bytes."},
     {NULL, "chunks",

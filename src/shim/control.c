@@ -188,7 +188,8 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
     struct sums sums = {.idle_bytes = 0};
     const struct rs_account *account;
     struct rs_block_counts blocks;
-    int result = check_filling(statistics, "statistics->size is not set", device, kind, true);
+    int result = check_filling(
+        statistics, "statistics->size is not set to the size of the structure", device, kind, true);
 
     if (result != 0)
         return result;
@@ -219,7 +220,7 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
     return 0;
 }
 
-static const char no_counters_size[] = "counters->size is not set";
+static const char no_counters_size[] = "counters->size is not set to the size of the structure";
 
 /* As check_call, and an error where the driver serves that kind of memory: its counters stay 0. */
 static int check_counted(int device, int kind)
@@ -264,7 +265,7 @@ int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters
                           : check_call(device, kind, true);
 
     if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, &filled) != 0)
-        result = rs_control_error(-ERANGE, "there are no pushed counters to pop");
+        result = rs_control_error(-ERANGE, "no counters are pushed, so there are none to pop");
     if (result == 0 && counters)
         copy_out(counters, &filled, sizeof(filled));
     return result;
@@ -343,7 +344,8 @@ void rs_control_pop_range(const void *owner)
 int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase *phase)
 {
     struct rmmshim_phase filled;
-    int result = check_filling(phase, "phase->size is not set", device, kind, false);
+    int result = check_filling(phase, "phase->size is not set to the size of the structure", device,
+                               kind, false);
 
     if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, &filled))
         result = rs_control_error(-ERANGE, "there is no phase with this number");

@@ -434,6 +434,14 @@ static void put_holders(struct rs_node *device, struct list *list, size_t said_m
 static void add_outside(struct rs_node *in, const struct steer_target *target, int device)
 {
     static struct publication page;
+    static const char *const ways[RS_PATHS] = {
+        "allocated by the driver's cuMemAlloc",
+        "managed memory",
+        "CUDA arrays",
+        "created with cuMemCreate",
+        "the driver's pools of cudaMallocAsync",
+        "memory nodes of CUDA graphs",
+    };
     struct rs_node *outside = rs_node_object(in, "outside");
     uint64_t bytes[RS_PATHS] = {0};
 
@@ -444,9 +452,8 @@ static void add_outside(struct rs_node *in, const struct steer_target *target, i
                     bytes[path] +=
                         rs_report_value(&page.stacks[i].report, "account", rs_path_names[path], 0);
     for (int path = 0; path < RS_PATHS; path++)
-        rs_node_bytes(outside, rs_path_names[path], bytes[path])->line =
-            rs_document_format(&document, "[  {%s} not served by rmmshim: %s\n]",
-                               rs_path_names[path], rs_path_names[path]);
+        rs_node_bytes(outside, rs_path_names[path], bytes[path])->line = rs_document_format(
+            &document, "[  {%s} not served by rmmshim: %s\n]", rs_path_names[path], ways[path]);
     publication_release(&page);
 }
 

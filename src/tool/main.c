@@ -108,7 +108,7 @@ static int unknown_command(const char *name, char *const *typed)
     size_t count = OTHERS;
 
     if (strcmp(name, "pause") == 0 || strcmp(name, "resume") == 0) {
-        tool_say("unknown command '%s'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does it",
+        tool_say("unknown command '%s'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does that",
                  name);
         return TOOL_USAGE;
     }

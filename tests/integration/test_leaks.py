@@ -131,7 +131,7 @@ class Running(Leaks):
         said = self.asked(process)
         self.assertRegex(said[0], r"\[PID\] device 0: holds 1000 B in 1 block$")
         self.assertRegex(said[1], r"^  1000 B in 1 block of 1000 B, allocated by libffi")
-        self.assertRegex(said[2], r"^  \S+ MiB not served by rmmshim: stream_ordered$")
+        self.assertRegex(said[2], r"^  \S+ MiB not served by rmmshim: the driver's pools of cudaMallocAsync$")
         _, (device,) = self.asked_json(process)
         self.assertEqual([way for way, size in device["outside"].items() if size], ["stream_ordered"])
 

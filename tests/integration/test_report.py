@@ -198,16 +198,16 @@ class Summary(Report):
 train.py [4711]: 8.00 s, 31 events
   device 0
     peak: 15.0 MiB used, after 4.00 s; held at most: 32.0 MiB; limit: 64.0 MiB
-    11 allocations of 32.0 MiB; at the end: 8.00 MiB in 6 blocks
+    11 allocations of 32.0 MiB in all; in use at the end: 8.00 MiB in 6 blocks
     at the peak:
       8.00 MiB  53.3 %         1 block   forward+0x10 (model.so+0x510) < train.~
       4.00 MiB  26.7 %         4 blocks  cache+0x20 (model.so+0x620) < train.py~
       3.00 MiB  20.0 %         1 block   (no call site was recorded)
   phase step: 5 times, peak 15.0 MiB
-    grows by 1.00 MiB each time
+    its memory grows by 1.00 MiB each time
       3.00 MiB left behind in 3 of them, 3 blocks  cache+0x20 (model.so+0x620) ~
-  refused: 1 request of 80.0 MiB
-  waited: 1 time, 3.00 ms in all
+  refused: 1 request of 80.0 MiB in all
+  waited for the GPU: 1 time, 3.00 ms in all
 """)
 
     def test_no_line_is_wider_than_80_columns(self):

@@ -69,7 +69,7 @@ class NotSeen(Run):
         """Without a setting that gives a stack or a limit."""
         result = self.under("--fail-on-leak", STEPS, "device", 1)
         self.assertEqual(result.status, 1, result)
-        self.assertIn("--fail-on-leak: memory_steps (pid N) ended with 1 block not freed on GPU 0, 1.00 MiB",
+        self.assertIn("--fail-on-leak: memory_steps (pid N) ended with 1 block on GPU 0 not freed: 1.00 MiB",
                       self.said(result))
         self.assertEqual(self.under("--fail-on-leak", STEPS, "device", 1, "free").status, 0)
         result, end = self.report(STEPS, "device", 1)
@@ -276,7 +276,7 @@ class Lines(Run):
         result, report = self.report(*served, script, "hold:%d" % (2 * MIB))
         said = self.said(result)
         self.assertTrue(said[0].startswith("train.py (pid N), GPU 0: "), said)
-        self.assertIn("--fail-over 1MiB: train.py (pid N) used at its peak 2.00 MiB of GPU 0", said)
+        self.assertIn("--fail-over 1MiB: train.py (pid N) used up to 2.00 MiB of GPU 0", said)
         process, = report["processes"]
         self.assertEqual((process["program"], process["script"]), (os.path.basename(sys.executable), "train.py"))
         result = self.under(*served, "-m", "output_scenes", "use:1", more={"PYTHONPATH": folder})
@@ -398,7 +398,7 @@ class Checks(Run):
             with self.subTest(size):
                 result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100)
                 self.assertEqual(result.status, status, result)
-                self.assertEqual(self.said(result), ["--fail-over %s: memory_steps (pid N) used at its peak 100 MiB of "
+                self.assertEqual(self.said(result), ["--fail-over %s: memory_steps (pid N) used up to 100 MiB of "
                                                      "GPU 0" %
                                                      size] * status)
 
@@ -411,7 +411,7 @@ class Checks(Run):
                 self.assertEqual((result.status, self.said(result)), (status, said), result)
 
     def test_fail_on_leak(self):
-        leak = "--fail-on-leak: memory_steps (pid N) ended with 2 blocks not freed on GPU 0, 102 MiB"
+        leak = "--fail-on-leak: memory_steps (pid N) ended with 2 blocks on GPU 0 not freed: 102 MiB"
         for steps, said in ((["device", 100, "free"], []), (["device", 100, "reset"], []),
                             (["device", 100, "device", 2], [leak])):
             with self.subTest(steps):

@@ -138,7 +138,7 @@ class Help(Test):
             (["chekc"], 2, "did you mean 'check'"),
             (["resource"], 2, "did you mean 'resources'"),
             (["something"], 2, "unknown command 'something'"),
-            (["pause", "1"], 2, "unknown command 'pause'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does it"),
+            (["pause", "1"], 2, "unknown command 'pause'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does that"),
             (["--limit", "4GiB", "./app", "--epochs"], 2,
              "unknown option '--limit'; did you mean 'rmmshim run --limit 4GiB ./app --epochs'?"),
             (["--pool-size-1=1GiB", "app"], 2, "did you mean 'rmmshim run --pool-size-1=1GiB app'?"),

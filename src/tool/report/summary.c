@@ -117,7 +117,7 @@ static void put_peak_sites(FILE *to, const struct analysis *analysis, const stru
         rest++;
     }
     if (rest)
-        put_line(to, "    %10s %5.1f %% %9" PRIu64 " blocks  of %" PRIu64 " more call site%s",
+        put_line(to, "    %10s %5.1f %% %9" PRIu64 " blocks  from %" PRIu64 " more call site%s",
                  bytes_text(rest_bytes), 100.0 * (double)rest_bytes / (double)series->peak_used,
                  rest_blocks, rest, plural(rest));
     free(sums);
@@ -134,7 +134,9 @@ static void put_series(FILE *to, const struct analysis *analysis, const struct r
              duration_text(series->peak_ns, when), series->peak_held ? "; held at most: " : "",
              series->peak_held ? bytes_text(series->peak_held) : "",
              series->limit ? "; limit: " : "", series->limit ? bytes_text(series->limit) : "");
-    put_line(to, "    %" PRIu64 " allocation%s of %s; at the end: %s in %" PRIu64 " block%s",
+    put_line(to,
+             "    %" PRIu64 " allocation%s of %s in all; in use at the end: %s in %" PRIu64
+             " block%s",
              series->allocations, plural(series->allocations), bytes_text(series->allocated_bytes),
              bytes_text(series->used), series->live_blocks, plural(series->live_blocks));
     if (series->peak_used)
@@ -157,7 +159,7 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
     put_line(to, "  phase %s: %zu time%s, peak %s", phase->name, phase->count, plural(phase->count),
              bytes_text(peak));
     if (growth > 0)
-        put_line(to, "    grows by %s each time", bytes_text((uint64_t)growth));
+        put_line(to, "    its memory grows by %s each time", bytes_text((uint64_t)growth));
     for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
         put_line(to, "    %10s left behind in %" PRIu32 " of them, %" PRIu64 " block%s  %s",
                  bytes_text(survivors[i].bytes), survivors[i].occurrences, survivors[i].blocks,
@@ -170,10 +172,10 @@ static void put_incidents(FILE *to, const struct run *run)
     char text[DURATION_TEXT_BYTES];
 
     if (run->refusals.count)
-        put_line(to, "  refused: %" PRIu64 " request%s of %s", run->refusals.count,
+        put_line(to, "  refused: %" PRIu64 " request%s of %s in all", run->refusals.count,
                  plural(run->refusals.count), bytes_text(run->refusals.size_bytes));
     if (run->waits.count)
-        put_line(to, "  waited: %" PRIu64 " time%s, %s in all", run->waits.count,
+        put_line(to, "  waited for the GPU: %" PRIu64 " time%s, %s in all", run->waits.count,
                  plural(run->waits.count), duration_text(run->waits.duration_ns, text));
     if (run->lost_events)
         put_line(to, "  the recording lacks %" PRIu64 " events, for which it had no room",

@@ -478,7 +478,8 @@ static void put_why(const struct summary_process *process, const struct parent_r
 static void say_no_leak_report(const struct summary_process *process,
                                const struct parent_result *result)
 {
-    char name[NAME_BYTES], why[96], left[96] = "no block was left", text[RS_SIZE_TEXT_BYTES];
+    char name[NAME_BYTES], why[96], left[96] = "no block was left unfreed",
+                                    text[RS_SIZE_TEXT_BYTES];
     uint64_t bytes = 0, blocks = 0;
 
     for (size_t i = 0; i < process->device_count; i++) {
@@ -534,7 +535,7 @@ static bool used_more(const struct run_options *options, const struct summary_pr
         tool_say("--fail-over %s: the size of the memory of GPU %d is not known",
                  options->over_text, device->device);
     else if (is_said)
-        tool_say("--fail-over %s: %s (pid %d) used at its peak %s of GPU %d", options->over_text,
+        tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
                  shown_name(process, name), process->number,
                  rs_size_format_short(device->used_peak_bytes, used), device->device);
     return true;
@@ -547,7 +548,7 @@ static bool leaked(const struct run_options *options, const struct summary_proce
     bool has_leaked = options->fails_on_leak && process->has_ended && device->unfreed_blocks;
 
     if (has_leaked && is_said)
-        tool_say("--fail-on-leak: %s (pid %d) ended with %llu %s not freed on GPU %d, %s",
+        tool_say("--fail-on-leak: %s (pid %d) ended with %llu %s on GPU %d not freed: %s",
                  shown_name(process, name), process->number,
                  (unsigned long long)device->unfreed_blocks,
                  device->unfreed_blocks == 1 ? "block" : "blocks", device->device,

@@ -119,7 +119,8 @@ static const struct own_option {
     {"--find-min", NULL,
      "run the program repeatedly to find the smallest RMM_LIMIT with which it succeeds",
      MEMBER(finds_min)},
-    {"--exec", NULL, "replace this command by the program, which then has no summary at the end",
+    {"--exec", NULL,
+     "run the program in place of this command (exec), without a summary at the end",
      MEMBER(becomes)},
     {"--framework-pools", "on or off", NULL, .set = set_framework_pools},
 };
