@@ -300,8 +300,7 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"account", "charged_peak",
      "The most bytes of this device's memory that the process held at one time."},
     {"account", "internal_refusals",
-     "Requests that the limit refused, including those that were then served in another way, as by "
-     "`fallback`."},
+     "Requests that the limit refused, including those that were then served in another way."},
     {"account", "served",
      "Device memory that rmmshim has taken from the driver to serve the program, in bytes."},
     {"account", "unserved",
@@ -347,16 +346,14 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"fallback", "live_first",
      "Bytes in use that `fallback` has taken from its first memory resource."},
     {"fallback", "live_first_peak",
-     "The most bytes that were in use at one time of those that `fallback` took from its first "
-     "memory resource."},
+     "The most bytes in use at one time that `fallback` took from its first memory resource."},
     {"fallback", "live_first_blocks",
      "Blocks in use that `fallback` has taken from its first memory resource."},
     {"fallback", "live_second",
      "Bytes in use that `fallback` has taken from its second memory resource, because the first "
      "was full."},
     {"fallback", "live_second_peak",
-     "The most bytes that were in use at one time of those that `fallback` took from its second "
-     "memory resource."},
+     "The most bytes in use at one time that `fallback` took from its second memory resource."},
     {"fallback", "live_second_blocks",
      "Blocks in use that `fallback` has taken from its second memory resource, because the first "
      "was full."},
@@ -423,8 +420,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "The largest contiguous piece of unused memory of this memory resource, in bytes."},
     {NULL, "chunks",
      "Number of large pieces of memory from which this memory resource cuts its blocks."},
-    {NULL, "growths",
-     "How often this memory resource has grown, that is taken more memory after its initial size."},
+    {NULL, "growths", "How often this memory resource took more memory, after its initial size."},
     {NULL, "chunk_returns",
      "Number of large pieces of memory that this memory resource has given back."},
     {NULL, NULL, "A counter whose meaning this version of rmmshim does not know."},
@@ -484,17 +480,23 @@ static void add_counter_node(struct rs_node *counters, const struct rs_counter *
 /* The line of a counter of events that a reader wants to see wherever any happened; else NULL. */
 static const char *event_line(const struct rs_counter *counter)
 {
-    static const char *const names[] = {
-        "fallbacks",          "waits",          "full_waits",
-        "waits_in_vain",      "written_before", "written_past_end",
-        "written_after_free", "unchecked",
+#define COUNT "  {resource}: {value} "
+    static const char *const lines[][2] = {
+        {"fallbacks", COUNT "request{value||s} served from its second memory resource\n"},
+        {"waits", COUNT "allocation{value||s} waited for the GPU to finish with freed memory\n"},
+        {"waits_in_vain", COUNT "allocation{value||s} gave up waiting for the GPU\n"},
+        {"full_waits", COUNT "free{value||s} waited for the GPU to finish all work\n"},
+        {"written_before", COUNT "block{value||s} with writes before the beginning\n"},
+        {"written_past_end", COUNT "block{value||s} with writes past the end\n"},
+        {"written_after_free", COUNT "block{value||s} with writes after the free\n"},
+        {"unchecked", COUNT "block{value||s} not checked for wrong writes\n"},
     };
 
     if (strcmp(counter->resource, RS_PROGRAM) == 0 && strcmp(counter->name, "refused") == 0)
         return "  program: {value} out-of-memory error{value||s}\n";
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
-        if (strcmp(counter->name, names[i]) == 0)
-            return "  {resource}: {name} {value}\n";
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(lines); i++)
+        if (strcmp(counter->name, lines[i][0]) == 0)
+            return lines[i][1];
     return NULL;
 }
 

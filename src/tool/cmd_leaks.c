@@ -563,7 +563,7 @@ const struct tool_command tool_leaks = {
     .help =
         "Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
         "call site with RMM_TRACKING, else by library and size.\n\n"
-        "  --json          as JSON: an object, with bytes as integers\n" STEER_HELP_OPTIONS
+        "  --json          print JSON: an object, in which bytes are integers\n" STEER_HELP_OPTIONS
         "The process makes the list at its next call that allocates, frees, synchronises or asks\n"
         "for free memory; with RMM_CONTROL=thread also between such calls. Functions of C++ are\n"
         "demangled where libstdc++ is installed; file and line need debug information, and\n"

@@ -200,7 +200,8 @@ const struct tool_command tool_ls = {
         "           a job may hold together\n"
         "REFUSED    out-of-memory errors that the program received\n"
         "SPILLED    allocated memory that did not fit into the device's memory\n\n"
-        "--json    an array of objects, bytes as integers, `limit` 0 where there is none\n\n"
+        "--json    print JSON: an array of objects; bytes are integers, `limit` is 0\n"
+        "          where there is none\n\n"
         "Shows your own processes; root sees everyone's.",
 };
 

@@ -252,18 +252,18 @@ class Process(Doctor):
         steered.step("device", 1)
         steered.step("ordered", 64)
         self.expect(doctor(steered.pid), 1,
-                    r"served only in part: device 0: [1-9][0-9.]* MiB not served by rmmshim: lies in stream-ordered pools .*",
+                    r"served only in part: device 0: [1-9][0-9.]* MiB not served by rmmshim: it lies in stream-ordered pools .*",
                     "! memory: .* -> set RMM_HOOKS=all")
         steered = Steered(self, dict(counts, RMM_HOOKS="all"))
         steered.step("ordered", 64)
         self.expect(doctor(steered.pid), 0, "served")
         steered = Steered(self, counts)
         steered.step("managed", 64)
-        self.expect(doctor(steered.pid), 1, "served only in part: device 0: 64.0 MiB .*: allocated by the driver's cuMemAllocManaged",
+        self.expect(doctor(steered.pid), 1, "served only in part: device 0: 64.0 MiB .*: it was allocated by the driver's cuMemAllocManaged",
                     "! memory: .* -> set RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE")
         steered = Steered(self, {"RMM_LIMIT": "1GiB", "RMM_HOOKS": "pinned"})
         steered.step("device", 64)
-        self.expect(doctor(steered.pid), 1, "served only in part: device 0: .*: allocated by the driver's cuMemAlloc",
+        self.expect(doctor(steered.pid), 1, "served only in part: device 0: .*: it was allocated by the driver's cuMemAlloc",
                     "! memory: .* -> set RMM_POOL_SIZE or RMM_RESOURCE; if RMM_HOOKS is set, add `device` to it")
 
     def test_pools_that_are_not_counted(self):

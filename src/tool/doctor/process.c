@@ -350,16 +350,16 @@ static void explain_not_served(struct patient *patient)
 static const struct {
     const char *counter, *what, *step;
 } paths[] = {
-    {"driver", "allocated by the driver's cuMemAlloc",
+    {"driver", "it was allocated by the driver's cuMemAlloc",
      "set RMM_POOL_SIZE or RMM_RESOURCE; if RMM_HOOKS is set, add `device` to it"},
-    {"managed", "allocated by the driver's cuMemAllocManaged",
+    {"managed", "it was allocated by the driver's cuMemAllocManaged",
      "set RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE"},
-    {"arrays", "lies in CUDA arrays, which only the driver can allocate", NULL},
-    {"vmm", "created by the program with cuMemCreate",
+    {"arrays", "it lies in CUDA arrays, which only the driver can allocate", NULL},
+    {"vmm", "the program created it with cuMemCreate",
      "for PyTorch set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"},
-    {"stream_ordered", "lies in stream-ordered pools of the driver (cudaMallocAsync)",
+    {"stream_ordered", "it lies in stream-ordered pools of the driver (cudaMallocAsync)",
      "set RMM_HOOKS=all, so that rmmshim serves cudaMallocAsync"},
-    {"graphs", "lies in memory nodes of CUDA graphs, which only the driver can allocate", NULL},
+    {"graphs", "it lies in memory nodes of CUDA graphs, which only the driver can allocate", NULL},
 };
 
 static void add_stack_counters(struct doctor *doctor, const struct rs_reported_stack *stack)
