@@ -480,16 +480,16 @@ static void add_counter_node(struct rs_node *counters, const struct rs_counter *
 /* The line of a counter of events that a reader wants to see wherever any happened; else NULL. */
 static const char *event_line(const struct rs_counter *counter)
 {
-#define COUNT "  {resource}: {value} "
+#define EVENTS "  {resource}: {value} "
     static const char *const lines[][2] = {
-        {"fallbacks", COUNT "request{value||s} served from its second memory resource\n"},
-        {"waits", COUNT "allocation{value||s} waited for the GPU to finish with freed memory\n"},
-        {"waits_in_vain", COUNT "allocation{value||s} gave up waiting for the GPU\n"},
-        {"full_waits", COUNT "free{value||s} waited for the GPU to finish all work\n"},
-        {"written_before", COUNT "block{value||s} with writes before the beginning\n"},
-        {"written_past_end", COUNT "block{value||s} with writes past the end\n"},
-        {"written_after_free", COUNT "block{value||s} with writes after the free\n"},
-        {"unchecked", COUNT "block{value||s} not checked for wrong writes\n"},
+        {"fallbacks", EVENTS "request{value||s} served from its second memory resource\n"},
+        {"waits", EVENTS "allocation{value||s} waited for the GPU to finish with freed memory\n"},
+        {"waits_in_vain", EVENTS "allocation{value||s} gave up waiting for the GPU\n"},
+        {"full_waits", EVENTS "free{value||s} waited for the GPU to finish all work\n"},
+        {"written_before", EVENTS "block{value||s} with writes before the beginning\n"},
+        {"written_past_end", EVENTS "block{value||s} with writes past the end\n"},
+        {"written_after_free", EVENTS "block{value||s} with writes after the free\n"},
+        {"unchecked", EVENTS "block{value||s} not checked for wrong writes\n"},
     };
 
     if (strcmp(counter->resource, RS_PROGRAM) == 0 && strcmp(counter->name, "refused") == 0)
