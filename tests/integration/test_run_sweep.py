@@ -69,7 +69,7 @@ class Sweep(support.Test):
             self.assertEqual(len(end["processes"]), count, result)
             self.assertEqual({sum(device["unfreed_bytes"] for device in process["devices"]) for process in end["processes"]},
                              {TAKEN_BYTES}, result)
-            self.assertEqual(len(reports) + result.stderr.count(": no report\n"), count, result)
+            self.assertEqual(len(reports) + result.stderr.count(": no report is written\n"), count, result)
         result = self.under(["--fail-on-leak"], steps)
         self.assertEqual(result.status, 1, result)
         self.reports()

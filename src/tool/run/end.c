@@ -79,7 +79,7 @@ static bool claim_report(struct rs_output *output, const struct rs_publication *
     if (result == 0)
         rs_output_release(output);
     if (result != 0 && result != -EBUSY) {
-        tool_say("RMM_STATISTICS: %s: %s: no report", head->path, strerror(-result));
+        tool_say("RMM_STATISTICS: %s: %s: no report is written", head->path, strerror(-result));
         return false;
     }
     if ((size_t)snprintf(own, sizeof(own), "%s.%d", head->path, (int)head->process) >= sizeof(own))
@@ -89,7 +89,7 @@ static bool claim_report(struct rs_output *output, const struct rs_publication *
         tool_say("RMM_STATISTICS: %s: another process writes to this file; the report is in %s",
                  head->path, output->path);
     else
-        tool_say("RMM_STATISTICS: %s: %s: no report", own, strerror(-result));
+        tool_say("RMM_STATISTICS: %s: %s: no report is written", own, strerror(-result));
     return result == 0;
 }
 
