@@ -17,8 +17,8 @@
 
 enum {
     STEP_BYTES = 1 << 20, /* reserved at a time */
-    CHUNKS_MIN = 256,     /* enough for a chunk of each thread index, and as many definitions */
-    CHUNKS_MAX = 1 << 22,
+    CHUNKS_MIN = 128,     /* enough for a chunk of each thread index, and as many definitions */
+    CHUNKS_MAX = 1 << 21,
 };
 
 enum state { CHUNK_UNUSED, CHUNK_OPEN, CHUNK_FULL, CHUNK_KEPT /* of definitions, or unusable */ };
@@ -188,13 +188,17 @@ int rs_recording_file_open(struct rs_recording_file *file, const char *path, siz
 
 /* ---- what is kept outside of the file ---- */
 
-static int write_part(const struct rs_recording_file *file, const void *bytes, size_t length)
+static int write_at(const struct rs_recording_file *file, size_t offset, const void *bytes,
+                    size_t length)
 {
-    size_t offset = (size_t)((const char *)bytes - file->bytes);
-
     if (!rs_descriptor_is_kept(&file->output.file))
         return -EBADF; /* the program has closed it */
     return rs_file_write(file->output.file.fd, bytes, length, (off_t)offset);
+}
+
+static int write_part(const struct rs_recording_file *file, const void *bytes, size_t length)
+{
+    return write_at(file, (size_t)((const char *)bytes - file->bytes), bytes, length);
 }
 
 void rs_recording_file_changed(struct rs_recording_file *file, const void *bytes, size_t length)
@@ -207,17 +211,14 @@ void rs_recording_file_changed(struct rs_recording_file *file, const void *bytes
 
 /* ---- chunks ---- */
 
-static struct rs_recording_chunk *chunk_at(const struct rs_recording_file *file, uint32_t at)
+static size_t offset_of(uint32_t at)
 {
-    return (struct rs_recording_chunk *)(void *)(file->bytes + RS_RECORDING_HEADER_BYTES +
-                                                 (size_t)at * RS_RECORDING_CHUNK_BYTES);
+    return RS_RECORDING_HEADER_BYTES + (size_t)at * RS_RECORDING_CHUNK_BYTES;
 }
 
-static uint32_t index_of(const struct rs_recording_file *file,
-                         const struct rs_recording_chunk *chunk)
+static struct rs_recording_chunk *chunk_at(const struct rs_recording_file *file, uint32_t at)
 {
-    return (uint32_t)(((const char *)chunk - file->bytes - RS_RECORDING_HEADER_BYTES) /
-                      RS_RECORDING_CHUNK_BYTES);
+    return (struct rs_recording_chunk *)(void *)(file->bytes + offset_of(at));
 }
 
 /* The file stays as large as it is. */
@@ -232,8 +233,7 @@ static void stop_growing(struct rs_recording_file *file, int error)
 /* True when there is a chunk that was never used. */
 static bool may_grow(struct rs_recording_file *file)
 {
-    size_t end_bytes =
-        RS_RECORDING_HEADER_BYTES + (size_t)(file->used + 1) * RS_RECORDING_CHUNK_BYTES;
+    size_t end_bytes = offset_of(file->used + 1);
     int result;
 
     if (file->used == file->chunk_count)
@@ -249,7 +249,7 @@ static bool may_grow(struct rs_recording_file *file)
     return result == 0;
 }
 
-/* Finds the chunk that was begun longest ago, but for those that somebody still writes to. */
+/* Finds the chunk that was full longest ago. */
 static bool find_oldest(struct rs_recording_file *file, uint32_t *at)
 {
     for (uint32_t i = 0; i < file->used; i++) {
@@ -288,16 +288,9 @@ static void commit(uint64_t *at, uint64_t value)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *file,
-                                                   enum rs_recording_chunk_kind kind)
+static void start(struct rs_recording_file *file, struct rs_recording_chunk *chunk,
+                  enum rs_recording_chunk_kind kind)
 {
-    struct rs_recording_chunk *chunk;
-    uint32_t at;
-
-    if (!take(file, kind, &at))
-        return NULL;
-    RS_ASSERT(at < file->used && file->used <= file->chunk_count);
-    chunk = chunk_at(file, at);
     commit(&chunk->check, 0);
     memset(chunk + 1, 0, RS_RECORDING_CHUNK_BYTES - sizeof(*chunk));
     chunk->magic = RS_RECORDING_CHUNK_MAGIC;
@@ -305,34 +298,65 @@ struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *fil
     chunk->recording = rs_recording_file_header(file)->recording;
     chunk->sequence = ++file->sequence;
     commit(&chunk->check, rs_recording_chunk_check(chunk));
-    return chunk;
 }
 
-void rs_recording_file_full(struct rs_recording_file *file, struct rs_recording_chunk *chunk)
+struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *file,
+                                                   enum rs_recording_chunk_kind kind)
 {
-    uint32_t at = index_of(file, chunk);
-    int result = file->is_copied ? write_part(file, chunk, RS_RECORDING_CHUNK_BYTES) : 0;
+    uint32_t at;
 
-    RS_ASSERT(file->states[at] == CHUNK_OPEN || file->states[at] == CHUNK_KEPT);
-    if (file->states[at] == CHUNK_OPEN)
-        file->states[at] = CHUNK_FULL;
-    if (result == 0) {
-        rs_recording_file_changed(file, chunk, 0);
-        return;
-    }
-    /* There is no space for this place of the file, now or later. */
-    if (file->chunk_count > file->used)
-        stop_growing(file, result);
-    file->states[at] = CHUNK_KEPT;
-    if (chunk->kind == RS_RECORDING_EVENTS)
+    if (!take(file, kind, &at))
+        return NULL;
+    RS_ASSERT(at < file->used && file->used <= file->chunk_count);
+    start(file, chunk_at(file, at), kind);
+    return chunk_at(file, at);
+}
+
+void rs_recording_file_full(struct rs_recording_file *file, struct rs_recording_chunk *definitions)
+{
+    rs_recording_file_changed(file, definitions, RS_RECORDING_CHUNK_BYTES);
+}
+
+/* By a call of the system, as the first store into each page of a mapping costs several times as
+ * much.  The place has its space on the disk, and is mapped too, if the file is. */
+static int copy(struct rs_recording_file *file, const struct rs_recording_chunk *chunk, uint32_t at)
+{
+    int result = write_at(file, offset_of(at), chunk, RS_RECORDING_CHUNK_BYTES);
+    struct rs_recording_chunk *place = chunk_at(file, at);
+
+    if (result == 0 || file->is_copied)
+        return result;
+    commit(&place->check, 0);
+    memcpy(place, chunk, offsetof(struct rs_recording_chunk, check));
+    memcpy(place + 1, chunk + 1, RS_RECORDING_CHUNK_BYTES - sizeof(*chunk));
+    commit(&place->check, chunk->check);
+    return 0;
+}
+
+void rs_recording_file_renew(struct rs_recording_file *file, struct rs_recording_chunk *events)
+{
+    bool is_taken;
+    int result;
+    uint32_t at;
+
+    RS_ASSERT(events->kind == RS_RECORDING_EVENTS);
+    is_taken = take(file, RS_RECORDING_EVENTS, &at);
+    result = is_taken ? copy(file, events, at) : -ENOSPC;
+    if (is_taken)
+        file->states[at] = result == 0 ? CHUNK_FULL : CHUNK_KEPT;
+    if (is_taken && result != 0 && file->chunk_count > file->used)
+        stop_growing(file, result); /* there is no space for this place, now or later */
+    if (result != 0)
         rs_recording_file_header(file)->lost_events += RS_RECORDING_EVENTS_EACH;
+    start(file, events, RS_RECORDING_EVENTS);
+    rs_recording_file_changed(file, events, sizeof(*events));
 }
 
 /* Other threads may still write to chunks that have begun, but begin no more.  What is cut off is
  * memory of the process's first, as a store behind the end of a file raises SIGBUS. */
 static void cut(struct rs_recording_file *file)
 {
-    size_t used_bytes = RS_RECORDING_HEADER_BYTES + (size_t)file->used * RS_RECORDING_CHUNK_BYTES;
+    size_t used_bytes = offset_of(file->used);
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE), end_bytes;
 
     file->chunk_count = file->used;

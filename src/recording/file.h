@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of a recording as its process has it: chunks in a mapped file, of which those with
- * events are begun anew, oldest first, once the file has its greatest size.
+/* The file of a recording as its process has it.
+ *
+ * A chunk that is being written lies in a mapping of the file, so that nothing is lost however the
+ * process ends.  When it is full of events, they are copied to another place of the file, by one
+ * call of the system, and the chunk begins anew where it is: the process has few pages of the file
+ * mapped, and they stay so.  Once the file has its greatest size, the place of the oldest events is
+ * taken.
  *
  * Space on the disk is reserved 1 MiB at a time before it is written to, so that a full disk shows
- * as an error and not as SIGBUS.  Where a file system cannot reserve space (btrfs, ZFS), chunks are
- * in memory of the process's, and are written to the file when they are full.  Not thread safe: its
- * user has a lock. */
+ * as an error and not as SIGBUS.  Where a file system cannot reserve space (btrfs, ZFS), memory of
+ * the process's stands in for the mapping.  Not thread safe: its user has a lock. */
 #pragma once
 
 #include "base/output.h"
@@ -45,8 +49,12 @@ rs_recording_file_header(const struct rs_recording_file *file)
 struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *file,
                                                    enum rs_recording_chunk_kind kind);
 
-/* The chunk is full. */
-void rs_recording_file_full(struct rs_recording_file *file, struct rs_recording_chunk *chunk);
+/* The chunk of definitions is full. */
+void rs_recording_file_full(struct rs_recording_file *file, struct rs_recording_chunk *definitions);
+
+/* The chunk of events is full: keeps them elsewhere in the file, or counts them as lost where there
+ * is no room, and begins the chunk anew. */
+void rs_recording_file_renew(struct rs_recording_file *file, struct rs_recording_chunk *events);
 
 /* What is kept outside of the file has changed: these bytes of the mapping, and the header. */
 void rs_recording_file_changed(struct rs_recording_file *file, const void *bytes, size_t length);

@@ -12,14 +12,18 @@
  * events are in the order of their times, over all chunks, and a definition may come behind an
  * event that refers to it.
  *
- * The file is mapped by its process, which stores the last word of each part (the chunk's `check`,
- * the event's `time_and_kind`, the definition's `check`) after the others.  So the file is complete
- * at each instruction, however the process ends; a part whose last word is 0 is not there.  A part
- * whose check is wrong is damaged: it is left out, and all others are good.
+ * What is being written is mapped by its process, which stores the last word of each part (the
+ * chunk's `check`, the event's `time_and_kind`, the definition's `check`) after the others.  So the
+ * file is complete at each instruction, however the process ends; a part whose last word is 0 is
+ * not there.  A part whose check is wrong is damaged: it is left out, and all others are good.
  *
- * Once the file has its greatest size, the chunk of events that was begun longest ago is begun
- * anew, and its events are counted in `lost_events`.  Definitions are never replaced; where there
- * is no room for one, events have the number 0.
+ * A full chunk of events is copied to another place of the file, and then begun anew where it was.
+ * A process that ends in between leaves two chunks of events with one sequence, of which the copy
+ * may be cut short: a reader takes the one with more good events, and nothing of the other.
+ *
+ * Once the file has its greatest size, the place of the chunk of events that was full longest ago
+ * is taken, and its events are counted in `lost_events`.  Definitions are never replaced; where
+ * there is no room for one, events have the number 0.
  *
  * A reader skips kinds of chunks, events and definitions that it does not know, and what is behind
  * the fields that it knows: these come with a higher `minor`.  A change that such a reader would
@@ -35,8 +39,8 @@ enum {
     RS_RECORDING_MAJOR = 1,
     RS_RECORDING_MINOR = 0,
     RS_RECORDING_BYTE_ORDER = 0x01020304,
-    RS_RECORDING_HEADER_BYTES = 4096,
-    RS_RECORDING_CHUNK_BYTES = 16 << 10,
+    RS_RECORDING_HEADER_BYTES = 32 << 10, /* so that a chunk may have one large page of memory */
+    RS_RECORDING_CHUNK_BYTES = 32 << 10,
     RS_RECORDING_CHUNK_MAGIC = 0x434d4d52, /* "RMMC" on a little-endian machine */
 };
 

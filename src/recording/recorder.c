@@ -250,8 +250,10 @@ RS_COLD static bool renew(struct recorder *recorder, struct slot *slot)
     rs_mutex_lock(&recorder->lock);
     if (!recorder->is_ended) {
         if (slot->chunk)
-            rs_recording_file_full(&recorder->file, slot->chunk);
-        chunk = slot->chunk = rs_recording_file_begin(&recorder->file, RS_RECORDING_EVENTS);
+            rs_recording_file_renew(&recorder->file, slot->chunk);
+        else
+            slot->chunk = rs_recording_file_begin(&recorder->file, RS_RECORDING_EVENTS);
+        chunk = slot->chunk;
     }
     if (!chunk)
         rs_recording_file_header(&recorder->file)->lost_events++;

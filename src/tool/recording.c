@@ -123,6 +123,39 @@ static void count_events(struct tool_recording *recording, const struct chunk *c
     }
 }
 
+static size_t good_events(const struct tool_recording *recording, const struct chunk *chunk)
+{
+    size_t each = recording->header.event_bytes, count = 0;
+    struct rs_recording_event event;
+
+    for (size_t offset = 0; chunk->bytes - offset >= each; offset += each)
+        count += read_event(chunk, offset, &event);
+    return count;
+}
+
+static int by_sequence(const void *first, const void *second)
+{
+    uint64_t a = ((const struct chunk *)first)->header->sequence;
+    uint64_t b = ((const struct chunk *)second)->header->sequence;
+
+    return (a > b) - (a < b);
+}
+
+/* Of two chunks with one sequence, one is a copy of the other, or what there is of it. */
+static void drop_copies(struct tool_recording *recording)
+{
+    struct chunk *chunks = recording->chunks;
+    size_t count = 0;
+
+    qsort(chunks, recording->chunk_count, sizeof(*chunks), by_sequence);
+    for (size_t i = 0; i < recording->chunk_count; i++)
+        if (count == 0 || by_sequence(&chunks[count - 1], &chunks[i]) != 0)
+            chunks[count++] = chunks[i];
+        else if (good_events(recording, &chunks[i]) > good_events(recording, &chunks[count - 1]))
+            chunks[count - 1] = chunks[i];
+    recording->chunk_count = count;
+}
+
 /* ---- definitions ---- */
 
 static bool make_room(struct tool_recording *recording, uint32_t number)
@@ -307,10 +340,12 @@ static bool read_chunks(struct tool_recording *recording, char reason[TOOL_REASO
             read_definitions(recording, &chunk);
         if (chunk.header->kind != RS_RECORDING_EVENTS)
             continue;
-        count_events(recording, &chunk);
         RS_ASSERT(recording->chunk_count < most);
         recording->chunks[recording->chunk_count++] = chunk;
     }
+    drop_copies(recording);
+    for (size_t i = 0; i < recording->chunk_count; i++)
+        count_events(recording, &recording->chunks[i]);
     return true;
 }
 

@@ -44,13 +44,14 @@ class Recording:
     def __init__(self, path):
         with open(path, "rb") as file:
             content = file.read()
-        (magic, order, self.major, self.minor, header_bytes, self.chunk_bytes, self.event_bytes, self.process,
+        (magic, order, self.major, self.minor, self.header_bytes, self.chunk_bytes, self.event_bytes, self.process,
          self.recording, self.job, self.begun_ns, self.begun_real_ns, check, self.ended_ns, self.lost_events,
          self.missed_events, self.lost_definitions) = HEADER.unpack_from(content)
         assert magic == b"RMMREC\r\n" and order == 0x01020304, magic
         assert check == total(content[:HEADER.size - 40], 0)
+        self.events_each = (self.chunk_bytes - CHUNK.size) // self.event_bytes
         self.length, self.chunks, self.definitions, events = len(content), 0, {}, []
-        for at in range(header_bytes, len(content), self.chunk_bytes):
+        for at in range(self.header_bytes, len(content), self.chunk_bytes):
             events += self.read_chunk(content[at:at + self.chunk_bytes])
         self.events = [event for _, _, event in sorted(events, key=lambda event: event[:2])]
 

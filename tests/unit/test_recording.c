@@ -28,7 +28,7 @@ GROUP_FIXTURE(enter_test_folder, leave_test_folder);
 #define MIB ((size_t)1 << 20)
 
 enum {
-    CHUNKS = 256,
+    CHUNKS = 128,
     LAPS = 3,
     THREADS = 80 /* more than have an index of their own */,
     EACH = 2000
@@ -60,6 +60,40 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t length)
 {
     return (size_t)(offset + length) > disk_bytes ? ENOSPC
                                                   : __real_posix_fallocate64(fd, offset, length);
+}
+
+/* Of this write, counted from 1, `cut_bytes` are written, and then the process is killed. */
+static int killed_write;
+static size_t cut_bytes;
+static bool writes_fail;
+
+ssize_t __real_pwrite(int fd, const void *bytes, size_t length, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *bytes, size_t length, off_t offset);
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t length, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t length, off_t offset);
+
+static bool may_write(int fd, const void *bytes, size_t length, off_t offset)
+{
+    static int writes;
+
+    if (++writes == killed_write) {
+        (void)__real_pwrite(fd, bytes, cut_bytes, offset);
+        raise(SIGKILL);
+    }
+    if (!writes_fail && (size_t)offset + length <= disk_bytes)
+        return true;
+    errno = writes_fail ? EIO : ENOSPC;
+    return false;
+}
+
+ssize_t __wrap_pwrite(int fd, const void *bytes, size_t length, off_t offset)
+{
+    return may_write(fd, bytes, length, offset) ? __real_pwrite(fd, bytes, length, offset) : -1;
+}
+
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t length, off_t offset)
+{
+    return may_write(fd, bytes, length, offset) ? __real_pwrite64(fd, bytes, length, offset) : -1;
 }
 
 static int as_file_system(int result, struct statfs *status)
@@ -243,7 +277,7 @@ static void write_many(const char *path)
     uint32_t first = 0;
 
     begin(path, MIB);
-    for (int i = 0; i < 1000; i++) { /* more than a chunk has room for */
+    for (int i = 0; i < 2000; i++) { /* more than a chunk has room for */
         uint32_t number = rs_recorder_define(RS_RECORDING_NAME, NULL, 0, "name", 4);
         first = first ? first : number;
     }
@@ -285,6 +319,104 @@ TEST(the_oldest_events_are_replaced_and_counted)
 
 static pthread_barrier_t all_are_there;
 
+TEST(a_write_that_fails_loses_nothing)
+{
+    writes_fail = true;
+    assert_int_equal(in_child(write_many, "failing"), 0);
+    writes_fail = false;
+    assert_many("failing", CHUNKS - 4, CHUNKS - 2);
+}
+
+static void write_many_without_descriptor(const char *path)
+{
+    begin(path, MIB);
+    for (size_t i = 0; i < many; i++) {
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+        if (i == many / LAPS / 2)
+            must(close_range(RS_DESCRIPTOR_HIGH, ~0U, 0) == 0);
+    }
+    rs_recorder_end();
+}
+
+TEST(a_program_that_closes_the_descriptor_keeps_its_recording)
+{
+    struct tool_recording *recording;
+    struct tool_recording_event event;
+    uint64_t next;
+
+    assert_int_equal(in_child(write_many_without_descriptor, "closed"), 0);
+    recording = opened("closed");
+    assert_int_equal(tool_recording_facts(recording)->damaged, 0);
+    next = tool_recording_facts(recording)->lost_events;
+    assert_true(next < many - (size_t)CHUNKS / 3 * RS_RECORDING_EVENTS_EACH);
+    while (tool_recording_next(recording, &event))
+        assert_int_equal(event.address, next++);
+    assert_int_equal(next, many);
+    tool_recording_close(recording);
+}
+
+static void *write_second_half(void *data)
+{
+    for (size_t i = many / 2; i < many; i++)
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+    return data;
+}
+
+/* The second thread's chunk lies in the middle of the file. */
+static void write_many_in_turn(const char *path)
+{
+    pthread_t second;
+
+    begin(path, MIB);
+    for (size_t i = 0; i < many / 2; i++)
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+    must(pthread_create(&second, NULL, write_second_half, NULL) == 0);
+    must(pthread_join(second, NULL) == 0);
+    rs_recorder_end();
+}
+
+/* While the file grows, and where a copy behind the chunk, or before it, replaces older events. */
+TEST(nothing_is_lost_or_there_twice_when_a_process_is_killed_in_a_copy)
+{
+    const int first_half = (int)(many / 2 / RS_RECORDING_EVENTS_EACH);
+    const int writes[] = {3, CHUNKS + 10, first_half + 30, first_half + 100};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(writes); i++)
+        for (cut_bytes = 0; cut_bytes <= RS_RECORDING_CHUNK_BYTES; cut_bytes += 4096) {
+            struct tool_recording *recording;
+            struct tool_recording_event event;
+            uint64_t next, end = (uint64_t)writes[i] * RS_RECORDING_EVENTS_EACH;
+
+            killed_write = writes[i];
+            assert_int_equal(WTERMSIG(in_child(write_many_in_turn, "cut_short")), SIGKILL);
+            killed_write = 0;
+            if (writes[i] > first_half)
+                end += many / 2 % RS_RECORDING_EVENTS_EACH;
+            recording = opened("cut_short");
+            next = tool_recording_facts(recording)->lost_events;
+            if (cut_bytes == 0) /* the oldest events are counted, and still there */
+                next -= rs_min(next, RS_RECORDING_EVENTS_EACH);
+            while (tool_recording_next(recording, &event))
+                assert_int_equal(event.address, next++);
+            assert_int_equal(next, end);
+            assert_int_equal(tool_recording_facts(recording)->damaged, 0);
+            tool_recording_close(recording);
+        }
+}
+
+TEST(a_full_disk_bounds_the_ring_of_a_file_that_cannot_be_mapped)
+{
+    struct stat status;
+
+    file_system = 0x9123683e;
+    disk_bytes = 2 * MIB;
+    assert_int_equal(in_child(write_many, "copied_full"), 0);
+    disk_bytes = SIZE_MAX;
+    file_system = 0;
+    assert_many("copied_full", 58, 64);
+    assert_true(stat("said", &status) == 0 && status.st_size > 0 && status.st_size < 300);
+}
+
 TEST(a_full_disk_bounds_the_ring)
 {
     struct stat status;
@@ -292,7 +424,7 @@ TEST(a_full_disk_bounds_the_ring)
     disk_bytes = 2 * MIB;
     assert_int_equal(in_child(write_many, "full"), 0);
     disk_bytes = SIZE_MAX;
-    assert_many("full", 58, 64);
+    assert_many("full", 28, 32);
     assert_true(stat("said", &status) == 0 && status.st_size > 0 && status.st_size < 300);
 }
 
