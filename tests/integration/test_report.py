@@ -232,6 +232,33 @@ train.py [4711]: 8.00 s, 31 events
 EVIL = "</script><script>document.title = 'owned'</script><img src=x onerror=alert(1)>&\"'\u2028\x1b[31m\x07"
 
 
+class Plot(Report):
+    def axes(self, recording):
+        """The texts below a plot and beside it, with their places."""
+        self.assertEqual(self.report(self.made(recording), "--svg", self.path("a.svg")).status, 0)
+        with open(self.path("a.svg"), encoding="utf-8") as file:
+            found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">([^<]*)</text>', file.read())
+        below = [(text, float(x)) for x, y, anchor, text in found if y == "194"]
+        return below, [(text, float(y)) for x, y, anchor, text in found if x == "84"]
+
+    def test_the_axes_have_round_values(self):
+        below, beside = self.axes(training())
+        self.assertEqual(below, [("0 ns", 90.0), ("2.00 s", 302.5), ("4.00 s", 515.0), ("6.00 s", 727.5), ("8.00 s", 940.0)])
+        self.assertEqual([text for text, _ in beside], ["0 B", "8.00 MiB", "16.0 MiB", "24.0 MiB", "32.0 MiB"])
+        distances = {round(first[1] - second[1], 0) for first, second in zip(beside, beside[1:])}
+        self.assertEqual(distances, {36.0})  # of 150 for 1.05 times 32 MiB
+
+    def test_any_length_of_time(self):
+        for end_ns, texts in ((0, ["0 ns", "1 ns"]), (700, ["0 ns", "200 ns", "400 ns", "600 ns"]),
+                              (29 * SECOND, ["0 ns", "5.00 s", "10.0 s", "15.0 s", "20.0 s", "25.0 s"]),
+                              (100 * SECOND, ["0 ns", "30.0 s", "1.00 min", "1.50 min"]),
+                              (7000 * SECOND, ["0 ns", "30.0 min", "1.00 h", "1.50 h"]),
+                              (3600 * 100 * SECOND, ["0 ns", "20.0 h", "40.0 h", "60.0 h", "80.0 h", "100 h"])):
+            recording = Recording()
+            recording.allocate(end_ns, 0x1000, 100)
+            self.assertEqual([text for text, _ in self.axes(recording)[0]], texts, end_ns)
+
+
 class Names(Report):
     def evil(self):
         recording = Recording(EVIL)

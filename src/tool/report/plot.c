@@ -18,7 +18,8 @@ enum {
     PLOT_WIDTH = WIDTH - LEFT - RIGHT,
     PLOT_HEIGHT = PANEL_HEIGHT - TITLE_HEIGHT - AXIS_HEIGHT,
     PANELS_MAX = 64,
-    LINES_ACROSS = 4,
+    LINES_MAX = 6,   /* of a grid, beside that at 0 */
+    TEXT_WIDTH = 60, /* that a time may have */
 };
 
 static const char head[] =
@@ -64,21 +65,55 @@ static double y_of(const struct scale *scale, uint64_t bytes)
     return TITLE_HEIGHT + PLOT_HEIGHT * (1 - (double)bytes / scale->top);
 }
 
+/* The least of 1, 2, 5, 10, 20 ... times a unit that divides `span` into few enough parts. */
+static double decimal_step(double span, double unit)
+{
+    static const double factors[] = {1, 2, 5};
+
+    for (;; unit *= 10)
+        for (size_t i = 0; i < RS_ARRAY_LENGTH(factors); i++)
+            if (span <= LINES_MAX * factors[i] * unit)
+                return factors[i] * unit;
+}
+
+/* Its multiples have short texts: those of 20 s would be 1.33 min. */
+static double time_step(double ns)
+{
+    static const double around_minutes[] = {10e9, 30e9, 60e9, 120e9, 300e9, 600e9, 1800e9};
+
+    if (ns <= LINES_MAX * 5e9)
+        return decimal_step(ns, 1);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(around_minutes); i++)
+        if (ns <= LINES_MAX * around_minutes[i])
+            return around_minutes[i];
+    return decimal_step(ns, 3600e9);
+}
+
+static double size_step(double bytes)
+{
+    double step = 1;
+
+    while (bytes > LINES_MAX * step)
+        step *= 2;
+    return step;
+}
+
 static void put_axes(FILE *to, const struct scale *scale)
 {
     char text[DURATION_TEXT_BYTES], size[RS_SIZE_TEXT_BYTES];
+    double step = size_step(scale->top);
 
-    for (int i = 0; i <= LINES_ACROSS; i++) {
-        double y = TITLE_HEIGHT + PLOT_HEIGHT * (1 - (double)i / LINES_ACROSS);
-        double x = LEFT + (double)PLOT_WIDTH * i / LINES_ACROSS;
+    for (double bytes = 0; bytes <= scale->top; bytes += step) {
+        double y = y_of(scale, (uint64_t)bytes);
         fprintf(to, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, y, LEFT + PLOT_WIDTH);
-        fprintf(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>", LEFT - 6, y + 4,
-                rs_size_format_short((uint64_t)(scale->top * i / LINES_ACROSS), size));
+        fprintf(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 6, y + 4,
+                rs_size_format_short((uint64_t)bytes, size));
+    }
+    step = time_step(scale->all_ns);
+    for (double ns = 0; ns <= scale->all_ns; ns += step) {
+        double x = LEFT + PLOT_WIDTH * ns / scale->all_ns;
         fprintf(to, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, PANEL_HEIGHT - 6,
-                i == 0              ? "start"
-                : i == LINES_ACROSS ? "end"
-                                    : "middle",
-                duration_text((uint64_t)(scale->all_ns * i / LINES_ACROSS), text));
+                x + TEXT_WIDTH / 2 > WIDTH ? "end" : "middle", duration_text((uint64_t)ns, text));
     }
 }
 
