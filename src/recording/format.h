@@ -108,6 +108,8 @@ enum {
     RS_RECORDING_TIME_BITS = 56,   /* the lowest ones of time_and_kind */
     RS_RECORDING_SIZE_BITS = 48,   /* of size_and_check */
     RS_RECORDING_STREAM_BITS = 48, /* of place */
+    RS_RECORDING_STACK_SHIFT = 58, /* in place */
+    RS_RECORDING_STACKS = 64,
 };
 
 struct rs_recording_event {
@@ -116,8 +118,9 @@ struct rs_recording_event {
     uint64_t size_and_check; /* bytes as the program asked for them; rs_recording_event_check */
     uint32_t thread;         /* its ID in the kernel */
     uint32_t definition;     /* the number of the call site or name; 0: none */
-    uint64_t place;          /* the stream's handle, then a byte for the device and a byte for enum
-                                rs_recording_memory */
+    uint64_t place; /* from the lowest bit: 48 bits of the stream's handle, 8 for the device,
+                       2 for enum rs_recording_memory, and 6 for the stack's number: stacks
+                       are numbered as they are made, from 0 on and after 63 from 0 again */
 };
 
 _Static_assert(sizeof(struct rs_recording_event) == 40, "the same on every machine");

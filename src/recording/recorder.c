@@ -373,6 +373,14 @@ bool rs_recorder_mark(enum rs_recording_event_kind kind, const char *name, bool 
     return true;
 }
 
+uint64_t rs_recorder_new_stack(void)
+{
+    static _Atomic unsigned stacks;
+    uint64_t number = atomic_fetch_add(&stacks, 1) % RS_RECORDING_STACKS;
+
+    return number << RS_RECORDING_STACK_SHIFT;
+}
+
 /* ---- beginning and end ---- */
 
 static void define_process(void)

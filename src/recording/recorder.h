@@ -31,6 +31,9 @@ static inline uint64_t rs_recorder_place(unsigned device, enum rs_recording_memo
            (uint64_t)device << RS_RECORDING_STREAM_BITS | (uint64_t)memory << 56;
 }
 
+/* The part of the place that is the number of a stack, a new one with each call. */
+uint64_t rs_recorder_new_stack(void);
+
 /* Returns the number of a definition; 0: the process is not recorded, or there is no room.  The
  * second call with the same key, an address that means the same as long as the process lives,
  * returns the same number; NULL: each call defines anew. */

@@ -77,10 +77,15 @@ static unsigned kind_of(const struct rs_recording_event *event)
     return (unsigned)(event->time_and_kind >> RS_RECORDING_TIME_BITS);
 }
 
+static unsigned memory_of(uint64_t place)
+{
+    return place >> 56 & 3;
+}
+
 static bool is_known(const struct rs_recording_event *event)
 {
     return kind_of(event) > 0 && kind_of(event) < RS_RECORDING_EVENT_KINDS &&
-           event->place >> 56 < RS_RECORDING_MEMORIES;
+           memory_of(event->place) < RS_RECORDING_MEMORIES;
 }
 
 /* Goes to the next event that is whole and known, from `offset` on. */
@@ -509,7 +514,8 @@ bool tool_recording_next(struct tool_recording *recording, struct tool_recording
         .stream = stored.place & (((uint64_t)1 << RS_RECORDING_STREAM_BITS) - 1),
         .thread = stored.thread,
         .device = stored.place >> RS_RECORDING_STREAM_BITS & 0xff,
-        .memory = (enum rs_recording_memory)(stored.place >> 56),
+        .memory = (enum rs_recording_memory)memory_of(stored.place),
+        .stack = (unsigned)(stored.place >> RS_RECORDING_STACK_SHIFT),
     };
     resolve(recording, stored.definition, event);
     seek(recording, chunk, chunk->next + recording->header.event_bytes);

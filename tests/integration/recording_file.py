@@ -19,7 +19,8 @@ class Event:
         stamp, self.address, size, self.thread, self.definition, place = words
         self.time_ns, self.kind = stamp & (1 << 56) - 1, KINDS[stamp >> 56]
         self.size, self.check = size & (1 << 48) - 1, size >> 48
-        self.stream, self.device, self.memory = place & (1 << 48) - 1, place >> 48 & 0xFF, MEMORIES[place >> 56]
+        self.stream, self.device, self.memory = place & (1 << 48) - 1, place >> 48 & 0xFF, MEMORIES[place >> 56 & 3]
+        self.stack = place >> 58
 
 
 def total(content, seed):

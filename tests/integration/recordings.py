@@ -43,8 +43,8 @@ class Recording:
         numbers = [self.define(FRAME, line, 1) for line in lines] + [self.define(FRAME, frame) for frame in frames]
         return self.define(SITE, struct.pack("<%dI" % len(numbers), *numbers))
 
-    def add(self, kind, ns, address=0, size=0, definition=0, device=0, memory=0, thread=1):
-        self.events.append((kind, ns, address, size, definition, device, memory, thread))
+    def add(self, kind, ns, address=0, size=0, definition=0, device=0, memory=0, thread=1, stack=0):
+        self.events.append((kind, ns, address, size, definition, device, memory | stack << 2, thread))
 
     def allocate(self, ns, address, size, **more):
         self.add(ALLOCATE, ns, address, size, **more)

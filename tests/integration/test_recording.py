@@ -56,6 +56,7 @@ class Recordings(support.Test):
                          [("device", 8192), ("pinned", 4096)])
         self.assertEqual([(event.memory, recording.text(event)) for event in recording.of("stack")],
                          [("device", "reuse(pool(cuda))"), ("pinned", "reuse(pool(pinned))")])
+        self.assertEqual([event.stack for event in recording.of("stack", "allocate")], [0, 0, 1, 1])
         self.assertEqual(sorted(recording.live().values()), [4096])
 
     def test_held_bytes_and_the_limit(self):
@@ -80,6 +81,7 @@ class Recordings(support.Test):
         recording = self.scene("hold:5000", "reset", "hold:6000")
         order = [event.kind for event in recording.of("stack", "stack_gone", "allocate")]
         self.assertEqual(order, ["stack", "allocate", "stack_gone", "stack", "allocate"])
+        self.assertEqual([event.stack for event in recording.of("stack", "stack_gone", "allocate")], [0, 0, 0, 1, 1])
 
     def test_call_sites(self):
         every = self.scene("use:50", RMM_RECORD_SITES="all")

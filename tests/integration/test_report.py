@@ -146,10 +146,11 @@ class Numbers(Report):
         recording = Recording()
         for number in range(3):
             recording.allocate(number, 0x10000 + number * 512, 512)
-        recording.allocate(4, 0x20000, 100, device=1)
+        recording.allocate(3, 0x20000, 100, device=1)
+        recording.allocate(4, 0x30000, 200, stack=1)  # of another context of the device
         recording.add(STACK_GONE, 5)
         first, second = self.page(recording)["runs"][0]["series"]
-        self.assertEqual((first["end_used"], first["end_blocks"], second["end_used"]), (0, 0, 100))
+        self.assertEqual((first["end_used"], first["end_blocks"], second["end_used"]), (200, 1, 100))
 
     def test_blocks_from_before_the_recording(self):
         recording = Recording(lost=10)

@@ -171,7 +171,8 @@ static int recording_init(struct rs_mr *mr, const void *config)
     recording->sites_each = settings->sites;
     recording->account = account && account->device ? account->device : account;
     recording->place = rs_recorder_place((unsigned)mr->environment->device,
-                                         (enum rs_recording_memory)settings->kind, NULL);
+                                         (enum rs_recording_memory)settings->kind, NULL) |
+                       rs_recorder_new_stack();
     if (rs_recorder_begin(path, settings->size)) {
         rs_request_time_all();
         record_stack(mr);

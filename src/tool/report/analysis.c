@@ -291,19 +291,21 @@ static void begin_block(struct run *run, const struct analysis_event *event)
         .stream = event->stream,
         .site = event->site,
         .series = (uint32_t)(series - run->series),
+        .stack = event->stack,
     };
     put(&run->live, event->address, run->block_count++);
     count_block(run, series, block);
     show(run, event);
 }
 
-static void end_series(struct run *run, const struct analysis_event *event)
+static void end_stack(struct run *run, const struct analysis_event *event)
 {
     uint32_t series = (uint32_t)(series_of(run, event) - run->series);
 
     for (size_t slot = 0; slot < run->live.slot_count;) {
         size_t found = (size_t)rs_hash_at(&run->live, slot);
-        if (found && run->blocks[found - 1].series == series)
+        if (found && run->blocks[found - 1].series == series &&
+            run->blocks[found - 1].stack == event->stack)
             end_block(run, &run->blocks[found - 1], event); /* another one may come here */
         else
             slot++;
@@ -371,9 +373,9 @@ void analysis_add(struct run *run, const struct analysis_event *event)
     case ANALYSIS_MARK:
         note_mark(run, event);
         break;
-    case ANALYSIS_SERIES_END:
-        end_series(run, event);
-        return;
+    case ANALYSIS_STACK_END:
+        end_stack(run, event);
+        break;
     }
     show(run, event);
 }

@@ -42,6 +42,7 @@ struct block {
     uint64_t stream;
     uint32_t site; /* 0: not recorded */
     uint32_t series;
+    unsigned stack;
 };
 
 /* The memory of one kind on one device. */
@@ -134,7 +135,7 @@ enum analysis_kind {
     ANALYSIS_PHASE_BEGIN,
     ANALYSIS_PHASE_END,
     ANALYSIS_MARK,
-    ANALYSIS_SERIES_END, /* its blocks ended with their context */
+    ANALYSIS_STACK_END, /* its blocks ended with their context */
 };
 
 struct analysis_event {
@@ -142,7 +143,8 @@ struct analysis_event {
     int device;
     enum rs_kind memory;
     uint64_t ns, address, size_bytes, limit_bytes, duration_ns;
-    uint32_t site; /* number of analysis_site */
+    unsigned stack; /* that allocated the block, or ended */
+    uint32_t site;  /* number of analysis_site */
     uint32_t thread;
     uint64_t stream;
     const char *name;        /* of a phase or mark */
