@@ -386,12 +386,14 @@ uint64_t rs_recorder_new_stack(void)
 static void define_process(void)
 {
     char text[RS_PROCESS_TEXT_BYTES];
-    const char *name = program_invocation_short_name;
+    const char *name = program_invocation_short_name, *rank = rs_process_rank();
     ssize_t length;
 
     (void)rs_recorder_define(RS_RECORDING_PROGRAM, NULL, (uint64_t)getpid(), name, strlen(name));
     if (gethostname(text, sizeof(text)) == 0)
         (void)rs_recorder_define(RS_RECORDING_HOST, NULL, 0, text, strnlen(text, sizeof(text)));
+    if (*rank)
+        (void)rs_recorder_define(RS_RECORDING_RANK, NULL, 0, rank, strlen(rank));
     length = rs_file_text("/proc/self/cmdline", text, sizeof(text));
     if (length > 1)
         (void)rs_recorder_define(RS_RECORDING_COMMAND, NULL, 0, text, (size_t)length - 1);

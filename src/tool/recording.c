@@ -374,6 +374,7 @@ static void state_log_facts(struct tool_recording *recording, const char *path)
         .events = log->count,
         .damaged = log->damaged,
         .program = or_empty(recording->name),
+        .rank = "",
         .host = "",
         .command = "",
     };
@@ -393,6 +394,7 @@ static void state_facts(struct tool_recording *recording)
     facts->missed_events = header->missed_events;
     facts->lost_definitions = header->lost_definitions;
     facts->program = or_empty(text_of(recording, RS_RECORDING_PROGRAM, true, 0));
+    facts->rank = or_empty(text_of(recording, RS_RECORDING_RANK, true, 0));
     facts->host = or_empty(text_of(recording, RS_RECORDING_HOST, true, 0));
     for (uint32_t i = 0; command && i < recording->definition_count; i++)
         for (size_t j = 0;

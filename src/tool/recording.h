@@ -33,6 +33,7 @@ struct tool_recording_facts {
     uint64_t unknown; /* events of kinds that only a newer version knows, which are left out */
     const char *program; /* of a log, the name of its file */
     const char *host;
+    const char *rank;    /* in its job; "" where there is none */
     const char *command; /* its arguments with a blank between them */
 };
 

@@ -50,6 +50,10 @@ class Recordings(support.Test):
         self.assertEqual(len(recording.texts("thread")), 1)
         self.assertEqual({event.thread for event in recording.events}, {recording.process})
 
+    def test_its_rank(self):
+        for settings, ranks in (({}, []), ({"SLURM_PROCID": "5"}, ["5"]), ({"SLURM_PROCID": "5", "RANK": "7"}, ["7"])):
+            self.assertEqual(self.scene("use:1", **settings).texts("rank"), ranks)
+
     def test_kinds_of_memory(self):
         recording = self.scene("hold:8192", "pin:4096", "drop")
         self.assertEqual([(event.memory, event.size) for event in recording.of("allocate")],

@@ -11,7 +11,7 @@ import unicodedata
 
 import recordings
 import support
-from recordings import MARK, NAME, REFUSED, SLOW, STACK_GONE, Recording
+from recordings import MARK, NAME, RANK, REFUSED, SLOW, STACK_GONE, Recording
 from support import run
 
 TOOL = os.environ["TOOL"]
@@ -185,7 +185,11 @@ class Numbers(Report):
         self.assertEqual(series["timeline"][-1][3], 1000)
 
     def test_ranks_side_by_side(self):
-        document = self.page(*[training("rank.py", 100 + rank, leak=(rank + 1) * MIB) for rank in range(4)])
+        made = [training("rank.py", 100 + rank, leak=(rank + 1) * MIB) for rank in range(4)]
+        for rank, recording in enumerate(made):
+            recording.define(RANK, str(rank))
+        document = self.page(*made)
+        self.assertEqual([one["rank"] for one in document["runs"]], ["0", "1", "2", "3"])
         self.assertEqual([one["process"] for one in document["runs"]], [100, 101, 102, 103])
         self.assertEqual([one["series"][0]["peak_used"] for one in document["runs"]], [(11 + 4 * (rank + 1)) * MIB for rank in range(4)])
         self.assertEqual(len(document["sites"]), 3)  # call sites have the same numbers in all of them
@@ -210,6 +214,14 @@ train.py [4711]: 8.00 s, 31 events
   refused: 1 request of 80.0 MiB in all
   waited for the GPU: 1 time, 3.00 ms in all
 """)
+
+    def test_a_rank_is_named(self):
+        recording = training()
+        recording.define(RANK, "12")
+        self.assertRegex(self.report(self.made(recording), "--svg", self.path("a.svg")).stdout, r"^$")
+        with open(self.path("a.svg"), encoding="utf-8") as file:
+            self.assertIn(">train.py [4711], rank 12, device 0: peak 15.0 MiB used</text>", file.read())
+        self.assertRegex(self.report(self.path("a.rec")).stdout, r"^train\.py \[4711\], rank 12: 8\.00 s, 31 events\n")
 
     def test_no_line_is_wider_than_80_columns(self):
         recording = Recording("\u7a0b\u5e8f" * 60)

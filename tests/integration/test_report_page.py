@@ -6,7 +6,7 @@ import sys
 
 import browser
 import support
-from recordings import Recording
+from recordings import RANK, Recording
 from test_report import EVIL, MIB, SECOND, Report, training
 
 WIDTH = 1200
@@ -38,8 +38,12 @@ class Page(Report):
             return [drawn, sum]; })()""" % selector)
 
     def test_all_of_it_is_shown(self):
-        page = self.open(training(), training("other.py", 4712))
+        first = training()
+        first.define(RANK, "3")
+        page = self.open(first, training("other.py", 4712))
         self.assertEqual(page.run("document.querySelectorAll('main > section').length"), 8)
+        self.assertIn("train.py [4711], rank 3 in 0.rec", self.text(page, "#overview"))
+        self.assertIn("other.py [4712] in 1.rec", self.text(page, "#overview"))
         for selector in ("#time canvas", "#addresses canvas", "#compare canvas"):
             self.assertGreater(self.pixels(page, selector)[0], 1000, selector)
         self.assertIn("15.0 MiB were in use after 4 s", self.text(page, "#peak"))

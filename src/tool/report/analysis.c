@@ -90,14 +90,15 @@ uint32_t analysis_site(struct analysis *analysis, const uint32_t *frames, size_t
 
 /* ---- runs ---- */
 
-struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program)
+struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program,
+                           const char *rank)
 {
     struct run *run = tool_grow(NULL, sizeof(*run));
 
     if (analysis->run_count == 0)
         (void)analysis_site(analysis, (const uint32_t[]){0}, 0); /* number 0: no frames */
     *run = (struct run){
-        .path = plain_copy(path), .program = plain_copy(program), .observer = analysis->observer};
+        .path = plain_copy(path), .program = plain_copy(program), .rank = plain_copy(rank), .observer = analysis->observer};
     analysis->runs = grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
     return analysis->runs[analysis->run_count++] = run;
 }
@@ -405,6 +406,7 @@ static void release_run(struct run *run)
     free(run->path);
     free(run->program);
     free(run->title);
+    free(run->rank);
     free(run);
 }
 

@@ -91,7 +91,8 @@ struct mark {
 /* What one recording says. */
 struct run {
     char *path, *program;
-    char *title;      /* the program and its process, for people */
+    char *rank;       /* in its job; "" where there is none */
+    char *title;      /* the program, its process and rank, for people */
     uint32_t process; /* 0: not known */
     uint64_t begun_real_ns, end_ns;
     uint64_t events, lost_events;
@@ -160,7 +161,8 @@ struct analysis_observer {
 };
 
 /* Begins a recording.  The run lives as long as the analysis. */
-struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program);
+struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program,
+                           const char *rank);
 void analysis_add(struct run *run, const struct analysis_event *event);
 void analysis_end(struct run *run);
 

@@ -176,9 +176,12 @@ static void add_events(struct input *input, uint64_t all)
 /* Takes over what is known of the whole.  TOOL_FINDING, after a line, where it is damaged. */
 static int state_facts(struct run *run, const struct tool_recording_facts *facts)
 {
+    const char *comma = *run->rank ? ", rank " : "";
+
+    run->title = facts->process ? tool_format("%s [%" PRIu32 "]%s%s", run->program, facts->process,
+                                              comma, run->rank)
+                                : tool_format("%s%s%s", run->program, comma, run->rank);
     run->process = facts->process;
-    run->title = run->process ? tool_format("%s [%" PRIu32 "]", run->program, run->process)
-                              : tool_format("%s", run->program);
     run->begun_real_ns = facts->begun_real_ns;
     run->end_ns = rs_max(run->end_ns, facts->duration_ns);
     run->lost_events = facts->lost_events + facts->missed_events;
@@ -208,7 +211,7 @@ int input_read(struct analysis *analysis, const char *path)
         return TOOL_FINDING;
     }
     facts = tool_recording_facts(input.recording);
-    input.run = analysis_begin(analysis, path, facts->program);
+    input.run = analysis_begin(analysis, path, facts->program, facts->rank);
     code = state_facts(input.run, facts);
     if (facts->lost_events)
         add_early_blocks(&input);

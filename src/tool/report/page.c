@@ -365,6 +365,7 @@ static void put_run(struct json *json, const struct run *run)
     put_text(json, "file", run->path);
     put_text(json, "program", run->program);
     put_number(json, "process", run->process);
+    put_text(json, "rank", run->rank);
     put_number(json, "begun_ms", run->begun_real_ns / 1000000);
     put_number(json, "end_ns", run->end_ns);
     put_number(json, "events", run->events);

@@ -5,7 +5,7 @@
 //   frames   texts
 //   sites    for each call site numbers of frames, innermost first; a site without frames was not recorded
 //   runs     one for each recording:
-//     file, program, process, begun_ms (since 1970), end_ns, events, lost_events, damage
+//     file, program, process, rank, begun_ms (since 1970), end_ns, events, lost_events, damage
 //     series   one for each kind of memory on each device:
 //       device, kind, peak_used, peak_ns, peak_held, limit, end_used, end_held, end_blocks,
 //       allocations, frees, allocated_bytes
@@ -37,7 +37,8 @@ let charts = [], addressMap, compared;
 // With the file, where there are several, as ranks often differ in nothing else.
 function nameOf(run) {
   const file = run.file.split("/").at(-1);
-  return (run.program || file) + (run.process ? " [" + run.process + "]" : "") + (report.runs.length > 1 ? " in " + file : "");
+  return (run.program || file) + (run.process ? " [" + run.process + "]" : "") + (run.rank && ", rank " + run.rank) +
+    (report.runs.length > 1 ? " in " + file : "");
 }
 
 function kindOf(series) {

@@ -147,7 +147,7 @@ static void put_panel(FILE *to, const struct run *run, const struct series *seri
     fprintf(to, "<g transform=\"translate(0 %d)\"><text x=\"%d\" y=\"18\">", number * PANEL_HEIGHT,
             LEFT);
     put_text(to, run->title);
-    fprintf(to, " %s: peak %s used</text>\n", series_text(series, name),
+    fprintf(to, ", %s: peak %s used</text>\n", series_text(series, name),
             rs_size_format_short(series->peak_used, peak));
     put_axes(to, &scale);
     if (series->timeline.count)
