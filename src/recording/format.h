@@ -134,9 +134,11 @@ enum rs_recording_definition_kind {
     RS_RECORDING_NAME,        /* of a phase, or a mark's text */
     RS_RECORDING_FRAME,       /* "FUNCTION+OFFSET (OBJECT+OFFSET)" or "OBJECT+OFFSET"; with value 1
                                  Python's "FILE:LINE in FUNCTION" */
-    RS_RECORDING_SITE, /* 32-bit numbers of frames, innermost first, Python's before others */
-    RS_RECORDING_RANK, /* that the launcher of a job gave the process; missing where there is none
-                        */
+    RS_RECORDING_SITE,   /* 32-bit numbers of frames, innermost first, Python's before others */
+    RS_RECORDING_RANK,   /* that the launcher of a job gave the process; missing where there is none
+                          */
+    RS_RECORDING_SAMPLE, /* value: of so many allocated bytes of a thread, one block has a call site
+                          */
     RS_RECORDING_DEFINITION_KINDS
 };
 

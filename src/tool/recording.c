@@ -232,16 +232,24 @@ static const struct definition *definition_of(const struct tool_recording *recor
     return &recording->definitions[number];
 }
 
-/* The text of the latest definition of this kind and, unless `any`, value. */
-static char *text_of(const struct tool_recording *recording, unsigned kind, bool any,
-                     uint64_t value)
+/* The latest definition of this kind and, unless `any`, value. */
+static const struct definition *latest(const struct tool_recording *recording, unsigned kind,
+                                       bool any, uint64_t value)
 {
     for (uint32_t i = recording->definition_count; i-- > 0;) {
         const struct definition *one = &recording->definitions[i];
         if (one->text && one->kind == kind && (any || one->value == value))
-            return one->text;
+            return one;
     }
     return NULL;
+}
+
+static char *text_of(const struct tool_recording *recording, unsigned kind, bool any,
+                     uint64_t value)
+{
+    const struct definition *one = latest(recording, kind, any, value);
+
+    return one ? one->text : NULL;
 }
 
 static const char *or_empty(const char *text)
@@ -384,6 +392,7 @@ static void state_facts(struct tool_recording *recording)
 {
     struct tool_recording_facts *facts = &recording->facts;
     const struct rs_recording_header *header = &recording->header;
+    const struct definition *sample = latest(recording, RS_RECORDING_SAMPLE, true, 0);
     char *command = text_of(recording, RS_RECORDING_COMMAND, true, 0);
 
     facts->process = header->process;
@@ -394,6 +403,7 @@ static void state_facts(struct tool_recording *recording)
     facts->missed_events = header->missed_events;
     facts->lost_definitions = header->lost_definitions;
     facts->program = or_empty(text_of(recording, RS_RECORDING_PROGRAM, true, 0));
+    facts->sample_bytes = sample ? sample->value : 0;
     facts->rank = or_empty(text_of(recording, RS_RECORDING_RANK, true, 0));
     facts->host = or_empty(text_of(recording, RS_RECORDING_HOST, true, 0));
     for (uint32_t i = 0; command && i < recording->definition_count; i++)

@@ -31,6 +31,8 @@ struct tool_recording_facts {
     uint64_t lost_events, missed_events, lost_definitions; /* format.h */
     uint64_t damaged; /* chunks, events and definitions that were left out, as they are damaged */
     uint64_t unknown; /* events of kinds that only a newer version knows, which are left out */
+    uint64_t
+        sample_bytes;    /* of so many allocated bytes, one block has a call site; 0: all or none */
     const char *program; /* of a log, the name of its file */
     const char *host;
     const char *rank;    /* in its job; "" where there is none */

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -61,8 +62,9 @@ class Page:
         """The next message of the browser."""
         end = time.monotonic() + support.ENOUGH_SECONDS
         while b"\0" not in self.buffer:
-            part = os.read(self.answers, 1 << 16)
-            if not part or time.monotonic() > end:
+            ready = select.select([self.answers], [], [], max(end - time.monotonic(), 0))[0]
+            part = os.read(self.answers, 1 << 16) if ready else b""
+            if not part:
                 raise AssertionError("the browser does not answer")
             self.buffer += part
         text, _, self.buffer = self.buffer.partition(b"\0")

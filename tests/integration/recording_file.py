@@ -10,7 +10,7 @@ DEFINITION = struct.Struct("<IHHQQ")
 FACTOR = 0x9E3779B97F4A7C15
 KINDS = [None, "allocate", "deallocate", "refused", "slow", "stack", "stack_gone", "held", "trim", "phase_begin",
          "phase_end", "mark"]
-DEFINITIONS = [None, "program", "command", "host", "thread", "resource", "name", "frame", "site", "rank"]
+DEFINITIONS = [None, "program", "command", "host", "thread", "resource", "name", "frame", "site", "rank", "sample"]
 MEMORIES = ["device", "pinned", "managed"]
 
 

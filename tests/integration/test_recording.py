@@ -95,7 +95,9 @@ class Recordings(support.Test):
         some = self.scene("use:500", RMM_RECORD_SITES="100KiB")
         sites = [event for event in some.of("allocate") if event.definition]
         self.assertIn(len(sites), range(5, 7))  # 500 blocks of 1000 to 1500 bytes: 610 KiB
+        self.assertEqual([value for kind, value, _ in some.definitions.values() if kind == "sample"], [100 << 10])
         none = self.scene("use:5", RMM_RECORD_SITES="none")
+        self.assertEqual(every.texts("sample") + none.texts("sample"), [])
         self.assertEqual([event.definition for event in none.of("allocate")], [0] * 5)
 
     def test_phases(self):

@@ -11,7 +11,7 @@ import unicodedata
 
 import recordings
 import support
-from recordings import MARK, NAME, RANK, REFUSED, SLOW, STACK_GONE, Recording
+from recordings import MARK, NAME, RANK, REFUSED, SAMPLE, SLOW, STACK_GONE, Recording
 from support import run
 
 TOOL = os.environ["TOOL"]
@@ -94,6 +94,31 @@ class Numbers(Report):
         self.assertEqual([span[:3] for span in series["spans"]][:2],
                          [[0x7000_0000_0000, 3 * MIB, 3 * MIB], [0x7f00_0000_0000, 8 * MIB, 8 * MIB]])
         self.assertEqual(len(series["spans"]), series["peak_blocks"])
+
+    def test_a_sample_of_call_sites_stands_for_all_blocks(self):
+        recording = Recording()
+        recording.define(SAMPLE, "", 10_000)
+        small, large = recording.site("small+0x1 (a.so+0x1)"), recording.site("large+0x1 (a.so+0x2)")
+        for i in range(1000):  # each tenth one reaches the next 10,000 bytes
+            recording.allocate(i, 0x100000 + i * 1024, 1000, definition=small if i % 10 == 9 else 0)
+        recording.allocate(2000, 0x900000, 64_000, definition=large)
+        for i in range(500):
+            recording.free(3000 + i, 0x100000 + i * 1024, 1000)
+        document = self.page(recording)
+        series, = document["runs"][0]["series"]
+        sums = {document["frames"][document["sites"][site][0]][:5]: rest for site, *rest in series["sites"]}
+        self.assertEqual({name: rest[:6] for name, rest in sums.items()},
+                         {"small": [1000_000, 1000, 1000_000, 1000, 500_000, 500], "large": [64_000, 1, 64_000, 1, 64_000, 1]})
+        self.assertEqual(sums["small"][6], sum(10 * (3000 + i - i) for i in range(9, 500, 10)))
+        self.assertIn("of 9.77 KiB allocated, one block has a call site: estimates\n", self.report(self.path("0.rec")).stdout)
+
+    def test_a_sample_that_stands_for_too_much(self):
+        recording = Recording()
+        recording.define(SAMPLE, "", 10_000)
+        recording.allocate(1, 0x1000, 1000, definition=recording.site("small+0x1 (a.so+0x1)"))
+        recording.allocate(2, 0x2000, 500)
+        series, = self.page(recording)["runs"][0]["series"]
+        self.assertEqual([rest for _, *rest in series["sites"]], [[10_000, 10, 10_000, 10, 10_000, 10, 0]])
 
     def test_growth_between_phases(self):
         document = self.page(training())

@@ -6,7 +6,7 @@ import sys
 
 import browser
 import support
-from recordings import RANK, Recording
+from recordings import RANK, SAMPLE, Recording
 from test_report import EVIL, MIB, SECOND, Report, training
 
 WIDTH = 1200
@@ -48,6 +48,7 @@ class Page(Report):
             self.assertGreater(self.pixels(page, selector)[0], 1000, selector)
         self.assertIn("15.0 MiB were in use after 4 s", self.text(page, "#peak"))
         self.assertIn("forward+0x10", self.text(page, "#peak table"))
+        self.assertNotIn("estimate", self.text(page, "#peak"))
         self.assertIn("6 blocks with 15.0 MiB", self.text(page, "#addresses"))
         self.assertIn("never freed", self.text(page, "#sizes"))
         self.assertIn("cache+0x20", self.text(page, "#phases"))
@@ -166,6 +167,13 @@ class Page(Report):
         self.assertIn("owned'</script>", self.text(page, "#peak"))
         self.assertNotEqual(page.run("document.title"), "owned")
         self.assertEqual(page.run("document.images.length + document.querySelectorAll('script').length"), 2)
+        self.good(page)
+
+    def test_a_sample_of_call_sites(self):
+        recording = training()
+        recording.define(SAMPLE, "", 12 * MIB)
+        page = self.open(recording)
+        self.assertIn("Of 12.0 MiB that were allocated, one block has a call site", self.text(page, "#peak"))
         self.good(page)
 
     def test_a_recording_without_events(self):

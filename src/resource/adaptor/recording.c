@@ -143,11 +143,15 @@ static void name_resources(const struct rs_mr *mr, char text[RESOURCES_BYTES])
     text[length] = '\0';
 }
 
+static const char sample; /* its address is a key */
+
 static void record_stack(struct rs_mr *mr)
 {
     const struct recording *recording = RS_MR_AS(recording, mr);
     char text[RESOURCES_BYTES];
 
+    if (recording->sites_each > 1 && recording->sites_each != SIZE_MAX)
+        (void)rs_recorder_define(RS_RECORDING_SAMPLE, &sample, recording->sites_each, NULL, 0);
     name_resources(mr->upstream[0], text);
     rs_record(RS_RECORDING_STACK, 0, mr->environment->total_bytes, recording->place,
               rs_recorder_define(RS_RECORDING_RESOURCE, NULL, 0, text, strlen(text)));

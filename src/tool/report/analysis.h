@@ -96,6 +96,8 @@ struct run {
     uint32_t process; /* 0: not known */
     uint64_t begun_real_ns, end_ns;
     uint64_t events, lost_events;
+    uint64_t
+        sample_bytes; /* of so many allocated bytes one block has a call site; 0: all or none */
     char damage[320]; /* a line, or empty */
 
     struct series *series;
@@ -177,7 +179,9 @@ void analysis_release(struct analysis *analysis);
 
 /* ---- questions ---- */
 
-/* What the blocks of a series that one call site has allocated amount to. */
+/* What the blocks of a series that one call site has allocated amount to.  Where only a sample of
+ * the blocks has call sites, a block stands for the others of its size, too, and what is known of
+ * no site is the rest. */
 struct site_sum {
     uint32_t site;
     uint64_t peak_bytes, peak_blocks;   /* live at the series' peak */

@@ -184,6 +184,7 @@ static int state_facts(struct run *run, const struct tool_recording_facts *facts
     run->process = facts->process;
     run->begun_real_ns = facts->begun_real_ns;
     run->end_ns = rs_max(run->end_ns, facts->duration_ns);
+    run->sample_bytes = facts->sample_bytes;
     run->lost_events = facts->lost_events + facts->missed_events;
     if (facts->unknown)
         tool_say("%s: skipped %" PRIu64 " event%s that only a newer version of rmmshim knows",

@@ -370,6 +370,7 @@ static void put_run(struct json *json, const struct run *run)
     put_number(json, "end_ns", run->end_ns);
     put_number(json, "events", run->events);
     put_number(json, "lost_events", run->lost_events);
+    put_number(json, "sample_bytes", run->sample_bytes);
     put_text(json, "damage", run->damage);
     begin(json, "series", '[');
     for (uint32_t i = 0; i < run->series_count; i++)

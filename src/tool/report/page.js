@@ -5,7 +5,7 @@
 //   frames   texts
 //   sites    for each call site numbers of frames, innermost first; a site without frames was not recorded
 //   runs     one for each recording:
-//     file, program, process, rank, begun_ms (since 1970), end_ns, events, lost_events, damage
+//     file, program, process, rank, begun_ms (since 1970), end_ns, events, lost_events, sample_bytes, damage
 //     series   one for each kind of memory on each device:
 //       device, kind, peak_used, peak_ns, peak_held, limit, end_used, end_held, end_blocks,
 //       allocations, frees, allocated_bytes
@@ -264,7 +264,7 @@ function siteTable(series, choose) {
   ], series.sites, { choose });
 }
 
-function showPeak({ series }) {
+function showPeak({ run, series }) {
   const details = make("div", { "aria-live": "polite", id: "site" });
   const live = series.sites.filter((one) => one[1] > 0), left = series.site_count - series.sites.length;
   const stacks = live.map((one) => ({ frames: framesOf(one[0]), bytes: one[1] }));
@@ -273,6 +273,8 @@ function showPeak({ series }) {
   fillSection("peak",
     make("p", {}, bytesText(series.peak_used) + " were in use after " + timeText(series.peak_ns) +
       ". Wider is more memory; outermost calls are on top."),
+    run.sample_bytes ? faint("Of " + bytesText(run.sample_bytes) + " that were allocated, one block has a call site: " +
+      "what a call site has is an estimate.") : "",
     flame.element, siteTable(series, (one) => showSite(details, one[0])),
     left ? faint(countText(left) + " call sites with less memory are not in this page.") : "", details);
   flame.draw();

@@ -15,22 +15,51 @@ bool block_is_at_peak(const struct run *run, const struct block *block)
 
 /* ---- call sites ---- */
 
-static void add_to_site(struct site_sum *sum, const struct run *run, const struct block *block)
+/* How many blocks one with a call site stands for: of a sample by bytes, the smaller blocks are,
+ * the fewer of them have one. */
+static uint64_t weight_of(const struct run *run, const struct block *block)
+{
+    uint64_t size = rs_max(block->size_bytes, 1);
+
+    return block->site && run->sample_bytes > size ? (run->sample_bytes + size / 2) / size : 1;
+}
+
+/* As often as `weight` says, which may be a negative number, modulo 2^64. */
+static void add_to_site(struct site_sum *sum, const struct run *run, const struct block *block,
+                        uint64_t weight)
 {
     bool is_live = block->end_ns == ANALYSIS_NEVER;
 
-    sum->total_bytes += block->size_bytes;
-    sum->total_blocks++;
+    sum->total_bytes += weight * block->size_bytes;
+    sum->total_blocks += weight;
     if (block_is_at_peak(run, block)) {
-        sum->peak_bytes += block->size_bytes;
-        sum->peak_blocks++;
+        sum->peak_bytes += weight * block->size_bytes;
+        sum->peak_blocks += weight;
     }
     if (is_live) {
-        sum->end_bytes += block->size_bytes;
-        sum->end_blocks++;
+        sum->end_bytes += weight * block->size_bytes;
+        sum->end_blocks += weight;
     } else {
-        sum->life_ns += block->end_ns - block->begin_ns;
+        sum->life_ns += weight * (block->end_ns - block->begin_ns);
     }
+}
+
+static void keep_above_0(uint64_t *number)
+{
+    if (*number > INT64_MAX)
+        *number = 0;
+}
+
+/* A sample may have stood for more than there is. */
+static void keep_rest_above_0(struct site_sum *rest)
+{
+    keep_above_0(&rest->total_bytes);
+    keep_above_0(&rest->total_blocks);
+    keep_above_0(&rest->peak_bytes);
+    keep_above_0(&rest->peak_blocks);
+    keep_above_0(&rest->end_bytes);
+    keep_above_0(&rest->end_blocks);
+    keep_above_0(&rest->life_ns);
 }
 
 static int by_peak(const void *one, const void *other)
@@ -60,9 +89,15 @@ struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *
 
     for (uint32_t i = 0; i < room; i++)
         sums[i] = (struct site_sum){.site = i};
-    for (size_t i = 0; i < run->block_count; i++)
-        if (run->blocks[i].series == series)
-            add_to_site(&sums[run->blocks[i].site], run, &run->blocks[i]);
+    for (size_t i = 0; i < run->block_count; i++) {
+        const struct block *block = &run->blocks[i];
+        uint64_t weight = weight_of(run, block);
+        if (block->series != series)
+            continue;
+        add_to_site(&sums[block->site], run, block, weight);
+        add_to_site(&sums[0], run, block, 1 - weight);
+    }
+    keep_rest_above_0(&sums[0]);
     *count = 0;
     for (uint32_t i = 0; i < room; i++)
         if (sums[i].total_blocks)
@@ -156,8 +191,8 @@ static void add_survivors(struct survivor *survivors, const struct run *run,
         if (at < 2 || at == count || block->end_event <= last_end ||
             block->begin_event > phase->occurrences[at - 1].end_event)
             continue;
-        survivor->bytes += block->size_bytes;
-        survivor->blocks++;
+        survivor->bytes += weight_of(run, block) * block->size_bytes;
+        survivor->blocks += weight_of(run, block);
         survivor->occurrences += survivor->latest != at;
         survivor->latest = at;
     }
