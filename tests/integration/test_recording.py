@@ -69,8 +69,16 @@ class Recordings(support.Test):
         self.assertEqual({limit for _, limit in held}, {256 * MIB})
         self.assertEqual(held[0][0], 64 * MIB + 128 * MIB, held)
         self.assertGreaterEqual(max(held)[0], (64 + 128 + 4) * MIB)
+        self.assertTrue(all(one != next_one for one, next_one in zip(held, held[1:])), held)
         refused, = recording.of("refused")
         self.assertEqual((refused.size, refused.address), (512 * MIB, 0))
+
+    def test_each_event_looks_at_what_is_held(self):
+        recording = self.scene("hold:1000", "array:1024", "drop", "array:1024", "hold:1000")
+        self.assertEqual([event.kind for event in recording.events],
+                         ["stack", "held", "allocate", "held", "deallocate", "held", "allocate"])
+        held = [event.size for event in recording.of("held")]
+        self.assertEqual(sorted(held), held)
 
     def test_a_request_that_takes_long_says_how_long(self):
         recording = self.scene("hold:%d" % (128 * MIB), "use:100")
