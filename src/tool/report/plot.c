@@ -19,7 +19,7 @@ enum {
     PLOT_HEIGHT = PANEL_HEIGHT - TITLE_HEIGHT - AXIS_HEIGHT,
     PANELS_MAX = 64,
     LINES_MAX = 6,   /* of a grid, beside that at 0 */
-    TEXT_WIDTH = 60, /* that a time may have */
+    LAST_WIDTH = 12, /* within which of the right edge a text in the middle would be cut */
 };
 
 static const char head[] =
@@ -113,7 +113,8 @@ static void put_axes(FILE *to, const struct scale *scale)
     for (double ns = 0; ns <= scale->all_ns; ns += step) {
         double x = LEFT + PLOT_WIDTH * ns / scale->all_ns;
         fprintf(to, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, PANEL_HEIGHT - 6,
-                x + TEXT_WIDTH / 2 > WIDTH ? "end" : "middle", duration_text((uint64_t)ns, text));
+                x > LEFT + PLOT_WIDTH - LAST_WIDTH ? "end" : "middle",
+                duration_text((uint64_t)ns, text));
     }
 }
 
