@@ -89,6 +89,15 @@ class Recordings(support.Test):
         after = recording.events[recording.events.index(slow[0]) + 1]
         self.assertEqual((after.kind, after.size), ("allocate", 128 * MIB))
 
+    def test_a_request_that_comes_again_with_more_effort_is_not_refused(self):
+        path = self.path("a.rec")
+        result = run([sys.executable, SCENES, "hold:%d" % (128 * MIB)],
+                     {"RMM_RESOURCE": "reuse(recording(pool(cuda, initial_size=64MiB), path=%s))" % path})
+        self.assertEqual((result.status, result.said), (0, []), result)
+        recording = Recording(path)
+        self.assertEqual([event.size for event in recording.of("refused")], [])
+        self.assertEqual([event.size for event in recording.of("allocate")], [128 * MIB])
+
     def test_a_context_that_ends(self):
         recording = self.scene("hold:5000", "reset", "hold:6000")
         order = [event.kind for event in recording.of("stack", "stack_gone", "allocate")]
@@ -169,13 +178,27 @@ class Recordings(support.Test):
     def test_a_forked_child_leaves_it_alone(self):
         self.assert_pairs(self.scene("use:10", "worker:say"), 10)
         self.assertEqual(os.listdir(self.folder), ["a.rec"])
+        program = ("import os, sys, c_api as rmmshim, control_scenes as scenes; scenes.start()\n"
+                   "scenes.free(scenes.allocate(1 << 20)); child = os.fork()\n"
+                   "if child == 0:\n"
+                   "    try: rmmshim.mark('child')\n"
+                   "    except rmmshim.Error: sys.exit()\n"
+                   "    sys.exit('marked')\n"
+                   "os.waitpid(child, 0); rmmshim.mark('parent'); os._exit(0)")
+        result = run([sys.executable, "-c", program], dict(POOLS, RMM_RECORD=self.path("b.rec")),
+                     more={"PYTHONPATH": HERE, "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual((result.status, result.said), (0, []), result)
+        recording = Recording(self.path("b.rec"))
+        self.assertEqual([recording.text(event) for event in recording.of("mark")], ["parent"])
+        self.assertEqual(recording.ended_ns, 0)
 
     def test_the_file_is_bounded(self):
         recording = self.scene("use:60000", RMM_RECORD_SIZE="4MiB")
         self.assertLessEqual(recording.length, 4 * MIB + recording.header_bytes)
         self.assertEqual(recording.lost_events % recording.events_each, 0)
         self.assertGreater(recording.lost_events, 0)
-        self.assertEqual(recording.of("allocate", "deallocate")[-1].size, 1000 + 59999)
+        sizes = [event.size for event in recording.of("deallocate")]
+        self.assertEqual(sizes, list(range(61000 - len(sizes), 61000)))
         self.assertEqual(recording.texts("program"), [os.path.basename(sys.executable)])
 
     def test_a_file_that_cannot_be_written(self):
