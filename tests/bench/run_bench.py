@@ -15,7 +15,7 @@ pinned    pinned host memory
 tails     pairs while one kernel runs that does not end: the worst calls, by how many pairs there were
 startup   a program's first CUDA calls, and the process as a whole
 preload   a process that uses no CUDA
-observed  pairs below deep stacks of Python and C, by what observes them: statistics, log, tracking
+observed  pairs below deep stacks of Python and C, by what observes them: statistics, log, tracking, recording
 
 PROGRAMS is the folder of the programs, RMMSHIM_LIBRARY the library, EXPORTS (where the driver is the one of
 tests/hostcuda) the list of its functions.  --quick: fewer turns.  --before: pairs, threads, random sizes, frees
@@ -246,6 +246,8 @@ def observed(quick):
             "statistics": {"RMM_STATISTICS": "json:" + os.path.join(folder, "report.json")},
             "log": {"RMM_LOG": os.path.join(folder, "log.csv")},
             "tracking": {"RMM_TRACKING": "json:" + os.path.join(folder, "leaks.json")},
+            "recording": {"RMM_RECORD": os.path.join(folder, "a.rec")},
+            "with sites": {"RMM_RECORD": os.path.join(folder, "b.rec"), "RMM_RECORD_SITES": "all"},
         }
         for turn in range(1 if quick else 3):
             for name, setting in observers.items():
