@@ -332,7 +332,8 @@ static bool read_chunk(struct tool_recording *recording, size_t offset, struct c
         chunk->bytes = length - sizeof(*chunk->header);
         return true;
     }
-    recording->facts.damaged += !is_empty(bytes, length);
+    if (length < sizeof(*chunk->header) || chunk->header->check)
+        recording->facts.damaged += !is_empty(bytes, length);
     return false;
 }
 

@@ -694,6 +694,26 @@ TEST(a_damaged_part_is_left_out_and_counted)
         }
 }
 
+/* As a process leaves it that is killed when it begins the chunk anew. */
+TEST(a_chunk_that_is_not_there_is_no_damage)
+{
+    struct tool_recording *recording;
+    const uint64_t none = 0;
+    int fd;
+
+    assert_int_equal(in_child(write_and_end, "begun"), 0);
+    fd = open("begun", O_RDWR);
+    assert_int_equal(pwrite(fd, &none, sizeof(none),
+                            RS_RECORDING_HEADER_BYTES + RS_RECORDING_CHUNK_BYTES +
+                                (off_t)offsetof(struct rs_recording_chunk, check)),
+                     sizeof(none));
+    close(fd);
+    recording = opened("begun");
+    assert_int_equal(tool_recording_facts(recording)->events, 0);
+    assert_int_equal(tool_recording_facts(recording)->damaged, 0);
+    tool_recording_close(recording);
+}
+
 TEST(what_is_no_recording_is_refused)
 {
     char reason[TOOL_REASON_BYTES];
