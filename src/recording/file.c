@@ -17,7 +17,8 @@
 
 enum {
     STEP_BYTES = 1 << 20, /* reserved at a time */
-    CHUNKS_MIN = 128,     /* enough for a chunk of each thread index, and as many definitions */
+    CHUNKS_MIN = 128,     /* twice as many as there are thread indexes, which have one each */
+    DEFINITIONS_PART = 4, /* of the chunks, one in so many at most has definitions */
     CHUNKS_MAX = 1 << 21,
 };
 
@@ -265,7 +266,7 @@ static bool take(struct rs_recording_file *file, enum rs_recording_chunk_kind ki
 {
     bool is_kept = kind == RS_RECORDING_DEFINITIONS;
 
-    if (is_kept && file->definition_chunks >= file->chunk_count / 2)
+    if (is_kept && file->definition_chunks >= file->chunk_count / DEFINITIONS_PART)
         return false;
     if (may_grow(file)) {
         *at = file->used++;

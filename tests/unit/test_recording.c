@@ -483,17 +483,46 @@ static void *write_thread(void *data)
     return NULL;
 }
 
-static void write_threads(const char *path)
+static void run_threads(void)
 {
     pthread_t threads[THREADS];
 
-    begin(path, 64 * MIB);
     must(pthread_barrier_init(&all_are_there, NULL, THREADS) == 0);
     for (uintptr_t i = 0; i < THREADS; i++)
         must(pthread_create(&threads[i], NULL, write_thread, (void *)(i + 1)) == 0);
     for (int i = 0; i < THREADS; i++)
         must(pthread_join(threads[i], NULL) == 0);
+}
+
+static void write_threads(const char *path)
+{
+    begin(path, 64 * MIB);
+    run_threads();
     rs_recorder_end();
+}
+
+static void write_threads_beside_definitions(const char *path)
+{
+    begin(path, MIB);
+    while (rs_recorder_define(RS_RECORDING_NAME, NULL, 0, path, strlen(path)))
+        continue;
+    run_threads();
+    rs_recorder_end();
+}
+
+TEST(definitions_leave_room_for_the_events_of_many_threads)
+{
+    struct tool_recording *recording;
+    const struct tool_recording_facts *facts;
+
+    assert_int_equal(in_child(write_threads_beside_definitions, "room"), 0);
+    recording = opened("room");
+    facts = tool_recording_facts(recording);
+    assert_int_equal(facts->events + facts->lost_events, THREADS * EACH);
+    assert_true(facts->events > (size_t)CHUNKS / 3 * RS_RECORDING_EVENTS_EACH);
+    assert_true(facts->lost_definitions > 0);
+    assert_int_equal(facts->damaged, 0);
+    tool_recording_close(recording);
 }
 
 TEST(threads_record_side_by_side)
