@@ -128,6 +128,10 @@ class Numbers(Report):
         self.assertEqual(left, [3 * MIB, 3, 3])
         self.assertTrue(document["frames"][document["sites"][site][0]].startswith("cache"))
         self.assertEqual(phase["occurrences"][3], [4 * SECOND, 4 * SECOND + 9000, 6 * MIB, 7 * MIB, 15 * MIB])
+        sampled = training()
+        sampled.define(SAMPLE, "", 4 * MIB)
+        phase, = self.page(sampled)["runs"][0]["phases"]
+        self.assertEqual([left for _, *left in phase["survivors"]], [[12 * MIB, 12, 3]])
 
     def test_lines_of_python_take_the_place_of_the_interpreter(self):
         recording = Recording()
