@@ -84,7 +84,7 @@ static struct shard *shard_of(struct rs_address_map *map, uint64_t start)
     return &map->shards[(rs_start_word(start) * hash_factor) >> (64 - SHARD_BITS)];
 }
 
-/* The element of shard->emptied for the word of `start`. */
+/* Returns the element of shard->emptied for the word of `start`. */
 static uint64_t *emptied_of(struct shard *shard, uint64_t start)
 {
     return &shard
@@ -359,7 +359,7 @@ static void note_size(struct rs_address_map *map, uint64_t size_bytes)
             return;
 }
 
-/* Gives the range that starts there another owner and size, and returns the owner before. */
+/* Changes the owner and size of the range that starts at range->start. Returns the owner before. */
 RS_COLD static void *replace_locked(struct shard *shard, const struct rs_range *range)
 {
     struct view view = view_locked(shard);
@@ -375,7 +375,7 @@ RS_COLD static void *replace_locked(struct shard *shard, const struct rs_range *
     return before;
 }
 
-/* As rs_address_map_replace. */
+/* Does as rs_address_map_replace.  The caller holds the shard's lock. */
 static void *insert_locked(struct shard *shard, struct rs_start_region *region,
                            const struct rs_range *range)
 {
@@ -511,7 +511,8 @@ RS_HOT void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start)
     __builtin_prefetch(&view.slots[home_of_start(&view, start)]);
 }
 
-/* Looks at the one slot where a range mostly is; rs_address_map_find does the rest. */
+/* Looks only at the slot where most ranges are, their home; rs_address_map_find looks at the
+ * others. */
 RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
 {
     struct shard *shard = shard_of(map, start);
@@ -557,14 +558,14 @@ bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
                 return is_inside;
             }
         }
-        if (start == from) /* it has just been removed, or does not count */
+        if (start == from) /* the range has just been removed, or `counts` refused it */
             return false;
         start -= (uint64_t)1 << RS_START_UNIT_BITS;
     }
     return false;
 }
 
-/* By the bitmap: slots of a table move while ranges are removed. */
+/* Walks the bitmap and not the tables, whose slots move while ranges are removed. */
 void rs_address_map_each(struct rs_address_map *map,
                          bool (*visit)(void *data, const struct rs_range *range), void *data)
 {

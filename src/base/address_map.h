@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps address ranges to their owners; a look-up by any address inside a range finds the range.
  *
- * Look-ups take no lock and write no shared memory.  Insertion may need host memory and can
- * fail; removal needs none and cannot.  Ranges do not overlap, and their starts are multiples of
- * 512 bytes.  An exception are ranges that have lost their memory and wait for their removal: the
- * driver may have given any part of it out again (rs_address_map_find_inside_if). */
+ * Look-ups take no lock and write no shared memory.  Insertion may need host memory and can fail;
+ * removal needs none and cannot.  Ranges do not overlap, and their starts are multiples of 512
+ * bytes. One exception: a range whose memory the driver has taken back stays in the map until it is
+ * removed, and meanwhile the driver may give out any part of that memory again, so a new range may
+ * overlap it (rs_address_map_find_inside_if). */
 #pragma once
 
 #include <stdbool.h>
@@ -34,8 +35,8 @@ struct rs_address_map *rs_address_map_create_at(_Atomic(struct rs_address_map *)
 bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
                            void *owner);
 
-/* As rs_address_map_insert.  Returns whose range started there before: `owner` where none did, and
- * NULL where the insertion failed. */
+/* Inserts as rs_address_map_insert does.  Returns the owner of the range that it replaced; `owner`
+ * itself if no range started there, NULL if the insertion failed. */
 void *rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
                              void *owner);
 
@@ -59,10 +60,11 @@ void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start);
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range);
 
-/* As rs_address_map_find_inside, in a map with ranges that may have lost their memory: it steps
- * over each one of which `counts` (NULL: none) says false.  `is_inside` tells whether the range
- * contains the address. Of one that does not, false is always right, and true ends the search:
- * nothing else in service overlaps it. */
+/* Finds as rs_address_map_find_inside does, in a map whose ranges may have lost their memory: it
+ * skips each range for which `counts` returns false (NULL: it skips none).  `is_inside` tells
+ * `counts` whether the range contains the address.  For a range that does not contain it, `counts`
+ * may always return false; true ends the search early, which is right if the range still has its
+ * memory, since then no other such range overlaps it. */
 bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
                                    bool (*counts)(const struct rs_range *range, bool is_inside),
                                    struct rs_range *range);

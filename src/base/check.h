@@ -26,8 +26,8 @@
 
 #define RS_LIKELY(condition)   __builtin_expect(!!(condition), 1)
 #define RS_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
-/* Always inlined: the compiler weighs a call by the number of its call sites, but these run in
- * every allocation. */
+/* Functions that are always inlined: the compiler decides by the number of call sites, and cannot
+ * know that these functions run in every allocation. */
 #define RS_HOT_INLINE static inline __attribute__((always_inline))
 /* Functions of the hot path lie side by side, on two pages instead of nine, apart from seldom
  * called ones: between two of the program's calls other code has evicted them from the

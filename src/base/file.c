@@ -163,7 +163,7 @@ const char *rs_listing_next(struct rs_listing *listing)
 
     if (listing->at == listing->bytes) {
         listing->at = 0;
-        /* By its system call: the C library has getdents64 since glibc 2.30 only. */
+        /* A system call: glibc has a function getdents64 only since 2.30. */
         listing->bytes =
             syscall(SYS_getdents64, listing->fd, listing->entries, sizeof(listing->entries));
         if (listing->bytes <= 0)
@@ -183,7 +183,9 @@ int rs_descriptor_duplicate(int fd)
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, RS_DESCRIPTOR_HIGH);
 
     if (copy < 0)
-        copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* RLIMIT_NOFILE is 500 or less */
+        copy = fcntl(fd, F_DUPFD_CLOEXEC,
+                     STDERR_FILENO +
+                         1); /* fails above if RLIMIT_NOFILE is no more than RS_DESCRIPTOR_HIGH */
     RS_ASSERT(copy < 0 || copy > STDERR_FILENO);
     return copy < 0 ? -errno : copy;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls into the kernel about files that the program's threads do not notice: no function here is a
- * cancellation point. */
+/* System calls on files, from the program's threads.  No function here is a cancellation point, so
+ * that a thread that the program cancels does not end inside the library. */
 #pragma once
 
 #include "base/check.h"
@@ -36,17 +36,19 @@ int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_b
  * where the file cannot be read. */
 ssize_t rs_file_text(const char *path, char *text, size_t room);
 
-/* Gives a file its length; rs_file_allocate also memory, or space on the disk, for all of it,
- * without which a store into a mapping may raise SIGBUS.  0 or -errno: -EFBIG beyond the process's
- * limit on file sizes, which holds for memory files too, and without its signal (SIGXFSZ). */
+/* rs_file_lengthen sets a file's length. rs_file_allocate also reserves memory, or space on the
+ * disk, for all of it: without that a store into a mapping may raise SIGBUS. Both return 0 or
+ * -errno; -EFBIG beyond the process's limit on file sizes, which holds for memory files too.  The
+ * limit's signal, SIGXFSZ, is not raised. */
 int rs_file_lengthen(int fd, size_t size_bytes);
 int rs_file_allocate(int fd, size_t size_bytes);
 
-/* As rs_file_allocate, for a part of the file. */
+/* Does as rs_file_allocate, for a part of the file. */
 int rs_file_allocate_range(int fd, size_t offset_bytes, size_t size_bytes);
 
-/* True where blocks are allocated anew at every write (btrfs, ZFS, bcachefs), or where that is not
- * known: on a full disk a store into a mapping raises SIGBUS there, even after rs_file_allocate. */
+/* True for a file system that allocates new blocks at every write (btrfs, ZFS, bcachefs), and for
+ * one that is not known: there a store into a mapping raises SIGBUS when the disk is full, even
+ * after rs_file_allocate. */
 bool rs_file_is_copied_on_write(int fd);
 
 /* True for a memory file that is sealed against shrinking: reading a mapping past the end of its
@@ -58,15 +60,16 @@ void rs_file_close(int fd);
 
 /* ---- folders ---- */
 
-/* A folder that is read without malloc, as those of /proc are where memory is short. */
+/* A folder that is read without malloc: folders of /proc are also read when memory is short. */
 struct rs_listing {
     int fd;
     ssize_t bytes, at;
     _Alignas(uint64_t) char entries[8 << 10];
 };
 
-/* Opens a folder; rs_file_close(listing->fd) is due.  False, with errno, where it cannot be read.
- */
+/* Opens a folder. The caller closes it with rs_file_close(listing->fd). False, with errno, where it
+ * cannot be read.
+ * */
 bool rs_listing_open(struct rs_listing *listing, const char *path);
 
 /* The next name; NULL behind the last one. */
@@ -74,9 +77,10 @@ const char *rs_listing_next(struct rs_listing *listing);
 
 /* ---- descriptors ---- */
 
-/* Those that the library keeps open in the program's process.  They get high numbers,
- * away from the program's, and are recognised before use: the program may close a descriptor
- * that it did not open and get the same number for a file of its own. */
+/* Descriptors that the library keeps open in the program's process.  They get high numbers, away
+ * from the program's, and the library checks before each use that the number still stands for its
+ * file: the program may close a descriptor that it did not open and get the same number for a file
+ * of its own. */
 
 enum { RS_DESCRIPTOR_HIGH = 500 };
 
@@ -103,14 +107,14 @@ void rs_descriptor_close(const struct rs_kept_descriptor *kept);
 
 /* ---- guards around the library's other calls into the kernel ---- */
 
-/* No cancellation acts inside (a thread that ended there would leave a lock locked), and no signal
- * results from them.
+/* Sections in which a thread is not cancelled (it would leave a lock locked), and sections in which
+ * a write raises no signal either.
  *
  * Both pairs keep errno, may be nested, and may be used in a signal handler.  The first pair
  * costs some ten nanoseconds; the second makes two to four system calls. */
 
-/* Between the two calls no cancellation of the calling thread acts; a pending one acts at the
- * program's next cancellation point. */
+/* The calling thread is not cancelled between begin and end. A cancellation that is requested
+ * meanwhile takes effect at the program's next cancellation point. */
 struct rs_uncancelled {
     int state_before;
 };
@@ -126,13 +130,13 @@ static inline struct rs_uncancelled rs_uncancelled_guard(void)
     return uncancelled;
 }
 
-/* From here to the end of the block. */
+/* The thread is not cancelled from here to the end of the block. */
 #define RS_UNCANCELLED_GUARD()                                                                     \
     RS_GUARD(struct rs_uncancelled, rs_uncancelled_end) = rs_uncancelled_guard()
 
-/* Does as rs_uncancelled, for calls that write to a descriptor.  Also takes back the signal of a
- * write to a pipe without a reader (SIGPIPE) or beyond the file size limit (SIGXFSZ), and keeps
- * a terminal from stopping a process in the background (SIGTTOU). */
+/* The same for calls that write to a descriptor.  The end also consumes the signal of a write to a
+ * pipe without a reader (SIGPIPE) or beyond the file size limit (SIGXFSZ), and keeps a terminal
+ * from stopping a process in the background (SIGTTOU). */
 struct rs_unsignalled {
     struct rs_uncancelled uncancelled;
     sigset_t blocked_before, pending_before;

@@ -22,8 +22,8 @@ struct rs_hash_table {
  * of host memory. */
 bool rs_hash_reserve(struct rs_hash_table *table, size_t more);
 
-/* Enters a key (not 0) or replaces its value.  Returns false when out of host memory, and only when
- * all slots are full: at least half of them are free after rs_hash_reserve. */
+/* Enters a key (not 0) or replaces its value.  Returns false only when all slots are full and there
+ * is no host memory for more; after rs_hash_reserve at least half of the slots are free. */
 bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value);
 
 /* Returns the key's value, or NULL when the key is absent. */

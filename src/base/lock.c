@@ -44,7 +44,7 @@ uint64_t rs_clock_own_ns(uint64_t time_ns)
     return time_ns > own.ahead_ns ? time_ns - own.ahead_ns : 0;
 }
 
-/* By a system call, which nobody interposes. */
+/* Reads the clock by a system call, which no program interposes. */
 static uint64_t kernel_ns(void)
 {
     struct timespec now = {0, 0};
@@ -53,9 +53,9 @@ static uint64_t kernel_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Notes what nanosleep took: on a clock that stands by the kernel's own clock, but no more than
- * four times what was asked for.  A nap of 20 us takes 70 us or more, so a wait of many would take
- * that much longer. */
+/* Sleeps, and notes how long that took.  On a clock that stands still this is measured by the
+ * kernel's own clock, since a nap of 20 us takes 70 us or more, and a wait of many naps would be as
+ * much too long; but no more than four times `ns` is noted. */
 static void sleep_and_note(uint64_t ns)
 {
     struct timespec nap = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
@@ -165,7 +165,7 @@ void rs_lock_reset_shared(void *lock)
     pthread_rwlock_init(&((struct rs_shared_lock *)lock)->native, NULL);
 }
 
-/* Conditions of the whole process wait by the clock of PTHREAD_COND_INITIALIZER. */
+/* Conditions of the whole process are those of PTHREAD_COND_INITIALIZER, with its clock. */
 void rs_lock_reset_condition(void *condition)
 {
     pthread_cond_init(condition, NULL);

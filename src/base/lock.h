@@ -23,7 +23,7 @@ enum rs_lock_rank {
     RS_RANK_REPORT,
     /* The table of contexts; stacks are made and dropped under it. */
     RS_RANK_CONTEXTS,
-    /* Records by key: driver's pools, charged calls, peers, exports, imports. */
+    /* Tables of records: the driver's pools, charged calls, peers, exports, imports. */
     RS_RANK_RECORDS,
     /* The list of leaves with memory still to give back. */
     RS_RANK_UNFINISHED,
@@ -33,7 +33,7 @@ enum rs_lock_rank {
     RS_RANK_REUSE_LISTS,
     /* One resource as a whole; never held around a call of its upstream. */
     RS_RANK_RESOURCE,
-    /* A part of a resource that is also taken under the whole: one log. */
+    /* A part of a resource, whose lock is also taken under the resource's own: one log. */
     RS_RANK_RESOURCE_PART,
     /* Tables under which no other lock but the next is taken: address map, block records, call
      * sites, published memory. */
@@ -45,7 +45,8 @@ enum rs_lock_rank {
     RS_RANK_COUNT
 };
 
-/* Part of a lock.  The name tells the rank and where the lock was initialised. */
+/* What a lock carries for the check of the order.  The name tells the rank and where the lock was
+ * initialised. */
 struct rs_lock_mark {
     enum rs_lock_rank rank;
     const char *name;
@@ -58,18 +59,19 @@ struct rs_lock_mark {
         rank, #rank " of " __FILE__ ":" RS_LOCK_TEXT(__LINE__)                                     \
     }
 
-/* More than any thread holds together. */
+/* No thread holds as many locks at once. */
 enum { RS_LOCKS_HELD_MAX = 16 };
 
-/* Before a lock is waited for: fails when it is out of order. */
+/* Called before a thread waits for a lock: fails when the lock is out of order. */
 void rs_lock_rank_before(const struct rs_lock_mark *mark);
 
-/* After it was taken or a try had it, and before it is given back. */
+/* rs_lock_rank_taken is called after a lock was taken, also by a try; the other function before the
+ * lock is released. */
 void rs_lock_rank_taken(const struct rs_lock_mark *mark);
 void rs_lock_rank_left(const struct rs_lock_mark *mark);
 
-/* Before a wait on a condition, which gives the lock back and takes it again: fails when the thread
- * holds a lock of a higher rank. */
+/* Called before a wait on a condition, which releases the lock and takes it again: fails when the
+ * thread holds a lock of a higher rank. */
 void rs_lock_rank_waits(const struct rs_lock_mark *mark);
 
 /* Fails when the calling thread does not hold the lock. */
@@ -93,10 +95,11 @@ void rs_lock_rank_must_hold(const struct rs_lock_mark *mark);
 #define RS_LOCK_NOTE(note, lock) ((void)0)
 #endif
 
-/* For functions whose caller holds a lock; only with slow asserts. */
+/* Asserts, in a function whose caller must hold a lock, that the caller does; only with slow
+ * asserts. */
 #define RS_ASSERT_HELD(lock) RS_LOCK_NOTE(rs_lock_rank_must_hold, lock)
 
-/* For what pthreads refuses only where this code is wrong. */
+/* For calls of pthreads that fail only if this code is wrong. */
 static inline void rs_lock_must(int failed)
 {
     RS_ASSERT(!failed);
@@ -110,8 +113,9 @@ struct rs_mutex {
 
 #define RS_MUTEX_INIT(rank) RS_LOCK_INIT(PTHREAD_MUTEX_INITIALIZER, rank)
 
-/* Not by pthread_mutex_init: ThreadSanitizer, in a program that was built with it, sees that call,
- * but not the atomics by which other threads come to know the mutex. */
+/* Assigns the initial value instead of calling pthread_mutex_init: in a program that was built with
+ * ThreadSanitizer, the sanitizer sees that call, but not the atomics by which other threads come to
+ * know the mutex, and would report a race. */
 static inline void rs_mutex_init_marked(struct rs_mutex *mutex, struct rs_lock_mark mark)
 {
     mutex->native = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -142,10 +146,10 @@ static inline bool rs_mutex_try_lock(struct rs_mutex *mutex)
     return true;
 }
 
-/* Bounded locking, for reports at exit.  There a lock may never be released: its holder may be
- * gone or waiting, or be this very thread, whose signal handler called exit().  Between begin
- * and end, the *_lock_bounded functions of the calling thread wait at most wait_ns for all locks
- * together, and skip a lock that is still held then.  Outside they wait without bound. */
+/* Bounded locking, for reports at exit.  At exit a lock may never be released: its holder may have
+ * ended or be waiting, or may be this very thread, whose signal handler called exit().  Between
+ * begin and end, the *_lock_bounded functions of the calling thread wait at most wait_ns for all
+ * locks together, and skip a lock that is still held then.  Outside they wait without bound. */
 void rs_lock_bound_begin(uint64_t wait_ns);
 void rs_lock_bound_end(void);
 
@@ -202,12 +206,13 @@ void rs_nap(uint64_t ns);
 
 /* ---- forks ---- */
 
-/* A thread that holds a lock while another one forks is not in the child, which would wait for it
- * for ever.  So each lock and condition of the whole process is reset there: behind its definition
- * stands RS_RESET_IN_CHILD(name, lock), and the name stands in the table of shim/wiring.c
- * (scripts/check-locks).  rs_lock_reset is for the child's only thread.  What such a lock protects
- * may then be as its holder left it: a child may find it so, or forgets it (rs_wiring.reset_locks).
- */
+/* A forked child has only the thread that forked. A lock that another thread held would never be
+ * released there, so the child resets each lock and condition of the whole process:
+ * RS_RESET_IN_CHILD(name, lock) stands behind the definition of each, and its name in the table of
+ * shim/wiring.c (scripts/check-locks checks both).  Only the child's single thread calls
+ * rs_lock_reset.  What the lock protects may be half changed: either the child copes with that, or
+ * rs_wiring.reset_locks empties it.
+ * */
 struct rs_lock_to_reset {
     void (*reset)(void *lock);
     void *lock;
@@ -231,13 +236,13 @@ static inline void rs_lock_reset(const struct rs_lock_to_reset *one)
     one->reset(one->lock);
 }
 
-/* Back-off of a loop that waits for another thread, for its turn number `turn` (from 0): a pause
- * instruction, after 128 turns sched_yield, and after 16 more naps of 50 us to 0.8 ms.  No
- * cancellation point. */
+/* Pauses in a loop that waits for another thread; `turn` counts the turns of the loop from 0.  It
+ * executes a pause instruction, after 128 turns sched_yield, and after 16 more naps of 50 us to 0.8
+ * ms.  No cancellation point. */
 __attribute__((cold)) void rs_pause(unsigned turn);
 
-/* The same for a loop that asks the driver for work: it yields, and naps 50 us after 256 turns,
- * some 0.4 ms, as much as most of these loops may take. */
+/* The same for a loop that asks the driver whether some work is done: it yields, and after 256
+ * turns, some 0.4 ms, naps for 50 us each turn.  Most of these loops end before that. */
 void rs_poll_pause(unsigned turn);
 
 /* A spinlock for short, rarely contended sections (some ten instructions).  Lock and unlock take
@@ -278,7 +283,7 @@ static inline void rs_spinlock_unlock(struct rs_spinlock *lock)
     atomic_store_explicit(&lock->taken, 0, memory_order_release);
 }
 
-/* Many may hold it shared, or one alone. */
+/* A read-write lock: many threads may hold it shared, or one alone. */
 struct rs_shared_lock {
     pthread_rwlock_t native;
     RS_LOCK_MARK_FIELD
@@ -319,16 +324,18 @@ static inline void rs_shared_lock_unlock(struct rs_shared_lock *lock)
 
 /* Monotonic time in nanoseconds (CLOCK_MONOTONIC), by which waits are bounded.
  *
- * A program may interpose clock_gettime, and its clock may stand still.  So a thread's time also
- * goes on by what it is known to have slept: a wait that naps, or looks often, ends on any clock.
- */
+ * A program may interpose clock_gettime (to fake time, say) with a clock that stands still.  So a
+ * thread also adds the time that it is known to have slept: every wait that naps, or that asks for
+ * the time again and again, ends with any such clock.
+ * */
 uint64_t rs_clock_ns(void);
 
-/* The calling thread has slept, or waited, for at least so long.  While the clock goes, that
- * changes nothing. */
+/* Notes that the calling thread has slept, or waited, for at least `ns`. This changes nothing while
+ * the clock advances by itself. */
 void rs_clock_note_slept(uint64_t ns);
 
-/* A time of rs_clock_ns as the clock itself has it, for the kernel. */
+/* Converts a time of rs_clock_ns to one of CLOCK_MONOTONIC, for a system call that waits until
+ * then. */
 uint64_t rs_clock_own_ns(uint64_t time_ns);
 
 /* ---- counters that are written under their owner's lock and read without it ---- */

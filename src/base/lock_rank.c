@@ -64,7 +64,8 @@ static void drop_gone_marks(void)
     }
 }
 
-/* Its place among the held ones plus one, or 0.  The latest ones are mostly asked for. */
+/* Returns the lock's place among the held ones plus one, or 0.  It searches from the latest, which
+ * is asked for most. */
 static unsigned place_of_mark(const struct rs_lock_mark *mark)
 {
     unsigned at = held.count;

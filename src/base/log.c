@@ -16,8 +16,8 @@ static atomic_uint lines_written;
 
 enum { LONGEST_MS = 1000 };
 
-/* The other side of a pipe may have made it non-blocking.  A reader that takes nothing for so long
- * is not waited for. */
+/* Waits until fd takes more bytes: the other side of a pipe may have made it non-blocking.  False
+ * when the reader takes nothing for LONGEST_MS. */
 static bool takes_more(int fd)
 {
     struct pollfd one = {fd, POLLOUT, 0};

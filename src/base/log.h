@@ -36,16 +36,16 @@ int rs_write_all(int fd, const void *bytes, size_t length_bytes);
 
 /* ---- diagnostics ---- */
 
-/* They are about settings.  Each is one line that names the variable, shows the place in its
- * text and, if there is one, suggests the nearest valid word.  The library sends them to its
- * log, the tool to stderr, tests to a buffer. */
+/* Diagnostics are about settings.  Each is one line that names the variable, shows the place in its
+ * text and, if there is one, suggests the nearest valid word.  The library sends them to its log,
+ * the tool to stderr, tests to a buffer. */
 
 struct rs_diagnostics {
     void (*write)(void *data, const char *line); /* NULL: they are only counted */
     void *data;
     unsigned count;         /* errors written so far */
-    bool doubts_are_errors; /* names that may be others' (config/config.h): who asks wants to
-                               know */
+    bool doubts_are_errors; /* names that may belong to another program (config/config.h) count as
+                               errors: `rmmshim check` asks for that */
 };
 
 /* Where a text came from: the name of the variable or argument, and its whole text. */

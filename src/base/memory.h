@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's memory, and what sanitizers are told of it. */
+/* The host's memory, and what the library tells sanitizers about memory. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,12 +22,12 @@ static inline void *rs_map_zeroed(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* What the runtimes of sanitizers are told, in a program that was built with one; the library is
- * not.  Their functions are NULL, or empty, in all other programs.
+/* Calls into the runtimes of sanitizers, for programs that were built with one (the library itself
+ * is not).  In all other programs these functions are NULL, or do nothing.
  *
- * LeakSanitizer follows pointers from globals, stacks and the heap alone.  Mappings of ours that
- * hold the only pointers to what we have from the heap are told to it; otherwise all of that would
- * be reported as the program's leaks. */
+ * LeakSanitizer follows pointers from globals, stacks and the heap alone.  Some heap blocks of the
+ * library are only pointed to from its own mappings; it registers these mappings, or LeakSanitizer
+ * would report the blocks as leaks of the program. */
 __attribute__((weak)) void __lsan_register_root_region(const void *begin, size_t bytes);
 __attribute__((weak)) void __lsan_unregister_root_region(const void *begin, size_t bytes);
 
@@ -43,9 +43,9 @@ static inline void rs_leak_roots_add(const void *begin, size_t bytes)
         __lsan_register_root_region(begin, bytes);
 }
 
-/* ThreadSanitizer sees what functions of libc write for the library (memset, calloc), but not the
- * atomics by which other threads come to know of it: it would report a race when they take a lock
- * there.  What is written between begin and end it does not see. */
+/* ThreadSanitizer sees the writes of libc's functions for the library (memset, calloc), but not the
+ * atomics by which the library publishes that memory to other threads, and would report a race when
+ * they take a lock in it.  It ignores what is written between begin and end. */
 __attribute__((weak)) void AnnotateIgnoreWritesBegin(const char *file, int line);
 __attribute__((weak)) void AnnotateIgnoreWritesEnd(const char *file, int line);
 

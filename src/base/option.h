@@ -51,7 +51,8 @@ struct rs_option {
     bool beyond_whole;         /* SIZE: percentages above 100 % are allowed */
     bool of_device; /* SIZE: percentages are of the device's memory, whatever the upstream is */
     const char *const *words; /* WORD: the allowed words, NULL-terminated */
-    const char *only_no; /* BOOLEAN: why yes is refused, and what to use instead; NULL: it is not */
+    const char *only_no; /* BOOLEAN: the text that says why yes is refused and what to use instead;
+                            NULL: yes is allowed */
     struct rs_option_alias aliases[RS_OPTION_ALIASES_MAX];
 };
 
@@ -93,7 +94,7 @@ struct rs_option_value {
     struct rs_size size, size_to; /* SIZE and EXPONENT: size.  RANGE: both */
     bool none;                    /* SIZE: the word "none" was given */
     uint64_t count;               /* COUNT: the number.  BOOLEAN: 0 or 1.  WORD: its index */
-    char *text;                   /* TEXT.  SIZES: the list, in its normal form.  Else NULL */
+    char *text; /* TEXT: the text.  SIZES: the list, in its normal form.  NULL for other types */
 };
 
 /* Parses [begin, end), which is a part of source->text, as a value of `type` (the row's, or that

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are written.  A struct rs_output is one that a process has for itself.  All processes
- * of a job may be given the same path by one environment variable; they must not write into each
- * other's file.  The first process gets PATH and holds a lock on it while it lives; the next gets
- * PATH.PID. */
+/* Output files. A struct rs_output is a file that one process writes alone.  All processes of a job
+ * may be given the same path by one environment variable; they must not write into each other's
+ * file.  The first process gets PATH and holds a lock on it while it lives; the next gets PATH.PID.
+ */
 #pragma once
 
 #include "base/file.h"
@@ -55,8 +55,9 @@ void rs_output_drop(struct rs_output *output);
 char *rs_path_buffer_take(void);
 void rs_path_buffer_give(char *const *buffer);
 
-/* From now on rs_path_expand makes relative paths absolute, from the present working directory,
- * wherever the program changes to later.  Before this call they stay relative.  Not thread safe. */
+/* From this call on rs_path_expand makes relative paths absolute by the working directory of now,
+ * even after the program has changed its own. Before this call they stay relative. Not thread safe.
+ */
 void rs_path_keep_directory(void);
 
 /* Expands `pattern` into `path`.  Returns false, with *at pointing to the place in `pattern` and
@@ -65,7 +66,8 @@ void rs_path_keep_directory(void);
 bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const char **at,
                     const char **reason);
 
-/* Expands each %q{VAR} of [begin, end), and nothing else, into `text`.  False as rs_path_expand. */
+/* Expands each %q{VAR} of [begin, end), and no other placeholder, into `text`.  Fails as
+ * rs_path_expand does. */
 bool rs_path_expand_variables(const char *begin, const char *end, char *text, size_t text_bytes,
                               const char **at, const char **reason);
 

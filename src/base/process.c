@@ -46,7 +46,7 @@ long long rs_process_start_ticks_in(const char *stat)
     return field ? strtoll(field, NULL, 10) : -1;
 }
 
-/* By its system call: the C library has gettid since glibc 2.30 only. */
+/* A system call: glibc has a function gettid only since 2.30. */
 pid_t rs_process_thread(void)
 {
     return (pid_t)syscall(SYS_gettid);
@@ -133,15 +133,16 @@ long long rs_process_start_seconds(void)
 static const char *const rank_names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
                                          NULL};
 
-/* What else the library reads: limits of HAMi, and whether tools watch CUDA.  Longer names that
- * begin so are kept too. */
+/* What the library reads beside RMM_ variables: HAMi's limits, and variables by which tools attach
+ * to CUDA. Longer names that begin with one of these are kept too. */
 static const char *const other_names[] = {"CUDA_DEVICE_MEMORY_LIMIT", "CUDA_INJECTION64_PATH",
                                           "NV_SANITIZER_INJECTION_PORT_", NULL};
 
 static char *nothing[] = {NULL};
 static _Atomic(char **) kept; /* NULL: not yet */
 
-/* A name without '=' stands for a variable that %q{} names and that is not set. */
+/* The copy in the making. An entry without '=' is a variable that a %q{} names and that is not set.
+ */
 struct copy {
     char **entries, *text; /* NULL: they are only counted */
     size_t count, bytes, count_max, bytes_max;
@@ -192,7 +193,7 @@ static bool begins_as_one(const char *const *names, const char *text)
     return false;
 }
 
-/* True of a name, or of an entry that begins with a name, that the library reads. */
+/* True if the library reads this variable; `name` may be a whole entry, NAME=VALUE. */
 static bool is_read(const char *name)
 {
     return strncasecmp(name, "RMM", 3) == 0 || begins_as_one(rank_names, name) ||

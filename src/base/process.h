@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Identity of processes, for which a process id does not suffice: the kernel reuses it, and each
- * PID namespace has its own.  And the environment with which this one was started. */
+ * PID namespace has its own.  Also the environment with which the calling process was started. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,12 +9,12 @@
 
 enum { RS_PROCESS_TEXT_BYTES = 1024 };
 
-/* Reads the beginning of /proc/PID/NAME of that process (0: the calling one), ended by a zero.
- * False when there is no such process or /proc does not tell. */
+/* Reads the beginning of /proc/PID/NAME of a process (0: the calling one), ended by a zero byte.
+ * Returns false when there is no such process, or /proc cannot be read. */
 bool rs_process_read(pid_t process, const char *name, char text[RS_PROCESS_TEXT_BYTES]);
 
-/* Returns the start time of that process (0: the calling one) in clock ticks since boot; -1 when
- * there is no such process or /proc does not tell. */
+/* Returns the start time of a process (0: the calling one) in clock ticks since boot; -1 when there
+ * is no such process or /proc does not tell. */
 long long rs_process_start_ticks(pid_t process);
 
 /* The same from the text of /proc/PID/stat. */
@@ -44,12 +44,12 @@ const char *rs_process_rank(void);
  * `directory` is the process's in /proc: "/proc/4711".  Not thread safe. */
 int rs_process_own_number(const char *directory);
 
-/* Parses the number of a process, a folder's name in /proc.  0 where the text is none. */
+/* Parses a process id, which is the name of a folder in /proc.  Returns 0 for any other text. */
 int rs_process_parse(const char *text);
 
-/* True when the text of /proc/PID/stat is that of a process that has ended: of a zombie without
- * other threads.  A process whose first thread has ended before the others is a zombie to the
- * kernel, too. */
+/* True when the text of /proc/PID/stat shows that the process has ended: it is a zombie and has no
+ * other threads.  (The kernel also shows a process as a zombie whose first thread has ended while
+ * others run.) */
 bool rs_process_stat_has_ended(const char *stat);
 
 /* ---- the environment ----
@@ -58,15 +58,16 @@ bool rs_process_stat_has_ended(const char *stat);
  * what the library reads of it is copied once, before the program runs, and nothing of the library
  * looks at environ later. */
 
-/* Keeps what the library reads, if there is a variable that begins with RMM_.  Only the first call
- * does; no other thread may change the environment meanwhile.  Asks nothing but the kernel, for
- * memory. */
+/* Copies the variables that the library reads, if there is one that begins with RMM_.  Only the
+ * first call does anything; no other thread may change the environment meanwhile.  It takes memory
+ * from the kernel, and calls no function that the program could have replaced. */
 void rs_environment_keep(void);
 
-/* What has been kept, as an array like environ.  Where nothing has been, as in the tool: environ.
- */
+/* Returns the copied variables as an array like environ; environ itself if nothing was copied, as
+ * in the tool.
+ * */
 char *const *rs_environment(void);
 
-/* As getenv, of rs_environment().  %q{VAR} of the program's own calls may name another variable
- * than was kept: that one is read now. */
+/* Does as getenv, on rs_environment(). A variable that was not copied is read from environ now:
+ * %q{VAR} in a text that the program passes to the C API may name any. */
 const char *rs_environment_get(const char *name);

@@ -31,8 +31,8 @@ void rs_request_time_all(void)
     atomic_store_explicit(&is_timed, true, memory_order_relaxed);
 }
 
-/* A signal handler of the program may leave a request by siglongjmp(), and then nobody ends it: the
- * depth stops where only such requests can have brought it. */
+/* A signal handler of the program may leave a request by siglongjmp(), and then its end is never
+ * called.  So the depth stops rising at DEPTH_MOST, which only such requests can reach. */
 void rs_request_begin(void)
 {
     if (rs_request.depth == DEPTH_MOST || rs_request.depth++ > 0)
@@ -47,7 +47,8 @@ void rs_request_begin(void)
         rs_request.begun_ns = rs_clock_ns();
 }
 
-/* A program that asks for more than there is, in many threads, gets its later refusals faster. */
+/* Shortens later waits of a thread whose repeats are in vain: a program that asks for more than
+ * there is, in many threads, then gets its refusals faster. */
 static void learn_refusals(void)
 {
     if (rs_request.repeats > REPEATS_AT_ONCE)

@@ -18,22 +18,23 @@ struct rs_request {
     unsigned depth;       /* of pairs of begin and end; 0: there is no request */
     uint64_t deadline_ns; /* when its patience ends, as rs_clock_ns; 0: it has not waited yet */
 
-    /* Set when the driver, or a limit, refuses memory to the request: from then on the memory kept
-     * by all stacks of the device may be reclaimed, not only that of the request's own stack. */
+    /* The driver, or a limit, has refused memory to the request: from then on it may reclaim unused
+     * memory of all stacks of the device, not only of its own stack. */
     bool is_short;
 
-    /* The latest demand on a device exceeds the memory that the device could have free even if
-     * everything was given back.  Then nothing that was set aside is given back. */
+    /* The latest demand on a device is more than it would have free even if all unused memory came
+     * back.  So reclaiming would be in vain, and is left out. */
     bool is_hopeless;
 
-    /* The latest attempt was refused.  At the end it tells whether repeating was in vain. */
+    /* The latest attempt was refused. When the request ends, this tells whether repeating it was in
+     * vain. */
     bool is_refused;
 
-    /* The CUcontext that was found busy last; NULL: none was since rs_request_forget_busy. */
+    /* The CUcontext that was found busy last; NULL: none has been since rs_request_forget_busy. */
     const void *busy;
 
-    /* Written by base/request.c alone. */
-    bool may_end;            /* the busy context has work of the program, which ends */
+    /* The fields below are written by base/request.c alone. */
+    bool may_end; /* the busy context works for the program, so that it may become idle */
     unsigned repeats, looks; /* attempts so far */
     uint64_t repeated_ns;    /* when the request first took a nap */
     size_t pool_bytes_least; /* SIZE_MAX: not noted yet */
@@ -44,19 +45,19 @@ struct rs_request {
 
 extern __thread struct rs_request rs_request;
 
-/* Requests nest; only the outermost pair of the thread counts.  No cancellation acts between the
- * two. */
+/* Pairs of begin and end nest; only the outermost pair of the thread counts.  The thread is not
+ * cancelled between them. */
 void rs_request_begin(void);
 void rs_request_end(void);
 
-/* True between the two. */
+/* True between rs_request_begin and rs_request_end. */
 static inline bool rs_request_is_under_way(void)
 {
     return rs_request.depth > 0;
 }
 
-/* From now on the outermost pair of a thread adds the ns between its two calls to
- * rs_request_took_ns of the thread, which its user sets to 0. */
+/* From this call on each request adds its duration in ns to rs_request_took_ns of its thread.
+ * Whoever reads that variable sets it to 0. */
 void rs_request_time_all(void);
 
 extern __thread uint64_t rs_request_took_ns;
@@ -69,17 +70,17 @@ uint64_t rs_request_patience_ns(void);
 void rs_request_begin_until(uint64_t deadline_ns);
 
 /* Notes what the driver's pools hold after they gave back all that they could.  Returns false when
- * they held no more than that at an earlier note of the request: nothing came back since, but what
- * the driver had gathered for the attempt that it refused. */
+ * an earlier note of this request was no larger: then nothing has come back since but what the
+ * driver itself had added to its pools for the attempt that it refused. */
 bool rs_request_note_pools(size_t held_bytes);
 
-/* Notes that a context was found busy: until rs_request_forget_busy nothing of it is
- * given back by frees that wait.  may_end: with work of the program; else nobody can tell.  The
- * latest busy context alone is known. */
+/* Notes that a context was found busy: until rs_request_forget_busy no memory of it is given back
+ * by frees that wait. may_end: the context works for the program, so that it may become idle;
+ * false: that is not known.  Only the latest busy context is kept. */
 void rs_request_note_busy(const void *context, bool may_end);
 
-/* Some time has passed, and contexts may be looked at again.  True when one was busy with work that
- * may have ended since. */
+/* Called when some time has passed: contexts may be looked at again. Returns true when one was busy
+ * with work that may have ended since. */
 bool rs_request_forget_busy(void);
 
 /* Decides whether a refused request is tried again: the refusal may be stale, since other

@@ -10,7 +10,8 @@ static unsigned highest_bit(uint64_t word)
     return 63 - (unsigned)__builtin_clzll(word);
 }
 
-/* What the element points to, made if it is missing; NULL when out of host memory. */
+/* Returns what the element points to, and makes it if it is missing; NULL when out of host memory.
+ */
 static void *make_element(_Atomic(void *) *element, size_t bytes)
 {
     void *present = atomic_load_explicit(element, memory_order_acquire), *made;

@@ -35,7 +35,8 @@ struct rs_start_region {
     _Atomic uint64_t top[RS_START_TOP_WORDS];      /* one bit per group; a hint, never cleared */
 };
 
-/* Its elements point to regions; those of the bitmap point to leaves. */
+/* The lower level of the two-level table of regions: its elements point to regions, and the
+ * bitmap's elements point to leaves. */
 struct rs_start_leaf {
     _Atomic(void *) regions[1 << RS_START_LEAF_BITS];
 };

@@ -18,8 +18,8 @@ struct rs_recent_caller {
     uint16_t object;
 };
 
-/* The context that the thread found last.  Green contexts are never entered: their handles come
- * and go without a hook that tells. */
+/* The context that the thread found last. Green contexts are never entered here: no hook tells when
+ * one of their handles becomes invalid. */
 struct rs_context_found {
     struct CUctx_st *handle;
     unsigned generation; /* of rs_context_generation, when it was found */
@@ -41,8 +41,8 @@ struct rs_thread {
     unsigned forwarding_for; /* hook/caller.c: the object whose request a runtime is passing on to
                                 the driver; 0: none */
 
-    /* hook/runtime.c: return addresses of callers that stacks have served on the fast path; such
-     * a caller is always served. */
+    /* hook/runtime.c: return addresses of callers that a stack has served on the fast path.  Such a
+     * caller need not be checked again: calls from there are always served. */
     _Alignas(RS_CACHE_LINE) struct rs_recent_caller
         served_callers[RS_RUNTIME_FUNCTIONS][RS_RECENT_CALLERS];
 
@@ -66,8 +66,8 @@ RS_COLD unsigned rs_thread_index_take(void);
 
 _Static_assert(RS_THREAD_INDEX_SHARED == 0, "rs_thread_index_if_own may answer it as 0");
 
-/* Has `ending` called on each thread that ends, while its index is still its own.  Threads without
- * an index of their own are left out.  There is one such function in the process. */
+/* Registers a function that each thread calls when it ends, while its index is still its own; a
+ * thread without an index of its own does not call it.  The process has one such function. */
 void rs_thread_index_at_end(void (*ending)(void));
 
 /* Returns the calling thread's index if it has taken one, else RS_THREAD_INDEX_SHARED. */
