@@ -8,8 +8,8 @@
 #include "resource/segment.h"
 #include "shim/wiring.h"
 
-/* Ends a block that has lost its entry in the map, and its memory, with its context.  Others have
- * taken it if that fails. */
+/* Ends a block that has lost its entry in the map and, with its context, its memory.  False when
+ * another thread has claimed the block first. */
 static bool lose(struct rs_block_record *block)
 {
     unsigned char live = RS_BLOCK_LIVE;
@@ -22,16 +22,17 @@ static bool lose(struct rs_block_record *block)
     return true;
 }
 
-/* Another block is in the map where this one was.  A live one belongs to a context that has ended,
- * or is ending.  One that is taken may be of the same stack: a resource above the one that made its
- * record cuts its memory. */
+/* Called when another block has replaced the block `before` in the map.  If `before` is live, it
+ * belongs to a context that has ended or is ending.  If it is claimed, it may be of the same stack:
+ * the resource that made its record is below another resource, which cuts its memory into new
+ * blocks. */
 static void replaced(struct rs_block_record *before, const struct rs_stack *by)
 {
     if (!lose(before) && rs_block_stack(before) == by)
         atomic_store_explicit(&before->state, RS_BLOCK_HIDDEN, memory_order_relaxed);
 }
 
-/* Without memory of the host for a record the program is told that there is no memory. */
+/* Called when host memory for a record is missing: the program gets an out-of-memory error. */
 RS_COLD static bool refuse_block(const struct rs_stack *stack)
 {
     rs_limit_note_refused(stack->environment.device);
@@ -244,7 +245,8 @@ static bool visit_live(void *data, const struct rs_range *range)
     struct rs_block_record *block = range->owner;
     struct rs_block_view view;
 
-    /* Without the driver's word where a reference to the context is given up just now. */
+    /* The driver is not asked whether the context is still there, even while a call gives up a
+     * reference to it. */
     if (atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
         atomic_load(&context_of_block(block)->ending) <= RS_ENDING_MAYBE) {
         view = view_of_block(block, range);
@@ -282,7 +284,8 @@ void rs_block_forget_all(struct rs_context *context)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
 
-    RS_ASSERT(!atomic_load(&context->alive)); /* it may enter more meanwhile */
+    RS_ASSERT(
+        !atomic_load(&context->alive)); /* else the context could enter more blocks meanwhile */
     if (map)
         rs_address_map_each(map, forget_if_owned, context);
 }

@@ -52,9 +52,10 @@ struct rs_taken_block {
     unsigned long long exported_id;
 };
 
-/* Return the record of the live block that begins at address, or that holds it; NULL when there is
- * none.  Its fields may be read, and those of its history be written, while the block may be freed
- * at any moment: the next block with the record then begins without them. */
+/* Both return the record of a live block, or NULL when there is none: the first of the block that
+ * begins at address, the second of the block that holds it.  The caller may read the record's
+ * fields, and write those of its history, although the block may be freed at any moment: the next
+ * block that gets the record starts with an empty history. */
 struct rs_block_record *rs_block_beginning_at(CUdeviceptr address);
 struct rs_block_record *rs_block_around(CUdeviceptr address);
 
@@ -70,8 +71,8 @@ static inline bool rs_block_syncs_memops(const struct rs_block_record *block)
     return block && block->advised & RS_ADVISED_SYNC_MEMOPS;
 }
 
-/* True when any live block in the driver allocation around address has it; visits every block of
- * the process. */
+/* True when the program has set SYNC_MEMOPS for any live block in the driver allocation around
+ * address.  Visits every block of the process. */
 bool rs_block_segment_syncs_memops(CUdeviceptr address);
 
 /* Calls visit for each live block of the process, without a lock; `whole` is not filled in.  Blocks
@@ -83,7 +84,7 @@ void rs_block_each(void (*visit)(void *data, const struct rs_block_view *view), 
  * The id is made at the first call. */
 uint64_t rs_block_id(CUdeviceptr address);
 
-/* True when a live block holds one of the first RS_MANAGED_UNIT bytes of the range, looked at every
+/* True when a live block lies in the first RS_MANAGED_UNIT bytes of the range.  It looks at every
  * RS_BLOCK_ALIGNMENT bytes from address on. */
 bool rs_block_is_near(CUdeviceptr address, size_t size_bytes);
 
@@ -106,8 +107,9 @@ RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
     return atomic_load_explicit(&block->stack, memory_order_relaxed);
 }
 
-/* RS_CONTEXT_... of the stack's context.  Its blocks may still count where a call may be ending it.
- */
+/* Returns RS_CONTEXT_... of the stack's context. While a call may be ending the context, its blocks
+ * may still be valid: ask rs_context_serves.
+ * */
 RS_HOT_INLINE unsigned rs_block_alive_in(const struct rs_stack *stack)
 {
     return atomic_load_explicit(&stack->context->alive, memory_order_relaxed);
@@ -149,8 +151,8 @@ RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_alloca
     return true;
 }
 
-/* Enters a block whose deallocation failed.  Who allocated it is known only where it comes with its
- * record. */
+/* Enters a block whose deallocation failed.  The object that allocated it is known only if the
+ * allocation comes with its record. */
 bool rs_block_restore(struct rs_stack *stack, const struct rs_allocation *allocation);
 
 /* Returns the record of the block that begins at address, or that lately began there; NULL when
@@ -209,8 +211,9 @@ RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdevicep
            rs_block_take_checked(block, address, taken);
 }
 
-/* As rs_block_claim, also where a call may be ending the block's context: then the driver is asked.
- */
+/* Does as rs_block_claim, also while a call may be ending the block's context: then it asks the
+ * driver whether the context is still there.
+ * */
 RS_COLD bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds,
                                    struct rs_taken_block *taken);
 

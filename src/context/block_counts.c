@@ -235,8 +235,8 @@ uint64_t rs_block_counts_devices(enum rs_kind kind)
     return get_count(&devices_of[kind]);
 }
 
-/* Where the share is the only one in use, its allocations below the process's peak raise no peak of
- * their own, so that peak is taken: it lies within the thread's. */
+/* Returns the counts of the share.  If it is the only one in use, the fast path does not raise its
+ * own peak, and the process's peak is taken instead. */
 static struct rs_block_thread_counts thread_counts(struct rs_block_counter *counter, unsigned index)
 {
     struct rs_block_share *share = &counter->shares[index];

@@ -54,7 +54,8 @@ struct rs_block_thread_counts {
  * (rs_block_counts_restart) after the thread's. */
 struct rs_block_thread_counts rs_block_counts_thread(enum rs_kind kind, int device, unsigned index);
 
-/* As rs_block_counts_thread, and restarts the peak of the share from its live bytes. */
+/* Returns the counts as rs_block_counts_thread does, and restarts the peak of the share from its
+ * live bytes. */
 struct rs_block_thread_counts rs_block_counts_restart_thread(enum rs_kind kind, int device,
                                                              unsigned index);
 
@@ -70,9 +71,9 @@ struct rs_block_share {
     /* Lower bound of the live bytes and blocks of this share since its owner last summed all shares
      * for a peak. */
     _Atomic int64_t looked_bytes, looked_blocks;
-    /* The most that entered_bytes was above left_bytes since rs_block_counts_restart_thread.  Only
-     * the slow path raises it: an allocation on the fast one is below the process's peak, which is
-     * this share's while it is the only one in use. */
+    /* The largest difference of entered_bytes and left_bytes since rs_block_counts_restart_thread.
+     * Only the slow path raises it.  An allocation on the fast path stays below the process's peak,
+     * and that is also the peak of this share as long as no other share is in use. */
     _Atomic int64_t peak_live_bytes;
 };
 
@@ -96,9 +97,8 @@ void rs_block_counts_begin(void);
 /* Name of the program's own counters in reports, beside the names of resources. */
 #define RS_PROGRAM "program"
 
-/* Adds the counters of one kind of memory on one device to the report, for readers of published
- * memory, who learn of them before the program's first allocation; nothing where none has been
- * made. */
+/* Adds the counters of one kind of memory on one device to the report, if they have been made.
+ * Readers of published memory thus see them before the program's first allocation. */
 void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report);
 
 /* Returns a count that rises at least with each block that the calling thread frees (more where it

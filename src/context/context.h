@@ -27,7 +27,8 @@ enum {
     RS_PUSHED_DEPTH_MAX = 15
 };
 
-/* A resource, one for each text, kept as long as the process lives. */
+/* A resource that can be pushed: one for each text of an expression, kept as long as the process
+ * lives. */
 struct rs_pushed {
     const struct rs_expression *expression;
     struct rs_source source;
@@ -40,12 +41,13 @@ int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
                    const struct rs_pushed **out);
 
 /* Pushes the resource of a text for the calling thread, and sets rs_thread.pushed, which is then
- * right in every context.  Errors as rs_pushed_find, and -ENOSPC when RS_PUSHED_DEPTH_MAX resources
- * are pushed. */
+ * right in every context.  Returns the errors of rs_pushed_find, and -ENOSPC when
+ * RS_PUSHED_DEPTH_MAX resources are pushed. */
 int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics);
 
-/* Pops the resource that the calling thread pushed last.  -ERANGE when there is none.  The thread
- * then looks its context up anew, as the device's resource may count from now on. */
+/* Pops the resource that the calling thread pushed last.  Returns -ERANGE when there is none.  The
+ * thread then looks up its context again, since from now on the resource set for the device may
+ * apply. */
 int rs_pushed_pop(void);
 
 /* From now on device memory in the contexts of `device` comes from the resource, for all threads
@@ -72,9 +74,10 @@ enum {
 enum {
     RS_CONTEXT_ENDS = 0,
     RS_CONTEXT_SERVES = 1,
-    /* In service, but the driver has said that its work has failed: the driver answers allocations
-     * and frees (context/end.h).  No bit of the mask that a free compares with RS_CONTEXT_SERVES.
-     */
+    /* In service, but the driver has said that its work has failed: allocations and frees are
+     * passed to the driver, which answers with its error (context/end.h).  The fast path of a free
+     * tests a mask that leaves this bit out.
+     * */
     RS_CONTEXT_FAULTY = 0x80,
 };
 
@@ -83,7 +86,7 @@ struct rs_stack {
     _Atomic(struct rs_mr *) mr; /* NULL: not made yet, or no stack is wanted */
     struct rs_block_counter *counter;
     enum rs_kind kind;
-    bool frees_wait;  /* a free waits for the GPU, or may, as without fences */
+    bool frees_wait;  /* a free waits for the GPU, or may wait, as on a driver without fences */
     bool settled;     /* making was tried: mr is final; under the contexts' lock */
     bool has_initial; /* this stack has taken the initial sizes of its kind and device; under the
                          contexts' lock */
@@ -106,9 +109,10 @@ struct rs_pushed_stack {
     struct rs_pushed_stack *next;
 };
 
-/* A small driver allocation that stands for its context, where the driver has no cuCtxGetId: the
- * context lives as long as the driver reports this allocation id for the address.  All zero: none.
- */
+/* A small driver allocation that shows whether its context is alive, for drivers without
+ * cuCtxGetId: the context lives as long as the driver reports this allocation id for the address.
+ * All zero: there is none.
+ * */
 struct rs_liveness_probe {
     CUdeviceptr address;
     unsigned long long id;
@@ -124,25 +128,28 @@ enum rs_context_ending {
 
 struct rs_context {
     CUcontext handle;
-    unsigned long long id; /* of cuCtxGetId, which tells a reused handle; 0 on drivers without it */
+    unsigned long long
+        id; /* of cuCtxGetId: a reused handle has another id; 0 on drivers without it */
     CUdevice device;
     bool primary;
     struct rs_liveness_probe probe;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
-    struct rs_own_stream joining; /* waits for other contexts' work, so own_stream need not */
-    struct rs_account account;    /* bytes of this context; part of its device's */
-    _Atomic uint64_t peers;       /* bit i: device i may access this context's memory */
+    struct rs_own_stream
+        joining; /* waits for the work of other contexts, so that own_stream never has to */
+    struct rs_account account;                /* bytes of this context; part of its device's */
+    _Atomic uint64_t peers;                   /* bit i: device i may access this context's memory */
     _Atomic(struct rs_pushed_stack *) pushed; /* list of stacks; entries are only added */
     bool owns_memory; /* this context is known to own its memory: it is no green context */
     /* Calls under way that end the context, or may (its last reference); under the contexts' lock.
      */
     unsigned ends, releases;
     _Atomic unsigned char ending; /* enum rs_context_ending */
-    unsigned char alive_before;   /* what `alive` is again when no call ended the context */
-    /* RS_CONTEXT_..., RS_CONTEXT_ENDS while a call may end the context and ever after: `ending`
-     * says more.  Every free reads this flag and the first fields of stack[RS_STACK_DEVICE], which
-     * share its cache line. */
+    unsigned char
+        alive_before; /* the value that `alive` gets back if the calls have not ended the context */
+    /* RS_CONTEXT_...: RS_CONTEXT_ENDS from the beginning of a call that may end the context, and
+     * for good once the context has ended; `ending` tells these apart.  Every free reads this flag
+     * and the first fields of stack[RS_STACK_DEVICE], which share its cache line. */
     _Alignas(RS_CACHE_LINE) _Atomic unsigned char alive;
     struct rs_stack stack[RS_STACKS]; /* indexed by RS_STACK_... */
     unsigned endings, holds; /* calls that may end it, and deallocations that keep it from ending
@@ -151,7 +158,7 @@ struct rs_context {
 };
 
 /* Rises with every change that makes a cached context (rs_thread.found) wrong; each thread then
- * looks up anew. */
+ * looks up its context again. */
 extern RS_HOT_DATA _Atomic unsigned rs_context_generation;
 
 /* ---- the current context ---- */
@@ -173,8 +180,8 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
  * if it has been made, else NULL. For device memory a pushed resource comes first. */
 struct rs_stack *rs_stack_if_made(unsigned which);
 
-/* Returns the current context from the cache of the calling thread.  NULL: take the slow path; so
- * always when `unusual` is not 0. */
+/* Returns the current context from the cache of the calling thread. NULL: the caller takes the slow
+ * path; always NULL when `unusual` is not 0. */
 RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
 {
     unsigned now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
@@ -187,7 +194,7 @@ RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
     return RS_LIKELY(!(unusual | RS_DIFFER(rs_thread.found.handle, handle))) ? context : NULL;
 }
 
-/* As rs_stack_if_made, from the cache of the calling thread alone.  NULL: call
+/* Does as rs_stack_if_made, from the cache of the calling thread alone.  NULL: the caller calls
  * rs_stack_if_made. */
 RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
 {
@@ -200,12 +207,12 @@ RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
 }
 
 /* Returns the context that owns the memory which the calling thread allocates now (for a green
- * context its primary); NULL when no context is current, and, unless `make` has it entered, when it
- * is not in the table yet. */
+ * context its primary); NULL when no context is current. A context that is not in the table yet is
+ * entered with `make`; without it the result is NULL. */
 struct rs_context *rs_context_current(bool make);
 
-/* The current context's error where its work has failed, else `result`.  Asks the driver, without a
- * wait. */
+/* Returns the current context's error if its work has failed, else `result`.  Asks the driver
+ * without waiting. */
 RS_COLD CUresult rs_context_fault_or(CUresult result);
 
 /* True when the context owns the memory that is allocated in it.  A green context that was found

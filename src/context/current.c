@@ -98,8 +98,9 @@ static struct rs_context *describe_context(CUcontext handle, CUdevice device)
 }
 
 /* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
- * primary context of a green one.  *block is the 512-byte allocation that was asked about (0:
- * none), for keep_asked_block; freeing it here would wait for the device. */
+ * primary context of a green one.  To learn that, it allocates 512 bytes and asks the driver whose
+ * they are; *block is that allocation (0: none). keep_asked_block takes it over, since freeing it
+ * here would wait for the device. */
 static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
 {
     CUcontext owner = handle;
@@ -191,7 +192,7 @@ static void note_found(CUcontext handle, struct rs_context *context, unsigned ge
         rs_thread.found = (struct rs_context_found){handle, generation, context};
     else if (rs_thread.pushed != resource)
         rs_thread.found.context =
-            NULL; /* the cached context is of another device, with that resource */
+            NULL; /* the resource was set for the device of the context that was cached before */
     rs_thread.pushed = resource;
 }
 

@@ -19,8 +19,8 @@
 
 /* ---- which context a handle stands for ---- */
 
-/* *is_faulty: the driver answered with the error of work that has failed (rs_is_fault), so the
- * context has not ended. */
+/* Asks the driver for the context's id. *is_faulty: the driver answered with the error of work that
+ * has failed (rs_is_fault), so the context has not ended. */
 static unsigned long long ask_id(CUcontext handle, bool *is_faulty)
 {
     unsigned long long id = 0;
@@ -63,8 +63,8 @@ static bool is_gone_there(struct rs_liveness_probe probe, CUcontext handle)
     return result == CUDA_SUCCESS && is_probe_gone(probe);
 }
 
-/* While a call may be ending the context: whether it is still there, by its handle, which stays
- * valid. */
+/* Asks the driver by the handle whether the context still exists, while a call may be ending it.
+ * The handle may be asked about at any time. */
 static bool is_context_there(const struct rs_context *context)
 {
     unsigned long long id;
@@ -82,8 +82,9 @@ static bool is_context_there(const struct rs_context *context)
     return is_faulty || id == context->id || (id == 0 && context->primary);
 }
 
-/* The same by memory at an address that was the context's: the driver may be freeing the handle.
- */
+/* Asks the same by an address at which the context had memory, for use while the driver may be
+ * freeing the handle.
+ * */
 static bool is_at(const struct rs_context *context, CUdeviceptr address)
 {
     CUcontext owner = NULL;
@@ -95,8 +96,8 @@ static bool is_at(const struct rs_context *context, CUdeviceptr address)
 
 /* ---- contexts of which work has failed ---- */
 
-/* Changes how the context serves, unless it is another thread's change, or its end, that came
- * first. Each thread then looks up anew. */
+/* Changes context->alive, unless another thread, or the context's end, has changed it first.  Each
+ * thread then looks up its context again. */
 static void change_alive(struct rs_context *context, unsigned char from, unsigned char to)
 {
     if (atomic_compare_exchange_strong(&context->alive, &from, to))
@@ -137,7 +138,7 @@ RS_COLD CUresult rs_context_ask_fault(struct rs_context *context)
 {
     CUresult result = rs_sentinel_wait(&context->sentinel, context->handle);
 
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) /* other threads have all sentinels in hand */
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) /* other threads are using all sentinels */
         result = ask_without_wait(context->handle);
     if (rs_is_fault(result))
         return result;
@@ -181,7 +182,9 @@ struct rs_context *rs_context_take_record(void)
     for (int i = 0; i < RS_STACKS; i++)
         rs_mr_destroy(atomic_load(&context->stack[i].mr), true);
     rs_pushed_stack_recycle(atomic_load(&context->pushed));
-    rs_hash_clear(&context->account.blocks); /* a thread may have been inside when it was lost */
+    rs_hash_clear(
+        &context->account
+             .blocks); /* a thread may have charged the account while the context was dropped */
     *context = (struct rs_context){.handle = NULL};
     return context;
 }
@@ -228,13 +231,15 @@ static void drop_stack(struct rs_stack *stack, struct rs_mr *mr)
     rs_wiring.stack_gone(stack, mr);
 }
 
-/* Every change of what the flags are made of ends here. */
+/* Stores `ending` and the flag `alive` that follows from it. Every function that changes the counts
+ * of ends and releases calls this. */
 static void set_ending(struct rs_context *context, enum rs_context_ending ending)
 {
     unsigned char over = RS_CONTEXT_ENDS;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
-    if (ending != RS_ENDING_NOT) { /* who reads `alive` first sees more then */
+    if (ending != RS_ENDING_NOT) { /* `alive` changes first, so that a thread that sees `ending`
+                                      changed also sees `alive` changed */
         unsigned char before = atomic_exchange(&context->alive, RS_CONTEXT_ENDS);
         if (before != RS_CONTEXT_ENDS)
             context->alive_before = before;
@@ -339,8 +344,9 @@ static void forget_learnt(CUdevice device)
     atomic_fetch_and(&primaries_learnt, ~(1ull << (unsigned)device % RS_DEVICES_MAX));
 }
 
-/* The driver is asked without the lock.  Its answer is about the context found before: ids are
- * never used twice, and no record is recycled while a context ends. */
+/* Drops the device's primary context if it has ended.  The driver is asked without the lock; its
+ * answer is still about the context that was found under the lock before, since ids are never used
+ * twice, and no record is recycled while a context ends. */
 static void drop_if_ended(CUdevice device)
 {
     struct rs_liveness_probe probe = {0, 0};
@@ -360,7 +366,8 @@ static void drop_if_ended(CUdevice device)
     rs_context_give_back_ended();
 }
 
-/* The context's table entries stay, so that no look-up enters it anew meanwhile. */
+/* Keeps the context's entries in the table, so that no look-up enters the context a second time
+ * meanwhile. */
 void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure)
 {
     const struct rs_context_entry *entry;
@@ -375,7 +382,7 @@ void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device
     entry = rs_contexts_entry(handle);
     context = entry ? entry->context : rs_contexts_primary(device);
     if (entry && context->handle != handle)
-        context = NULL; /* the context whose memory a green one of that handle uses */
+        context = NULL; /* the handle is that of a green context, and this is its primary */
     if (context) {
         ++*(is_sure ? &context->ends : &context->releases);
         update_ending(context);
@@ -390,7 +397,8 @@ static void finish_call(struct rs_context *context, bool was_sure, bool has_ende
     rs_mutex_lock(&rs_contexts_lock);
     RS_ASSERT(*calls > 0);
     --*calls;
-    /* It is dropped already where a look-up has found that the handle is another context. */
+    /* The context is dropped already if a look-up has found that the handle now stands for another
+     * one. */
     if (has_ended && rs_contexts_have(context))
         drop(context);
     update_ending(context);

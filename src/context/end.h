@@ -24,53 +24,57 @@ static inline bool rs_context_is_faulty(const struct rs_context *context)
 /* True once a context of the process was faulty. */
 bool rs_context_any_fault(void);
 
-/* The driver answered with an error for which rs_is_fault is true.  Takes no lock, makes no driver
- * call. */
+/* Notes that the driver answered with an error for which rs_is_fault is true.  Takes no lock, makes
+ * no driver call. */
 RS_COLD void rs_context_note_fault(struct rs_context *context);
 
 /* rs_environment.note_fault. */
 RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment);
 
-/* What the driver's own free in a faulty context answers now.  Not inside a request, as it may
- * wait. CUDA_SUCCESS, and the context is served again, when the driver knows no error of it. */
+/* Returns what the driver's own free answers now in a faulty context.  It may wait, so it is not
+ * called inside a request.  When the driver reports no error any more, it returns CUDA_SUCCESS and
+ * the context is served again. */
 RS_COLD CUresult rs_context_ask_fault(struct rs_context *context);
 
 /* ---- ends ---- */
 
 /* A driver call that may end a context. */
 struct rs_ending {
-    struct rs_context *excluded; /* no deallocation of the library's is under way in it */
-    struct rs_context *context; /* out of service, or in doubt where it may live on; NULL: it is not
-                                   known */
+    struct rs_context
+        *excluded; /* the context in which no deallocation of the library may begin meanwhile */
+    struct rs_context *context; /* the context that the call may end; NULL: not in the table */
     CUdevice device;            /* whose primary context it may end; -1: none */
     bool is_sure;
 };
 
-/* Begin and end of such a call: for the context of the handle, or, with NULL, the primary one of
- * the device (-1: none).  The first waits for the deallocations under way in that context, none of
- * which waits for the program's work.  Then it takes the context out of service, where the call's
- * success is its end (is_sure).  Where the call gives up one reference, which may be the last, the
- * context stays in service, and look-ups ask the driver whether it is still there.
+/* Called before and after such a call, for the context of the handle, or, with NULL, the primary
+ * one of the device (-1: none). rs_ending_begin waits for the deallocations under way in that
+ * context, none of which waits for the program's work. With is_sure the call ends the context if it
+ * succeeds; the context is taken out of service.  Otherwise the call gives up one reference, which
+ * may be the last one; the context stays in service, and look-ups ask the driver whether it still
+ * exists.
  *
  * Between the two no thread caches its context, as a handle may become another context's at any
- * moment.  The driver may give the context's addresses to others, so look-ups by address step over
- * what belongs to it (rs_context_serves).  Entries go when it has ended, or earlier, when another
- * entry takes their place; if it lives on, they are as before.
+ * moment.  The driver may give the context's addresses to other contexts, so look-ups by address
+ * skip its entries (rs_context_serves).  The entries are removed when the context has ended, or
+ * earlier, when another entry takes their place; if the context lives on, they are valid again.
  *
- * has_ended: the call has ended the context; for a call that gives up a reference to a primary
- * context, that it succeeded.  Then the driver is asked whether that was the last one, and the
- * context is dropped even where a new primary context exists already. */
+ * has_ended (of rs_ending_finish): the call has ended the context.  For a call that gives up a
+ * reference to a primary context: the call has succeeded; the driver is then asked whether that was
+ * the last reference, and if so the context is dropped, even if a new primary context exists
+ * already. */
 void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure);
 void rs_ending_finish(const struct rs_ending *ending, bool has_ended);
 
-/* A new context enters service.  The caller holds the contexts' lock. */
+/* Puts a new context into service.  The caller holds the contexts' lock. */
 void rs_context_begins(struct rs_context *context);
 
-/* False where the context's blocks count no more: it is destroyed, or was. */
+/* False when the context has been destroyed, or is being destroyed: its blocks are no longer valid.
+ */
 bool rs_context_serves(const struct rs_context *context);
 
-/* False once the memory at `address`, which the context had, is the driver's again.  For address 0:
- * false where that may be so. */
+/* False once the driver has taken back the memory at `address`, which belonged to the context. With
+ * address 0: false if the driver may have done so. */
 bool rs_context_has_memory(const struct rs_context *context, CUdeviceptr address);
 
 /* Gives back the memory that outlived dropped contexts (leaves of `async`, mapped memory).  It
@@ -82,14 +86,14 @@ void rs_context_give_back_ended(void);
 bool rs_context_has_ended(void);
 
 /* Returns the context in service that `handle` stands for (a green context's owner), or NULL; NULL
- * also while it is about to end.  When the id or the liveness probe shows that the context ended
- * unseen, this drops it.  The caller holds the contexts' lock, and some context of the process is
- * current.
- */
+ * also while it is about to end. When the id or the liveness probe shows that the context has ended
+ * without a hooked call, this drops it.  The caller holds the contexts' lock, and some context of
+ * the process is current.
+ * */
 struct rs_context *rs_context_find(CUcontext handle);
 
-/* Returns an empty record for a new context; NULL when out of host memory.  It may be that of a
- * dropped context, once 64 others were dropped after it.  The caller holds the contexts' lock. */
+/* Returns an empty record for a new context; NULL when out of host memory.  The record of a dropped
+ * context is reused once 64 others were dropped after it.  The caller holds the contexts' lock. */
 struct rs_context *rs_context_take_record(void);
 
 /* Returns the folded counters of the dropped stacks of this kind and device. */

@@ -25,9 +25,10 @@ struct device_limit {
     struct rs_account account;
     _Atomic size_t path_bytes[RS_PATHS];
     _Atomic uint64_t ordered_allocations; /* stream-ordered allocations that the driver served */
-    /* Live ones of these, in bytes as requested. */
+    /* Live stream-ordered allocations, in bytes as requested. */
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
-    /* What the program has of all this as requested, of the driver's pools their blocks alone. */
+    /* What the program has beside the stacks, in bytes as requested; of the driver's pools only the
+     * blocks that it has from them. */
     _Atomic size_t unserved_bytes, peak_unserved_bytes;
     _Atomic uint64_t refused;                /* out-of-memory errors that the program received */
     struct rs_job_share shares[RS_JOBS_MAX]; /* the first is the account's, once it is joined */
@@ -45,7 +46,7 @@ static _Atomic int device_count; /* as the driver says; 0: it has not been asked
 
 enum { JOINING_NAP_NS = 20 * 1000 };
 
-/* Who finds RESOLVED finds the limit too.  RESOLVING lasts a few instructions. */
+/* A thread that reads RESOLVED also reads the limit.  RESOLVING lasts a few instructions. */
 enum resolved { RESOLVED_NOT, RESOLVING, RESOLVED };
 
 /* A device joins the job once; other threads wait for it. */
@@ -70,7 +71,8 @@ void rs_limit_begin(void)
     rs_limit_has_job = false;
     if (rs_published_head())
         published = rs_published_allocate(sizeof(unpublished), _Alignof(struct device_limit));
-    if (!published) /* a forked child: another thread may have been joining the job */
+    if (!published) /* a forked child: the parent's other thread may have been joining the job at
+                       the fork */
         memset(unpublished, 0, sizeof(unpublished));
     devices = published ? published : unpublished;
     for (int device = 0; device < RS_DEVICES_MAX; device++)
@@ -100,8 +102,8 @@ static void set_bytes(int device, size_t bytes)
         atomic_store(&any_limit, true);
 }
 
-/* The one thread that may set the limit, until set_end; false when it is resolved and only_first is
- * set. */
+/* Makes the calling thread the only one that may set the limit, until set_end. False when the limit
+ * is resolved already and only_first is set. */
 static bool set_begin(int device, bool only_first)
 {
     _Atomic unsigned *resolved = &devices[device].resolved;
@@ -174,7 +176,8 @@ static int join_one(int of_run, const char *path)
     return result;
 }
 
-/* All jobs of the `run` above, and of those above it. */
+/* Joins the jobs of the `rmmshim run` that started this process, and of those that started that
+ * one. */
 static int join_of_run(void)
 {
     uint32_t number = 0;
@@ -187,7 +190,8 @@ static int join_of_run(void)
     return result;
 }
 
-/* A file that is named is a job below such a `run`, and without one. */
+/* Joins all jobs: that of the file `path` (NULL: none), and those of the `run` above, if there is
+ * one. */
 static int join_all(const char *path)
 {
     int result = path ? join_one(-1, path) : 0;
@@ -230,7 +234,8 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     return false;
 }
 
-/* True when the driver tells of the device.  A driver without UUIDs has its devices by number. */
+/* Stores the device's UUID and memory; false when the driver does not tell.  On a driver without
+ * UUIDs the number stands in for it. */
 static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
 {
     memset(uuid, 0, sizeof(*uuid));
@@ -263,8 +268,8 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
     atomic_store_explicit(&of->account.job, share, memory_order_release);
 }
 
-/* From now on what is charged is the job's too.  Before the first context of the device nothing is
- * charged. */
+/* Joins the job for one device: from now on the job is charged too.  This comes before the first
+ * context of the device, so nothing has been charged yet. */
 static void join_device(CUdevice device)
 {
     struct device_limit *of = &devices[device];
@@ -317,7 +322,8 @@ static void note_device_count(void)
         atomic_store(&device_count, count);
 }
 
-/* A limit can be set before CUDA starts, and then for any number. */
+/* False when the driver has been asked and has no such device.  Before CUDA is started a limit can
+ * be set for any number. */
 static bool is_device_there(int device)
 {
     int count = atomic_load(&device_count);
@@ -354,7 +360,8 @@ void rs_limit_resolve(CUdevice device)
     if (bytes)
         set_bytes(device, bytes);
     set_end(device, is_final);
-    rs_context_stacks_changed(); /* there is an account to be read, if no stack yet */
+    rs_context_stacks_changed(); /* there is an account to be published, even if there is no stack
+                                    yet */
 }
 
 size_t rs_limit_get(int device)
@@ -419,7 +426,7 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
         return;
     atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
                               memory_order_relaxed);
-    if (path == RS_PATH_GRAPH) /* the driver does not tell what a graph asks for */
+    if (path == RS_PATH_GRAPH) /* the driver does not tell how much a graph requested */
         rs_limit_note_unserved(device, from_bytes, to_bytes);
 }
 
@@ -433,7 +440,9 @@ void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes)
     now = atomic_fetch_add_explicit(&of->unserved_bytes, to_bytes - from_bytes,
                                     memory_order_relaxed) +
           to_bytes - from_bytes;
-    if (now <= SIZE_MAX / 2) /* not below zero for a moment */
+    if (now <=
+        SIZE_MAX /
+            2) /* the sum may be below zero for a moment, while another thread has noted a part */
         rs_counter_raise(&of->peak_unserved_bytes, now);
 }
 

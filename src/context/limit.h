@@ -19,18 +19,19 @@
  * process.  Must be called before the first account is used, and again in a forked child. */
 void rs_limit_begin(void);
 
-/* Joins the job whose limit RMM_LIMIT_JOB sets (shared/job_limit.h), where it is set.  False after
- * saying why that cannot be: the setting is bad. */
+/* Joins the job whose limit RMM_LIMIT_JOB sets (shared/job_limit.h), if it is set.  False, after a
+ * diagnostic, when the setting is bad. */
 bool rs_limit_join_job(struct rs_diagnostics *diagnostics);
 
 /* True where the process is in a job. */
 extern bool rs_limit_has_job;
 
-/* The limit of the job on a device, and what its other processes have taken; false without one. */
+/* Stores the limit of the job on a device, and the bytes that its other processes have taken. False
+ * when there is no such limit. */
 bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes);
 
-/* Returns the account of the device; NULL when its number is not below RS_DEVICES_MAX. It lives as
- * long as the process. */
+/* Returns the account of the device, which lives as long as the process; NULL when the device's
+ * number is not below RS_DEVICES_MAX. */
 struct rs_account *rs_limit_account(int device);
 
 /* Resolves RMM_LIMIT for a device, once: a percentage is of the device's total memory (`80%`), or
@@ -75,26 +76,26 @@ extern const char *const rs_path_names[RS_PATHS];
 /* Notes that the charged bytes of a path changed from from_bytes to to_bytes. */
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes);
 
-/* Notes that what the program has beside the stacks changed, in bytes as requested.  The driver has
- * granted it. */
+/* Notes that the memory that the program has beside the stacks changed, in bytes as requested; the
+ * driver has granted the change. */
 void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes);
 
 /* Notes a stream-ordered allocation that the driver served, or its free; bytes as requested. */
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed);
 
-/* The program is told that there is no memory for its request, of whatever kind, by whichever limit
- * or driver.  What is refused inside, while the program gets its memory all the same, is no
- * business of this count. */
+/* Counts an out-of-memory error that the program receives, for memory of any kind, whether a limit
+ * or the driver refused it. A refusal inside the library after which the program still gets its
+ * memory does not count. */
 RS_COLD void rs_limit_note_refused(int device);
 
 uint64_t rs_limit_refused(int device);
 
-/* Adds that count, as one of the program's (RS_PROGRAM), to the report of device memory: it is the
- * one that is there whatever the program allocates. */
+/* Adds that count, as a counter of the program's (RS_PROGRAM), to the report of device memory,
+ * which exists whatever kinds of memory the program allocates. */
 void rs_limit_report_refused(int device, struct rs_report *report);
 
-/* True when the device was used, or its limit asked for, and, as far as the driver was asked, there
- * is such a device. */
+/* True when the device was used, or its limit was asked for.  False when the driver has been asked
+ * and knows no such device. */
 bool rs_limit_is_used(int device);
 
 /* Adds the account's counters to the report when the device has a limit or was charged; with

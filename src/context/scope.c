@@ -17,7 +17,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { OWNERS = 8 /* with phases too deep, of one thread */ };
+enum { OWNERS = 8 /* that may have too deep phases in one thread */ };
 
 /* What was counted of one kind of memory on one device when the scope began, and the peaks since,
  * up to the last restart.  All zero is right for memory that nobody had used then. */
@@ -32,7 +32,7 @@ struct level {
     struct level *around;
 };
 
-/* A phase's scope, and the same of its thread alone. */
+/* The scope of a phase, once for the whole process and once for its thread alone. */
 struct measure {
     struct scope scope;
     int64_t thread_begin_live_bytes, thread_peak_live_bytes;
@@ -57,7 +57,7 @@ struct open_phase {
     struct measure measures[RS_DEVICES_MAX][RS_KINDS];
 };
 
-/* Protects all below.  Its holder makes no counter (rs_block_counter). */
+/* Protects everything below.  No counter is made under it (rs_block_counter). */
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
 RS_RESET_IN_CHILD(context_scope, lock);
 
@@ -109,7 +109,7 @@ static void restart_peaks(enum rs_kind kind, int device, bool forgets)
         raise_scope(&measure_of(phase, kind, device)->scope, peaks);
 }
 
-/* Peaks are restarted, so that the scope's begin at what is live now. */
+/* Begins a scope.  It restarts the peaks, so that those of the scope begin at what is live now. */
 static struct scope begin_scope(enum rs_kind kind, int device)
 {
     struct rs_block_counts now;
@@ -125,7 +125,7 @@ static struct scope begin_scope(enum rs_kind kind, int device)
 
 /* ---- levels ---- */
 
-/* The lock for that counter, which is made before the lock is taken. */
+/* Returns the lock, after making the counter, which must not be made under the lock. */
 static struct rs_mutex *lock_of(enum rs_kind kind, int device)
 {
     (void)rs_block_counter(kind, device);
@@ -155,7 +155,7 @@ static struct rmmshim_counters count_level(const struct scope *scope, struct rs_
     };
 }
 
-/* The counts of the innermost level, or since the process began. */
+/* Returns the counts of the innermost level; without a level, those since the process began. */
 static struct rmmshim_counters count_innermost(enum rs_kind kind, int device)
 {
     const struct level *level = innermost[kind][device];
@@ -373,7 +373,7 @@ static struct name *get_name(const char *text)
     return name ? name : make_name(text);
 }
 
-/* Cuts no character of UTF-8 in two. */
+/* Copies a phase's name.  If it must be cut, no UTF-8 character is cut in two. */
 static void copy_phase_name(char text[RS_PHASE_NAME_BYTES], const char *name)
 {
     size_t length = strnlen(name, RS_PHASE_NAME_BYTES);
@@ -410,7 +410,7 @@ static void unlink_phase(struct open_phase *phase)
     phase->name->open--;
 }
 
-/* Takes the phase at *place out of the thread's. */
+/* Removes the phase at *place from the list of its thread. */
 static void end_phase(struct open_phase **place, bool is_unended)
 {
     struct open_phase *phase = *place;
@@ -430,12 +430,11 @@ static void end_phase(struct open_phase **place, bool is_unended)
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
-static pid_t
-    process; /* a child of a raw clone() is another one: there the lock may be held for ever
-              */
+static pid_t process; /* differs in a child of a raw clone(), where the lock may be held for ever */
 
-/* Does nothing the second time: it is called while the thread still has its index, and, where the
- * thread has none of its own, by the key. */
+/* Ends all phases of a thread that ends.  It is called while the thread still has its index, and
+ * again by the key's destructor, which serves threads without an index; the second call does
+ * nothing. */
 static void end_phases_of_thread(void)
 {
     while (mine.innermost && getpid() == process)
@@ -456,7 +455,7 @@ static void make_thread_key(void)
     rs_thread_index_at_end(end_phases_of_thread);
 }
 
-/* False when the end of the thread would not be noticed. */
+/* Makes sure that end_phases_of_thread runs at the thread's end; false when that is impossible. */
 static bool is_end_noticed(void)
 {
     pthread_once(&once, make_thread_key);
@@ -465,7 +464,8 @@ static bool is_end_noticed(void)
 
 /* ---- for others ---- */
 
-/* The caller holds the lock.  NULL: no memory for a new name. */
+/* Returns the entry of a name, which is made if need be; NULL when there is no memory for it.  The
+ * caller holds the lock. */
 static struct name *enter_name(const char *text)
 {
     struct name *name;
@@ -477,9 +477,9 @@ static struct name *enter_name(const char *text)
     return name;
 }
 
-/* The owner's phases that are too deep, or, with `make`, a free place for them; NULL: there is
- * none.
- */
+/* Returns the place where the owner's too deep phases are counted; with `make` a free place if the
+ * owner has none.  NULL: there is none.
+ * */
 static struct too_deep *too_deep_of(const void *owner, bool make)
 {
     struct too_deep *place = NULL;
@@ -526,7 +526,8 @@ int rs_phase_push(const char *name, const void *owner, const char **entered)
 
     *entered = NULL;
     copy_phase_name(text, name);
-    /* Inside one that is too deep, as a pop ends the latest one. */
+    /* A phase inside one that is too deep counts as too deep itself, since a pop must end the
+     * latest one. */
     if (mine.depth == RS_PHASE_DEPTH || too_deep_of(owner, false))
         return push_too_deep(text, owner);
     phase = is_end_noticed() ? calloc(1, sizeof(*phase)) : NULL;
@@ -648,9 +649,10 @@ static void begin_phase_anew(struct open_phase *phase)
     link_phase(phase);
 }
 
-/* The other threads are not in the child, and the links and the table of names may be as one of
- * them had left them; the lock has been reset.  The counters begin anew, so the phases and their
- * names do.  Names that nobody enters any more stay mapped: somebody may have been told of them. */
+/* The lock has been reset.  The parent's other threads are not in the child, and one of them may
+ * have been changing the links and the table of names at the fork, so both are made anew; the
+ * counters begin at zero, and the phases with them.  Names of the parent stay mapped, since the
+ * program may still have pointers to them. */
 void rs_scopes_forked(void)
 {
     struct open_phase *own[RS_PHASE_DEPTH];
@@ -664,6 +666,6 @@ void rs_scopes_forked(void)
         own[count++] = phase;
     RS_ASSERT(count == mine.depth);
     RS_MUTEX_GUARD(&lock);
-    while (count > 0) /* the outermost first, as they were entered */
+    while (count > 0) /* the outermost phase first, in the order in which they were begun */
         begin_phase_anew(own[--count]);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is counted from a moment on: nested levels of counters, one stack of them for each kind of
- * memory on each device, and phases, which are named ranges of the program.  Allocations do no work
- * for either: both note the block counts when they begin, and take the difference later.
+/* Counts from a moment on: levels, which are nested counters (each kind of memory on each device
+ * has its own), and phases, which are named ranges of the program.  Allocations do no work for
+ * either: both note the block counts when they begin, and take the difference later.
  *
  * A phase is begun and ended by a thread, and has its own peak and totals, summed up by name.  It
  * counts twice: what its thread allocates, and what the whole process allocates while it is open.
@@ -19,8 +19,8 @@
 /* ---- levels ---- */
 
 /* Fills in the counts of the innermost level, all but counters->size; without a level, the counts
- * since the process began.  Those of live blocks are negative where blocks that were allocated
- * before the level were freed in it. */
+ * since the process began.  Its live counts are negative if the level freed blocks that were
+ * allocated before it. */
 void rs_count_levels_get(enum rs_kind kind, int device, struct rmmshim_counters *counters);
 
 /* Begins a level inside the current one.  Returns 0 or -ENOMEM. */
@@ -37,14 +37,15 @@ void rs_count_levels_reset_peaks(enum rs_kind kind, int device);
 
 enum { RS_PHASE_NAMES = 256, RS_PHASE_NAME_BYTES = 128, RS_PHASE_DEPTH = 64 };
 
-/* The name that phases share for which there was no other room. */
+/* The shared name of the phases that came when all other names were taken. */
 #define RS_PHASE_OTHERS "(others)"
 
-/* Begins a phase of the calling thread.  `owner` tells apart who begins phases: a pop ends the
- * latest phase of its own.  The name is cut to RS_PHASE_NAME_BYTES - 1 bytes, and control
- * characters in it become blanks.  *entered is the name as it is kept, or NULL where the phase is
- * too deep to be measured.  Returns 0 or -ENOMEM (also: a thread has too deep phases of 8 owners).
- */
+/* Begins a phase of the calling thread. `owner` identifies who begins the phase (the C API or NVTX,
+ * say): a pop ends the latest phase of the same owner.  The name is cut to RS_PHASE_NAME_BYTES - 1
+ * bytes, and control characters in it become blanks. *entered is the name as it is kept, or NULL if
+ * the phase is too deep to be measured.  Returns 0 or -ENOMEM (also when phases of 8 owners are too
+ * deep in one thread).
+ * */
 int rs_phase_push(const char *name, const void *owner, const char **entered);
 
 /* Ends the calling thread's latest phase of the owner, and fills in its name (NULL: it was too

@@ -24,8 +24,8 @@ static bool initial_taken[RS_KINDS][RS_DEVICES_MAX]; /* under the lock */
 
 _Atomic bool rs_context_has_threshold;
 
-/* The expression does not say it: where there are no fences, `reuse` of other memory than the
- * host's waits whatever its mode. */
+/* True when frees wait because the driver has no fences. There `reuse` of any memory but the host's
+ * waits, whatever mode the expression gives it. */
 static bool waits_for_want_of_fences(const struct rs_expression *expression)
 {
     return !rs_fence_supported() && rs_expression_frees_are_ready(expression) &&
@@ -58,10 +58,11 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     int result;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
-    RS_ASSERT(!atomic_load(&stack->mr)); /* the one made before would be lost, with its blocks */
+    RS_ASSERT(!atomic_load(&stack->mr)); /* a stack made before would be lost, with its blocks */
     if (rs_driver.cuMemGetInfo_v2(&stack->environment.free_bytes,
                                   &stack->environment.total_bytes) != CUDA_SUCCESS)
-        return true; /* a broken context: the driver reports its own error */
+        return true; /* the context is broken: the driver serves the call and reports its own error
+                      */
     if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
         rs_host_memory(&stack->environment.host_total_bytes, &stack->environment.host_free_bytes);
     if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->environment, diagnostics))
@@ -71,7 +72,7 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     stack->frees_wait = rs_expression_frees_wait(expression) || !rs_fence_supported();
     rs_context_stacks_changed();
     say_stack(stack, expression);
-    /* Before a pool takes all free memory. */
+    /* The sentinel is allocated before a pool can take all free memory. */
     rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle);
     rs_unseen_begin();
     result = rs_expression_build(expression, &stack->environment, diagnostics, &mr);
@@ -131,8 +132,8 @@ static void say_absent_devices(void)
                         : "");
 }
 
-/* Only one stack of each kind and device takes its initial sizes at a time: two contexts would take
- * twice as much. */
+/* Makes the stack of the settings.  Only one stack of each kind and device has its initial sizes at
+ * a time; else two contexts would take twice as much. */
 static bool make_settled(struct rs_stack *stack, const struct rs_expression *expression)
 {
     bool *taken = &initial_taken[stack->kind][stack->environment.device];
@@ -351,7 +352,7 @@ static bool add_pushed(struct rs_context *context, const struct rs_pushed *resou
     CUresult result;
     bool good = true;
 
-    RS_ASSERT_SLOW(!find_pushed(context, resource)); /* the first would be found for ever */
+    RS_ASSERT_SLOW(!find_pushed(context, resource)); /* only the first entry would ever be found */
     if (!pushed)
         return true; /* out of host memory: the driver serves this allocation */
     RS_CONTEXT_GUARD(context->handle, &result);

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* A stack of the process has, or had, a release threshold. */
+/* True once any stack of the process has had a release threshold. */
 extern _Atomic bool rs_context_has_threshold;
 
 /* Makes the stack of the settings, unless that was tried before.  The caller does not hold the
@@ -16,8 +16,8 @@ extern _Atomic bool rs_context_has_threshold;
  */
 void rs_stack_settle(struct rs_stack *stack, bool *denied);
 
-/* Lets the next stack of this kind and device take the initial sizes, as this one ends.  The caller
- * holds the contexts' lock. */
+/* Called when a stack ends: the next stack of its kind and device may take the initial sizes.  The
+ * caller holds the contexts' lock. */
 void rs_stack_release_initial(const struct rs_stack *stack);
 
 /* Makes the stack of a pushed resource in a context, unless that was tried before.  False, after

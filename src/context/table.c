@@ -14,7 +14,7 @@ enum { ENTRIES_FIRST = 64 };
 struct rs_mutex rs_contexts_lock = RS_MUTEX_INIT(RS_RANK_CONTEXTS);
 RS_RESET_IN_CHILD(context_table, rs_contexts_lock);
 
-static struct rs_context_entry *entries; /* these three under the lock */
+static struct rs_context_entry *entries; /* this and the next two are protected by the lock */
 static size_t entry_count, entry_room;
 
 RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;
@@ -53,7 +53,7 @@ bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context 
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     RS_ASSERT(entry_count <= entry_room);
-    RS_ASSERT_SLOW(!rs_contexts_entry(handle)); /* the older entry would hide the new one */
+    RS_ASSERT_SLOW(!rs_contexts_entry(handle)); /* a second entry would never be found */
     if (entry_count == entry_room) {
         grown = realloc(entries, room * sizeof(*entries));
         if (!grown)
@@ -140,11 +140,12 @@ static uint64_t ends_over;
 static pthread_cond_t holds_done = PTHREAD_COND_INITIALIZER;
 RS_RESET_IN_CHILD(holds_done, holds_done);
 
-static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
+static __thread bool creating; /* this thread is inside rs_context_creating_begin, where another
+                                  tool's hook may call the library again */
 static __thread unsigned own_endings; /* this thread is inside a context's end */
 
-/* Cancellation is off while this thread holds what other threads wait for, during its driver calls
- * too. */
+/* This thread is not cancelled while it holds what other threads wait for, not even in its driver
+ * calls. */
 static __thread struct {
     unsigned depth;
     struct rs_uncancelled uncancelled;
@@ -165,7 +166,7 @@ static void busy_end(void)
 
 void rs_context_creating_begin(void)
 {
-    RS_ASSERT(!creating); /* the inner end would let others in again */
+    RS_ASSERT(!creating); /* the end of an inner pair would end the outer one too */
     busy_begin();
     creating = true;
 }
@@ -253,7 +254,8 @@ uint64_t rs_context_ends_over(void)
 
 bool rs_context_may_wait_for_ends(void)
 {
-    return !creating && own_endings == 0; /* it may hold the lock, or would wait for itself */
+    return !creating && own_endings == 0; /* a thread that is creating may hold the lock; one inside
+                                             an end would wait for itself */
 }
 
 /* The wait is bounded, as a context's end may wait for work that waits for this thread.  It is
@@ -277,8 +279,9 @@ bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns)
     }
 }
 
-/* The caller holds the lock.  Nothing new begins in the context from now on, and its record stays,
- * even when it is dropped, as none is recycled meanwhile. */
+/* Begins an end. From now on no deallocation begins in the context. Its record stays, even when the
+ * context is dropped, since no record is recycled while an end is under way.  The caller holds the
+ * lock. */
 static struct rs_context *enter_end(struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);

@@ -11,16 +11,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Maps a handle that the program may have current to the context that owns the memory allocated
- * under it: its own, or the primary of a green context. */
+/* Maps a handle that the program may make current to the context that owns the memory allocated
+ * under it: the context of that handle, or, for a green context, its primary. */
 struct rs_context_entry {
     CUcontext handle;
     unsigned long long id;
     struct rs_context *context;
 };
 
-/* Protects the state of all files in this folder about contexts; no driver call that waits is made
- * under it. */
+/* Protects all state about contexts of this folder's files. No driver call that waits is made under
+ * it. */
 extern struct rs_mutex rs_contexts_lock;
 
 /* Returns the entry of a handle, or NULL. The pointer is valid until the table changes. */
@@ -43,7 +43,7 @@ void rs_contexts_remove(const struct rs_context *context);
 
 struct rs_stack_walk {
     struct rs_stack *stack;
-    struct rs_mr *mr; /* of that stack */
+    struct rs_mr *mr; /* of the stack that the walk has reached */
 
     /* Private: where the walk is, in the table, and among the stacks of one context. */
     size_t entry;
@@ -56,12 +56,12 @@ struct rs_stack_walk {
  * begins all zero.  May be called without the lock. */
 bool rs_context_next_stack(struct rs_context *context, struct rs_stack_walk *walk);
 
-/* The same through all contexts in service. */
+/* Goes to the next stack of all contexts in service. */
 bool rs_contexts_next_stack(struct rs_stack_walk *walk);
 
 /* Begins with `for`: goes through the stacks of all contexts in service under the contexts' lock,
- * which the caller does not hold and the body must not need.  No stack where the lock cannot be had
- * (rs_contexts_lock_bounded). */
+ * which the caller does not hold and the body must not need.  If the lock cannot be had
+ * (rs_contexts_lock_bounded), the body never runs. */
 #define RS_EACH_STACK(walk)                                                                        \
     for (struct rs_stack_walk walk                                                                 \
          __attribute__((cleanup(rs_stack_walk_end))) = rs_stack_walk_begin();                      \
@@ -72,36 +72,39 @@ void rs_stack_walk_end(struct rs_stack_walk *walk);
 
 /* ---- what keeps a context from ending ---- */
 
-/* Begin and end of each driver call that may end a context (rs_ending_begin): that of the handle,
- * or with NULL the primary one of the device.  The first waits for the deallocations under way in
- * that context, none of which waits for the program's work, and returns the context for the second;
- * NULL: it has no stack.  Between the two no thread caches its context. */
+/* Called by rs_ending_begin and rs_ending_finish around each driver call that may end a context:
+ * that of the handle, or with NULL the primary one of the device.  The first waits for the
+ * deallocations under way in that context, none of which waits for the program's work, and returns
+ * the context for the second call; NULL: it has no stack.  Between the two no thread caches its
+ * context. */
 struct rs_context *rs_context_ending_enter(CUcontext handle, CUdevice device);
 void rs_context_ending_leave(struct rs_context *context);
 
-/* Begin and end of deallocations in a context that the program did not ask for: the context does
- * not end between them, so they must not wait for its work (base/request.h).  False, and then no
- * deallocation may follow, while a call that may end the context is under way, and when it has
- * ended.  The caller of rs_context_hold_locked holds the contexts' lock; the other two take it. */
+/* Called around deallocations that the program did not ask for: the context does not end between
+ * hold and release, so these deallocations must not wait for its work (base/request.h). A hold
+ * returns false when the context has ended or a call that may end it is under way; then no
+ * deallocation may follow. The caller of rs_context_hold_locked holds the contexts' lock; the other
+ * two take it. */
 bool rs_context_hold_locked(struct rs_context *context);
 bool rs_context_hold(struct rs_context *context);
 void rs_context_release(struct rs_context *context);
 
-/* The number of calls that may end a context and are over.  The caller holds the contexts' lock. */
+/* Returns the number of calls that may have ended a context and have returned. The caller holds the
+ * contexts' lock. */
 uint64_t rs_context_ends_over(void);
 
-/* Waits up to bound_ns for a call that may end a context: true when one is over since
- * rs_context_ends_over returned `over`. */
+/* Waits up to bound_ns for the end of a call that may end a context.  True when one has returned
+ * since rs_context_ends_over returned `over`. */
 bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns);
 
-/* False where this thread must not wait for a context's end: it is inside one, or inside
+/* False when this thread must not wait for a context's end, since it is inside one, or inside
  * rs_context_creating_begin. */
 bool rs_context_may_wait_for_ends(void);
 
 /* True while a context's end is under way.  The caller holds the contexts' lock. */
 bool rs_context_ends_under_way(void);
 
-/* Begin and end of driver calls that look up contexts or make stacks, partly under the contexts'
+/* Called around driver calls that look up contexts or make stacks, some of them under the contexts'
  * lock.  Another tool's hook may call the library again from inside such a driver call;
  * rs_context_is_creating is true there, and the inner call must not take the lock.  The end, called
  * without the lock, also publishes changed stacks. */

@@ -46,8 +46,8 @@ static CUresult tell_stacks(struct rs_context *context, CUdevice peer, bool allo
     return result;
 }
 
-/* The caller holds the contexts' lock, so that each stack is either told here or made after the
- * peers of its context have changed. */
+/* Tells all stacks of the context about its peers.  The caller holds the contexts' lock, so that a
+ * stack that is not told here is made later, and then knows the changed peers. */
 static CUresult apply_peers(struct rs_context *context)
 {
     uint64_t before = atomic_load(&context->peers);
@@ -88,26 +88,27 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 /* and RS_VISIT_HOST */ };
 
-/* Between two tries of a trim. */
+/* For the naps between two attempts of a trim. */
 enum { NAP_NS = 500 * 1000, NAP_DIVISOR = 16 /* the longest nap is that part of the bound */ };
 
-/* A visit of each stack of a device, without the lock, but not while its context ends.  At most
- * VISITED_AT_ONCE stacks are collected at a time. */
+/* A visit of each stack of a device. The lock is not held during the visit, but the context is kept
+ * from ending.  At most VISITED_AT_ONCE stacks are collected at a time. */
 struct device_visit {
     int device;     /* or ALL_DEVICES, or RS_VISIT_HOST */
     bool all_kinds; /* visits pinned memory's stacks too */
-    bool is_single; /* holds one context at a time, as the visit may wait for its work */
+    bool is_single; /* keeps only one context at a time from ending, since the visit may wait for
+                       its work */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
     void *data;
-    bool is_partial; /* some stack was left out, or none could be visited: what is there is unknown
+    bool is_partial; /* some stack was left out, or none could be visited: the answer is incomplete
                       */
     uint64_t ends_over; /* of rs_context_ends_over before the first stack was left out */
     size_t skip, count;
     struct rs_stack *stacks[VISITED_AT_ONCE]; /* NULL for one that is left out */
 };
 
-/* `device` may be ALL_DEVICES or RS_VISIT_HOST.  Without all_kinds pinned memory's stacks are none
- * of a device's. */
+/* True when the visit covers this stack.  `device` may be ALL_DEVICES or RS_VISIT_HOST. Stacks of
+ * pinned memory belong to a device only with all_kinds. */
 static bool is_of_device(int device, bool all_kinds, const struct rs_stack *stack,
                          const struct rs_mr *mr)
 {
@@ -216,8 +217,8 @@ static void begin_trim(void)
     rs_mr_retry_unfinished();
 }
 
-/* Without fences nobody can tell whether a driver call would wait.  Outside a request it may: only
- * the one context is kept from ending meanwhile. */
+/* Trims once.  On a driver without fences nobody can tell whether a driver call would wait; outside
+ * a request it may wait, and then only this one context is kept from ending. */
 static size_t trim_once(int device, size_t keep_bytes, uint64_t end_wait_ns, bool *is_left)
 {
     struct trim trim = {.keep_bytes = keep_bytes};
@@ -346,8 +347,9 @@ uint64_t rs_context_moves(unsigned memories)
     return moves;
 }
 
-/* Idle memory of a context that ends counts too: it comes back with the context.  So all is read
- * under the contexts' lock, by calls that need no context. */
+/* Idle memory of an ending context counts too, since it comes back with the context.  No such
+ * context can be held, so all is read under the contexts' lock, by calls that need no current
+ * context. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories)
 {
     size_t bytes = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations over the stacks of all contexts.
  *
- * A function that says so skips pinned memory's stacks.  Those of a context that may be ending
- * (context/table.h) are left out, and nobody waits for them unless the comment says so: the end
- * may take as long as the context's kernels. */
+ * Some functions skip the stacks of pinned memory; their comments say so. Every function leaves out
+ * the stacks of a context that may be ending (context/table.h), and does not wait for them unless
+ * its comment says so: the end may take as long as the context's kernels. */
 #pragma once
 
 #include "base/check.h"
@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* In place of a device's number, where a function says so: the stacks that hold host memory, of all
- * devices and of every kind. */
+/* Some functions take this in place of a device's number; it means the stacks of every kind, on all
+ * devices, that hold host memory. */
 enum { RS_VISIT_HOST = -2 };
 
 /* Has every stack of the device's contexts, pinned memory's too, give back its wholly free memory
@@ -30,10 +30,10 @@ enum { RS_VISIT_HOST = -2 };
  * memory stays inside one. */
 size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *is_left);
 
-/* As rs_context_trim for a request that is out of memory, of about `bytes` alone (SIZE_MAX: all):
- * each stack keeps the rest.  Of initial sizes it keeps only those over memories that are not in
- * initial_of (bits 1 << rs_memory; rs_trim.initial_of).  Skips pinned memory, unless `device` is
- * RS_VISIT_HOST. */
+/* Trims for a request that is out of memory, as rs_context_trim does, but gives back only about
+ * `bytes` (SIZE_MAX: all); each stack keeps the rest. initial_of is a set of memories (bits 1 <<
+ * rs_memory; rs_trim.initial_of): pools over these give back their initial size too, other pools
+ * keep it.  Skips pinned memory, unless `device` is RS_VISIT_HOST. */
 size_t rs_context_trim_some(int device, size_t bytes, unsigned initial_of);
 
 static inline size_t rs_context_trim_all(int device, unsigned initial_of)
@@ -45,26 +45,27 @@ static inline size_t rs_context_trim_all(int device, unsigned initial_of)
  * RS_READY_SOME; returns the best answer.  Skips pinned memory, unless `device` is
  * RS_VISIT_HOST.
  *
- * A stack that is left out is not "nothing": when no other has a block ready, this waits up to
- * wait_ns for the context's end, after which its memory is the driver's again, and returns
- * RS_READY_SOME, or RS_READY_PENDING while the end takes longer. */
+ * A stack that is left out may have memory, so the answer is not RS_READY_NOTHING: when no other
+ * stack has a block ready, this waits up to wait_ns for the context's end, after which its memory
+ * is the driver's again, and returns RS_READY_SOME, or RS_READY_PENDING while the end takes longer.
+ */
 enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
 
 /* Returns the idle bytes of the device's stacks, quarantine included, those of ending contexts too.
  * Skips pinned memory. */
 size_t rs_context_idle_bytes(int device);
 
-/* As rs_context_idle_bytes.  False, with *bytes unchanged, where no stack can be visited: inside
- * rs_context_creating_begin. */
+/* Stores what rs_context_idle_bytes returns.  False, with *bytes unchanged, inside
+ * rs_context_creating_begin, where no stack can be visited. */
 bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
 
-/* As rs_context_idle_bytes, of the resources over any of these memories (bits 1 << rs_memory)
- * alone; `device` may be RS_VISIT_HOST. */
+/* Returns the idle bytes as rs_context_idle_bytes does, but only of resources over any of these
+ * memories (bits 1 << rs_memory); `device` may be RS_VISIT_HOST. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories);
 
-/* Called around the program's waits for its work: calls rs_mr_synchronise for all stacks that have
- * a release threshold.  Skips pinned memory.  Without a threshold in the process it costs one load.
- * With RS_SYNCHRONISE_CAPTURE, for all stacks. */
+/* Called around the program's waits for its work, and, with RS_SYNCHRONISE_CAPTURE, before a
+ * capture. Calls rs_mr_synchronise for all stacks that have a release threshold (for a capture: for
+ * all stacks).  Skips pinned memory.  Where no stack has a threshold, it costs one load. */
 void rs_context_synchronise_slowly(enum rs_synchronise when);
 
 static inline void rs_context_synchronise(enum rs_synchronise when)
@@ -82,8 +83,8 @@ uint64_t rs_context_moves(unsigned memories);
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data);
 
-/* As rs_context_each_stack, for the stacks of one kind on one device; at last calls gone with the
- * counters of dropped stacks. */
+/* Does as rs_context_each_stack for the stacks of one kind on one device, and then calls `gone`
+ * with the counters of dropped stacks. */
 void rs_context_each_stack_ever(enum rs_kind kind, int device,
                                 void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                                 void (*gone)(void *data, const struct rs_report *report),
