@@ -9,9 +9,9 @@ RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
 
 enum { SLABS = 16, PAGE_BYTES = 64 << 10 };
 
-/* Each thread takes records of the slab of its index, so that threads seldom contend.  A record
- * goes back to the slab that made it: a thread that only frees would gather them, and one that only
- * allocates would make new ones for ever. */
+/* Each thread takes records from the slab of its index, so that threads seldom contend.  A record
+ * goes back to the slab that made it: otherwise the records would gather at a thread that only
+ * frees, while one that only allocates would make new ones for ever. */
 static struct slab {
     _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the slab */
     struct rs_block_record *spare, *fresh, *fresh_end;   /* fresh: records of the newest page */
@@ -56,8 +56,8 @@ void rs_block_hide(struct rs_block_record *block)
     if (atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_HIDDEN)
         return;
     RS_ASSERT_SLOW(block->state == RS_BLOCK_TAKEN);
-    /* It may be gone from there already, with its context, or replaced by another context's block.
-     */
+    /* The entry may have been removed with its context, or replaced by a block of another context.
+     * */
     (void)rs_address_map_remove(atomic_load(&rs_blocks),
                                 atomic_load_explicit(&block->address, memory_order_relaxed), block);
     atomic_store_explicit(&block->state, RS_BLOCK_HIDDEN, memory_order_relaxed);
@@ -69,7 +69,7 @@ void rs_block_record_give(struct rs_block_record *block)
 
     rs_block_hide(block);
     rs_spinlock_lock(&slab->lock);
-    RS_ASSERT_SLOW(block != slab->spare); /* given twice */
+    RS_ASSERT_SLOW(block != slab->spare); /* the record was given back twice */
     block->next = slab->spare;
     slab->spare = block;
     rs_spinlock_unlock(&slab->lock);

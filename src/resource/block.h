@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An allocation, as resources, contexts and hooks hand it on, and the record of its block.
+/* An allocation, as resources, contexts and hooks pass it on, and the record of its block.
  *
  * There is one record from the allocation of a block until its memory is upstream
  * again: while the program has the block (context/block.h), while it waits in quarantine, and while
@@ -22,7 +22,8 @@
 #include <stdint.h>
 
 enum {
-    RS_BLOCK_ALIGNMENT = 512,        /* of every block, in bytes: the driver's own (MEASURED.md) */
+    RS_BLOCK_ALIGNMENT =
+        512, /* of every block, in bytes; the driver's blocks have it too (MEASURED.md) */
     RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's unit for large allocations, 2 MiB */
 };
 
@@ -37,9 +38,9 @@ struct rs_allocation {
     CUdeviceptr address;
     size_t size_bytes; /* as requested, not as rounded */
     void *token;
-    struct rs_block_record *block; /* the block's record, where a resource made one; NULL: none did.
-                                      An adaptor that changes neither address nor size passes it
-                                      on, up and down */
+    struct rs_block_record
+        *block; /* the block's record if a resource made one, else NULL.  An adaptor that changes
+                   neither address nor size passes it through in both directions */
 };
 
 /* ---- the record ---- */
@@ -54,7 +55,7 @@ enum rs_block_state {
 struct rs_block_record {
     _Alignas(2 * RS_CACHE_LINE) struct rs_block_record *next; /* in a list */
     _Atomic unsigned char state;                              /* enum rs_block_state */
-    unsigned char home;      /* of a record of `reuse`: the shard that its blocks come back to */
+    unsigned char home;      /* used by `reuse`: the shard to which its blocks come back */
     _Atomic uint16_t object; /* that allocated it (trace/object.h); 0: not known */
     union {
         struct {
@@ -62,22 +63,26 @@ struct rs_block_record {
             _Atomic unsigned char advised; /* RS_ADVISED_... */
             _Atomic uint16_t exported;     /* RS_EXPORTED_... */
         };
-        _Atomic uint32_t history; /* all three, set to 0 by one store: a new block has none */
+        _Atomic uint32_t
+            history; /* the three fields above, which one store sets to 0 for a new block */
     };
     _Atomic CUdeviceptr address;
     size_t size_bytes; /* as requested */
     void *token;       /* of the allocation, for the stack's topmost resource */
     _Atomic(struct rs_stack *) stack;
 
-    /* What a resource got from its upstream; the bytes are 0 where no resource made the record. */
+    /* The upstream allocation of the resource that made the record; 0 bytes if no resource made it.
+     */
     size_t upstream_bytes;
     void *upstream_token;
 
     _Atomic uint64_t device_accesses;
     _Atomic uint64_t id; /* 0: rs_block_id has not been called */
-    bool is_ordered;     /* of `reuse`: the block waits in a slot of a stream's order, in no list */
-    unsigned char slab;  /* where the record was made */
-    /* Of a live block: the stream it was allocated on, as from rs_stream_key; 0: unknown. */
+    bool is_ordered;     /* used by `reuse`: the freed block is in a slot for its stream (struct
+                            rs_ordered_blocks), in no list */
+    unsigned char slab;  /* the number of the slab to which the record belongs */
+    /* Of a live block: the stream on which it was allocated, as rs_stream_key returns it; 0:
+     * unknown. */
     unsigned long long stream;
 };
 
@@ -139,7 +144,7 @@ RS_HOT_INLINE struct rs_block_record *rs_block_list_pop(struct rs_block_list *li
     return block;
 }
 
-/* Takes this block out.  False when the list does not have it.  Walks the list. */
+/* Removes this block from the list.  False when it is not there.  Walks the list. */
 static inline bool rs_block_list_remove(struct rs_block_list *list, struct rs_block_record *block)
 {
     struct rs_block_record **link = &list->first, *before = NULL;

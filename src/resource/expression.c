@@ -125,7 +125,7 @@ static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor
 
     for (; descriptor->options[count].name; count++) {
         names[count] = descriptor->options[count].name;
-        /* As initial= for initial_size=. */
+        /* The beginning of a name, such as initial= for initial_size=. */
         if (!beginning_so && strncmp(names[count], begin, (size_t)(end - begin)) == 0)
             beginning_so = names[count];
     }
@@ -134,7 +134,7 @@ static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor
     if (nearest || beginning_so)
         return DIAGNOSE(parser, begin, "'%s' has no option of this name; did you mean '%s'?",
                         descriptor->name, nearest ? nearest : beginning_so);
-    /* As in RMM's reinitialize(managed_memory=True). */
+    /* RMM's reinitialize(managed_memory=True) has such an argument. */
     if (resource && descriptor->upstream_count)
         return DIAGNOSE(parser, begin, "'%s' is a memory resource; did you mean %s(%s)?",
                         resource->name, descriptor->name, resource->name);
@@ -234,7 +234,7 @@ static bool diagnose_bare_value(struct parser *parser, const struct rs_option *r
     return true;
 }
 
-/* Reports what stands where no upstream may follow, and returns false. */
+/* Reports an upstream that the resource has no place for, and returns false. */
 static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descriptor *descriptor)
 {
     const struct rs_option *row = descriptor->options;
@@ -329,7 +329,8 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
     return true;
 }
 
-/* Parses a node into *out, also a part of it before a mistake: the caller frees it. */
+/* Parses a node into *out.  After a mistake *out is the part before it; the caller frees it in any
+ * case. */
 static bool parse_resource(struct parser *parser, struct rs_expression **out)
 {
     const struct rs_mr_descriptor *descriptor;

@@ -36,21 +36,23 @@ void rs_expression_free(struct rs_expression *expression);
 struct rs_expression *rs_expression_find(struct rs_expression *expression,
                                          const struct rs_mr_descriptor *descriptor);
 
-/* Puts `reuse` above the uppermost node whose free does not wait, unless one stands above it
- * already: nodes below see only blocks that no work uses any more.  Returns the new top, or NULL
- * when out of host memory (the expression is freed then). */
+/* Puts `reuse` above the uppermost node whose free does not wait, unless a `reuse` is above it
+ * already.  So the nodes below get back only blocks that no work uses any more.  Returns the new
+ * top, or NULL when out of host memory (the expression is freed then). */
 struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression);
 
-/* True when every leaf has `reuse` somewhere above it: no work uses a block that a leaf gets back.
- */
+/* True when every leaf has `reuse` somewhere above it, so that no work uses a block that a leaf
+ * gets back.
+ * */
 bool rs_expression_frees_are_ready(const struct rs_expression *expression);
 
 /* True when a free may wait for work of the program, also a free in the order of a stream. */
 bool rs_expression_frees_wait(const struct rs_expression *expression);
 
 /* Makes every node that cuts blocks out of larger ones use multiples of unit_bytes, a power of two,
- * so that no two blocks share one unit: an option that was not given gets this value.  False after
- * reporting a node whose option was given otherwise, or a node that has no such option. */
+ * so that no two blocks share one unit: the node's unit option gets this value if it was not given.
+ * False, after a diagnostic, when it was given with another value, or when the node has no such
+ * option. */
 bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
                             struct rs_diagnostics *diagnostics);
 
@@ -58,14 +60,15 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
  * top. */
 struct rs_expression *rs_expression_without_allocators(struct rs_expression *expression);
 
-/* Bits 1 << rs_memory: the kinds of memory of the leaves beneath (and including) a node. */
+/* Returns bits 1 << rs_memory: the kinds of memory of the leaves beneath a node; for a leaf, its
+ * own. */
 unsigned rs_expression_memories(const struct rs_expression *expression);
 
 /* True when a leaf beneath overcommits: it hands out more memory than device and host have. */
 bool rs_expression_overcommits(const struct rs_expression *expression);
 
-/* The value in bytes of a node's SIZE option on a device.  A percentage is of the memory in which
- * the (first) leaf beneath lies: the device's or the host's. */
+/* Returns the value in bytes of a node's SIZE option on a device.  A percentage is a share of the
+ * memory of the (first) leaf beneath: the device's or the host's. */
 size_t rs_expression_resolve(const struct rs_expression *expression, const struct rs_option *row,
                              struct rs_size size, const struct rs_environment *environment);
 

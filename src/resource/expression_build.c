@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From an expression to a stack: where `reuse` is inserted, the values of the options on a device,
- * and the canonical text. */
+/* Turns an expression into a stack: inserts `reuse`, computes the values of options on a device,
+ * and writes the canonical text. */
 #include "resource/expression.h"
 
 #include <errno.h>
@@ -33,8 +33,9 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
 {
     if (!frees_at_once(expression))
         return expression;
-    /* Adaptors with counters, logs and limits see a free at once, so they stay above.  A node with
-     * two upstreams routes a free by its own record, so it stays below with both. */
+    /* Adaptors that count, log or limit stay above `reuse`, so that they see each free at once.  A
+     * node with two upstreams finds the upstream of a free by its own record, so it stays below
+     * `reuse`. */
     if (expression->descriptor->frees == RS_FREE_AS_UPSTREAM &&
         expression->descriptor->upstream_count == 1) {
         expression->upstream[0] = rs_expression_insert_reuse(expression->upstream[0]);
@@ -63,7 +64,7 @@ bool rs_expression_frees_wait(const struct rs_expression *expression)
 
     if (descriptor == &rs_mr_descriptor_reuse)
         return false;
-    /* A leaf's free waits where no `reuse` is above it. */
+    /* With no `reuse` above it, a leaf's free waits. */
     if (descriptor->frees != RS_FREE_AS_UPSTREAM)
         return descriptor->frees == RS_FREE_WAITS || descriptor->upstream_count == 0;
     return rs_expression_frees_wait(expression->upstream[0]) ||
@@ -164,8 +165,8 @@ struct whole {
     size_t total_bytes, free_bytes;
 };
 
-/* Returns the memory that a percentage is a share of.  Managed memory counts as the device's, as it
- * migrates there when it is used there. */
+/* Returns the size of the memory of which a percentage is a share.  Managed memory counts as the
+ * device's, since it migrates there when the device uses it. */
 static struct whole whole_of(const struct rs_expression *expression, const struct rs_option *row,
                              const struct rs_environment *environment)
 {
@@ -225,8 +226,8 @@ bool rs_expression_overcommits(const struct rs_expression *expression)
     return overcommits;
 }
 
-/* Checks that no percentage exceeds 100 % where memory cannot: of device memory and of page-locked
- * memory there is no more than the whole. */
+/* Checks that no percentage exceeds 100 % for device memory and page-locked memory, of which no
+ * more than the whole exists. */
 static bool check_shares(const struct rs_expression *expression, struct rs_diagnostics *diagnostics)
 {
     const struct rs_option *rows = expression->descriptor->options;

@@ -7,8 +7,9 @@ _Static_assert(sizeof(struct rs_block) <= RS_RECORD_BYTES, "a block's record is 
 
 /* ---- the index: classes ---- */
 
-/* Rounds up, so that a request and every block of a multiple of 512 bytes that fits it exactly
- * are in one class.  Only the odd end of a chunk is smaller than its class says. */
+/* Returns the size in units, rounded up, so that a request and the blocks that fit it exactly are
+ * in one class.  Only the last block of a chunk whose size is no multiple of 512 is smaller than
+ * its class says. */
 static size_t units_of(size_t size_bytes)
 {
     return ((size_bytes - 1) >> RS_BLOCK_UNIT_BITS) + 1;
@@ -73,8 +74,9 @@ RS_HOT_INLINE size_t next_class(const struct rs_block_index *index, size_t from)
     return word * 64 + (size_t)__builtin_ctzll(rest);
 }
 
-/* ---- the index: one class's tree, a treap, in order of (size, address), heap of random ranks ----
- */
+/* ---- the index: the tree of one class, a treap ordered by (size, address), with random ranks as
+ * heap priorities ----
+ * */
 
 /* MurmurHash3's mixer.  Addresses come at regular distances; a multiplication alone would give
  * some distances monotone ranks and turn the tree into a list. */
@@ -224,7 +226,7 @@ struct rs_block *rs_block_index_largest(const struct rs_block_index *index)
         if (!index->words[word])
             continue;
         block = index->roots[word * 64 + 63 - (size_t)__builtin_clzll(index->words[word])];
-        RS_ASSERT_SLOW(block); /* a class whose bit is set */
+        RS_ASSERT_SLOW(block); /* the class has a block, since its bit is set */
         while (block->right)
             block = block->right;
         return block;
@@ -378,7 +380,7 @@ static struct rs_block *find_block(const struct rs_blocks *blocks,
     const struct rs_block_index *common = &blocks->free_blocks[RS_BLOCKS_COMMON];
 
     if (own == common ||
-        rs_block_index_is_empty(own)) /* for example a pool with only its initial chunk */
+        rs_block_index_is_empty(own)) /* so in a pool that has only its initial chunk */
         return find_fit(common, request);
     if (rs_block_index_is_empty(common))
         return find_fit(own, request);
@@ -395,7 +397,8 @@ static struct rs_block *find_ample(const struct rs_blocks *blocks,
     return find_block(blocks, &ample);
 }
 
-/* True when a small request takes the upper end of the block, a large common one. */
+/* True when the request, a small one, takes the upper end of this block, a large one of the common
+ * group. */
 static bool takes_end(const struct rs_blocks *blocks, const struct rs_block *block,
                       const struct rs_block_request *request)
 {
@@ -412,8 +415,8 @@ static size_t bytes_before_end(const struct rs_block *block, const struct rs_blo
     return last > block->address ? (size_t)(last - block->address) : 0;
 }
 
-/* Hands out the part of a free block that begins after lead_bytes, if the request fits there; it is
- * of this group then. */
+/* Hands out the part of a free block that begins after lead_bytes, if the request fits there.  The
+ * part gets this group. */
 RS_HOT_INLINE void hand_out_at(struct rs_blocks *blocks, struct rs_block *block, size_t lead_bytes,
                                enum rs_block_group group, const struct rs_block_request *request,
                                struct rs_allocation *out)
@@ -560,7 +563,7 @@ void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block)
 
 void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block)
 {
-    RS_ASSERT_SLOW(!block->is_free); /* freed twice */
+    RS_ASSERT_SLOW(!block->is_free); /* the block was freed twice */
     rs_counter_subtract(&blocks->live_bytes, block->size_bytes);
     rs_blocks_put(blocks, block);
 }

@@ -25,8 +25,9 @@
  * cannot be told from the driver's own ---- */
 
 enum {
-    RS_LARGE_BYTES = 1 << 20,      /* a request is large from 1 MiB on */
-    RS_LARGE_ALIGNMENT = 64 << 10, /* of a large block: the page size of GPUDirect and dma-buf */
+    RS_LARGE_BYTES = 1 << 20, /* a request is large from 1 MiB on */
+    RS_LARGE_ALIGNMENT =
+        64 << 10, /* alignment of a large block: the page size of GPUDirect and dma-buf */
 };
 
 /* Returns the bytes from `address` to the next multiple of `alignment` (a power of two); 0 when
@@ -54,7 +55,7 @@ struct rs_block {
     struct rs_block *before, *after; /* neighbours in the chunk; NULL at the chunk's ends */
     struct rs_block *left, *right;   /* of a free block: its children in the index's tree */
     uint32_t rank; /* of a free block: its heap priority in the tree, a hash of the address */
-    uint8_t group; /* of the chunk: an enum rs_block_group */
+    uint8_t group; /* enum rs_block_group of its chunk, or RS_BLOCKS_END */
     bool is_free;
     bool is_void; /* `virtual` only: addresses without memory, in a separate index */
     bool is_busy; /* `virtual` only: driver calls on the block are under way */
@@ -76,8 +77,8 @@ struct rs_block_index {
     struct rs_block *roots[RS_BLOCK_CLASSES];
 };
 
-/* Insert and remove a block whose size and address do not change meanwhile.  Both take O(log n)
- * steps for n blocks of the size's class. */
+/* These insert and remove a block, whose size and address must not change while it is in the index.
+ * Both take O(log n) steps for n blocks of the size's class. */
 void rs_block_index_insert(struct rs_block_index *index, struct rs_block *block);
 void rs_block_index_remove(struct rs_block_index *index, struct rs_block *block);
 
@@ -107,10 +108,10 @@ bool rs_block_index_check(const struct rs_block_index *index, size_t *count);
 
 /* ---- ranges ---- */
 
-/* The group of a range, which its first record and all blocks cut from it have.  A request takes
- * blocks of its own group and of the common group; rs_blocks_take_any ignores groups.  A range
- * from which only large blocks are cut is not pinned by small ones, and is wholly free again
- * sooner.
+/* The group of a range.  Its first record has it, and all blocks that are cut from the range.  A
+ * request takes blocks of its own group and of the common group; rs_blocks_take_any ignores groups.
+ * A range from which only large blocks are cut is not pinned by small ones, and is wholly free
+ * again sooner.
  *
  * Out of a common range small requests are cut at the upper end and others at the lower end:
  * long-lived small blocks gather at the upper end, and the rest stays one piece for large
@@ -132,30 +133,31 @@ struct rs_blocks {
     struct rs_record_slab records;
     size_t free_block_count;
     size_t free_range_count;   /* ranges that are one free block: nothing of them is handed out */
-    _Atomic size_t live_bytes; /* of handed-out blocks, rounded; base/lock.h */
+    _Atomic size_t live_bytes; /* the rounded bytes of handed-out blocks; see base/lock.h */
     size_t peak_live_bytes;
-    /* A free block of RS_BLOCKS_END with at least this many bytes becomes a common one.  Written
-     * under the lock, also read without it. */
+    /* A free block of the group RS_BLOCKS_END becomes a common one when it has at least this many
+     * bytes.  Written under the lock, also read without it. */
     _Atomic size_t apart_bytes;
 };
 
-/* What rs_blocks_take looks for.  Filled by rs_block_request_init; the owner may change fields. */
+/* What rs_blocks_take looks for. rs_block_request_init fills it in; the owner may then change
+ * fields. */
 
 struct rs_block_request {
     size_t bytes, rounded_bytes; /* as requested; rounded up to `unit` */
     size_t unit;                 /* address and rounded size are always multiples of it */
     size_t alignment;            /* the wanted alignment, in bytes */
-    bool any_alignment;          /* `unit` suffices where `alignment` cannot be had */
-    /* A free block that is cut for the request has at most most_bytes, or at least ample_bytes. */
+    bool any_alignment;          /* a block aligned to `unit` will do if none has `alignment` */
+    /* The request only cuts a free block of at most most_bytes, or of at least ample_bytes. */
     size_t most_bytes, ample_bytes;
     enum rs_block_group group;
-    bool is_small;   /* beside other requests: takes the upper end of a common range */
+    bool is_small;   /* smaller than other requests: takes the upper end of a common range */
     bool stays_away; /* with is_small: never cuts a block that a large request could have */
 };
 
-/* Fills a request of the common group that may cut a free block of any size.  A large request is
- * aligned for the pages of GPUDirect and dma-buf, unless `packed`.  unit_bytes is a power of two,
- * RS_BLOCK_ALIGNMENT or more.  Returns false when the rounded size exceeds SIZE_MAX. */
+/* Fills a request of the common group that may cut a free block of any size.  A large request gets
+ * RS_LARGE_ALIGNMENT, unless `packed`. unit_bytes is a power of two, RS_BLOCK_ALIGNMENT or more.
+ * Returns false when the rounded size exceeds SIZE_MAX. */
 bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
                            bool packed);
 
@@ -165,8 +167,8 @@ static inline bool rs_block_is_whole(const struct rs_block *block)
     return !block->before && !block->after;
 }
 
-/* Enter a block that is in no index as free, and take a free block out of its index.  Neither
- * merges it. */
+/* rs_blocks_insert_free makes a block that is in no index free; rs_blocks_remove_free takes a free
+ * block out of its index.  Neither merges blocks. */
 void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block);
 void rs_blocks_remove_free(struct rs_blocks *blocks, struct rs_block *block);
 
@@ -213,5 +215,5 @@ void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block);
 /* Returns the size in bytes of the largest free block; 0 when there is none. */
 size_t rs_blocks_largest_free_bytes(const struct rs_blocks *blocks);
 
-/* For checks: whether all indexes are sound, with the number of their blocks in *count. */
+/* Checks all indexes.  True when they are sound; *count is the number of their blocks. */
 bool rs_blocks_index_check(const struct rs_blocks *blocks, size_t *count);

@@ -32,7 +32,9 @@ static bool map_page(struct rs_record_slab *slab)
         return false;
     set_next(page, slab->pages);
     slab->pages = page;
-    RS_ASSERT(slab->fresh_end - slab->fresh <= RS_RECORD_BYTES); /* more would be lost */
+    RS_ASSERT(slab->fresh_end - slab->fresh <=
+              RS_RECORD_BYTES); /* only one record is left, which is given back below; further ones
+                                   would be lost */
     if (slab->fresh < slab->fresh_end)
         rs_record_slab_give(slab, slab->fresh); /* the last record of the old page */
     slab->fresh = page + RS_RECORD_BYTES;       /* the first record holds the list of pages */
@@ -70,9 +72,9 @@ void *rs_record_slab_take(struct rs_record_slab *slab)
 
 void rs_record_slab_give(struct rs_record_slab *slab, void *record)
 {
-    /* Maybe of another slab: block records go to any shard. */
+    /* The record may be of another slab, since block records go to any shard. */
     RS_ASSERT_SLOW((uintptr_t)record % RS_RECORD_BYTES == 0);
-    RS_ASSERT_SLOW(record != slab->recycled); /* given twice */
+    RS_ASSERT_SLOW(record != slab->recycled); /* the record was given back twice */
     set_next(record, slab->recycled);
     slab->recycled = record;
 }

@@ -33,7 +33,7 @@ void *rs_record_slab_take(struct rs_record_slab *slab);
 /* Gives a record back to the slab that it was taken from. */
 void rs_record_slab_give(struct rs_record_slab *slab, void *record);
 
-/* Take and give for a caller that does not hold the owner's lock. */
+/* Take and give a record for a caller that does not hold the owner's lock. */
 static inline void *rs_record_slab_take_alone(struct rs_record_slab *slab, struct rs_mutex *lock)
 {
     void *record;

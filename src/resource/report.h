@@ -7,15 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How the values of two resources of one name become one, and how the value is written.  Two
+/* How the values of two resources of the same name are added up, and how the value is written.  Two
  * resources that were live at the same time may have been at their peaks together: the sum of their
- * peaks is the most they can have had, and never less than the live sum.  Of two resources of which
- * one was gone before the other came, the higher peak counts. */
+ * peaks is the most they can have had, and never less than the live sum.  If one was gone before
+ * the other was made, the higher of the two peaks counts. */
 enum rs_counter_kind {
-    RS_COUNTER_TOTAL, /* only grows; values add up */
-    RS_COUNTER_LIVE,  /* goes up and down; values add up, those of gone stacks are dropped */
-    RS_COUNTER_PEAK,  /* the highest value of a LIVE counter; live stacks add up, and with gone ones
-                         the larger counts */
+    RS_COUNTER_TOTAL,   /* only grows; values add up */
+    RS_COUNTER_LIVE,    /* goes up and down; values add up, those of gone stacks are dropped */
+    RS_COUNTER_PEAK,    /* the highest value of a LIVE counter; peaks of live stacks add up, and the
+                           larger of that sum and the peak of gone stacks counts */
     RS_COUNTER_LARGEST, /* goes up and down; the largest value counts, those of gone stacks are
                            dropped */
 };
@@ -52,17 +52,17 @@ struct rs_counter {
 struct rs_report {
     struct rs_counter *counters;
     size_t count, capacity;
-    bool is_short; /* there was no memory for some counters */
+    bool is_short; /* some counters are missing, since there was no memory for them */
 };
 
 /* Both empty the report: rs_report_clear keeps its memory, rs_report_release gives it back. */
 void rs_report_clear(struct rs_report *report);
 void rs_report_release(struct rs_report *report);
 
-/* Adds a counter, or folds it into the existing one of the same resource, name and unit, as of two
- * resources that are live together.  rs_report_add takes a computed value.  rs_report_add_sum takes
- * a sum of fields: where another process is to read them, they lie in published memory as long as
- * the resource lives (shared/published.h).  rs_report_add_field takes one such field. */
+/* Adds a counter, or folds it into the existing one of the same resource, name and unit, as for two
+ * resources that are live together. rs_report_add takes a computed value. rs_report_add_sum takes a
+ * sum of fields.  If another process is to read them, they must lie in published memory as long as
+ * the resource lives (shared/published.h). rs_report_add_field takes one such field. */
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
                    enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);
 void rs_report_add_sum(struct rs_report *report, const char *resource, const char *name,
@@ -109,11 +109,12 @@ uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count);
 /* Folds in all counters of another report, whose resources are live together with this one's. */
 void rs_report_fold(struct rs_report *report, const struct rs_report *other);
 
-/* Folds in the counters of stacks that were gone before those in `report` reached their peaks. */
+/* Folds in the counters of stacks that were gone before the stacks of `report` reached their peaks.
+ */
 void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone);
 
-/* Folds in only the peaks, as rs_report_fold_gone does: `together` is a sum over stacks that were
- * live together until one of them went. */
+/* Folds in the peaks alone, as rs_report_fold_gone does.  `together` is a sum over stacks that were
+ * live together until one of them was dropped. */
 void rs_report_raise_peaks(struct rs_report *report, const struct rs_report *together);
 
 /* Returns the value of a counter, or `missing` where the report lacks it. */

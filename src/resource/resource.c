@@ -19,7 +19,8 @@ const struct rs_mr_descriptor *const rs_mr_descriptors[] = {
         NULL,
 };
 
-/* Compares without regard to case and to '_' in `name`: Python's FixedSize is fixed_size. */
+/* Compares ignoring case and each '_' of `name`: FixedSize, as in RMM's Python classes, is
+ * fixed_size. */
 static bool is_called(const char *name, const char *begin, const char *end)
 {
     if (!name)
@@ -91,8 +92,8 @@ void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
         rs_mr_synchronise(mr->upstream[i], when);
 }
 
-/* The paths of a free ask for these two: a call costs less there than a test for NULL and a call.
- */
+/* Defaults of two ops that every free calls: calling them costs less than testing for NULL first.
+ * */
 static size_t default_idle_bytes(struct rs_mr *mr)
 {
     (void)mr;
@@ -189,7 +190,8 @@ bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t 
                      rs_size_format(bytes, first), rs_size_format_short(total_bytes, second));
 }
 
-/* Here is the one mention of all classes: who never makes a resource links none of them. */
+/* The only function that names all classes, so that a program that never makes a resource links
+ * none of them. */
 static const struct rs_mr_class *class_of(const struct rs_mr_descriptor *descriptor)
 {
     static const struct rs_mr_class *const classes[] = {
@@ -263,8 +265,8 @@ size_t rs_mr_idle_bytes(struct rs_mr *mr)
     return rs_mr_idle_bytes_of(mr, UINT_MAX);
 }
 
-/* The i-th branch, from 1 on, or NULL.  A second upstream that stands in for the first is no
- * branch. */
+/* Returns the i-th branch, counted from 1, or NULL.  A second upstream that stands in for the first
+ * is no branch. */
 static struct rs_mr *branch_of(const struct rs_mr *mr, size_t i)
 {
     return mr->descriptor->branch && i < RS_MR_UPSTREAMS_MAX ? mr->upstream[i] : NULL;
@@ -326,7 +328,7 @@ void rs_mr_report(struct rs_mr *mr, struct rs_report *report)
     struct rs_report own = {.count = 0};
 
     mr->ops.report(mr, &own);
-    /* After a missed lock the counters are incomplete: drop them. */
+    /* If a lock was skipped, the counters are incomplete and are dropped. */
     if (rs_locks_missed()->times == missed)
         rs_report_fold(report, &own);
     rs_report_release(&own);

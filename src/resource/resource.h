@@ -44,25 +44,27 @@ enum rs_synchronise {
     RS_SYNCHRONISE_END_ALL   /* after a wait for all work of a context */
 };
 
-/* How much a resource does to serve an allocation: everything (RS_EFFORT_FULL), except what these
- * words leave out; each may stand beside the others.  Where that does not suffice, the result is
- * CUDA_ERROR_NOT_READY: a repetition with more effort may succeed.  An adaptor passes the effort on
- * to its upstream unchanged, except `fallback` and `headroom`, whose own rules change it. */
+/* How much a resource may do to serve an allocation.  RS_EFFORT_FULL is everything; each bit below
+ * rules something out, and bits may be combined.  If the rest does not suffice, the result is
+ * CUDA_ERROR_NOT_READY: the same request with more effort may succeed.  An adaptor passes the
+ * effort on to its upstream unchanged, except `fallback` and `headroom`, whose own rules change it.
+ */
 enum rs_effort {
     RS_EFFORT_FULL = 0,
-    /* A resource asks its upstream for no more than this request needs: the caller is about to grow
-     * past its allowance. */
+    /* A resource asks its upstream for no more than this request needs, since the caller is about
+     * to grow past its allowance. */
     RS_EFFORT_LITTLE = 1 << 0,
-    /* No second upstream (slower memory) stands in for a full first one: a short wait of the caller
-     * may still make room in the first. */
+    /* No second upstream (slower memory) stands in for a full first one, since a short wait of the
+     * caller may still make room in the first. */
     RS_EFFORT_BEST = 1 << 1,
-    /* No resource with idle memory gives it back before the request is refused: the caller can do
-     * without the memory, or with less, and a refusal does not mean that memory is short. */
+    /* The request is refused without a reclaim of idle memory from other resources: the caller can
+     * do without the memory, or with less, so a refusal does not mean that memory is short. */
     RS_EFFORT_AHEAD = 1 << 2,
-    /* Nothing is asked of the driver: held memory serves the request, or nothing does. */
+    /* Held memory serves the request, or nothing does: the driver is not asked for memory. */
     RS_EFFORT_HELD = 1 << 3,
-    /* No block is left whole for a request that may need it more: the caller must not grow instead.
-     */
+    /* A resource cuts any block that fits, also one that it would otherwise leave whole for larger
+     * requests, since it must not grow for this request.
+     * */
     RS_EFFORT_CUT_ANY = 1 << 4,
 };
 
@@ -78,16 +80,17 @@ static inline bool rs_effort_is_ahead(enum rs_effort effort)
     return effort & RS_EFFORT_AHEAD;
 }
 
-/* The result to return under this effort: with held memory only, out of memory (also of host memory
- * for a record) becomes CUDA_ERROR_NOT_READY. */
+/* Converts a result for this effort: with held memory alone, out of memory (also of host memory for
+ * a record) becomes CUDA_ERROR_NOT_READY. */
 static inline CUresult rs_effort_result(enum rs_effort effort, CUresult result)
 {
     return result == CUDA_ERROR_OUT_OF_MEMORY && rs_effort_is_held(effort) ? CUDA_ERROR_NOT_READY
                                                                            : result;
 }
 
-/* The driver's result of a call that took memory, as a resource may return it: here
- * CUDA_ERROR_NOT_READY would tell the caller to repeat with more effort. */
+/* Converts the driver's result of a call that takes memory to one that a resource may return.  The
+ * driver's own CUDA_ERROR_NOT_READY must not reach the caller, to whom it means: repeat with more
+ * effort. */
 static inline CUresult rs_effort_result_of_driver(CUresult result)
 {
     return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
@@ -96,18 +99,17 @@ static inline CUresult rs_effort_result_of_driver(CUresult result)
 /* How much a trim gives back. */
 struct rs_trim {
     size_t keep_bytes;   /* each resource keeps up to this much in wholly free upstream blocks */
-    unsigned initial_of; /* bits 1 << rs_memory: resources over these memories also give back what
-                            their own settings keep (a pool's initial size) */
-    bool is_reclaim; /* the trim serves a request that is out of memory, and does not wait at all;
-                        else it may wait for some milliseconds */
+    unsigned initial_of; /* bits 1 << rs_memory: resources over these kinds of memory also give back
+                            what their settings have them keep (a pool's initial size) */
+    bool is_reclaim;     /* the trim serves a request that is out of memory, and never waits; other
+                            trims may wait for some milliseconds */
 };
 
 /* The operations of a resource. */
 struct rs_mr_ops {
     /* Allocates size_bytes (> 0), aligned to RS_BLOCK_ALIGNMENT.  With the NULL stream the block is
-     * usable on any stream at once.  Returns CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_READY where
-     * the effort does not suffice, or the driver's error; *out stays untouched on each of them.
-     * Thread safe. */
+     * usable on any stream at once.  Returns CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_READY if the
+     * effort does not suffice, or the driver's error; *out is unchanged then.  Thread safe. */
     CUresult (*allocate)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                          enum rs_effort effort, struct rs_allocation *out);
 
@@ -117,7 +119,7 @@ struct rs_mr_ops {
     CUresult (*deallocate)(struct rs_mr *mr, const struct rs_allocation *allocation,
                            CUstream stream);
 
-    /* The ops from here on are optional: where one is NULL, the default is done. */
+    /* The ops from here on are optional: NULL stands for the default. */
 
     /* Frees the resource itself, but not its upstream (rs_mr_destroy frees both).  With
      * memory_is_gone the memory died with its context, and the resource makes no driver call;
@@ -125,55 +127,55 @@ struct rs_mr_ops {
      * frees the structure that rs_mr_create made. */
     void (*destroy)(struct rs_mr *mr, bool memory_is_gone);
 
-    /* For the default of `destroy`: gives back the memory, and ends what the resource's own fields
-     * hold.  Default: does nothing. */
+    /* Called by the default of `destroy`: gives back all memory, and destroys what the resource's
+     * own fields hold.  Default: does nothing. */
     void (*end)(struct rs_mr *mr, bool memory_is_gone);
 
-    /* The context, its work and the memory that dies with it have ended: gives memory that outlives
-     * a context back to the driver at once (destroy with memory_is_gone comes much later).  No
-     * context need be current.  A thread may still be inside another op: memory that it takes from
-     * now on goes back too, allocations fail from here on, and deallocations do nothing.  Called
-     * once, never at process exit.  Default: does nothing. */
+    /* Called when the context has ended, with its work and the memory that dies with it.  Gives
+     * memory that outlives a context back to the driver at once, since destroy with memory_is_gone
+     * comes much later.  No context need be current.  Another thread may still be inside another
+     * op; whatever memory that op takes is given back too.  From now on allocations fail and
+     * deallocations do nothing.  Called once, never at process exit.  Default: does nothing. */
     void (*context_ended)(struct rs_mr *mr);
 
     /* For a resource that rs_mr_add_unfinished was called for: tries again to give its memory back.
-     * True when none is left.  Called by one thread at a time; takes no lock that is held around a
-     * call of rs_mr_remove_unfinished or rs_mr_retry_unfinished. */
+     * Returns true when no memory is left to give back.  Called by one thread at a time; takes no
+     * lock that is held around a call of rs_mr_remove_unfinished or rs_mr_retry_unfinished. */
     bool (*finish)(struct rs_mr *mr);
 
-    /* Another device `peer` may reach the context's memory from now on, or no longer
-     * (environment->peers already says so): tells the driver so for all memory that is held.
+    /* Called when another device, `peer`, may access the context's memory from now on, or no longer
+     * (environment->peers is changed already).  Tells the driver so for all memory that is held.
      * Memory taken later follows environment->peers by itself.  After an error, a part of the
-     * memory may have been told. Default: does nothing, which is right for cuMemAlloc's memory, as
+     * memory may have been told.  Default: does nothing, which is right for cuMemAlloc's memory, as
      * the driver itself gives peers access to it. */
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
 
-    /* True when deallocate on a stream waits for no work except that stream's.  Default: false. */
+    /* True when a deallocate on a stream waits for no work of other streams.  Default: false. */
     bool (*deallocates_in_order)(struct rs_mr *mr);
 
     /* Gives wholly free upstream blocks back, except for the bytes that `trim` lets stay, and has
      * the upstreams do the same.  Returns the bytes given back.  Default: trims the upstreams. */
     size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim);
 
-    /* Held bytes, live or idle, beyond the release threshold: idle memory up to this amount goes
-     * back to the driver when it is deallocated to this resource, or when the program synchronises.
-     * Default: the sum over the upstreams. */
+    /* Returns the held bytes, live or idle, beyond the release threshold.  Idle memory up to this
+     * amount goes back to the driver when it is deallocated to this resource, or when the program
+     * synchronises.  Default: the sum over the upstreams. */
     size_t (*excess_bytes)(struct rs_mr *mr);
 
-    /* Called around a synchronisation of the program: ready blocks go upstream as far as there are
-     * excess bytes, and from there to the driver.  Waits for no work of the program.  Default:
-     * calls the upstreams. */
+    /* Called around a synchronisation of the program.  If there are excess bytes, it gives that
+     * many bytes of ready blocks upstream, and from there to the driver.  Waits for no work of the
+     * program.  Default: calls the upstreams. */
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
 
-    /* Bytes that this resource holds from upstream and has not handed out.  Default: 0 (the caller
-     * asks each upstream for its own idle bytes). */
+    /* Returns the bytes that this resource holds from upstream and has not handed out.  Default: 0
+     * (the caller asks each upstream for its own idle bytes). */
     size_t (*idle_bytes)(struct rs_mr *mr);
 
-    /* Bytes that this resource may still take from upstream by its own settings.  Default:
-     * SIZE_MAX. */
+    /* Returns the bytes that this resource may still take from upstream by its own settings.
+     * Default: SIZE_MAX. */
     size_t (*growable_bytes)(struct rs_mr *mr);
 
-    /* The number of free blocks in which this resource keeps its idle bytes.  Default: 0. */
+    /* Returns the number of free blocks in which the resource's idle bytes lie.  Default: 0. */
     size_t (*free_blocks)(struct rs_mr *mr);
 
     /* Adds this resource's counters to the report.  Default: adds `counters`, under mr->lock. */
@@ -203,7 +205,7 @@ struct rs_mr {
                              held around an upstream call */
 };
 
-/* The resource of this type whose first member is mr. */
+/* Converts mr to the resource, of this type, whose first member it is. */
 #define RS_MR_AS(type, mr) RS_CONTAINER_OF(mr, struct type, base)
 
 struct rs_own_stream;
@@ -214,7 +216,8 @@ struct rs_environment {
     CUdevice device;
     unsigned char host_flags; /* CU_MEMHOSTALLOC_... for pinned memory: device-mapped where pinned
                                  memory stands in for device memory */
-    bool first_on_device; /* the one context of the device that takes an initial pool at creation */
+    bool first_on_device; /* this stack takes the initial sizes of its resources when it is made;
+                             only one context of a device does so */
     bool frees_are_ready; /* `reuse` is above every leaf: no work uses a block that a leaf gets back
                            */
     CUcontext context;
@@ -226,9 +229,10 @@ struct rs_environment {
     const _Atomic uint64_t *peers; /* one bit per other device that may reach the context's memory
                                       (cuCtxEnablePeerAccess). NULL: none */
 
-    /* Has all stacks of the device give idle memory back before a request is out of memory.  With
-     * may_wait it also waits for memory in quarantine, as long as the request's patience lasts.
-     * True when another try may succeed.  May be NULL.  The caller holds no lock. */
+    /* Called before a request is refused for want of memory: has all stacks of the device give idle
+     * memory back.  With may_wait it also waits for memory in quarantine, as long as the request's
+     * patience lasts.  True when another try may succeed.  May be NULL.  The caller holds no lock.
+     */
     bool (*reclaim)(const struct rs_environment *environment, const struct rs_refusal *refusal,
                     bool may_wait);
 
@@ -236,16 +240,17 @@ struct rs_environment {
     size_t free_bytes;                        /* free device memory when the stack was made */
     size_t host_total_bytes, host_free_bytes; /* the host's memory in total, and free when the stack
                                                  was made; 0 where all leaves are device memory */
-    /* False where the memory at `address`, which ends with the context, is the driver's again.  For
-     * address 0: false where that may be so.  NULL: it never is. */
+    /* False when the driver has taken back the memory at `address`, which ends with the context.
+     * With address 0: false if it may have done so.  NULL: it never does. */
     bool (*has_memory)(const struct rs_environment *environment, CUdeviceptr address);
-    /* The driver said in passing that work of the context has failed (rs_is_fault).  NULL where
-     * nobody wants to know.  Any lock may be held. */
+    /* Called when a driver call shows that work of the context has failed (rs_is_fault).  May be
+     * NULL.  The caller may hold any lock. */
     void (*note_fault)(const struct rs_environment *environment);
 };
 
-/* For a leaf that is out of memory: has other stacks give idle memory back, where the caller cannot
- * do without the memory.  True when another try may succeed.  The caller holds no lock. */
+/* Called by a leaf that is out of memory: has other stacks give idle memory back, unless the effort
+ * says that the caller can do without the memory.  True when another try may succeed.  The caller
+ * holds no lock. */
 bool rs_environment_reclaims(const struct rs_environment *environment,
                              const struct rs_refusal *refusal, enum rs_effort effort);
 
@@ -255,8 +260,8 @@ static inline uint64_t rs_environment_peers(const struct rs_environment *environ
     return environment->peers ? atomic_load(environment->peers) : 0;
 }
 
-/* The bytes that were free when the stack was made, of the kinds of memory in `memories` (bits 1 <<
- * rs_memory). */
+/* Returns the bytes that were free when the stack was made, summed over the kinds of memory in
+ * `memories` (bits 1 << rs_memory). */
 static inline size_t rs_environment_free_bytes(const struct rs_environment *environment,
                                                unsigned memories)
 {
@@ -264,8 +269,8 @@ static inline size_t rs_environment_free_bytes(const struct rs_environment *envi
                                             : environment->free_bytes;
 }
 
-/* The bytes that exist in all of these kinds of memory (bits 1 << rs_memory); SIZE_MAX where a
- * total is unknown. */
+/* Returns the total bytes of these kinds of memory (bits 1 << rs_memory); SIZE_MAX if a total is
+ * unknown. */
 static inline size_t rs_environment_total_bytes(const struct rs_environment *environment,
                                                 unsigned memories)
 {
@@ -278,11 +283,11 @@ static inline size_t rs_environment_total_bytes(const struct rs_environment *env
 
 /* When the memory of a freed block may be handed out again. */
 enum rs_free_behaviour {
-    RS_FREE_AS_UPSTREAM, /* as its upstream does: an adaptor that keeps no memory */
-    RS_FREE_WAITS,   /* a free returns, or its block is reused, only after all earlier work of the
-                        context */
-    RS_FREE_AT_ONCE, /* the block may be handed out again at once: the caller makes sure that no
-                        work uses it */
+    RS_FREE_AS_UPSTREAM, /* whenever its upstream allows: the resource is an adaptor that keeps no
+                            memory */
+    RS_FREE_WAITS,   /* only after all earlier work of the context: the free waits, or the block is
+                        kept back */
+    RS_FREE_AT_ONCE, /* at once: the caller makes sure that no work uses the block */
 };
 
 /* What option values are checked for, and where they came from. */
@@ -292,7 +297,7 @@ struct rs_validation {
     struct rs_diagnostics *diagnostics;
 };
 
-/* False after reporting the option values of a `validate`. */
+/* For a `validate`: reports what is wrong with the option values; the result is false. */
 #define RS_REFUSE(of, ...) rs_diagnose((of)->diagnostics, (of)->source, NULL, __VA_ARGS__)
 
 /* The description of a kind of resource: its names, its options and its behaviour. */
@@ -311,9 +316,10 @@ struct rs_mr_descriptor {
                                 context_ended does */
     size_t config_bytes;
     const struct rs_option *options; /* ends with RS_OPTION_END; never NULL */
-    const char *unit_option; /* of a resource that cuts blocks: the SIZE option that every block's
-                                address and room are multiples of; NULL: there is none */
-    bool keeps_blocks;       /* each block lies in an upstream block of its own */
+    const char
+        *unit_option;  /* for a resource that cuts blocks: the SIZE option of which every block's
+                          address and rounded size are multiples; NULL: there is none */
+    bool keeps_blocks; /* each block lies in an upstream block of its own */
 
     /* The kind of memory that a leaf with these settings is counted as; NULL: always `memory`. */
     enum rs_memory (*counted_as)(const void *config);
@@ -342,7 +348,8 @@ struct rs_mr_class {
     const struct rs_mr_class rs_mr_class_##name = {                                                \
         .bytes = sizeof(type), .ops = &(operations), .init = (function)}
 
-/* The same, of a structure that keeps the resource's configuration, without texts, in `set`. */
+/* Does the same for a structure that keeps the resource's configuration, without texts, in `set`.
+ */
 #define RS_MR_CLASS_WITH_SET(name, type, operations, function)                                     \
     const struct rs_mr_class rs_mr_class_##name = {.bytes = sizeof(type),                          \
                                                    .config_offset = offsetof(type, set),           \
@@ -371,7 +378,8 @@ const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end);
 void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
                 const struct rs_mr_descriptor *descriptor, struct rs_mr *const *upstream);
 
-/* False after reporting that bytes (`what` they are) exceed the device's memory. */
+/* True when `bytes` fit into the device's memory.  False after a diagnostic, in which `what` names
+ * the bytes. */
 bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t bytes);
 
 /* Makes a resource of this descriptor over `upstream`, which is NULL for a leaf; with branches it
@@ -383,15 +391,15 @@ int rs_mr_create(const struct rs_mr_descriptor *descriptor,
 /* Destroys a whole stack from its top down.  mr: may be NULL. */
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone);
 
-/* Memory that outlived its context and could not be given back to the driver when the context ended
- * is tried again when the next leaf of this kind is made, and when the device is trimmed: by
- * `finish` of the leaves that were added here, whose context has ended and which no thread is
- * inside.  To remove one that was never added, or is finished, does nothing. */
+/* The list of leaves whose memory outlived their context and could not be given back to the driver
+ * at its end.  `finish` of each of them tries again when the next leaf of this kind is made, and
+ * when the device is trimmed.  A leaf is added when its context has ended and no thread is inside
+ * it.  Removing a leaf that is not in the list does nothing. */
 void rs_mr_add_unfinished(struct rs_mr *mr);
 void rs_mr_remove_unfinished(struct rs_mr *mr);
 void rs_mr_retry_unfinished(void);
 
-/* The excess_bytes op of a resource that keeps the blocks freed to it: returns 0. */
+/* An excess_bytes op for a resource that keeps the blocks freed to it: returns 0. */
 size_t rs_mr_no_excess_bytes(struct rs_mr *mr);
 
 /* Callers use the functions below, never mr->ops itself. */
@@ -401,7 +409,7 @@ static inline CUresult rs_mr_allocate_with(struct rs_mr *mr, size_t size_bytes, 
     return mr->ops.allocate(mr, size_bytes, stream, effort, out);
 }
 
-/* rs_mr_allocate_with RS_EFFORT_FULL. */
+/* Allocates with RS_EFFORT_FULL. */
 static inline CUresult rs_mr_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                       struct rs_allocation *out)
 {
@@ -419,10 +427,10 @@ static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_alloca
     return mr->ops.deallocate(mr, allocation, stream);
 }
 
-/* rs_mr_deallocate for a free that waits: a block that goes back to the driver is gone from the
- * driver's accounts on return.  Only the driver's pools ask for this (leaf/async.c), so it is a
- * state of the thread: one more argument of deallocate would cost an instruction in each cudaFree.
- */
+/* Deallocates for a free that waits: on return the driver no longer counts a block that went back
+ * to it.  Only leaves over the driver's pools ask for this (leaf/async.c).  So it is a state of the
+ * thread; one more argument of deallocate would cost an instruction in each cudaFree.
+ * */
 CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *allocation);
 
 /* True inside rs_mr_deallocate_at_once.  For the deallocate op of a resource. */
@@ -430,19 +438,20 @@ bool rs_mr_frees_at_once(void);
 
 size_t rs_mr_trim_with(struct rs_mr *mr, const struct rs_trim *trim);
 
-/* A trim on request (of the program or of a tool). */
+/* Trims because the program or a tool asks for it. */
 static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     return rs_mr_trim_with(mr, &(struct rs_trim){.keep_bytes = keep_bytes});
 }
 
-/* A trim because a request is out of memory. */
+/* Trims because a request is out of memory. */
 static inline size_t rs_mr_trim_all(struct rs_mr *mr, unsigned initial_of)
 {
     return rs_mr_trim_with(mr, &(struct rs_trim){.initial_of = initial_of, .is_reclaim = true});
 }
 
-/* For a resource's trim op: true when memory that its own settings keep has to go too. */
+/* Called by a trim op: true when it must also give back the memory that the resource's settings
+ * have it keep. */
 static inline bool rs_trim_takes_initial(const struct rs_trim *trim, const struct rs_mr *mr)
 {
     return (trim->initial_of & mr->memories) != 0;
@@ -452,15 +461,15 @@ size_t rs_mr_excess_bytes(struct rs_mr *mr);
 
 void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when);
 
-/* These two ask each `reuse` of the stack, the only resource that has a quarantine, and are defined
- * there (reuse/allocation.c). */
+/* The next two functions ask each `reuse` of the stack, the only resource that has a quarantine.
+ * reuse/allocation.c defines them. */
 
-/* Makes blocks in quarantine ready for any request; where the GPU is not done with them, waits up
- * to wait_ns for the oldest ones.  Thread safe. */
+/* Makes blocks in quarantine ready for any request.  If the GPU is not done with any, waits up to
+ * wait_ns for the oldest ones.  Thread safe. */
 enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns);
 
-/* Returns a number that changes with each block that enters or leaves quarantine.  A refusal
- * between two different values may be stale. */
+/* Returns a number that changes with each block that enters or leaves quarantine.  If the number
+ * changed during a request, the request's refusal may be stale. */
 uint64_t rs_mr_progress(struct rs_mr *mr);
 
 /* These call the op of `mr` and of every resource below it; sizes are summed. */
@@ -468,17 +477,17 @@ void rs_mr_context_ended(struct rs_mr *mr);
 CUresult rs_mr_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed);
 size_t rs_mr_idle_bytes(struct rs_mr *mr);
 
-/* rs_mr_idle_bytes without second upstreams that only stand in for the first. */
+/* Returns rs_mr_idle_bytes without second upstreams that only stand in for the first. */
 size_t rs_mr_idle_bytes_best(struct rs_mr *mr);
 
-/* rs_mr_idle_bytes of the resources over any of these memories, bits 1 << rs_memory. */
+/* Returns rs_mr_idle_bytes of the resources over any of these memories (bits 1 << rs_memory). */
 size_t rs_mr_idle_bytes_of(struct rs_mr *mr, unsigned memories);
 
-/* Bytes that the stack may still take through first upstreams alone: the least growable_bytes on
- * that path, or, through a branch, on the path with the most. */
+/* Returns the bytes that the stack may still take through first upstreams alone: the least
+ * growable_bytes on that path.  With branches the path counts on which this is the most. */
 size_t rs_mr_growable_bytes_best(struct rs_mr *mr);
 
-/* Bytes that the stack may still take, where the upstreams of a resource add up. */
+/* Returns the bytes that the stack may still take; several upstreams of one resource add up. */
 size_t rs_mr_growable_bytes(struct rs_mr *mr);
 
 /* The number of free blocks in the stack. */

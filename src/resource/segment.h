@@ -17,9 +17,9 @@ struct rs_segment {
     const struct rs_environment *environment;
 };
 
-/* Enters or removes an allocation that a leaf took from the driver.  rs_segment_add returns false
- * when out of host memory.  is_lasting: the memory does not end with its context; until the leaf
- * gives it back, the driver gives it to nobody else. */
+/* Enters or removes an allocation that a leaf took from the driver. rs_segment_add returns false
+ * when out of host memory. is_lasting: the memory outlives its context, so that the driver gives it
+ * to nobody else until the leaf gives it back. */
 bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes,
                     bool is_lasting);
 void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start);

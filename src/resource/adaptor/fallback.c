@@ -88,8 +88,8 @@ static void leave_side(struct fallback *fallback, const struct spillable *record
 
 /* ---- the first upstream ---- */
 
-/* True when the first upstream would refuse again: the size is no smaller than one refused a moment
- * ago, and fewer bytes than that were freed since. */
+/* True when the first upstream would refuse this request too: it lately refused one that was no
+ * larger, and fewer bytes than that request's have been freed since. */
 static bool is_known_full(struct fallback *fallback, size_t size_bytes, enum rs_effort effort)
 {
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
@@ -103,8 +103,8 @@ static bool is_known_full(struct fallback *fallback, size_t size_bytes, enum rs_
     return full;
 }
 
-/* True for memory that the caller can have less of.  With less than the driver's unit each small
- * request of a pool would have a chunk of its own. */
+/* True when the caller can do with less than it asks for.  Requests up to the driver's unit do not
+ * count: if these were refused, a pool would get a chunk of its own for each small request. */
 static bool is_step(size_t size_bytes, enum rs_effort effort)
 {
     return rs_effort_is_ahead(effort) && size_bytes > RS_DRIVER_GRANULARITY;
@@ -142,7 +142,7 @@ static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream
 }
 
 /* Takes from the first upstream; if it is known to be full, then only from its held memory.
- * *asked: the full effort was tried. */
+ * *asked: the first upstream was asked with the full effort. */
 static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CUstream stream,
                                 enum rs_effort effort, struct rs_allocation *out, bool *asked)
 {
@@ -172,7 +172,8 @@ static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, C
         return CUDA_ERROR_NOT_READY;
     if (asked && is_step(size_bytes, effort))
         return result;
-    rs_request.is_hopeless = false; /* the note was about the first upstream's memory */
+    rs_request.is_hopeless =
+        false; /* it was set for the first upstream's memory; the second one may still have some */
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS) {
         *side = SECOND;
@@ -180,7 +181,7 @@ static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, C
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || asked)
         return result;
-    /* a request is out of memory only after the first upstream was really asked */
+    /* a request may only be refused after the first upstream was asked with full effort */
     return ask_first(fallback, size_bytes, stream, effort, out);
 }
 
@@ -195,8 +196,8 @@ static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     if (!record)
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     if (rs_effort_is_held(effort))
-        /* With held memory of the second one, a program would never return to the first while there
-         * is room. */
+        /* A held-memory request is not passed to the second upstream: a program would then go on
+         * with the second one's memory although the first has room again. */
         result =
             rs_mr_allocate_with(mr->upstream[FIRST], size_bytes, stream, effort, &record->upstream);
     else

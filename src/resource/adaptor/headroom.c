@@ -27,7 +27,7 @@ struct headroom_config {
 struct headroom {
     struct rs_mr base;
     struct headroom_config set;
-    bool is_placing; /* the memory migrates: give advice */
+    bool is_placing; /* the memory migrates, so the resource gives advice */
     /* Bytes being asked for, which the driver still reports as free. */
     _Atomic size_t pending_bytes;
     _Atomic uint64_t on_device_bytes, on_host_bytes, refusals;
@@ -121,8 +121,9 @@ static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, C
 
 /* ---- the resource ---- */
 
-/* The effort to ask upstream with.  Over one kind of memory no upstream is better than another, so
- * RS_EFFORT_BEST is dropped; and no more than announced may be taken from the device. */
+/* The effort to ask upstream with.  RS_EFFORT_BEST is dropped, since all memory beneath is of one
+ * kind, and no upstream is better than another.  RS_EFFORT_LITTLE is added, since no more may be
+ * taken from the device than was announced. */
 static enum rs_effort effort_upstream(const struct headroom *headroom, enum rs_effort effort)
 {
     unsigned memories = headroom->base.memories;
@@ -155,7 +156,8 @@ static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation
     struct headroom *headroom = RS_MR_AS(headroom, mr);
     CUresult result;
 
-    /* before the free, after which the memory may be another thread's */
+    /* the advice is taken back before the free, after which the memory may belong to another thread
+     */
     if (headroom->is_placing)
         advise_part(headroom, allocation->address, allocation->size_bytes,
                     CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,

@@ -50,7 +50,7 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 
     if (!rs_round_up(size_bytes, ACCOUNTING_UNIT, &counted_bytes) ||
         !add_to_live(limiting, counted_bytes)) {
-        /* With held memory alone it is no refusal: a request with more effort follows. */
+        /* A request for held memory alone is not refused for good: one with more effort follows. */
         if (!rs_effort_is_held(effort))
             atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
@@ -60,7 +60,7 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
         subtract_from_live(limiting, counted_bytes);
         return result;
     }
-    /* after the allocation, as memory that upstream refused was never live */
+    /* the peak is raised after the allocation, since memory that upstream refused was never live */
     rs_counter_raise(&limiting->peak_bytes,
                      atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
     return CUDA_SUCCESS;
@@ -75,7 +75,7 @@ static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation
     bool is_a_size = rs_round_up(allocation->size_bytes, ACCOUNTING_UNIT, &counted_bytes);
     CUresult result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
 
-    RS_ASSERT(is_a_size); /* it was a size at allocation */
+    RS_ASSERT(is_a_size); /* the same size was valid when the block was allocated */
     (void)is_a_size;
     if (result == CUDA_SUCCESS)
         subtract_from_live(RS_MR_AS(limiting, mr), counted_bytes);

@@ -26,8 +26,8 @@ static const char header[] = "Thread,Time,Action,Pointer,Size,Stream\n";
 /* A log file of this process, shared by all stacks that name it.  It stays open to the end: a stack
  * made again after its context's end continues the log.
  *
- * A child after fork finds this memory all zero, without an owner.  So it leaves the log alone, and
- * the mapped tail and the lock too. */
+ * A forked child finds this memory all zero, so that the sink has no owner there.  The child then
+ * touches neither the log nor the mapped tail nor the lock. */
 struct sink {
     struct sink *next;
     struct rs_mutex lock; /* protects the fields below, except the paths */
@@ -41,7 +41,8 @@ struct sink {
     /* Rows not yet in the file; without a tail each row is written at once. */
     struct rs_file_tail tail;
     char path[PATH_MAX]; /* the path as the option gives it */
-    /* Its path differs from `path` where another process writes to that one. */
+    /* The file that is written: another name than `path` when another process writes to that one.
+     */
     struct rs_output output;
 };
 
@@ -75,10 +76,10 @@ static void sink_turn_off(struct sink *sink, const char *what, int error)
     rs_log("logging: %s: %s: %s; nothing more is written to this log", sink->output.path, what,
            strerror(error));
     sink->on = false;
-    rs_file_tail_leave(&sink->tail); /* leaves the tail's rows, which are nowhere else */
+    rs_file_tail_leave(&sink->tail); /* keeps the file of the tail, whose rows are nowhere else */
 }
 
-/* Turns the log off after a failed write; false then. */
+/* Returns false after a failed write, and turns the log off. */
 static bool is_written(struct sink *sink, int failed)
 {
     if (failed) {
@@ -94,7 +95,8 @@ static bool is_writable(struct sink *sink)
         return false;
     if (rs_descriptor_is_kept(&sink->output.file))
         return true;
-    /* The program has closed it, and may have got its number for a file of its own. */
+    /* The program has closed this descriptor, and its number may now stand for a file of the
+     * program. */
     sink->marks_fd = -1; /* the descriptor is not ours to close */
     sink_turn_off(sink, "the program closed the file", EBADF);
     return false;
@@ -142,7 +144,7 @@ static const char *clock_text(struct sink *sink, const struct timespec *now)
     return sink->clock_text;
 }
 
-/* A row in the making.  snprintf took 3200 instructions a row. */
+/* A row that is being composed by hand, since snprintf took 3200 instructions a row. */
 struct row {
     char *end;
     char text[ROW_BYTES_MAX];
@@ -159,7 +161,7 @@ static inline void put_byte(struct row *row, char byte)
     *row->end++ = byte;
 }
 
-/* With zeros in front, up to so many digits. */
+/* Appends a number with at least digits_min digits, padded with zeros. */
 static inline void put_decimal(struct row *row, uint64_t number, unsigned digits_min)
 {
     char digits[24], *const end = digits + sizeof(digits), *begin = end;
@@ -180,7 +182,7 @@ static inline void put_decimal(struct row *row, uint64_t number, unsigned digits
     put_bytes(row, begin, (size_t)(end - begin));
 }
 
-/* As "%p" does. */
+/* Appends a number as "%p" prints a pointer. */
 static void put_pointer(struct row *row, uint64_t number)
 {
     int shift;
@@ -250,7 +252,7 @@ static int try_name(struct sink *sink, unsigned name)
         rs_output_drop(&sink->output);
         return result;
     }
-    result = rs_output_empty(&sink->output); /* without a tail where none can be made */
+    result = rs_output_empty(&sink->output); /* if no tail can be made, the log goes without */
     if (result != 0) {
         rs_file_tail_remove(&sink->tail, sink->output.path);
         rs_output_release(&sink->output);
@@ -276,8 +278,8 @@ static int sink_claim(struct sink *sink)
     return 0;
 }
 
-/* Opens a sink.  For an unwritable path the sink is off, so that the error is reported once.  Not
- * from calloc, as a child after fork is to find the sink all zero. */
+/* Opens a sink.  If the path cannot be written, the sink is off, so that the error is reported
+ * once.  The sink is mapped and not from calloc: a forked child must find it all zero. */
 static struct sink *sink_open(const char *path)
 {
     struct sink *sink =
@@ -340,7 +342,8 @@ static int open_marks(struct sink *sink)
     if (!path)
         return -ENOMEM;
     if (!sink->output.is_regular || strncmp(sink->path, "/dev/", 5) == 0)
-        return -ENOTSUP; /* a log to a device file has no place for marks beside it */
+        return -ENOTSUP; /* the log is a device file, and there is no place beside it for a file of
+                            marks */
     length = snprintf(path, PATH_MAX, "%s.marks", sink->output.path);
     if (length >= PATH_MAX)
         return -ENAMETOOLONG;
@@ -361,8 +364,8 @@ static int write_mark(struct sink *sink, const char *text)
 
     if (result != 0)
         return result;
-    if (!rs_descriptor_is_kept(
-            &sink->output.file)) /* then the marks' descriptor may be another file's too */
+    if (!rs_descriptor_is_kept(&sink->output.file)) /* the program has closed our descriptors; the
+                                                       one for marks may be another file's too */
         return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
     length = snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)rs_process_thread(),
@@ -455,10 +458,10 @@ static int logging_init(struct rs_mr *mr, const void *config)
 
     if (!path)
         return -ENOMEM;
-    /* the path names the device, as RMM's rows have no column for it */
+    /* each device gets a log of its own, since RMM's rows have no column for the device */
     if (!rs_path_expand_for_device(settings->path, mr->environment->device, path, PATH_MAX, &at,
                                    &reason)) {
-        /* The path was validated: a variable in it has gone since. */
+        /* The path was valid when it was parsed; a variable in it has been unset since. */
         rs_log("logging: %s: %s", settings->path, reason);
         return -EINVAL;
     }
@@ -475,7 +478,7 @@ static bool logging_validate(const void *config, const struct rs_validation *of)
 
     if (!settings->path || !*settings->path)
         return RS_REFUSE(of, "logging needs a path, as in path=log.%%p.csv");
-    /* Without memory, creation fails for want of it. */
+    /* Without memory for the path, making the resource fails. */
     return !path ||
            rs_path_expand_for_device(settings->path, of->environment ? of->environment->device : 0,
                                      path, PATH_MAX, &at, &reason) ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ending the logs of logging resources, and marks beside them. */
+/* Calls for all logs of `logging` resources: their end, and marks beside them. */
 #pragma once
 
 /* Writes every log's buffer to its file and closes it; called at exit.  Does nothing in a child

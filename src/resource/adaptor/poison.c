@@ -26,7 +26,8 @@
 
 enum {
     GUARD_BYTE = 0xfb,
-    /* Bytes compared at a time, in pinned memory, as a copy to pageable memory waits. */
+    /* Bytes that are compared at a time, in a pinned buffer: a copy to pageable memory would wait.
+     */
     CHECK_BYTES = 1 << 20,
     KEPT_MAX = 1024, /* freed blocks kept at most */
     NAP_NS = 20 * 1000,
@@ -47,11 +48,12 @@ static const char *const on_error_words[] = {"report", "abort", NULL};
 
 /* The record of a live or kept block; it is the token of a live one. */
 struct record {
-    struct record *before, *after;   /* neighbours in the ring of live blocks, or of kept ones */
-    struct rs_allocation upstream;   /* upstream's block, with the guards */
-    size_t size_bytes : 63;          /* the size that the program asked for */
-    size_t is_guarded : 1;           /* its guards were written */
-    const struct rs_call_site *site; /* that allocated it last; NULL: not known */
+    struct record *before, *after; /* neighbours in the ring of live blocks, or of kept ones */
+    struct rs_allocation upstream; /* upstream's block, with the guards */
+    size_t size_bytes : 63;        /* the size that the program asked for */
+    size_t is_guarded : 1;         /* its guards were written */
+    const struct rs_call_site
+        *site; /* the call site that allocated the block last; NULL: not known */
 };
 
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
@@ -63,7 +65,7 @@ struct poison {
     struct rs_mutex copy_lock; /* protects the buffer */
     void *buffer;              /* of CHECK_BYTES; NULL: not needed yet */
 
-    /* Under the lock, under which no driver call is made. */
+    /* Protected by the lock, under which no driver call is made. */
     struct rs_record_slab records;
     struct record live, kept; /* the heads of the rings; `kept` begins with the oldest block */
     _Atomic size_t kept_bytes, kept_count; /* base/lock.h */
@@ -96,7 +98,7 @@ struct visit {
     CUstreamCaptureMode mode;
     bool entered;
     CUstream stream;
-    bool is_pending; /* work was begun and is not waited for yet */
+    bool is_pending; /* work was begun that the visit has not waited for yet */
     CUresult result;
 };
 
@@ -282,7 +284,8 @@ bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *f
     return record;
 }
 
-/* An error is the context's, which the program's next call returns. */
+/* Counts a block that could not be checked.  The error is one of the context, which the program's
+ * next call returns. */
 static void count_unchecked(struct poison *poison, CUresult result)
 {
     if (result != CUDA_SUCCESS)
@@ -330,7 +333,8 @@ static void check_freed(struct poison *poison, const struct record *record)
             &poison->freed_count);
 }
 
-/* Fills a new block, and its guards too, as a kept block's may have changed since their check. */
+/* Fills a new block and its guards.  A kept block's guards are filled again, since they may have
+ * changed after their check. */
 static void fill_allocated(struct poison *poison, struct record *record)
 {
     CUdeviceptr block = address_of(poison, record);
@@ -363,8 +367,8 @@ static void keep_locked(struct poison *poison, struct record *record)
     rs_counter_add(&poison->kept_count, 1);
 }
 
-/* Takes the oldest kept block, to go upstream, when more bytes or blocks are kept than these. NULL
- * otherwise. */
+/* Takes the oldest kept block if more than keep_bytes or keep_count are kept, so that it can go
+ * upstream; else returns NULL. */
 static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size_t keep_count)
 {
     struct record *record = NULL;
@@ -444,7 +448,7 @@ static struct record *take_kept_block(struct poison *poison, size_t total_bytes)
     return record;
 }
 
-/* Takes a record; when out of host memory, that of a kept block, which goes upstream. */
+/* Takes a record.  When host memory is out, a kept block goes upstream and its record is taken. */
 static struct record *take_record(struct poison *poison)
 {
     struct record *record = rs_record_slab_take_alone(&poison->records, &poison->base.lock),

@@ -2,11 +2,11 @@
 /* prefetch: moves each new block of managed memory to the device before the program touches it, and
  * may advise where it should lie.  RMM's prefetch_resource_adaptor.
  *
- * A prefetch runs on the context's own stream, in no order with the program's work: pages that the
- * program touches first move then.  It ends before its memory does: the driver's free waits for
- * that stream too, as does the fence of `reuse`.  Memory that cannot be prefetched (device and
- * pinned memory, a device without concurrent managed access) is left alone.  An error is dropped,
- * as the block is good without a prefetch.
+ * A prefetch runs on the library's own stream of the context, in no order with the program's work:
+ * if the program touches a page first, the page moves at that moment.  No prefetch outlives its
+ * block: the driver's free waits for that stream too, and so does the fence of `reuse`.  Memory
+ * that cannot be prefetched (device and pinned memory, a device without concurrent managed access)
+ * is left alone.  An error is dropped, as the block is good without a prefetch.
  *
  * Advice applies to whole pages, so the neighbours of a small block get it too.  It is taken back
  * when the block is freed, so that no block of a pool keeps it. */
@@ -40,7 +40,7 @@ static void advise_block(const struct prefetch *prefetch, const struct rs_alloca
                               allocation->size_bytes, advice, where);
 }
 
-/* Gives the advice that the settings ask for, or takes it back. */
+/* Gives the advice that the settings ask for, or, with the opposite words, takes it back. */
 static void advise_as_set(const struct prefetch *prefetch, const struct rs_allocation *allocation,
                           CUmem_advise preferred_location, CUmem_advise accessed_by)
 {
@@ -94,7 +94,7 @@ static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return CUDA_SUCCESS;
 }
 
-/* Takes the advice back before the free, after which the memory may be another thread's. */
+/* Takes the advice back before the free, after which the memory may belong to another thread. */
 static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
@@ -127,8 +127,8 @@ static const struct rs_mr_ops prefetch_ops = {
 static int prefetch_init(struct rs_mr *mr, const void *config)
 {
     (void)config;
-    /* Of host memory the driver decides: pageable memory (system) may migrate, page-locked memory
-     * (pinned) does not. */
+    /* For host memory the first prefetch shows whether the driver accepts it: pageable memory
+     * (system) may migrate, page-locked memory (pinned) does not. */
     atomic_store(&RS_MR_AS(prefetch, mr)->is_idle, mr->memories == 1u << RS_MEMORY_DEVICE);
     return 0;
 }

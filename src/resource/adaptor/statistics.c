@@ -5,7 +5,8 @@
 #include "resource/report.h"
 #include "resource/resource.h"
 
-/* Signed, as blocks may be freed here that were allocated beneath; total only grows. */
+/* Live and peak are signed, since a block may be freed here that was allocated from a resource
+ * beneath.  `total` only grows. */
 struct count {
     int64_t live, peak, total;
 };
@@ -53,8 +54,8 @@ static void adjust_live(struct statistics *statistics, int64_t bytes, int64_t al
     rs_mutex_unlock(&statistics->base.lock);
 }
 
-/* Counts before upstream frees: afterwards another thread may have the same memory, which would be
- * live twice. */
+/* Counts before upstream frees: after that another thread may get the same memory, which would then
+ * count as live twice. */
 static CUresult statistics_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                       CUstream stream)
 {

@@ -2,8 +2,8 @@
 /* tracking: keeps a record of each live block and, where asked for, of the call site that allocated
  * it.  RMM's tracking_resource_adaptor.
  *
- * A block's record is its token.  So a free finds it without a search, needs no memory, and cannot
- * meet the record of the address's next owner. */
+ * A block's record is its token.  So a free needs neither a search nor memory, and cannot find the
+ * record of a later block at the same address. */
 #include "resource/adaptor/tracking.h"
 
 #include "base/thread.h"
@@ -39,7 +39,7 @@ struct tracking {
     struct shard shards[SHARDS];
 };
 
-/* Enters a record that its upstream's block is in. */
+/* Enters a record whose upstream allocation is filled in. */
 static void enter_record(struct shard *shard, struct record *record)
 {
     rs_mutex_lock(&shard->lock);
@@ -62,7 +62,8 @@ static void leave_record(struct shard *shard, struct record *record)
     rs_mutex_unlock(&shard->lock);
 }
 
-/* Finds the call site without a lock, and only once there is a block. */
+/* Finds the call site after the allocation, so only for requests that are served, and before any
+ * lock is taken. */
 static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
@@ -164,7 +165,7 @@ static void tracking_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct tracking *tracking = RS_MR_AS(tracking, mr);
 
-    (void)memory_is_gone; /* live blocks belong to their holders */
+    (void)memory_is_gone; /* live blocks stay with whoever allocated them */
     for (unsigned i = 0; i < SHARDS; i++) {
         rs_record_slab_destroy(&tracking->shards[i].records);
         rs_mutex_destroy(&tracking->shards[i].lock);

@@ -9,7 +9,8 @@
 struct rs_tracked {
     CUdeviceptr address;
     size_t size_bytes; /* as requested */
-    /* The call site of the allocation; NULL: not asked for, or unknown. */
+    /* The call site of the allocation; NULL: call sites were not asked for, or this one is unknown.
+     */
     const struct rs_call_site *site;
 };
 

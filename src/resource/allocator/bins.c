@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bins: each serves requests up to a size, from blocks of that size, or by a resource of its own.
+/* Bins: each serves requests up to a size, either with blocks of that size or from a resource of
+ * its own.
  *
  *   fixed_size  one bin of blocks: RMM's fixed_size_memory_resource
  *   binning     many, before an upstream for what is larger: RMM's binning_memory_resource
  *   bin         one with a resource, as a further upstream of binning: RMM's add_bin
  *
  * RMM hands out the block that was freed first, so a program walks through all blocks it ever had.
- * Here it is the one freed last, whose lines and pages are still in the caches.  RMM takes 128
- * blocks for each bin of binning at once, 992 MiB for 256 KiB to 4 MiB.  Here a bin takes 8, and
- * only when it is first used. */
+ * Here it is the block that was freed last, which is still in the caches.  RMM takes 128 blocks for
+ * each bin of binning at once, 992 MiB for 256 KiB to 4 MiB.  Here a bin takes 8, and only when it
+ * is first used. */
 #include "resource/report.h"
 #include "resource/resource.h"
 #include "shared/published.h"
@@ -20,7 +21,7 @@
 #define BIN_BYTES_MAX (1ull << 40) /* a larger block would exceed any device's memory */
 enum {
     BINS_MAX = 41 + RS_SIZES_MAX + RS_MR_UPSTREAMS_MAX, /* 41 powers of two */
-    BLOCKS_MAX = 1 << 20, /* per chunk, as their records are host memory */
+    BLOCKS_MAX = 1 << 20, /* per chunk; bounded, since their records take host memory */
     GROWTH_WAIT_NS = 500000000,
 };
 
@@ -35,17 +36,19 @@ struct slot {
 struct chunk {
     struct chunk *next, *next_open;
     struct rs_allocation upstream;
-    size_t slot_count, live_count; /* no slots: it is being given back */
+    size_t slot_count, live_count; /* slot_count is 0 while the chunk is being given back */
     struct slot *free_slots;
     struct slot slots[];
 };
 
 struct bin {
-    size_t bytes;           /* serves requests up to this size; the size of its blocks */
-    struct rs_mr *resource; /* serves its requests; NULL: blocks do */
+    size_t bytes; /* serves requests up to this size; the size of its blocks */
+    struct rs_mr
+        *resource; /* the resource that serves the bin's requests; NULL: blocks serve them */
 
-    struct rs_mutex lock;   /* protects the fields below; never held around an upstream call */
-    pthread_cond_t settled; /* signalled when a growth ended: look again */
+    struct rs_mutex lock; /* protects the fields below; never held around an upstream call */
+    pthread_cond_t
+        settled; /* signalled when a growth has ended, for threads that wait to look again */
     bool is_growing;
     struct chunk *chunks, *open;           /* all of them, and those with a free slot */
     _Atomic size_t held_bytes, live_bytes; /* base/lock.h */
@@ -58,12 +61,13 @@ struct bins {
     size_t blocks_per_chunk;
     unsigned count;
     struct rs_mr *resources[BINS_MAX]; /* of each bin, as in struct bin */
-    size_t bytes[BINS_MAX]; /* of each bin, ascending: a search touches no line that has a lock */
+    size_t bytes[BINS_MAX]; /* of each bin, ascending, in an array of their own: a search reads no
+                               cache line with a lock, which other threads write */
     struct bin *bins;
 };
 
-/* Returns the bin for requests of this size, or the last one, which refuses what is too large.  A
- * free asks again with the same size. */
+/* Returns the bin for requests of this size, or the last one, which refuses a size that is too
+ * large.  A free finds its bin by the same size. */
 static struct bin *bin_for(struct bins *bins, size_t size_bytes)
 {
     unsigned i = 0;
@@ -80,7 +84,7 @@ static CUdeviceptr slot_address(const struct bin *bin, const struct slot *slot)
     return slot->chunk->upstream.address + (size_t)(slot - slot->chunk->slots) * bin->bytes;
 }
 
-/* Cuts from one chunk until it is full, so that others get free as a whole. */
+/* Takes slots from one chunk until it is full, so that other chunks become wholly free. */
 static bool take_slot(struct bin *bin, size_t size_bytes, struct rs_allocation *out)
 {
     struct chunk *chunk = bin->open;
@@ -135,9 +139,9 @@ static void add_cut_chunk(struct bin *bin, struct chunk *chunk)
 }
 
 /* Takes chunks without a live block, except for keep_bytes of them, out of the bin, and returns
- * them as a list by next_open.  They are then neither idle here nor the driver's.  The account
- * notes them as being returned, or another thread that is refused meanwhile would take them for
- * live. */
+ * them as a list by next_open.  They are then no longer idle here, and not yet the driver's.  The
+ * account notes them as being returned; otherwise another thread that is refused meanwhile would
+ * take them for live memory. */
 static struct chunk *detach_unused_chunks(struct bins *bins, struct bin *bin, size_t keep_bytes)
 {
     struct chunk *chunk, *detached = NULL;
@@ -168,9 +172,10 @@ static struct chunk *detach_unused_chunks(struct bins *bins, struct bin *bin, si
 
 /* ---- growth ---- */
 
-/* Takes a chunk of blocks_per_chunk blocks from upstream, or of ever fewer, down to one; on the
- * NULL stream, as chunks serve all streams.  Called and left with the lock held, which is released
- * in between.  All host memory is taken first, so no upstream call has to be undone. */
+/* Takes a chunk of blocks_per_chunk blocks from upstream; after a refusal one of fewer blocks, down
+ * to one.  It asks on the NULL stream, since chunks serve all streams.  Called and left with the
+ * lock held, which is released in between.  All host memory is taken first, so no upstream call has
+ * to be undone. */
 static CUresult grow_bin(struct bins *bins, struct bin *bin, enum rs_effort effort)
 {
     size_t blocks = bins->blocks_per_chunk;
@@ -198,9 +203,9 @@ static CUresult grow_bin(struct bins *bins, struct bin *bin, enum rs_effort effo
     return CUDA_SUCCESS;
 }
 
-/* A thread waits for another's growth, as sixteen threads that find no block at once must not take
- * sixteen chunks; but for a bounded time, as upstream may wait for the GPU, and the GPU for this
- * thread. */
+/* A thread waits for another thread's growth: sixteen threads that find no block at the same time
+ * must not take sixteen chunks.  The wait is bounded, since upstream may wait for the GPU, and the
+ * GPU for this thread. */
 static CUresult allocate_of_bin(struct bins *bins, struct bin *bin, size_t size_bytes,
                                 enum rs_effort effort, struct rs_allocation *out)
 {
@@ -217,15 +222,16 @@ static CUresult allocate_of_bin(struct bins *bins, struct bin *bin, size_t size_
     if (take_slot(bin, size_bytes, out))
         return CUDA_SUCCESS;
     result = grow_bin(bins, bin, effort);
-    /* also after a failure, as other threads may have freed or grown meanwhile */
+    /* looks again even after a failure, since other threads may have freed or grown meanwhile */
     return take_slot(bin, size_bytes, out) ? CUDA_SUCCESS : result;
 }
 
 /* ---- the operations ---- */
 
 /* No work uses the free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_LITTLE
- * takes no less: a growth is one chunk, each of whose blocks serves a request.  A refused
- * RS_EFFORT_HELD request is not counted as a failure: one with more effort follows it. */
+ * changes nothing, since a growth is always one chunk, all of whose blocks serve requests.  A
+ * refused RS_EFFORT_HELD request does not count as a failure, since one with more effort follows
+ * it. */
 static CUresult bins_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {
@@ -276,7 +282,7 @@ static size_t give_chunks_back(struct bins *bins, struct bin *bin, size_t keep_b
             bin->chunk_returns++;
             free(chunk);
         } else {
-            add_cut_chunk(bin, chunk); /* still ours */
+            add_cut_chunk(bin, chunk); /* upstream refused it, so it stays ours */
         }
         rs_account_end_return(bins->base.environment->account, size_bytes);
     }
@@ -351,7 +357,8 @@ static size_t bins_free_blocks(struct rs_mr *mr)
     return blocks;
 }
 
-/* Bins of blocks have the counters of fixed_size, which fold into those of one. */
+/* Each bin with blocks adds the counters of a fixed_size resource, and these are summed into one
+ * set. */
 static void bins_report(struct rs_mr *mr, struct rs_report *report)
 {
     const char *name = rs_mr_descriptor_fixed_size.name;
@@ -359,7 +366,7 @@ static void bins_report(struct rs_mr *mr, struct rs_report *report)
 
 #define ADD(counter, kind, unit, value)                                                            \
     rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
-    if (mr->descriptor == &rs_mr_descriptor_binning) /* whose last bin is the upstream */
+    if (mr->descriptor == &rs_mr_descriptor_binning) /* the last bin of `binning` is its upstream */
         rs_report_add(report, "binning", "bins", RS_COUNTER_LIVE, RS_UNIT_COUNT, bins->count - 1);
     for (struct bin *bin = bins->bins; bin < bins->bins + bins->count; bin++) {
         if (bin->resource || !rs_mutex_lock_bounded(&bin->lock, name))
@@ -408,7 +415,7 @@ static const struct rs_mr_ops bins_ops = {
 /* ---- creation ---- */
 
 /* Adds a bin for sizes up to size_bytes, rounded up as blocks are, with a resource or with blocks
- * (NULL).  Of two bins of one size the first serves, as in RMM. */
+ * (NULL).  If two bins have the same size, the first one serves, as in RMM. */
 static void plan_bin(struct bins *bins, size_t size_bytes, struct rs_mr *resource)
 {
     unsigned i = bins->count, above;
@@ -451,7 +458,8 @@ struct fixed_size_config {
     uint64_t blocks_to_preallocate;
 };
 
-/* Takes the first chunk, if the device has room for it; a later growth reports when it has not. */
+/* Takes the first chunk if the device has room for it.  If not, the first request's growth reports
+ * it. */
 static int fixed_size_init(struct rs_mr *mr, const void *config)
 {
     const struct fixed_size_config *settings = config;
@@ -569,9 +577,9 @@ struct binning_config {
     struct rs_sizes bins;
 };
 
-/* Bins are trimmed on CUDA_ERROR_OUT_OF_MEMORY only: others hold free memory that the request
- * lacks.  An RS_EFFORT_BEST request that finds the first upstream full gets CUDA_ERROR_NOT_READY: a
- * trim for it would also give back memory of the second one. */
+/* After CUDA_ERROR_OUT_OF_MEMORY the other bins are trimmed, since they may hold the free memory
+ * that the request lacks.  An RS_EFFORT_BEST request that finds the first upstream full gets
+ * CUDA_ERROR_NOT_READY: a trim for it would also give back memory of the second one. */
 static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {
@@ -606,7 +614,7 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
     const char *wrong = NULL;
 
     if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
-        return true; /* none of them, as in RMM */
+        return true; /* without these options there are no such bins, as in RMM */
     if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
         wrong = "binning needs minimum_size and maximum_size together, or neither of them";
     else if (!rs_is_power_of_two(settings->minimum_size) ||

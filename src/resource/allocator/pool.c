@@ -50,7 +50,7 @@ RS_HOT_INLINE bool request_init(struct rs_block_request *request, const struct r
 
 enum { ROUNDS_MAX = 16 };
 
-/* Takes any block where no free block is large enough to be worth sparing. */
+/* Takes any block when no free block is large enough to be worth keeping whole. */
 static bool take_all_the_same(struct rs_pool *pool, struct rs_block_request *request,
                               struct rs_allocation *out)
 {
@@ -67,15 +67,16 @@ RS_HOT_INLINE bool take_fitting(struct rs_pool *pool, struct rs_block_request *r
            (request->stays_away && take_all_the_same(pool, request, out));
 }
 
-/* True when the caller is past an allowance of its own, which may be lower than the pool's: a block
- * that `reuse` keeps until the GPU is done with it is live for the pool, and freed for `reuse`. */
+/* True when the caller is past an allowance of its own (it asks for RS_EFFORT_LITTLE).  The
+ * allowance of `reuse` may be lower than the pool's: a freed block that waits for the GPU is live
+ * for the pool, but not for `reuse`. */
 static bool is_past_callers(const struct rs_pool *pool, enum rs_pool_how_much how_much)
 {
     return pool->growth != RS_POOL_GROWTH_RMM && how_much == RS_POOL_A_LITTLE;
 }
 
-/* Takes any block after a growth for a request that could do without a chunk of its own: no initial
- * size is given back for such a request. */
+/* After the growth for a small request with stays_away: takes any block, also if the growth failed,
+ * so that no initial size is given back for such a request. */
 static bool took_after_growth(struct rs_pool *pool, struct rs_block_request *request,
                               CUresult result, struct rs_allocation *out)
 {
@@ -86,8 +87,8 @@ static bool took_after_growth(struct rs_pool *pool, struct rs_block_request *req
     return rs_blocks_take(&pool->blocks, request, out);
 }
 
-/* Finds a block, growing as needed.  Called and left with the lock held.  The rounds are bounded,
- * as other threads could take each block that this one made room for. */
+/* Finds a block, growing as needed.  Called and left with the lock held.  The number of rounds is
+ * bounded, since other threads may take each block for which this one made room. */
 static CUresult find_or_grow(struct rs_pool *pool, struct rs_block_request *request,
                              enum rs_effort effort, struct rs_allocation *out)
 {
@@ -131,10 +132,11 @@ static CUresult find_or_grow(struct rs_pool *pool, struct rs_block_request *requ
         /* A misaligned block is better than a refusal or a second chunk. */
         request->any_alignment = true;
         if (rs_blocks_take_any(&pool->blocks, request,
-                               out)) /* also after a failure: another thread may have freed */
+                               out)) /* looks again even after a failure, since another thread may
+                                        have freed a block */
             return CUDA_SUCCESS;
-        result = CUDA_ERROR_OUT_OF_MEMORY; /* also when the growth's chunk was too misaligned for
-                                              the request */
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* also when the new chunk was too misaligned for the
+                                              request */
         how_much = RS_POOL_EXACTLY;
         if (!rs_pool_made_room(pool, request, returns_before))
             return result;
@@ -176,8 +178,8 @@ __attribute__((noinline)) static CUresult allocate_growing(struct rs_pool *pool,
 }
 
 /* Takes a block of any group when none of the request's own group serves it.  `reuse` asks for held
- * memory before it waits for freed blocks, and then for any: a block of another group is better
- * than a wait, but not better than a growth. */
+ * memory first, and, where it can neither grow nor wait, with RS_EFFORT_CUT_ANY: a block of another
+ * group is better than a wait, but not better than a growth. */
 static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request,
                           enum rs_effort effort, struct rs_allocation *out)
 {
@@ -224,7 +226,7 @@ RS_HOT_INLINE CUresult allocate_held_block(struct rs_pool *pool, size_t size_byt
 }
 
 /* No work uses a pool's free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_BEST
- * is not passed on: a pool over two kinds of memory has chunks of both. */
+ * is not passed to upstream, since a pool over two kinds of memory has chunks of both. */
 static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {
@@ -358,7 +360,8 @@ static bool pool_is_sound(struct rs_mr *mr)
     for (const struct rs_pool_chunk *chunk = pool->chunks; chunk; chunk = chunk->next)
         if ((chunk->next && chunk->next->previous != chunk) || !chunk_check(pool, chunk, &sums))
             return false;
-    /* The index holds free blocks only, and as many as the chunks have: so it holds all of them. */
+    /* All blocks of the index are free, and it has as many as the chunks have free blocks, so it
+     * has all of them. */
     return rs_blocks_index_check(&pool->blocks, &indexed_blocks) &&
            indexed_blocks == sums.free_blocks && indexed_blocks == pool->blocks.free_block_count &&
            sums.held_bytes == pool->held_bytes && sums.live_bytes == pool->blocks.live_bytes &&
@@ -385,8 +388,8 @@ static void pool_end(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- creation ---- */
 
-/* Takes the initial size, or as much of it as there is.  Less than asked for is a log line and no
- * error: the device may be shared, and the pool grows on demand. */
+/* Takes the initial size, or as much of it as there is.  If that is less, it writes a log line, but
+ * it is no error: the device may be shared, and the pool grows on demand. */
 static int take_initial_chunk(struct rs_pool *pool)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
@@ -399,7 +402,7 @@ static int take_initial_chunk(struct rs_pool *pool)
 
     rs_mutex_lock(&pool->base.lock);
     result = rs_pool_add_chunk_from_upstream(pool, &ask);
-    /* the bytes that were free are nearer to the initial size than its half */
+    /* next attempt: half, or all bytes that were free if that is more */
     ask.most_bytes = rs_max(ask.most_bytes / 2, free_bytes < ask.most_bytes ? free_bytes : 0);
     ask.most_bytes = rs_round_down(ask.most_bytes, RS_DRIVER_GRANULARITY);
     ask.least_bytes = RS_DRIVER_GRANULARITY;
@@ -444,8 +447,9 @@ static int pool_init(struct rs_mr *mr, const void *config)
     RS_ASSERT(rs_is_power_of_two(pool->alignment));
     RS_ASSERT(pool->initial_bytes <= pool->maximum_bytes);
     rs_pool_set_apart_bytes(pool);
-    /* With frees_are_ready or no initial size, chunks are parted by size group.  Where freed blocks
-     * do not wait (RMM_FREE=immediate), an initial size has room for all groups together. */
+    /* With frees_are_ready or no initial size, chunks are parted by size group.  Otherwise
+     * (RMM_FREE=immediate) freed blocks do not wait for the GPU, and an initial size serves all
+     * groups together. */
     pool->parts_kinds = pool->growth != RS_POOL_GROWTH_RMM &&
                         (pool->initial_bytes == 0 || mr->environment->frees_are_ready);
     return pool->initial_bytes > 0 && mr->environment->first_on_device ? take_initial_chunk(pool)
@@ -518,8 +522,8 @@ struct arena_config {
 
 enum { ARENA_LEAST_BYTES = 1 << 20 };
 
-/* A share of the free memory is resolved when the arena is made: it may be below the option's
- * bound, and no multiple of 512. */
+/* An arena_size that is a share of the free memory is only known now; it may be below the option's
+ * bound, and need not be a multiple of 512. */
 static int arena_init(struct rs_mr *mr, const void *config)
 {
     const struct arena_config *settings = config;

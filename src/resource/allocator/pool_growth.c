@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chunks of a pool: which block a request may cut, when the pool holds more than it should,
- * more memory from upstream, and the way back. */
+/* The chunks of a pool: which free block a request may cut, when the pool holds more than it
+ * should, and how chunks are taken from upstream and given back. */
 #include "resource/allocator/pool_inside.h"
 
 #include "base/lock.h"
@@ -84,7 +84,8 @@ static struct rs_pool_chunk *detach_free_chunks(struct rs_pool *pool, uint64_t m
     return detached;
 }
 
-/* Ends a call that pool->upstream_calls counts, and wakes the threads that wait for one. */
+/* Counts the end of an upstream call (pool->upstream_calls), and wakes the threads that wait for
+ * it. */
 static void end_upstream_call(struct rs_pool *pool)
 {
     RS_ASSERT(pool->upstream_calls > 0);
@@ -110,7 +111,7 @@ static size_t return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk)
         rs_mutex_lock(&pool->base.lock);
         end_upstream_call(pool);
         if (result != CUDA_SUCCESS)
-            add_free_chunk(pool, chunk); /* still ours */
+            add_free_chunk(pool, chunk); /* upstream refused it, so it stays ours */
         rs_account_end_return(pool->base.environment->account, chunk->upstream.size_bytes);
         if (result == CUDA_SUCCESS) {
             RS_ASSERT(pool->charged_bytes - pool->held_bytes >= chunk->upstream.size_bytes);
@@ -133,11 +134,12 @@ size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool 
 
 /* ---- policy ---- */
 
-/* The number of chunks that may be given back early at first, without and with an initial size;
- * later there are few.  To give chunks back and take others costs driver calls (some 0.2 ms a
- * pair), and converges only if the program's sizes do.  A transformer that repeats one training
- * step under an initial size of 512 MiB gave 9 chunks back and took 9 others in each step until
- * half of 512 were used up, and held no more with 64: 1.16 to 1.26 times its live bytes. */
+/* The number of chunks that may be given back early in all, without and with an initial size; then
+ * only a few more may (ALLOCATIONS_PER_RETURN).  Giving a chunk back and taking another costs
+ * driver calls, some 0.2 ms a pair, and helps only if the program's sizes settle.  A transformer
+ * that repeats one training step, with an initial size of 512 MiB, gave back and took 9 chunks in
+ * each step until 256 returns were used up; with a limit of 64 it held no more (1.16 to 1.26 times
+ * its live bytes). */
 enum { RS_POOL_RETURNS = 512, RS_POOL_INITIAL_RETURNS = 64 };
 
 static uint64_t first_returns(const struct rs_pool *pool)
@@ -145,7 +147,8 @@ static uint64_t first_returns(const struct rs_pool *pool)
     return pool->initial_bytes > 0 ? RS_POOL_INITIAL_RETURNS : RS_POOL_RETURNS;
 }
 
-/* Chunks that spare the initial size are at most 1/16 of the held bytes. */
+/* Chunks for small requests that stay away from the initial size (is_away) are at most 1/16 of the
+ * held bytes. */
 enum { RS_POOL_AWAY_DIVISOR = 16 };
 
 /* Rounds up to a multiple of `unit`; returns `otherwise` where the result overflows. */
@@ -156,13 +159,13 @@ static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
     return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
 }
 
-/* The allowance: held bytes may exceed the peak of live bytes by 1/SLACK, and may always reach the
- * initial size. */
+/* The allowance: the held bytes may exceed the peak of the live bytes by 1/SLACK of it, and may
+ * always reach the initial size. */
 enum { SLACK = 32 };
 
 /* A request is small below 1/INITIAL_DIVISOR of the initial size or 1/LARGEST_DIVISOR of the
- * largest request so far, whichever is larger.  It avoids the chunks of an initial size when that
- * largest request was huge, and at least 1/HUGE_DIVISOR of the initial size. */
+ * largest request so far, whichever is larger.  It stays away from the chunks of an initial size if
+ * the largest request so far was huge, and at least 1/HUGE_DIVISOR of the initial size. */
 enum { INITIAL_DIVISOR = 192, LARGEST_DIVISOR = 8, HUGE_DIVISOR = 32 };
 
 /* After the first returns, one more chunk may be given back early per this many allocations. */
@@ -171,8 +174,8 @@ enum { ALLOCATIONS_PER_RETURN = 2048 };
 /* Memory counts as short for this many allocations after a growth was refused. */
 enum { SHORT_ALLOCATIONS = 4096 };
 
-/* The bytes that the pool may hold once this request is served; past them fragmentation is to
- * blame. */
+/* Returns the bytes that the pool may hold once this request is served.  A pool that needs more is
+ * fragmented. */
 static size_t allowance(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t live_bytes =
@@ -188,7 +191,7 @@ bool rs_pool_is_past_allowance(const struct rs_pool *pool, const struct rs_block
            pool->charged_bytes + request->rounded_bytes > allowance(pool, request);
 }
 
-/* The number of chunks that may be given back early now. */
+/* Returns the number of chunks that may still be given back early. */
 static uint64_t returns_left(const struct rs_pool *pool)
 {
     uint64_t allowed = first_returns(pool) + pool->allocations / ALLOCATIONS_PER_RETURN;
@@ -197,18 +200,18 @@ static uint64_t returns_left(const struct rs_pool *pool)
 }
 
 /* Notes that upstream refused this size.  Memory counts as short only if the program once had a
- * block of this size: a larger request may just try how much there is. */
+ * block of this size: a program may ask for more only to find out how much there is. */
 static void note_refused_size(struct rs_pool *pool, size_t bytes)
 {
     if (bytes <= pool->largest_bytes)
         pool->short_until = pool->allocations + SHORT_ALLOCATIONS;
 }
 
-/* While memory is short, no block is cut for a request that does not nearly fill it: the small rest
- * would pin a chunk that is missed.  Instead a chunk of just the request's size is taken, as long
- * as free chunks can be given back for it; when that fails too, any block is cut.  So after a while
- * most requests have a chunk of their own, as with the driver alone.  An initial size cannot be
- * given back in parts, so it is cut. */
+/* While memory is short, a request only cuts a block that it nearly fills: a small block in a
+ * larger chunk would keep that chunk from being given back.  Instead the pool takes a chunk of
+ * exactly the request's size, as long as it can give free chunks back for it; when that fails, any
+ * block is cut.  So after a while most requests have a chunk of their own, as with the driver
+ * alone.  An initial size cannot be given back in parts, so it may be cut. */
 void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_request *request)
 {
     if (request->group <= RS_BLOCKS_SMALL ||
@@ -244,18 +247,19 @@ bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_reques
                                    : !rs_pool_is_past_allowance(pool, request);
 }
 
-/* Large requests are limited; where chunks are not parted by size group, only huge ones are. */
+/* True for a request whose cuts are limited: a large one, or, where chunks are not parted by size
+ * group, a huge one. */
 static bool chooses_cuts(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     return request->group == RS_BLOCKS_LARGE ||
            (request->rounded_bytes >= RS_POOL_HUGE_BYTES && pool->growth != RS_POOL_GROWTH_RMM);
 }
 
-/* Large blocks are spared for the sake of the largest requests, so the largest request so far may
- * cut any block.  Smaller ones may cut a block up to half as large again as themselves, or one
- * whose rest is half as large again as the largest request: an equal rest was too small for
- * programs with growing sequence lengths.  Any block may be cut where upstream would refuse a
- * growth, or where the growth would need returns that are better kept. */
+/* Large free blocks are kept whole for the largest requests, so the largest request so far may cut
+ * any block.  A smaller one may cut a block of up to 1.5 times its size, or one that leaves a rest
+ * of at least 1.5 times the largest request; a rest of just that size was too small for programs
+ * with growing sequence lengths.  Any block may be cut if upstream would refuse a growth, or if the
+ * growth would use up early returns that are better kept. */
 void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request)
 {
     size_t bytes = request->rounded_bytes, largest_bytes = pool->largest_bytes;
@@ -270,9 +274,9 @@ void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *req
 
 /* ---- growth ---- */
 
-/* A growth takes 1/STEP of the held bytes: little, as the part ahead of the request counts towards
- * the bytes that may be held beyond the live ones.  With an initial size the program asked for room
- * ahead, so a growth takes 1/LONG_STEP, in fewer calls. */
+/* A growth takes 1/STEP of the held bytes.  That is little, since the part beyond the request
+ * counts towards the bytes that may be held beyond the live ones.  A program that sets an initial
+ * size wants room ahead, so there a growth takes 1/LONG_STEP, in fewer calls. */
 enum { STEP = 128, LONG_STEP = 16 };
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
@@ -294,7 +298,7 @@ bool rs_pool_returned_early(struct rs_pool *pool)
     return returned_bytes > 0;
 }
 
-/* The bytes that a chunk for this request alone must have. */
+/* Returns the bytes that a chunk for this request alone must have. */
 static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t slack_bytes = pool->is_misaligned ? pool->alignment - RS_BLOCK_ALIGNMENT : 0, needed;
@@ -304,8 +308,8 @@ static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_req
                : needed;
 }
 
-/* The bytes to ask for when nothing stands in the way: a multiple of the request, so that a program
- * that goes on with blocks of this size leaves no rest in each chunk. */
+/* Returns the bytes to ask for when no bound is near: a multiple of the request, so that more
+ * blocks of this size fill the chunk without a rest. */
 static size_t growth_step(const struct rs_pool *pool, const struct rs_block_request *request,
                           size_t remaining_bytes)
 {
@@ -326,8 +330,8 @@ static size_t growth_step(const struct rs_pool *pool, const struct rs_block_requ
                   pool->step_limit_bytes);
 }
 
-/* The bytes that make the pool hold its initial size again.  0 for a chunk of small requests that
- * spare the others, as the initial size serves all. */
+/* Returns the bytes that make the pool hold its initial size again. 0 for a request with
+ * stays_away, since the initial size would serve all requests. */
 static size_t missing_step(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t held_bytes = rs_min(pool->charged_bytes, pool->initial_bytes);
@@ -338,8 +342,9 @@ static size_t missing_step(const struct rs_pool *pool, const struct rs_block_req
                   pool->step_limit_bytes);
 }
 
-/* The bytes to ask for after ask_bytes was refused.  RMM's rule takes the half; ours a multiple of
- * the request again, and of the driver's 2 MiB unit, below which no size in between can succeed. */
+/* Returns the bytes to ask for after ask_bytes was refused.  RMM's rule takes half.  Ours takes a
+ * multiple of the request again, and of the driver's unit of 2 MiB, since the driver would round up
+ * any size in between. */
 static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t least_bytes)
 {
     size_t half_bytes = ask_bytes / 2;
@@ -363,8 +368,8 @@ static void learn_step(struct rs_pool *pool, size_t first_ask_bytes, size_t ask_
         pool->step_limit_bytes = SIZE_MAX;
 }
 
-/* Asks upstream for a chunk of ever fewer bytes, down to ask->least_bytes; *size_bytes: how many in
- * the end.  Called without the lock. */
+/* Asks upstream for a chunk, after each refusal for fewer bytes, down to ask->least_bytes.
+ * *size_bytes: the size that was asked for last.  Called without the lock. */
 static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask,
                              size_t *size_bytes, struct rs_allocation *out)
 {
@@ -374,7 +379,7 @@ static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask
         CUresult result;
 
         rs_request.is_hopeless = false;
-        /* on the NULL stream, as chunks serve all streams */
+        /* asks on the NULL stream, since chunks serve all streams */
         result = rs_mr_allocate_with(pool->base.upstream[0], *size_bytes, NULL,
                                      is_ahead ? RS_EFFORT_AHEAD : RS_EFFORT_FULL, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || *size_bytes == ask->least_bytes)
@@ -383,8 +388,8 @@ static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask
     }
 }
 
-/* All host memory is taken before upstream is called, so no upstream call has to be undone.  The
- * record that the caller's split needs is put in reserve again. */
+/* All host memory is taken before upstream is called, so that no upstream call has to be undone.
+ * The record that the caller needs to cut the block is reserved again. */
 CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask)
 {
     struct rs_pool_chunk *chunk = calloc(1, sizeof(*chunk));
@@ -423,8 +428,9 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
     return CUDA_SUCCESS;
 }
 
-/* A chunk for requests that spare the others gets a group of its own (RS_BLOCKS_END) where groups
- * are not parted: in the common group nothing would tell it from the other chunks. */
+/* Returns the group of a new chunk.  Where chunks are not parted by size group, a chunk for
+ * requests with stays_away gets the group RS_BLOCKS_END: in the common group large requests would
+ * cut it too. */
 static enum rs_block_group group_to_grow(const struct rs_block_request *request)
 {
     return request->stays_away && request->group == RS_BLOCKS_COMMON ? RS_BLOCKS_END
@@ -438,9 +444,9 @@ static void set_away(struct rs_pool *pool, struct rs_pool_chunk *chunk)
     pool->away_bytes += chunk->upstream.size_bytes;
 }
 
-/* The bytes that a growth asks for at first; remaining_bytes are left to the maximum.  Only one
- * growth at a time asks for more than its request: sixteen threads that find no block at once must
- * not take sixteen steps. */
+/* Returns the bytes that a growth asks for first; remaining_bytes are left to the maximum.  Only
+ * one growth at a time asks for more than its request: sixteen threads that find no block at the
+ * same time must not take sixteen steps. */
 static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_request *request,
                            enum rs_pool_how_much how_much, size_t remaining_bytes)
 {
@@ -473,7 +479,8 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     }
     ask.most_bytes = rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes));
     RS_ASSERT(ask.most_bytes <= remaining_bytes);
-    /* Beside a growth ahead another one is none, though it may round its request up. */
+    /* While another growth is ahead, this one does not count as ahead, even if it rounds its
+     * request up. */
     leads = ask.most_bytes > least_bytes && !pool->is_growing_ahead;
     if (leads && !request->stays_away && ask.most_bytes <= pool->missing_bytes) {
         ask.is_initial = true;
@@ -517,7 +524,7 @@ bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_reque
     return true;
 }
 
-/* False when the request is larger than all memory that is not live, as far as is known here. */
+/* False when the request is certainly larger than all memory that is not live. */
 static bool could_fit(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t idle_bytes = rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes);

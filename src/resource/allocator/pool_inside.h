@@ -12,15 +12,16 @@
 
 enum rs_pool_growth { RS_POOL_GROWTH_GEOMETRIC, RS_POOL_GROWTH_RMM };
 
-/* One upstream allocation.  Its first block lives as long as the chunk, as merging keeps the lower
- * record; so that block's record is part of the chunk's. */
+/* One upstream allocation.  The record of its first block is a part of the chunk's: merging keeps
+ * the lower record, so that block lives as long as the chunk. */
 struct rs_pool_chunk {
     struct rs_block first_block;
     struct rs_pool_chunk *next, *previous;
     struct rs_allocation upstream;
     enum rs_block_group group;
     bool is_initial; /* stays when the pool is trimmed */
-    bool is_away;    /* taken for small requests that would have pinned another chunk */
+    bool is_away;    /* a chunk for small requests only, so that they do not pin others
+                        (rs_pool_stays_away) */
 };
 
 /* Requests below RS_POOL_SMALL_BYTES, and those from RS_POOL_LARGE_BYTES on, have chunks of their
@@ -38,8 +39,9 @@ struct rs_pool {
     enum rs_pool_growth growth;
     bool parts_kinds; /* each chunk serves requests of one size group only */
 
-    /* Under the lock. */
-    pthread_cond_t settled; /* signalled when an upstream call ended: look again */
+    /* The fields below are protected by the lock. */
+    pthread_cond_t settled; /* signalled when an upstream call has ended, for threads that wait to
+                               look again */
     struct rs_blocks blocks;
     struct rs_pool_chunk *chunks;
     size_t chunk_count;
@@ -65,8 +67,9 @@ struct rs_pool {
 
 /* ---- chunks; all under the lock ---- */
 
-/* Bytes at a chunk's beginning that no block may use, as upstream aligns less than the pool.  A
- * chunk that would have no bytes left skips none, and no request fits it. */
+/* Returns the bytes at a chunk's beginning that no block may use, since upstream aligns less
+ * strictly than the pool.  If no bytes would be left, it returns 0; no request fits such a chunk
+ * anyway. */
 size_t rs_pool_skipped_bytes(const struct rs_pool *pool, const struct rs_pool_chunk *chunk);
 
 static inline bool rs_pool_is_free_chunk(const struct rs_pool_chunk *chunk)
@@ -84,7 +87,7 @@ size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool 
 /* True when the pool would hold more than its allowance after a growth by the request. */
 bool rs_pool_is_past_allowance(const struct rs_pool *pool, const struct rs_block_request *request);
 
-/* False where a growth would be past the maximum, or upstream refused this size lately. */
+/* False when a growth would exceed the maximum, or when upstream lately refused this size. */
 static inline bool rs_pool_can_grow(const struct rs_pool *pool,
                                     const struct rs_block_request *request)
 {
@@ -97,19 +100,20 @@ static inline bool rs_pool_is_short(const struct rs_pool *pool)
     return pool->allocations < pool->short_until;
 }
 
-/* Sets blocks.apart_bytes, below which a request is small beside the initial size or the largest
- * request so far. */
+/* Sets blocks.apart_bytes: a request below it counts as small, compared with the initial size or
+ * the largest request so far. */
 void rs_pool_set_apart_bytes(struct rs_pool *pool);
 
-/* True when a small request should have another chunk rather than pin one that a large request
- * could have.  With an initial size, which is to stay whole, such chunks are at most a share of the
+/* True when a small request should get a chunk of its own kind (is_away), and not a block in a
+ * chunk that a large request could use.  With an initial size such chunks may be a share of the
  * held bytes; without one they stay within the allowance. */
 bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request);
 
-/* Sets the blocks that a large request may cut (request->most_bytes and ample_bytes). */
+/* Limits the sizes of the free blocks that a large request may cut (request->most_bytes and
+ * ample_bytes). */
 void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request);
 
-/* Sets the blocks that a request may cut while memory is short. */
+/* Limits the sizes of the free blocks that a request may cut while memory is short. */
 void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_request *request);
 
 /* ---- growth; called and left with the lock held, which is released in between ---- */
@@ -135,16 +139,17 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
                       enum rs_pool_how_much how_much, enum rs_effort effort);
 
-/* Gives free chunks back although a growth is about to follow; true when some went.  Only where
- * upstream can free without waiting for the GPU, which may itself wait for this thread.  A try
+/* Gives free chunks back just before a growth; true when upstream took some.  It does so only where
+ * upstream can free without waiting for the GPU, which may itself wait for this thread.  An attempt
  * without effect counts as one return, so that a busy context is not tried again and again. */
 bool rs_pool_returned_early(struct rs_pool *pool);
 
-/* True when another thread's growth was to leave room for this request, and this thread waited for
- * it (20 ms at most). */
+/* Waits for another thread's growth, 20 ms at most, if that growth will leave room for this
+ * request.  True when it waited. */
 bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_request *request);
 
-/* After CUDA_ERROR_OUT_OF_MEMORY: true when something changed, or may have, so that another try is
- * due.  The initial size goes back only when the request may fit then. */
+/* Called after CUDA_ERROR_OUT_OF_MEMORY; gives free chunks back.  True when anything changed, or
+ * may have changed, so that another attempt may succeed.  The initial size is given back only if
+ * the request may fit then. */
 bool rs_pool_made_room(struct rs_pool *pool, const struct rs_block_request *request,
                        uint64_t returns_before);

@@ -18,16 +18,16 @@
 
 #include <errno.h>
 
-/* The largest step by which a driver pool is known to grow for a smaller request. */
+/* The largest step by which a driver pool was seen to grow for a smaller request. */
 enum { STEP_BYTES = 32 << 20 };
 
-/* An allocation waits as long as its request has patience; a free that waits anyhow waits this long
- * for the own stream. */
+/* How long a free that waits anyway waits for the library's own stream.  (An allocation waits as
+ * long as its request has patience.) */
 static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
 
-/* The longest wait for the own stream where there is another way.  Where streams share a channel,
- * the own stream may be behind the program's work, and that work may wait for this thread, so no
- * wait is unbounded.  A free of 4 GiB takes 1 to 2 ms on the stream. */
+/* The longest wait for the library's own stream where the caller can do something else.  Where
+ * streams share a channel, the own stream may be behind the program's work, and that work may wait
+ * for this thread, so no wait is unbounded.  A free of 4 GiB takes 1 to 2 ms on the stream. */
 static const uint64_t idle_wait_ns = 20ull * 1000 * 1000;
 
 struct async_config {
@@ -39,15 +39,15 @@ struct async {
                                      under it read the pool's attributes, and wait for no work */
     CUmemoryPool pool;
     struct async_config
-        set;              /* SIZE_MAX as threshold: all bytes stay when the program synchronises */
+        set; /* threshold SIZE_MAX: all bytes stay in the pool when the program synchronises */
     size_t initial_bytes; /* bytes that stay when the pool is trimmed */
-    /* The most by which calls under way may make the pool grow.  They are charged to the account
-     * beside the leaf's held bytes, which are those that the pool has reserved. */
+    /* The most by which calls under way may make the pool grow.  They are charged to the account in
+     * addition to the leaf's held bytes, which are the bytes that the pool has reserved. */
     size_t pending_bytes;
 
-    /* Without the lock, as a mistaken attempt does no harm: a request of vain_bytes was not served
-     * from idle memory (SIZE_MAX: no such request is known), and given_bytes were given back since
-     * then. */
+    /* A request of vain_bytes could not be served from idle memory (SIZE_MAX: none is known), and
+     * given_bytes were given back since then.  Not protected by the lock, since an attempt in vain
+     * does no harm. */
     _Atomic size_t vain_bytes, given_bytes;
 };
 
@@ -70,8 +70,8 @@ static enum rs_memory memory_of_async(const struct async *async)
  * exceeded for a moment in one case only: a request at the limit should have fitted into the pool,
  * but no single piece was large enough; then the request is undone. */
 
-/* Returns the bytes that an attribute of the driver's pool says; where the driver refuses, the live
- * bytes, which are the least that they can be. */
+/* Returns an attribute of the driver's pool in bytes.  If the driver refuses to tell, returns the
+ * live bytes, which are a lower bound. */
 static size_t pool_bytes(const struct async *async, CUmemPool_attribute attribute)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -83,10 +83,10 @@ static size_t pool_bytes(const struct async *async, CUmemPool_attribute attribut
     return bytes;
 }
 
-/* True when size_bytes are idle in the pool, and not known to be in smaller pieces.  A piece grows
- * when the memory beside it is given back.  So a caller that has no other way tries again after any
- * free; for others the attempt, which costs a growth and its undoing, waits until enough was given
- * back. */
+/* True when size_bytes are idle in the pool, and not known to lie in smaller pieces.  Pieces become
+ * larger when memory beside them is freed.  So a caller that can get memory in no other way tries
+ * again after any free.  For other callers an attempt in vain costs a growth that is undone, so
+ * they try only after enough was freed. */
 static bool has_idle(const struct async *async, size_t size_bytes, enum rs_effort effort)
 {
     size_t enough_bytes = effort & RS_EFFORT_CUT_ANY ? 1 : size_bytes;
@@ -97,7 +97,7 @@ static bool has_idle(const struct async *async, size_t size_bytes, enum rs_effor
            rs_counter_idle(&async->leaf.held_bytes, &async->leaf.live_bytes) >= size_bytes;
 }
 
-/* Idle memory did not serve a request of size_bytes. */
+/* Notes that idle memory could not serve a request of size_bytes. */
 static void note_in_vain(struct async *async, size_t size_bytes)
 {
     atomic_store(&async->given_bytes, 0);
@@ -116,9 +116,9 @@ static bool charge_growth(struct async *async, size_t growth_bytes)
     return true;
 }
 
-/* Ends a call that was charged growth_bytes, or follows a change of the pool: charges the bytes
- * that the pool has reserved.  False when it has grown by more than was charged without may_grow,
- * or past the limit; the old charge stays then. */
+/* Called after a call that was charged growth_bytes, or after another change of the pool: charges
+ * the bytes that the pool has reserved now.  False, with the old charge kept, when the pool has
+ * grown past the limit, or, without may_grow, by more than was charged. */
 static bool settle_pool(struct async *async, size_t growth_bytes, bool may_grow)
 {
     struct rs_account *account = async->leaf.base.environment->account;
@@ -130,7 +130,8 @@ static bool settle_pool(struct async *async, size_t growth_bytes, bool may_grow)
     reserved = pool_bytes(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     charged = async->leaf.held_bytes + async->pending_bytes;
     async->pending_bytes -= growth_bytes;
-    /* Bytes that other calls may still add are charged, and a part may be reserved by now. */
+    /* The bytes that other calls may still add stay charged; the pool may have reserved a part of
+     * them by now. */
     wanted = rs_max(reserved, rs_min(charged, reserved + async->pending_bytes));
     if (wanted > charged) {
         good = may_grow &&
@@ -153,8 +154,9 @@ static CUstream stream_of_async(const struct async *async)
                          async->leaf.base.environment->context);
 }
 
-/* Allocates a block in the order of the own stream (size_bytes > 0), or frees one; does not wait.
- */
+/* Allocates a block (size_bytes > 0), or frees one, in the order of the library's own stream.  Does
+ * not wait.
+ * */
 static CUresult allocate_or_free(const struct async *async, size_t size_bytes, CUdeviceptr *address)
 {
     CUstream stream = stream_of_async(async);
@@ -180,10 +182,12 @@ static CUresult allocate_and_wait(const struct async *async, size_t size_bytes, 
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED /* as in leaf.c */
-                                           : rs_own_stream_poll(stream_of_async(async), bound_ns);
+    result = *address % RS_BLOCK_ALIGNMENT
+                 ? CUDA_ERROR_NOT_SUPPORTED /* no driver is known that does so, see leaf.c */
+                 : rs_own_stream_poll(stream_of_async(async), bound_ns);
     if (result != CUDA_SUCCESS)
-        (void)allocate_or_free(async, 0, address); /* ordered behind the allocation */
+        (void)allocate_or_free(
+            async, 0, address); /* the own stream executes this free after the allocation */
     return result;
 }
 
@@ -228,8 +232,8 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
         return CUDA_ERROR_OUT_OF_MEMORY;
     wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
     result = allocate_and_wait(async, size_bytes, wait_ns, address);
-    /* A refused call leaves what the driver could gather in the pool.  If that was counted as held,
-     * it would come back at each trim, and the request would be repeated for ever. */
+    /* A refused call leaves what the driver could gather in the pool.  It must not count as held:
+     * each trim would give it back, and the request would be repeated for ever. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
     if (!settle_pool(async, growth_bytes, may_grow)) {
@@ -297,8 +301,8 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* After a free that waits, the program may ask about the address, and gets the driver's answer:
-     * so the driver must have executed the free. */
+    /* After a free that waits, the program may ask the driver about the address, so the driver must
+     * have executed the free by then. */
     if (rs_mr_frees_at_once() || !leaf->base.environment->frees_are_ready)
         (void)rs_own_stream_settle(stream_of_async(async), free_wait_ns);
     atomic_fetch_add(&async->given_bytes, size_bytes);
@@ -330,7 +334,7 @@ static bool async_end(struct rs_detached_leaf *leaf)
     CUresult result = async->pool ? rs_driver.cuMemPoolDestroy(async->pool) : CUDA_SUCCESS;
 
     rs_capture_restore(mode);
-    /* in any case, as the account ends with its context */
+    /* the held bytes become 0 even if that failed, since the account ends with its context */
     rs_mutex_lock(&leaf->base.lock);
     rs_account_give(leaf->base.environment->account, leaf->held_bytes, leaf->held_bytes,
                     memory_of_async(async));
@@ -361,8 +365,8 @@ static size_t async_excess_bytes(struct rs_mr *mr)
                                                      : 0;
 }
 
-/* The driver releases memory at a synchronisation if its free came before on the same stream. The
- * program does not synchronise our own stream, so we do. */
+/* The driver releases a pool's memory when the stream on which it was freed is synchronised.  The
+ * program does not synchronise the library's own stream, so this function does. */
 static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
     struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
@@ -381,7 +385,7 @@ static size_t async_idle_bytes(struct rs_mr *mr)
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
-    /* the driver may have released some memory: the held bytes must follow */
+    /* the driver may have released memory, so the held bytes are read again */
     (void)settle_pool(async, 0, true);
     held_bytes = rs_counter_get(&async->leaf.held_bytes);
     used_bytes = pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
@@ -456,7 +460,7 @@ static void reserve_initial(struct async *async)
         return;
     }
     async->initial_bytes = bytes;
-    (void)async_give(&async->leaf, address, bytes); /* no work has used it */
+    (void)async_give(&async->leaf, address, bytes); /* no work has used the block */
 }
 
 static bool allow_peers(const struct async *async)
@@ -552,9 +556,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_async = {
 
 RS_MR_CLASS_WITH_SET(async, struct async, rs_detached_ops, async_init);
 
-/* ---- async_managed: a driver pool of managed memory that prefers its device.  RMM's
- * cuda_async_managed_memory_resource, over a pool of our own in place of the device's default one.
- * ---- */
+/* ---- async_managed: a driver pool of managed memory whose preferred location is its device.  It
+ * is RMM's cuda_async_managed_memory_resource, with a pool of our own in place of the device's
+ * default one. ---- */
 
 enum { FIRST_DRIVER = 13000 }; /* the first driver with pools of managed memory */
 

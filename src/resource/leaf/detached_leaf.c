@@ -61,13 +61,15 @@ static void unlink_record(struct rs_detached_leaf *leaf, struct rs_detached_reco
 
 /* ---- the end: calls under way finish first ---- */
 
-/* Gives back a block that is in no list.  After a failure it is in the list again. */
+/* Gives back a block that has been taken from the list.  After a failure it is put into the list
+ * again. */
 static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detached_record *record,
                                  rs_detached_give *give)
 {
     CUresult result;
 
-    /* Removed before the free, and entered again after a failure: see leaf.c. */
+    /* The segment is removed before the free, and entered again after a failure; leaf.c says why.
+     */
     rs_segment_remove(leaf->base.environment, record->address);
     result = give(leaf, record->address, record->size_bytes);
     if (result != CUDA_SUCCESS)
@@ -115,7 +117,7 @@ bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf)
     return entered;
 }
 
-/* A call is no longer under way, and the last one after the context's end ends the leaf. */
+/* Counts the end of a call.  The last call to end after the context's end ends the leaf. */
 bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
 {
     bool has_ended, is_last;
@@ -183,8 +185,8 @@ static CUresult take_block(struct rs_detached_leaf *leaf, size_t size_bytes, enu
     return CUDA_SUCCESS;
 }
 
-/* The memory is usable on all streams.  A refused RS_EFFORT_HELD request is not counted as a
- * failure: blocks in quarantine above may still serve it. */
+/* The memory is usable on all streams.  A refused RS_EFFORT_HELD request does not count as a
+ * failure, since blocks in the quarantine of a `reuse` above may still serve it. */
 static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
@@ -196,7 +198,8 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     if (rs_detached_leaf_enter(leaf)) {
         result = take_block(leaf, size_bytes, effort, &taken);
         if (!rs_detached_leaf_leave(leaf) && result == CUDA_SUCCESS)
-            result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* the block has gone back already */
+            result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* the context ended meanwhile, and the block
+                                                         was given back with it */
     }
     if (result == CUDA_SUCCESS)
         *out = taken;
@@ -205,7 +208,8 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return rs_effort_result(effort, result);
 }
 
-/* Inside a request, CUDA_ERROR_NOT_READY when the context is not seen idle. */
+/* Waits for all work of the context.  Inside a request it only asks: CUDA_ERROR_NOT_READY when the
+ * context does not seem idle. */
 static CUresult wait_for_work(const struct rs_detached_leaf *leaf)
 {
     const struct rs_environment *environment = leaf->base.environment;
@@ -223,8 +227,9 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
 
     (void)stream;
     if (!rs_detached_leaf_enter(leaf))
-        return CUDA_SUCCESS; /* it went back when the context ended */
-    /* these frees do not wait for earlier work, and without `reuse` nothing above has waited */
+        return CUDA_SUCCESS; /* the block was given back when the context ended */
+    /* these frees do not wait for earlier work, and without a `reuse` above nobody else has waited
+     */
     if (!leaf->base.environment->frees_are_ready)
         result = wait_for_work(leaf);
     if (result == CUDA_SUCCESS) {
@@ -237,14 +242,14 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
     return result;
 }
 
-/* Memory that is left now is lost: the environment, which identifies its segments, goes with the
- * leaf. */
+/* Memory that cannot be given back now is lost: the environment, by which its segments are found,
+ * is freed after the leaf. */
 static void detached_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
 
     (void)memory_is_gone;
-    detached_context_ended(mr); /* unless it has, and this is its end too */
+    detached_context_ended(mr); /* does nothing if the context has ended already */
     rs_mr_remove_unfinished(mr);
     for (struct rs_detached_record *record = leaf->first; record; record = record->next)
         rs_segment_remove(leaf->base.environment, record->address);
@@ -306,12 +311,12 @@ void rs_detached_leaf_init(struct rs_mr *mr, const struct rs_detached_calls *cal
  * RMM's system_memory_resource.
  *
  * free() waits for nothing, unlike cudaFree.  So the caller of a free here must know that no work
- * uses the block: a kernel would write into memory that the program's own malloc handed out since.
- * ---- */
+ * uses the block; otherwise a kernel could write into memory that malloc has given to the program
+ * since. ---- */
 
 enum {
     LARGE_BYTES = 2 << 20
-}; /* a block from this size on has a mapping of its own, which begins at a large page */
+}; /* blocks of this size or more get a mapping of their own, which begins at a large page */
 
 static void *map_large(size_t size_bytes)
 {
@@ -325,7 +330,8 @@ static void *map_large(size_t size_bytes)
         return NULL;
     before_bytes = -(uintptr_t)memory % LARGE_BYTES;
     if (before_bytes > 0)
-        /* Pages that stay mapped after a failure were never touched. */
+        /* If this fails, the pages stay mapped, but take no memory, since nobody has touched them.
+         */
         (void)munmap(memory, before_bytes);
     if (before_bytes < LARGE_BYTES)
         (void)munmap(memory + before_bytes + size_bytes, LARGE_BYTES - before_bytes);
@@ -361,7 +367,8 @@ static CUresult system_take_once(struct rs_detached_leaf *leaf, size_t size_byte
     return CUDA_SUCCESS;
 }
 
-/* Before a request is out of memory, all stacks that hold host memory give idle memory back. */
+/* Before a request is refused for want of memory, all stacks that hold host memory give idle memory
+ * back. */
 static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                             CUdeviceptr *address)
 {

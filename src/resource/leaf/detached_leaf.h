@@ -23,16 +23,18 @@ struct rs_detached_calls {
 
     rs_detached_give *give; /* gives back a block that no work uses any more */
 
-    /* As `give`, when the leaf ends, mostly after its context.  A block that fails here is tried
-     * again (rs_mr_retry_unfinished), when the next detached leaf is made and a context is current.
-     */
+    /* Gives back a block when the leaf ends, which is mostly after its context's end.  After a
+     * failure it is called again (rs_mr_retry_unfinished) when the next detached leaf is made and a
+     * context is current.
+     * */
     rs_detached_give *give_late;
 
-    /* Ends the leaf's own objects, after all blocks were given back that could be.  False when the
-     * driver refused: it is called again then.  May be NULL. */
+    /* Destroys the leaf's own objects, after all blocks that could be given back were.  False when
+     * the driver refused; it is then called again later.  May be NULL. */
     bool (*end)(struct rs_detached_leaf *leaf);
 
-    bool holds_more; /* than the live blocks: it calls rs_detached_leaf_hold itself */
+    bool holds_more; /* the leaf holds more than its live blocks, and calls rs_detached_leaf_hold
+                        itself */
 };
 
 /* The first member of a detached leaf. */
@@ -41,10 +43,10 @@ struct rs_detached_leaf {
     const struct rs_detached_calls *calls;
     _Atomic uint64_t failures;
 
-    /* Under the lock, down to the held bytes. */
+    /* Protected by the lock, down to the held bytes. */
     bool has_ended;
-    unsigned inside; /* the number of calls under way: after the context's end the last of them ends
-                        the leaf */
+    unsigned inside; /* the number of calls under way; after the context's end the last one to
+                        return ends the leaf */
     struct rs_record_slab records;
     struct rs_detached_record *first;
     _Atomic size_t allocations, deallocations; /* base/lock.h */
@@ -56,13 +58,14 @@ struct rs_detached_leaf {
 
 extern const struct rs_mr_ops rs_detached_ops;
 
-/* Begins a leaf.  First gives back memory that earlier leaves could not. */
+/* Begins a leaf.  First tries again to give back the memory that earlier leaves could not give
+ * back. */
 void rs_detached_leaf_init(struct rs_mr *mr, const struct rs_detached_calls *calls);
 
 /* Returns the driver's pool beneath an async leaf, for tests. */
 CUmemoryPool rs_async_pool(struct rs_mr *mr);
 
-/* Says how many bytes are taken from the driver now.  The caller holds the lock. */
+/* Sets the number of bytes that the leaf now holds from the driver.  The caller holds the lock. */
 void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes);
 
 /* Called around driver calls that use the leaf's own objects.  Enter returns false when the context

@@ -14,7 +14,7 @@
 /* ---- the way back ---- */
 
 enum {
-    /* The longest that it waits for the own stream before it takes more memory. */
+    /* The longest wait for the library's own stream before the leaf takes more memory. */
     SETTLE_NS = 500 * 1000,
     SETTLE_SHORT_NS = 50 * 1000000, /* the same wait after the driver refused */
 };
@@ -53,17 +53,17 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
     return result;
 }
 
-/* Gives an allocation back.  stream: in the order of this stream of the program; NULL: in no order.
- * *settled: its bytes are no longer counted.  CUDA_ERROR_NOT_READY where the free would wait inside
- * a request. */
+/* Gives an allocation back. stream: the free is ordered on this stream of the program; NULL: it is
+ * not.  *settled: the driver no longer counts the bytes.  Returns CUDA_ERROR_NOT_READY if the free
+ * would have to wait inside a request. */
 static CUresult give_to_driver(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream,
                                bool *settled)
 {
     bool in_request = rs_request_is_under_way(), ready = leaf->base.environment->frees_are_ready;
     bool in_order = has_order(leaf) && (ready || in_request);
 
-    /* Under a limit, the bytes must be free for the next request, and no thread here may wait for
-     * the program's stream later. */
+    /* With a limit the bytes must be available to the next request at once: no thread could wait
+     * for the program's stream later. */
     *settled = !in_order;
     if (stream && !in_order && has_order(leaf) &&
         rs_account_most(leaf->base.environment->account) == SIZE_MAX)
@@ -132,7 +132,7 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 
 /* ---- allocation ---- */
 
-/* Gives back a block that the program has not seen and cannot have. */
+/* Gives back a block that the program has not got and will not get. */
 static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 {
     return has_order(leaf) ? give_in_order(leaf, address, stream_of_leaf(leaf))
@@ -156,7 +156,8 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     rs_capture_restore(mode);
     if (result == CUDA_SUCCESS && *address % RS_BLOCK_ALIGNMENT != 0) {
         (void)give_unseen(leaf, *address);
-        result = CUDA_ERROR_NOT_SUPPORTED; /* no driver is known that does so */
+        result = CUDA_ERROR_NOT_SUPPORTED; /* the address is not aligned as the driver's are; no
+                                              driver is known that returns such a one */
     }
     if (result == CUDA_SUCCESS &&
         !rs_segment_add(leaf->base.environment, *address, size_bytes, false)) {
@@ -174,10 +175,11 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     return result;
 }
 
-/* Takes memory.  Before a request is out of memory, the device's other stacks and contexts give
- * idle memory back; for host memory, those of all devices.  Where `reuse` is above, it waits for
- * blocks in quarantine itself: those of its own stack may serve without going back to the driver.
- */
+/* Takes memory.  Before a request is refused for want of memory, the device's other stacks and
+ * contexts give idle memory back; for host memory, those of all devices.  It does not wait for
+ * blocks in quarantine if a `reuse` is above: that waits itself, and blocks of its own stack may
+ * serve without going back to the driver.
+ * */
 static CUresult take_repeatedly(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                                 CUdeviceptr *address)
 {
@@ -237,13 +239,13 @@ static CUresult give_block_back(struct rs_leaf *leaf, const struct rs_allocation
     CUresult result;
     bool settled;
 
-    /* Removed before the free: from then on the driver may give the address to another thread,
-     * whose entry must not be removed. */
+    /* The segment is removed before the free.  After it the driver may give the address to another
+     * thread, whose entry must not be removed. */
     rs_segment_remove(leaf->base.environment, allocation->address);
     result = give_to_driver(leaf, allocation->address, stream, &settled);
     if (result != CUDA_SUCCESS) {
-        /* The allocation is still the driver's (after a sticky error, say).  The insert has room,
-         * as the entry was there before. */
+        /* The driver did not free the memory (after a sticky error, say), so its segment is entered
+         * again.  That cannot fail, since the entry was there before. */
         (void)rs_segment_add(leaf->base.environment, allocation->address, size_bytes, false);
         return result;
     }
@@ -274,7 +276,7 @@ static void leaf_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_leaf *leaf = RS_MR_AS(rs_leaf, mr);
 
-    /* When the context is gone, the account lost its bytes too (rs_account_lose). */
+    /* With memory_is_gone the account has dropped these bytes too (rs_account_lose). */
     if (!memory_is_gone && unsettled_bytes(leaf) > 0) {
         (void)rs_own_stream_wait(stream_of_leaf(leaf));
         (void)settle_leaf(leaf, UINT64_MAX);
@@ -286,7 +288,7 @@ static bool leaf_deallocates_in_order(struct rs_mr *mr)
     return has_order(RS_MR_AS(rs_leaf, mr));
 }
 
-/* Returns 0 bytes, as each free was counted by its caller. */
+/* Returns 0 bytes, since the caller of each free has counted its bytes. */
 static size_t leaf_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     (void)trim;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The work of every leaf around a driver call: the device's account with its limit, relaxed capture
- * mode, the table of segments, and the waits that a request of the program allows.
+/* What every leaf does around a driver call: it charges the device's account, which keeps to the
+ * limit, sets relaxed capture mode, enters the segment, and waits as long as the program's request
+ * allows.
  *
  * Memory that no work uses any more (environment->frees_are_ready) goes back in the order of the
  * context's own stream, where the driver can do that: such a free does not wait for the GPU.  The
@@ -17,18 +18,18 @@ struct rs_leaf;
 struct rs_leaf_calls {
     CUresult (*take)(const struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address);
     CUresult (*give)(CUdeviceptr address);
-    bool has_order; /* cuMemFreeAsync takes the memory too, without waiting */
+    bool has_order; /* cuMemFreeAsync frees this memory too, without waiting */
 };
 
 struct rs_leaf {
     struct rs_mr base;
-    enum rs_memory memory; /* the kind it is counted as */
+    enum rs_memory memory; /* the kind as which the memory is counted */
     int node;              /* `pinned`: the NUMA node on which the memory should lie */
     const struct rs_leaf_calls *calls;
     _Atomic uint64_t allocations, deallocations, failures;
     _Atomic size_t held_bytes, peak_held_bytes; /* including unsettled bytes */
 
-    /* Protects the sums of blocks given back in order but not yet settled. */
+    /* Protects the sums of the blocks that were given back in order and are not settled yet. */
     struct rs_spinlock lock;
     size_t unsettled_bytes, unsettled_charge_bytes;
     uint64_t unsettled_count;

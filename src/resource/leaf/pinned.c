@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-    NODES_MAX = 1024, /* the most that a kernel can be built for */
+    NODES_MAX = 1024, /* the largest number of nodes for which a kernel can be built */
     NODE_NONE = -1,
     HOST_NUMA_ID = 134, /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID of CUDA 12.2 */
     WORD_BITS = 8 * sizeof(unsigned long),
@@ -69,7 +69,8 @@ static bool prefer_node(int node, struct policy *before)
 
 /* ---- the node nearest to the device ---- */
 
-/* The node of the device's PCI address, from the kernel; -1 where the device has none. */
+/* Returns the NUMA node of the device's PCI address, as the kernel tells it; -1 if the device has
+ * none. */
 static int node_of_bus(CUdevice device)
 {
     char id[32] = "", path[80], text[16] = "";

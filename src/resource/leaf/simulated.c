@@ -8,7 +8,7 @@
 #include "resource/report.h"
 #include "resource/resource.h"
 
-/* In the range where device memory lies. */
+/* An address in the range in which drivers place device memory. */
 static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1 << 46;
 static const size_t SPACE_BYTES = (size_t)1 << 45;
 
@@ -20,7 +20,7 @@ struct simulated {
     struct rs_mr base;
     struct simulated_config set;
 
-    /* Under the lock. */
+    /* Protected by the lock. */
     struct rs_blocks blocks;
     struct rs_block first; /* of the address space, which is one range */
     uint64_t allocations, deallocations, failures;

@@ -11,15 +11,15 @@
 enum {
     /* The longest wait for one epoch, and the time after which no further wait begins. */
     WAIT_NS = 20 * 1000 * 1000,
-    SLACK = 32,         /* held bytes may exceed the peak by 1/32, as in pool */
+    SLACK = 32,         /* the held bytes may exceed the peak by 1/32 of it, as in pool */
     SMALL_DIVISOR = 64, /* a request up to 1/64 of the initial size ... */
     SMALL_SLACK = 16,   /* ... may grow past it by 1/16: pool keeps small blocks apart, in chunks of
                            their own */
     SLICE_NS = 10 * 1000 * 1000, /* the longest wait between two looks at other threads' progress */
 };
 
-/* Returns the peak of live bytes including this request.  It is noted only once upstream has served
- * the request: a program that asks for more than there is has not used it. */
+/* Returns the peak of live bytes including this request.  The new peak is noted only when
+ * is_served: a program that asks for more than there is has never used it. */
 static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_served)
 {
     size_t peak_bytes;
@@ -34,9 +34,10 @@ static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_serve
     return peak_bytes;
 }
 
-/* True when the request may grow without a wait: up to the initial size, or up to the peak with
- * this request and a little more, as the driver alone would have needed that much too.  The sum of
- * both was too much: a pool of 20 GiB held 35 GiB for 16 GiB live. */
+/* True when the stack may grow for the request without a wait: up to the initial size, or up to a
+ * little more than the peak including this request, since the driver alone would have needed that
+ * much too.  The larger of the two counts and not their sum, with which a pool of 20 GiB held 35
+ * GiB for 16 GiB live. */
 static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
     size_t peak_bytes = peak_with(reuse, size_bytes, false), initial_bytes = reuse->initial_bytes;
@@ -54,15 +55,16 @@ static void note_upstream_short(struct rs_reuse *reuse)
         reuse->initial_bytes > 0 ? RS_REUSE_SHORT_INITIAL_DIVISOR : RS_REUSE_SHORT_DIVISOR;
 
     if (!rs_reuse_may_have_fence(reuse) || reuse->is_eager)
-        return; /* without fences a seal is a wait; host memory seals at each free anyhow */
+        return; /* without fences a seal would be a wait, and host memory is sealed at each free
+                   anyway */
     atomic_store_explicit(&reuse->short_seals, RS_REUSE_SHORT_SEALS, memory_order_relaxed);
     atomic_store_explicit(&reuse->eager_bytes,
                           rs_max(RS_REUSE_SHORT_BYTES, rs_reuse_held_bytes(reuse) / divisor),
                           memory_order_relaxed);
 }
 
-/* The number of blocks that have entered the quarantine.  When as many have left it, each block
- * that was in it now is ready. */
+/* Returns the number of blocks that have ever entered the quarantine.  Once that many have left it,
+ * every block that is in it now has become ready. */
 static size_t blocks_entered(const struct rs_reuse *reuse)
 {
     size_t left = atomic_load_explicit(&reuse->left_count, memory_order_relaxed);
@@ -77,9 +79,9 @@ static bool have_left(const struct rs_reuse *reuse, size_t count)
 
 /* ---- out of memory, perhaps ---- */
 
-/* True when all blocks in quarantine are open and can get no fence now.  Others are on their way,
- * or another thread's free waits for their work.  With a granted fence, blocks that are open were
- * freed by another thread since the seal. */
+/* True when all blocks in quarantine are open and cannot get a fence now.  False when some are on
+ * their way upstream, or another thread's free waits for their work.  False also when the last
+ * fence was granted: blocks that are open then were freed by other threads since that seal. */
 static bool are_open_for_good(struct rs_reuse *reuse)
 {
     size_t blocks = rs_reuse_quarantined(reuse).blocks, open = rs_reuse_open_count(reuse);
@@ -88,7 +90,7 @@ static bool are_open_for_good(struct rs_reuse *reuse)
            open > 0 && blocks <= open;
 }
 
-/* As rs_mr_make_ready. */
+/* Does as rs_mr_make_ready, for this `reuse` alone. */
 static enum rs_readiness make_own_ready(struct rs_reuse *reuse, uint64_t wait_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
@@ -98,7 +100,7 @@ static enum rs_readiness make_own_ready(struct rs_reuse *reuse, uint64_t wait_ns
     some = rs_reuse_retire(reuse) || some;
     if (!some && wait_ns > 0 && rs_reuse_has_sealed(reuse, false)) {
         some = rs_reuse_wait_for_first(reuse, wait_ns);
-        /* A wait that ended early: the context is broken. */
+        /* A wait that ended early without success means that the context is broken. */
         in_vain = !some && rs_clock_ns() - begin_ns < wait_ns;
     }
     rs_reuse_end_slow_path(reuse);
@@ -147,7 +149,8 @@ static bool may_be_served(struct rs_reuse *reuse, size_t size_bytes)
            size_bytes - growable_bytes <= rs_mr_idle_bytes_best(&reuse->base);
 }
 
-/* Waits for blocks of this stack alone, whose own maximum is in the way. */
+/* Waits for blocks of this stack alone, since the stack's own maximum refuses the request, and
+ * other stacks cannot help. */
 static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
 {
     enum rs_readiness readiness;
@@ -160,7 +163,8 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
     return readiness == RS_READY_SOME;
 }
 
-/* A stack that spills to host memory may be served from there, when the device has no more. */
+/* Reclaims host memory too if the stack spills to it: the request may be served from there when the
+ * device has no more. */
 static bool reclaim_for(const struct rs_reuse *reuse, const struct rs_refusal *refusal)
 {
     const struct rs_environment *environment = reuse->base.environment;
@@ -172,8 +176,8 @@ static bool reclaim_for(const struct rs_reuse *reuse, const struct rs_refusal *r
             environment->reclaim(environment, &host, true));
 }
 
-/* True when another try may succeed.  A block may have moved in and out of quarantine meanwhile,
- * unseen by each look at one place: then the refusal does not count. */
+/* True when another attempt may succeed.  Blocks may have moved between quarantine and upstream
+ * during the request, so that it found them in neither place; such a refusal does not count. */
 static bool may_try_again(struct rs_reuse *reuse, const struct rs_refusal *refusal,
                           uint64_t progress)
 {
@@ -183,8 +187,8 @@ static bool may_try_again(struct rs_reuse *reuse, const struct rs_refusal *refus
            (progress != rs_reuse_progress(reuse) && rs_request_may_repeat());
 }
 
-/* Serves the request from freed blocks after a bounded wait: with the driver alone the program
- * would have waited in cudaFree for the same work. */
+/* The last attempt: serves the request from freed blocks after a bounded wait.  With the driver
+ * alone the program would have waited for the same work in cudaFree. */
 static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refusal,
                                  uint64_t progress, struct rs_allocation *out)
 {
@@ -200,9 +204,9 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
 
 /* ---- an allocation ---- */
 
-/* Allocates from the first upstream, or from a second that stands in for it (slower memory).  Slow
- * memory is worse than a short wait and better than a long one: so this waits for epochs that end
- * within WAIT_NS, as long as the freed bytes can be enough. */
+/* Allocates from the first upstream, or from a second that stands in for it (slower memory).
+ * Slower memory is worse than a short wait and better than a long one.  So this first waits for
+ * epochs, up to WAIT_NS, as long as the freed bytes can be enough. */
 static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
                                       enum rs_effort effort, struct rs_allocation *out)
 {
@@ -219,8 +223,8 @@ static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
-/* True when blocks of the backlog went upstream.  It does not retire what other threads free
- * meanwhile, which might never end. */
+/* Gives some of the backlog upstream; true when there was any.  It does not retire epochs, since
+ * other threads may free blocks all the time, and a loop over this would never end. */
 static bool has_more(struct rs_reuse *reuse)
 {
     return rs_reuse_has_backlog(reuse) && rs_reuse_retire_some(reuse);
@@ -233,15 +237,15 @@ static enum rs_memory memory_asked(const struct rs_reuse *reuse)
                                                            : RS_MEMORY_DEVICE;
 }
 
-/* effort: RS_EFFORT_FULL or RS_EFFORT_AHEAD.
+/* Serves a request for which no ready block was found. effort: RS_EFFORT_FULL or RS_EFFORT_AHEAD.
  *
- * A large request first leaves the small kept blocks where they are, as they seldom are what it
- * lacks; they go upstream before a wait, and before upstream is asked for more than it holds.
+ * For a large request the small kept blocks first stay where they are, since they seldom help it;
+ * they go upstream before a wait, and before upstream is asked for more than it holds.
  *
- * Freed blocks that wait for the GPU return late.  A block cut meanwhile in their stead pins a
- * larger one, and the next large request finds none.  So only fitting blocks are cut until all
- * blocks freed before are ready; from then on upstream's own rules are best.  Where a wait for them
- * is not possible, any block is cut. */
+ * Freed blocks that wait for the GPU come back late.  If the request meanwhile cuts a larger block
+ * instead, that one is pinned, and the next large request finds none.  So upstream only cuts blocks
+ * that fit well until all blocks that were freed before the request are ready; from then on its
+ * usual rules apply.  If the request cannot wait for them, any block is cut. */
 static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
                                       enum rs_effort effort, struct rs_allocation *out)
 {
@@ -254,7 +258,8 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
 
     RS_ASSERT(!rs_effort_is_held(effort) && atomic_load(&reuse->on_slow_path) > 0);
     note_upstream_short(reuse);
-    /* in steps: after a long operation millions of blocks may be ready at once */
+    /* retires in bounded steps: after a long operation millions of blocks may become ready at the
+     * same time */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
         result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD, out);
@@ -273,7 +278,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
-    /* Read before the allocation, so that no block's move is missed. */
+    /* Read before the allocation, so that a block that moves during it changes the number. */
     progress = rs_reuse_progress(reuse);
     refusal.releases = rs_account_releases(reuse->base.environment->account);
     result = allowed
@@ -325,13 +330,14 @@ static CUresult allocate_in_request(struct rs_reuse *reuse, size_t size_bytes,
 /* ---- the usual path ---- */
 
 enum {
-    HUGE_BYTES = 256 << 20, /* a program's work on a block of this size takes longer than a fence */
+    HUGE_BYTES =
+        256 << 20, /* the GPU's work on a block of this size takes longer than recording a fence */
     /* Batches that one allocation sorts at most: thousands of blocks may be unsorted. */
     SORT_TURNS = 8,
 };
 
 /* Takes a kept block of this size and counts it as live, or returns NULL.  *more: the shard has
- * unsorted blocks, and one of them may do. */
+ * unsorted blocks, and one of them may have this size. */
 RS_HOT_INLINE struct rs_block_record *take_kept(struct rs_reuse *reuse, size_t size_bytes,
                                                 bool *more)
 {
@@ -353,7 +359,8 @@ RS_HOT_INLINE struct rs_block_record *take_kept(struct rs_reuse *reuse, size_t s
     return kept;
 }
 
-/* Fills in *out for a block.  Where it had another size, it is a new one to its record. */
+/* Fills in *out for a block.  A block that served another size before is hidden first, so that it
+ * enters the map of blocks as a new one. */
 RS_HOT_INLINE void fill_allocation(struct rs_block_record *block, size_t size_bytes,
                                    unsigned long long key, struct rs_allocation *out)
 {
@@ -376,8 +383,8 @@ static void count_live(struct rs_reuse *reuse, struct rs_block_record *block)
     rs_spinlock_unlock(&shard->lock);
 }
 
-/* An allocation in the order of a stream: a block freed in the same order needs no fence.  Sizes
- * are rounded up, so that more blocks have equal sizes. */
+/* Allocates in the order of a stream: a block that was freed in the order of the same stream needs
+ * no fence.  Sizes are rounded up, so that more blocks have equal sizes. */
 static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstream stream,
                               unsigned long long *key, struct rs_allocation *out)
 {
@@ -398,8 +405,8 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
 }
 
 /* Makes all blocks ready that can be, before a huge block is cut: the memory left free around it
- * should be one piece, and blocks freed late would leave it in several.  Where all freed blocks
- * have this very size, the request can have one of them. */
+ * should be one piece, and blocks freed late would leave it in several.  If all freed blocks have
+ * exactly this size, one of them serves the request instead. */
 static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
 {
     struct rs_reuse_quantity freed = rs_reuse_quarantined(reuse);
@@ -413,7 +420,8 @@ static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
     rs_request_end();
 }
 
-/* A block from upstream must be usable on all streams, as it will be handed to others later. */
+/* Asks upstream on no stream: the block must be usable on all streams, since other streams may get
+ * it later. */
 static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes,
                                        enum rs_effort effort, struct rs_allocation *out)
 {
@@ -496,8 +504,9 @@ static bool is_something_kept(struct rs_reuse *reuse, size_t size_bytes)
     return kept;
 }
 
-/* True when an allocation queries the fences before it takes a block.  A block so large that no
- * processor cache holds it may be any block: the fences are queried only where no other is free. */
+/* True when an allocation queries the fences before it takes a block, so that it gets the block
+ * used last, from the processor's caches (host memory).  For a size that no cache holds any block
+ * will do, and the fences are queried only if none is free. */
 static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
 {
     return size_bytes >= rs_reuse_eager_bytes(reuse) &&
@@ -506,8 +515,8 @@ static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
              !is_something_kept(reuse, size_bytes)));
 }
 
-/* An allocation in the order of a stream, of a size that queries fences first, or with an effort
- * other than the full one.  A block from held memory is for all streams. */
+/* Serves an allocation in the order of a stream, one of a size that queries fences first, or one
+ * with another effort than RS_EFFORT_FULL.  A block from held memory is usable on all streams. */
 __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reuse,
                                                            size_t size_bytes, CUstream stream,
                                                            enum rs_effort effort,

@@ -11,13 +11,13 @@
 #include "driver/stream.h"
 
 enum {
-    SEAL_COUNT = 128, /* open blocks in one shard: a free seals from this many on */
-    LOOK_EVERY = 16,  /* the first free after a seal looks whether it is time to seal, then each
-                         sixteenth, ... */
+    SEAL_COUNT = 128, /* a free seals when a shard has this many open blocks */
+    LOOK_EVERY = 16,  /* how often a free looks whether it is time to seal: the first one after a
+                         seal, then each sixteenth,.. */
     /* ... and one after this many new open bytes in a shard. */
     LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8,
-    UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture; the program's
-                                  spare bytes before it, where these are more */
+    UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture; more if the
+                                  program had more spare bytes before it (is_much_unfenced) */
 };
 
 /* True while upstream counts as short: it had no fitting block lately (allocation.c). */
@@ -34,16 +34,17 @@ static bool is_starved(const struct rs_reuse *reuse)
 }
 
 /* True when the next allocation will probably need the block being freed now.  Then the fence is
- * recorded now and not by that allocation: later it would also cover work launched in between, and
- * that work may end only when this thread goes on. */
+ * recorded now and not by that allocation: a later fence would also cover work that is launched in
+ * between, and that work may be waiting for this very thread. */
 static bool is_scarce(struct rs_reuse *reuse)
 {
     return rs_mr_idle_bytes_best(reuse->base.upstream[0]) <
            rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_DIVISOR;
 }
 
-/* What the device may have left.  Without `asks`, which costs 4 us, others' share of it is not
- * known, nor what the program takes from the driver itself.  Never waits. */
+/* Returns an estimate of the bytes that the device has left.  With `asks` it asks the driver, which
+ * takes 4 us; without, it does not know what other processes have, nor what the program took from
+ * the driver itself.  Never waits. */
 static size_t device_left_bytes(const struct rs_reuse *reuse, bool asks)
 {
     const struct rs_environment *environment = reuse->base.environment;
@@ -65,7 +66,7 @@ static size_t device_left_bytes(const struct rs_reuse *reuse, bool asks)
                   environment->total_bytes - rs_min(held_bytes, environment->total_bytes));
 }
 
-/* True when less than `bytes` can be had of upstream. */
+/* True when upstream can give less than `bytes`. */
 static bool has_less_left(struct rs_reuse *reuse, size_t bytes, bool asks)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
@@ -78,9 +79,9 @@ static bool has_less_left(struct rs_reuse *reuse, size_t bytes, bool asks)
     return growable_bytes < bytes && rs_mr_idle_bytes_best(upstream) < bytes - growable_bytes;
 }
 
-/* True when upstream can give little more than the bytes that may be open.  Where no fence can be
- * had, no allocation can wait for open blocks, and it would be refused memory that the driver alone
- * would have served; so each free that looks waits then. */
+/* True when upstream can give little more than the bytes that may be open.  While no fence can be
+ * had, no allocation can wait for open blocks, and one could be refused that the driver alone would
+ * have served.  So when this is true, each free that looks waits. */
 static bool has_little_left(struct rs_reuse *reuse)
 {
     return has_less_left(reuse, 2 * rs_reuse_seal_bytes(reuse), false);
@@ -103,7 +104,8 @@ static size_t peak_bytes(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed);
 }
 
-/* What the program needs from now on to come to its peak, or to `at_least`. */
+/* Returns the bytes that the program needs beyond its live ones to reach its peak again, or
+ * `at_least` if that is more. */
 static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
 {
     size_t most_bytes = rs_max(peak_bytes(reuse), at_least);
@@ -111,8 +113,8 @@ static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
     return most_bytes - rs_min(live_bytes(reuse), most_bytes);
 }
 
-/* As has_little_left, while a stream captures: true when there may not be enough for the program's
- * next allocations: up to its peak, and a little more. */
+/* The same question while a stream captures: true when upstream may not have enough for the program
+ * to reach its peak again, and a little more. */
 static bool may_lack(struct rs_reuse *reuse)
 {
     return has_less_left(
@@ -144,18 +146,18 @@ __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, si
 
 _Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
 
-/* True when a free looks whether it is time to seal.  opened: blocks open in the shard; new_bytes:
- * bytes since it last published.  Not every free looks once RS_REUSE_SEAL_BYTES are open: with two
- * threads that made a pair of 1 MiB half as long again. */
+/* True when a free looks whether it is time to seal. opened: open blocks in the shard; new_bytes:
+ * bytes since the shard last published its open bytes.  Not even with RS_REUSE_SEAL_BYTES open does
+ * every free look: with two threads that made a pair of 1 MiB take half as long again. */
 RS_HOT_INLINE bool is_time_to_look(size_t opened, size_t new_bytes)
 {
     return RS_UNLIKELY((opened % LOOK_EVERY <= 1) | opened / SEAL_COUNT | new_bytes / LOOK_BYTES);
 }
 
-/* Returns the open bytes of all shards: this one's, and what the others have published.  Without
- * the sum, each of several freeing threads would have as much open as one may.  Small amounts are
- * not published, as the sum lies in a cache line that all threads write.  The caller holds the
- * shard's lock. */
+/* Returns the open bytes of all shards: this shard's own, and those that the others have published.
+ * Without a sum over all shards, each freeing thread could have as many bytes open as all together
+ * may.  Small amounts are not published, since all threads write the cache line of the sum.  The
+ * caller holds the shard's lock. */
 static size_t open_in_all(struct rs_reuse *reuse, struct rs_reuse_shard *shard, size_t open_bytes)
 {
     size_t new_bytes = open_bytes - shard->published_bytes;
@@ -167,7 +169,8 @@ static size_t open_in_all(struct rs_reuse *reuse, struct rs_reuse_shard *shard, 
            new_bytes;
 }
 
-/* The caller holds the shard's lock, so plain stores do instead of locked instructions. */
+/* Counts a block that enters the quarantine.  The caller holds the shard's lock, so plain stores
+ * suffice. */
 RS_HOT_INLINE void count_entered(struct rs_reuse_shard *shard, size_t size_bytes)
 {
     atomic_store_explicit(&shard->entered_bytes, shard->entered_bytes + size_bytes,
@@ -183,8 +186,8 @@ RS_HOT_INLINE bool seals_at_once(const struct rs_reuse *reuse, size_t size_bytes
 }
 
 /* Enters a freed block into an open list of the thread's shard.  True when it is time to seal.
- * ordered: for a block that was freed in the order of a stream, and so is counted already, the open
- * blocks that were so too; else NULL. */
+ * ordered: NULL, or, for a block that was freed in the order of a stream, the open blocks of that
+ * kind; such a block has been counted already. */
 RS_HOT_INLINE bool enter_open(struct rs_reuse *reuse, struct rs_block_record *record,
                               const struct rs_reuse_quantity *ordered)
 {
@@ -215,8 +218,8 @@ RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_block_record *rec
     return enter_open(reuse, record, NULL);
 }
 
-/* As open_push, for a block freed in the order of a stream.  A block whose slot it takes joins the
- * other open blocks; the next fence may come later than its own would have. */
+/* Enters a block that was freed in the order of a stream into a slot.  A block that it replaces
+ * there joins the open list; its fence may then be later than it would have been. */
 static bool ordered_push(struct rs_reuse *reuse, struct rs_block_record *record,
                          unsigned long long stream)
 {
@@ -232,15 +235,15 @@ static bool ordered_push(struct rs_reuse *reuse, struct rs_block_record *record,
            is_time_to_seal(reuse, open.bytes, open.blocks);
 }
 
-/* The free after a refusal has been asked to wait; the next one need not. */
+/* Ends RS_REUSE_STARVED: the free after the refusal waits, and later ones need not. */
 static void end_starvation(struct rs_reuse *reuse)
 {
     if (is_starved(reuse))
         atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
 }
 
-/* The full wait of one free.  Without fences it makes the open blocks ready too, as nothing else
- * does. */
+/* Does the full wait of one free.  Without fences it also makes the open blocks ready, which
+ * nothing else would. */
 static CUresult wait_fully(struct rs_reuse *reuse)
 {
     if (!rs_fence_supported()) {
@@ -251,7 +254,7 @@ static CUresult wait_fully(struct rs_reuse *reuse)
     return rs_sentinel_wait(reuse->base.environment->sentinel, reuse->base.environment->context);
 }
 
-/* For a block that does not go through the quarantine. */
+/* Counts a block as freed that does not go through the quarantine. */
 static void uncount_live(struct rs_reuse *reuse, const struct rs_block_record *block)
 {
     struct rs_reuse_shard *home = &reuse->shards[block->home];
@@ -290,8 +293,8 @@ __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *re
     return result;
 }
 
-/* False when another thread has sealed this thread's blocks since: many threads find at once that
- * it is time. */
+/* False when another thread has sealed the blocks of this thread's shard meanwhile, as happens when
+ * many threads find at once that it is time to seal. */
 static bool has_own_open(struct rs_reuse *reuse)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
@@ -304,8 +307,8 @@ static bool has_own_open(struct rs_reuse *reuse)
 }
 
 /* Counts a seal, and ends the shortage after the last one.  Threads that count at the same time may
- * end it a little early or late.  Where no fence can be had, a seal would be a wait: the shortage
- * ends at once. */
+ * end it a little early or late.  If no fence can be had, the shortage ends at once, since each
+ * further seal would be a wait. */
 static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (is_short(reuse) &&
@@ -314,18 +317,18 @@ static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
         atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
 }
 
-/* True when upstream can hardly grow (an arena has all its memory from the start), so that
- * allocations must be served from ready blocks. */
+/* True when upstream can hardly grow (an arena takes all its memory when it is made), so that
+ * allocations depend on ready blocks. */
 static bool is_capped(const struct rs_reuse *reuse)
 {
     return rs_min(rs_mr_growable_bytes_best(reuse->base.upstream[0]),
                   rs_account_room(reuse->base.environment->account)) < UNFENCED_BYTES;
 }
 
-/* True when too many freed bytes wait for the end of a capture, which may last.  The bound is what
- * the program would need again anyway: its peak or the initial size, less the live bytes.  Where
- * upstream cannot grow, the bound is upstream's idle bytes, if these are less: allocations find
- * only those, and do not wait. */
+/* True when too many freed bytes wait for the end of a capture, which may take long.  The bound is
+ * what the program would hold anyway: its peak or the initial size, less the live bytes.  If
+ * upstream cannot grow, the bound is no more than upstream's idle bytes, since allocations get only
+ * those, and do not wait. */
 static bool is_much_unfenced(struct rs_reuse *reuse)
 {
     size_t bytes = rs_reuse_quarantined(reuse).bytes;
@@ -346,8 +349,8 @@ static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusa
            (is_starved(reuse) || may_lack(reuse) || is_much_unfenced(reuse));
 }
 
-/* The driver has said to the seal of this free that work of the context has failed: so the free
- * fails, as the driver's own would, and its block is live again. */
+/* Called when the driver's answer to this free's seal shows that work of the context has failed.
+ * The free then fails as the driver's own would, and its block is live again. */
 static CUresult fail_free(struct rs_reuse *reuse, struct rs_block_record *record)
 {
     CUresult result =
@@ -356,10 +359,10 @@ static CUresult fail_free(struct rs_reuse *reuse, struct rs_block_record *record
     return rs_is_fault(result) && rs_reuse_take_back(reuse, record) ? result : CUDA_SUCCESS;
 }
 
-/* What a free does after the seal.  Where no fence can be had, it may wait, as cudaFree does, which
- * an allocation may not.  An error of the wait is the context's, and the program's next call
- * returns it.  A free in the order of a stream waits only where fences are refused for good, as its
- * blocks would pile up there. */
+/* What a free does after its seal.  If no fence could be had, the free may wait as cudaFree does,
+ * which an allocation may not.  An error of the wait is one of the context, and the program's next
+ * call returns it.  A free in the order of a stream waits only if fences are refused for good,
+ * since freed blocks would then pile up. */
 RS_COLD static CUresult after_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal,
                                    struct rs_block_record *record, CUstream stream)
 {
@@ -373,7 +376,7 @@ RS_COLD static CUresult after_seal(struct rs_reuse *reuse, enum rs_fence_refusal
     return CUDA_SUCCESS;
 }
 
-/* Seals the open blocks. */
+/* Seals the open blocks after a free, and waits if it must. */
 __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse,
                                                           struct rs_block_record *record,
                                                           size_t size_bytes, CUstream stream)

@@ -34,8 +34,9 @@ enum {
     RS_KEPT_SMALL_BYTES = 1 << 20,
 };
 
-/* The classes of kept blocks by size.  Each has its own limit, and is given up by itself: when a
- * few blocks of some MiB filled the one limit there was, all small ones had to go with them. */
+/* The classes of kept blocks by size.  Each class has its own limit, and goes upstream by itself.
+ * With one limit for both, a few blocks of some MiB filled it, and all small blocks had to go
+ * upstream with them. */
 enum rs_kept_class { RS_KEPT_SMALL, RS_KEPT_LARGE, RS_KEPT_CLASSES };
 
 RS_HOT_INLINE enum rs_kept_class rs_kept_class(size_t size_bytes)
@@ -57,8 +58,8 @@ RS_HOT_INLINE unsigned rs_kept_bin(size_t size_bytes, enum rs_kept_class class)
            class * RS_KEPT_BINS;
 }
 
-/* Takes a block of exactly size_bytes, or returns NULL.  It looks at the latest RS_KEPT_LOOK blocks
- * of the bin only. */
+/* Takes a block of exactly size_bytes, or returns NULL.  Looks only at the latest RS_KEPT_LOOK
+ * blocks of the bin. */
 RS_HOT_INLINE struct rs_block_record *rs_kept_take_of(struct rs_kept_blocks *kept,
                                                       size_t size_bytes, enum rs_kept_class class)
 {
@@ -100,7 +101,7 @@ RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_block_reco
     enum rs_kept_class class = rs_kept_class(size_bytes);
     unsigned bin = rs_kept_bin(size_bytes, class);
 
-    RS_ASSERT_SLOW(!freed->is_ordered); /* an allocation could have it twice */
+    RS_ASSERT_SLOW(!freed->is_ordered); /* else two allocations could get this block */
     freed->next = kept->bins[bin];
     kept->bins[bin] = freed;
     kept->filled[class] |= (uint64_t)1 << bin % RS_KEPT_BINS;
@@ -129,22 +130,24 @@ enum {
 struct rs_ordered_slot {
     unsigned long long stream;     /* as from rs_stream_key */
     struct rs_block_record *block; /* NULL: empty */
-    uint64_t seal;                 /* the number of seals that had begun when it was freed */
+    uint64_t seal;                 /* the number of seals that had begun when the block was freed */
 };
 
-/* Ordered blocks are in slots and in no list.  A seal is a number: it covers the blocks whose
- * number is lower.  So two seals are merged, and a seal fails, without a look at any block. */
+/* Blocks that were freed in the order of a stream.  They are in slots and in no list.  A seal of
+ * them is a number: it covers the blocks with lower numbers.  So no block need be visited to merge
+ * two seals, or when a seal fails. */
 struct rs_ordered_blocks {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
     uint64_t begun;  /* seals so far, also those that failed */
     uint64_t sealed; /* the last seal that did not fail: a block with this number or more is open */
     struct rs_reuse_quantity open;
-    _Atomic ptrdiff_t live_bytes; /* taken back minus freed, as in a shard; may be negative; read
-                                     without the lock */
+    _Atomic ptrdiff_t live_bytes; /* bytes taken back minus bytes freed, as in a shard; may be
+                                     negative; read without the lock */
     _Atomic uint64_t reuses;      /* blocks taken back; read without the lock */
     _Atomic bool is_used;         /* any block was ever freed in order; read without the lock */
     uint64_t filled;              /* one bit per set that may have a block */
-    unsigned char turn[RS_ORDERED_SETS]; /* the slot of a full set that the next block replaces */
+    unsigned char
+        turn[RS_ORDERED_SETS]; /* of each full set: the slot that the next block replaces */
     struct rs_ordered_slot slots[RS_ORDERED_SETS][RS_ORDERED_WAYS];
 };
 
@@ -153,9 +156,9 @@ struct rs_ordered_blocks {
 struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
                                         unsigned long long stream);
 
-/* Enters a block that was freed in the order of `stream`.  Returns the block whose slot it got, or
- * NULL: that one is in no slot now, and waits for a fence like any other.  *open: the open ordered
- * blocks. */
+/* Enters a block that was freed in the order of `stream`.  If it replaces another block, it returns
+ * that one, which is then in no slot and waits for a fence like any other; else NULL.  *open: the
+ * open ordered blocks. */
 struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
                                         struct rs_block_record *freed, unsigned long long stream,
                                         struct rs_reuse_quantity *open);
@@ -164,12 +167,12 @@ struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
  * where none is open.  The caller of this and of rs_ordered_end_seal holds reuse->lock. */
 uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered);
 
-/* Called when the fence of the seal that was begun last is recorded: its blocks are open no longer.
+/* Called when the fence of the latest seal is recorded: the blocks of that seal are no longer open.
  * Returns their bytes. */
 size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal);
 
-/* Moves up to `most` of the blocks with numbers from `first` to below `end` to a list: no
- * allocation in their order can take them any more.  False when none of them is left. */
+/* Moves up to `most` of the blocks with numbers from `first` to below `end` to a list, so that no
+ * allocation in the order of their stream finds them.  False when none of them is left. */
 bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_t end, size_t most,
                       struct rs_block_list *to);
 
@@ -193,15 +196,16 @@ struct rs_reuse_room {
 
 /* Threads are spread over shards, so that their frees do not contend for one lock. */
 struct rs_reuse_shard {
-    /* The first cache line is written by frees, ... */
-    /* These two as own and rest in struct rs_reuse_batch. */
+    /* The first cache line is written by frees. */
+    /* Open blocks, divided as in struct rs_reuse_batch: own and other blocks. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_block_list open;
     struct rs_block_list open_rest;
 
-    /* ... the next by frees and allocations, and the rest by allocations, with the block's bin. */
+    /* The second cache line is written by frees and allocations.  The rest is written by
+     * allocations, beside the bin of the block. */
     struct rs_spinlock lock; /* protects the shard's other fields */
     unsigned char index;     /* of the shard; never changes */
-    /* The part of this shard's open bytes that the sum over all shards has. */
+    /* The part of this shard's open bytes that is included in the sum over all shards. */
     size_t published_bytes;
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
     /* Bytes and blocks that ever entered the quarantine through this shard; read without the lock.
@@ -227,9 +231,9 @@ struct rs_reuse {
     bool frees_wait;     /* a free that names no stream waits: with free=wait, and where a driver
                             without fences serves other memory than the host's */
     bool keeps_blocks;   /* ready blocks stay with their shards */
-    bool memory_is_gone; /* with its context: nothing goes upstream any more */
-    bool is_eager; /* host memory: reuse soon, as the block used last is still in the processor's
-                      caches */
+    bool memory_is_gone; /* the memory ended with its context: nothing goes upstream any more */
+    bool is_eager; /* for host memory: blocks are sealed early, since the block used last is still
+                      in the processor's caches */
     _Atomic size_t eager_bytes; /* a free of this size or more seals at once, and an allocation of
                                    it queries the fences first */
     /* The number of shards, counted from the first, that any thread ever used. */
@@ -247,26 +251,26 @@ struct rs_reuse {
     bool is_stuck;                   /* the oldest epoch's fence was pending at its last query */
     size_t epochs_bytes;             /* in the sealed epochs, without ordered blocks */
     struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
-    _Atomic int refusal; /* enum rs_fence_refusal of the last seal, from the start RS_FENCE_REFUSED
-                            on a driver without fences; read without the lock */
+    _Atomic int refusal; /* enum rs_fence_refusal of the last seal; always RS_FENCE_REFUSED on a
+                            driver without fences; read without the lock */
     /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
     struct rs_block_list backlog;
-    uint64_t ready_seal; /* the seal whose ordered blocks are ready and go upstream so too; 0: none
-                            are left */
+    uint64_t ready_seal; /* the seal whose ordered blocks are ready and go upstream in the same way;
+                            0: none are left */
     _Atomic bool has_backlog; /* read without the lock */
     _Atomic bool is_crowded;  /* the GPU is stuck and many epochs wait; read without the lock */
     _Atomic size_t peak_live_bytes; /* the most live bytes noted so far; read without the lock */
 
-    /* Bytes and blocks that ever entered the quarantine in the order of a stream, and that ever
-     * left it by any way. */
+    /* Bytes and blocks that ever entered the quarantine in the order of a stream, and bytes and
+     * blocks of any kind that ever left it. */
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
     _Atomic int short_seals; /* the number of seals by frees after which upstream no longer counts
                                 as short */
     _Atomic unsigned
         on_slow_path; /* threads on the slow path; while there is one, no block is kept */
-    /* Of ready blocks that a thread carries upstream, which are in no list. */
+    /* The bytes of ready blocks that a thread is giving upstream; these are in no list. */
     _Atomic size_t giving_bytes;
-    _Atomic size_t given; /* the number of those that came upstream */
+    _Atomic size_t given; /* the number of such blocks that upstream has taken */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];
@@ -297,8 +301,8 @@ static inline unsigned rs_reuse_shards_used(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->shards_used, memory_order_acquire);
 }
 
-/* Returns the index of the calling thread's shard, and marks it used.  Gives the thread its index
- * first, where it has none. */
+/* Returns the index of the calling thread's shard, and marks the shard used.  Gives the thread an
+ * index first, if it has none. */
 RS_COLD unsigned rs_reuse_use_shard(struct rs_reuse *reuse);
 
 RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *reuse)
@@ -310,20 +314,23 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
     if (RS_UNLIKELY(atomic_load_explicit(&reuse->shards_used, memory_order_relaxed) <= index))
         index = rs_reuse_use_shard(reuse);
     shard = &reuse->shards[index];
-    __asm__("" : "+r"(shard)); /* one register: GCC 12 computes the address for each use anew */
+    __asm__(""
+            : "+r"(shard)); /* keeps the address in a register; GCC 12 would compute it again for
+                               each use */
     return shard;
 }
 
 /* ---- quarantine ---- */
 
-/* Errs only towards true: the count of blocks that left is read first, and a block counts as left
- * only once it is upstream or kept. */
+/* True when blocks are in quarantine.  It may be wrong only by returning true: the count of blocks
+ * that left is read first, and a block counts as left only once it is upstream or kept. */
 bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
 
-/* As rs_mr_progress. */
+/* Does as rs_mr_progress, for this `reuse` alone. */
 uint64_t rs_reuse_progress(const struct rs_reuse *reuse);
 
-/* Errs only towards too little, so that no report shows more idle memory than there is. */
+/* Returns the bytes and blocks in quarantine.  The numbers may be too small, never too large, so
+ * that no report shows more idle memory than there is. */
 struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse);
 
 /* Counts blocks that left the quarantine. */
@@ -358,8 +365,8 @@ static inline bool rs_reuse_batch_is_empty(const struct rs_reuse *reuse,
 void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *batch,
                            struct rs_reuse_batch *tail);
 
-/* Moves all open lists, except the ordered one, to a batch (none where it is NULL).  Notes the peak
- * of the live bytes, and returns the live bytes.  The caller holds reuse->lock. */
+/* Moves all open blocks except the ordered ones to a batch (NULL: moves none).  Notes the peak of
+ * the live bytes, and returns the live bytes.  The caller holds reuse->lock. */
 size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
 /* Moves a batch's blocks back to the open lists. */
@@ -374,14 +381,16 @@ size_t rs_reuse_open_count(struct rs_reuse *reuse);
  * fence can be had now (a capture, no host memory). */
 bool rs_reuse_seal(struct rs_reuse *reuse);
 
-/* Makes all blocks ready whose epochs' fences are done.  True when there were any. */
+/* Makes the blocks of all epochs ready whose fences are done.  True when there were any. */
 bool rs_reuse_retire(struct rs_reuse *reuse);
 
-/* As rs_reuse_retire, but in bounded time: repeat it until it returns false. */
+/* Does a part of what rs_reuse_retire does, in bounded time.  The caller repeats it until it
+ * returns false. */
 bool rs_reuse_retire_some(struct rs_reuse *reuse);
 
-/* Adds ready blocks, for which their shard has no room, to those that go upstream a few at a time.
- */
+/* Adds ready blocks for which their shard has no room to the backlog, which goes upstream a few
+ * blocks at a time.
+ * */
 void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_block_list *list);
 
 /* Gives a few blocks of the backlog upstream, unless another thread holds the lock.  Frees call it.
@@ -400,15 +409,17 @@ static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->is_crowded, memory_order_relaxed);
 }
 
-/* Takes an open block, which is in no order, back from the quarantine: it is live again.  False
- * when it is open no longer. */
+/* Takes an open block that was freed in no stream's order back from the quarantine, so that it is
+ * live again.  False when the block is no longer open. */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 
-/* Called by a free that finds it is time: retires and seals, unless another thread holds the lock.
- * Returns why the last seal was refused, so that blocks stay open; RS_FENCE_GRANTED otherwise. */
+/* Called by a free when it is time to seal.  Retires done epochs and seals, unless another thread
+ * holds the lock.  Returns RS_FENCE_GRANTED, or why the last seal was refused; the blocks then stay
+ * open. */
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large);
 
-/* True when an epoch is sealed.  not_timed_out: and no wait for the oldest one has timed out. */
+/* True when there is a sealed epoch.  With not_timed_out it is false if a wait for the oldest one
+ * has timed out. */
 bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out);
 
 /* Sleeps for a moment between two looks at a change by another thread or by the GPU. */
@@ -440,7 +451,7 @@ void rs_reuse_destroy_epochs(struct rs_reuse *reuse);
 
 /* ---- ready blocks ---- */
 
-enum { RS_REUSE_KEPT_COUNT = 512 }; /* of each class */
+enum { RS_REUSE_KEPT_COUNT = 512 }; /* blocks of each class that a shard keeps at most */
 
 /* True when the shard has room to keep a block of this size.  The caller holds the shard's lock. */
 RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t size_bytes,
@@ -470,8 +481,8 @@ RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
     rs_kept_put(&shard->kept, freed);
 }
 
-/* The bytes that the context holds of this stack's kinds of memory.  Stacks of other kinds do not
- * count: their memory says nothing about how much this stack may hold. */
+/* Returns the bytes that the context holds of this stack's kinds of memory.  Stacks of other kinds
+ * do not count, since their memory says nothing about how much this stack may hold. */
 static inline size_t rs_reuse_held_bytes(const struct rs_reuse *reuse)
 {
     return rs_account_held_bytes_of(reuse->base.environment->account,
@@ -495,14 +506,14 @@ void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *
 /* Sorts some of the ready blocks of the calling thread's shard. */
 void rs_reuse_sort_ready(struct rs_reuse *reuse);
 
-/* Between these two calls every block that becomes ready goes upstream and none is kept.  Begin
- * gives those upstream that are kept already, from this class on: RS_KEPT_SMALL for all.  It
- * returns true when blocks went upstream at once. */
+/* Between begin and end every block that becomes ready goes upstream and none is kept.  Begin gives
+ * upstream the blocks that are kept already, from class `from` on (RS_KEPT_SMALL: all), and returns
+ * true when it gave any. */
 bool rs_reuse_begin_slow_path(struct rs_reuse *reuse, enum rs_kept_class from);
 void rs_reuse_end_slow_path(struct rs_reuse *reuse);
 
-/* Gives all kept and unsorted blocks from this class on upstream, between these two calls.  True
- * when upstream took some. */
+/* Gives all kept and unsorted blocks from class `from` on upstream.  Called between begin and end.
+ * True when upstream took some. */
 bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from);
 
 /* Returns all kept, unsorted and refused blocks. */
@@ -512,17 +523,17 @@ struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse);
 
 /* Upstream counts as short from an allocation on the slow path until frees have sealed
  * RS_REUSE_SHORT_SEALS times.  Meanwhile eager_bytes is 1/128 of the held bytes (1/64 where the
- * program asked for an initial size, that is for room ahead), at least 256 KiB:
- * a free seals when this much is open, and each allocation of this size or more queries fences.
- * So freed memory comes back before other blocks are cut instead, and an allocation that waits
- * finds an epoch that ends soon, while the GPU has work behind it.
+ * program asked for an initial size, that is for room ahead), at least 256 KiB: a free seals when
+ * this much is open, and each allocation of this size or more queries fences.  So freed memory
+ * comes back before an allocation has to cut another block instead, and an allocation that waits
+ * finds an epoch that will be done soon, even while the GPU works on later commands.
  *
- * With 256 KiB whatever was held, training recorded a fence for two of three frees.  On six traces
- * without an initial size 1/128 records 1459 fences instead of 2335 and makes 4372 queries instead
- * of 10157, with 1.147 instead of 1.141 held bytes per live one; with 512 MiB initially 1157 and
- * 3800 instead of 1932 and 9840, with 1.515 instead of 1.518 (deferred_replay, 0.1, 1 and 10 ms
- * behind).  With 1/64 the fences are fewer still, and `pool` holds more than RMM's arena; with 512
- * MiB initially 1/64 records 0.73 times the fences of 1/128. */
+ * A fixed 256 KiB made training record a fence for two of three frees.  Measured on six traces
+ * (deferred_replay, with the GPU 0.1, 1 and 10 ms behind), 1/128 against a fixed 256 KiB: without
+ * an initial size 1459 fences for 2335, 4372 queries for 10157, and 1.147 held bytes per live byte
+ * for 1.141; with an initial size of 512 MiB 1157 fences for 1932, 3800 queries for 9840, and 1.515
+ * for 1.518. 1/64 records fewer fences still, but `pool` then holds more than RMM's arena; with an
+ * initial size of 512 MiB it records 0.73 times the fences of 1/128. */
 enum {
     RS_REUSE_SHORT_SEALS = 1024,
     RS_REUSE_SHORT_BYTES = 256 << 10,
@@ -530,8 +541,8 @@ enum {
     RS_REUSE_SHORT_INITIAL_DIVISOR = 64
 };
 
-/* A value of eager_bytes: an allocation was refused while freed blocks had no fence.  Programs then
- * free something and ask again, so the next free does the full wait. */
+/* A value of eager_bytes.  It says that an allocation was refused while freed blocks had no fence.
+ * Programs then free something and allocate again, so the next free does the full wait. */
 enum { RS_REUSE_STARVED = 0 };
 
 RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
@@ -544,8 +555,8 @@ enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_DIVISOR = 16 };
 /* Frees seal at once while upstream's idle bytes are less than 1/32 of the held bytes. */
 enum { RS_REUSE_SCARCE_DIVISOR = 32 };
 
-/* The open bytes in all shards at which a free seals: 32 MiB, or 1/16 of the held bytes where this
- * is more. */
+/* Returns the open bytes of all shards from which on a free seals: 32 MiB, or 1/16 of the held
+ * bytes if that is more. */
 static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
 {
     return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_DIVISOR);
@@ -553,8 +564,8 @@ static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
 
 /* ---- as in struct rs_mr_ops ---- */
 
-/* The ops of `reuse`.  RS_EFFORT_LITTLE and RS_EFFORT_BEST count as RS_EFFORT_FULL: `reuse` itself
- * chooses how much upstream is asked for, and when a second upstream stands in. */
+/* The ops of `reuse`.  It treats RS_EFFORT_LITTLE and RS_EFFORT_BEST as RS_EFFORT_FULL, since it
+ * chooses by itself how much to ask of upstream, and when a second upstream stands in. */
 CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                            enum rs_effort effort, struct rs_allocation *out);
 CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,

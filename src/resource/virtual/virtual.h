@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of `virtual`, for its own files alone.  virtual.c is the resource: how it is made,
- * trimmed, checked and reported.  allocation.c has the path of an allocation, with the blocks and
- * the holes that it needs memory in; move.c has the memory on its way to other addresses, or back
- * to the driver.
+/* The inside of `virtual`, for its own files alone. virtual.c is the resource: how it is made,
+ * trimmed, checked and reported. allocation.c has the path of an allocation: it finds a free block,
+ * or a hole of addresses that needs memory. move.c moves memory to other addresses, or back to the
+ * driver.
  *
  * A block that a driver call works on is busy: it is in no index, so that no other thread touches
  * it, and no lock is held during the call. */
@@ -31,13 +31,16 @@ struct rs_virtual {
     size_t granule_bytes, reserve_bytes;
     size_t initial_granules, maximum_granules;
 
-    /* Under the lock, which is never held around a driver call. */
-    pthread_cond_t settled; /* signalled when driver calls ended: look again */
+    /* The fields below are protected by the lock, which is never held around a driver call. */
+    pthread_cond_t
+        settled; /* signalled when driver calls have ended, for threads that wait to look again */
     struct rs_blocks blocks;
     struct rs_block_index voids;
     _Atomic(struct rs_virtual_region *) regions; /* newest first; also read without the lock */
-    CUmemGenericAllocationHandle *spares; /* granules mapped nowhere, left by a move that failed */
-    size_t spare_count, spare_room;       /* spare_room: entries for every granule there is */
+    CUmemGenericAllocationHandle
+        *spares; /* granules without an address, left over from a move that failed */
+    size_t spare_count,
+        spare_room; /* spare_room: the length of `spares`, enough for every granule */
 
     size_t charged_granules; /* granules counted against the maximum: held or being asked for */
     _Atomic size_t held_granules; /* base/lock.h */
@@ -46,13 +49,13 @@ struct rs_virtual {
                                accessible nor unmap */
     size_t stuck_bytes;     /* in those blocks */
 
-    unsigned calls;     /* the number of threads that make calls that take or move memory */
+    unsigned calls;     /* the number of threads inside driver calls that take or move memory */
     uint64_t begun;     /* the number of such calls ever begun */
     size_t ahead_bytes; /* bytes that a growth under way will leave to other requests that wait for
                            it */
-    bool is_still;      /* peer access is being changed: no thread maps or unmaps */
-    bool is_reserved; /* only one thread may begin a growth, as it needs all free memory there is */
-    bool ended;       /* the context has ended: no request is served any more */
+    bool is_still;      /* peer access is being changed, so no thread may map or unmap */
+    bool is_reserved;   /* one thread needs all free memory, so no other may begin a growth */
+    bool ended;         /* the context has ended: no request is served any more */
     bool released;
     uint64_t driver_allocations, driver_frees, driver_refusals, moved_granules;
     uint64_t allocations, failures;
@@ -75,7 +78,7 @@ void rs_virtual_take_free(struct rs_virtual *vm, struct rs_block *block);
 /* Returns the region that contains the address.  Needs no lock. */
 struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUdeviceptr address);
 
-/* Bytes held and not live.  Needs no lock. */
+/* Returns the bytes that are held and not live.  Needs no lock. */
 size_t rs_virtual_idle_bytes(const struct rs_virtual *vm);
 
 /* ---- moves ---- */
@@ -89,7 +92,7 @@ struct rs_virtual_move {
     size_t source_granules;
     size_t create_granules, created; /* new granules to ask the driver for, and those it gave */
     CUmemGenericAllocationHandle *handles;
-    size_t handle_count; /* the number of granules mapped nowhere that belong to this move */
+    size_t handle_count; /* the number of granules without an address that belong to this move */
     bool gap_is_stuck;
 };
 
@@ -103,8 +106,8 @@ void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move,
 /* Makes all driver calls of a growth.  Called without the lock. */
 CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move);
 
-/* Ends a move, also one that was never begun: every block gets a state again.  The caller holds the
- * lock. */
+/* Ends a move, also one that was never begun: each of its blocks becomes free, void or stuck.  The
+ * caller holds the lock. */
 void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool has_moved);
 
 /* Tries again to unmap the stuck blocks; their granules become spares.  The caller makes sure that
@@ -112,8 +115,8 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
  */
 void rs_virtual_loosen(struct rs_virtual *vm);
 
-/* Between these two the caller makes driver calls that take or move memory (vm->calls), in relaxed
- * capture mode and without the lock, which the first releases and the second takes again. */
+/* Called around driver calls that take or move memory (vm->calls).  The first releases the lock and
+ * sets relaxed capture mode; the second undoes both. */
 CUstreamCaptureMode rs_virtual_begin_calls(struct rs_virtual *vm);
 void rs_virtual_end_calls(struct rs_virtual *vm, CUstreamCaptureMode mode);
 
@@ -126,9 +129,9 @@ CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes);
 enum rs_virtual_means { RS_VIRTUAL_HELD, RS_VIRTUAL_HELD_AND_NEW, RS_VIRTUAL_NEW };
 
 /* Makes a free block for the request.  CUDA_ERROR_NOT_READY when RS_VIRTUAL_HELD does not suffice;
- * otherwise the errors of rs_virtual_unmap_sources and of the driver.  *disturbed: calls of other
- * threads had memory in hand meanwhile, so a refusal may be out of date.  The caller makes sure
- * that no thread changes peer access. */
+ * otherwise the errors of rs_virtual_unmap_sources and of the driver.  *disturbed: other threads
+ * were taking or moving memory meanwhile, so a refusal may be stale.  The caller makes sure that no
+ * thread changes peer access. */
 CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
                          enum rs_virtual_means means, bool *disturbed);
 
@@ -145,7 +148,7 @@ bool rs_virtual_finish(struct rs_mr *mr);
 
 /* ---- ops of struct rs_mr_ops ---- */
 
-/* The allocate op.  An RS_EFFORT_HELD effort may move free memory: a move costs as much as new
- * memory, but takes none. */
+/* The allocate op.  With RS_EFFORT_HELD it may still move free memory: that takes as long as
+ * getting new memory, but takes none from the driver. */
 CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                              enum rs_effort effort, struct rs_allocation *out);
