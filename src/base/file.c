@@ -183,9 +183,8 @@ int rs_descriptor_duplicate(int fd)
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, RS_DESCRIPTOR_HIGH);
 
     if (copy < 0)
-        copy = fcntl(fd, F_DUPFD_CLOEXEC,
-                     STDERR_FILENO +
-                         1); /* fails above if RLIMIT_NOFILE is no more than RS_DESCRIPTOR_HIGH */
+        /* Fails above if RLIMIT_NOFILE is no more than RS_DESCRIPTOR_HIGH. */
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     RS_ASSERT(copy < 0 || copy > STDERR_FILENO);
     return copy < 0 ? -errno : copy;
 }

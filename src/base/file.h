@@ -69,7 +69,7 @@ struct rs_listing {
 
 /* Opens a folder. The caller closes it with rs_file_close(listing->fd). False, with errno, where it
  * cannot be read.
- * */
+ */
 bool rs_listing_open(struct rs_listing *listing, const char *path);
 
 /* The next name; NULL behind the last one. */

@@ -212,7 +212,7 @@ void rs_nap(uint64_t ns);
  * shim/wiring.c (scripts/check-locks checks both).  Only the child's single thread calls
  * rs_lock_reset.  What the lock protects may be half changed: either the child copes with that, or
  * rs_wiring.reset_locks empties it.
- * */
+ */
 struct rs_lock_to_reset {
     void (*reset)(void *lock);
     void *lock;
@@ -327,7 +327,7 @@ static inline void rs_shared_lock_unlock(struct rs_shared_lock *lock)
  * A program may interpose clock_gettime (to fake time, say) with a clock that stands still.  So a
  * thread also adds the time that it is known to have slept: every wait that naps, or that asks for
  * the time again and again, ends with any such clock.
- * */
+ */
 uint64_t rs_clock_ns(void);
 
 /* Notes that the calling thread has slept, or waited, for at least `ns`. This changes nothing while

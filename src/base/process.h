@@ -65,7 +65,7 @@ void rs_environment_keep(void);
 
 /* Returns the copied variables as an array like environ; environ itself if nothing was copied, as
  * in the tool.
- * */
+ */
 char *const *rs_environment(void);
 
 /* Does as getenv, on rs_environment(). A variable that was not copied is read from environ now:

@@ -284,8 +284,8 @@ void rs_block_forget_all(struct rs_context *context)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
 
-    RS_ASSERT(
-        !atomic_load(&context->alive)); /* else the context could enter more blocks meanwhile */
+    /* Else the context could enter more blocks meanwhile. */
+    RS_ASSERT(!atomic_load(&context->alive));
     if (map)
         rs_address_map_each(map, forget_if_owned, context);
 }

@@ -109,7 +109,7 @@ RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
 
 /* Returns RS_CONTEXT_... of the stack's context. While a call may be ending the context, its blocks
  * may still be valid: ask rs_context_serves.
- * */
+ */
 RS_HOT_INLINE unsigned rs_block_alive_in(const struct rs_stack *stack)
 {
     return atomic_load_explicit(&stack->context->alive, memory_order_relaxed);
@@ -213,7 +213,7 @@ RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdevicep
 
 /* Does as rs_block_claim, also while a call may be ending the block's context: then it asks the
  * driver whether the context is still there.
- * */
+ */
 RS_COLD bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds,
                                    struct rs_taken_block *taken);
 

@@ -77,7 +77,7 @@ enum {
     /* In service, but the driver has said that its work has failed: allocations and frees are
      * passed to the driver, which answers with its error (context/end.h).  The fast path of a free
      * tests a mask that leaves this bit out.
-     * */
+     */
     RS_CONTEXT_FAULTY = 0x80,
 };
 
@@ -112,7 +112,7 @@ struct rs_pushed_stack {
 /* A small driver allocation that shows whether its context is alive, for drivers without
  * cuCtxGetId: the context lives as long as the driver reports this allocation id for the address.
  * All zero: there is none.
- * */
+ */
 struct rs_liveness_probe {
     CUdeviceptr address;
     unsigned long long id;
@@ -128,15 +128,15 @@ enum rs_context_ending {
 
 struct rs_context {
     CUcontext handle;
-    unsigned long long
-        id; /* of cuCtxGetId: a reused handle has another id; 0 on drivers without it */
+    /* Of cuCtxGetId: a reused handle has another id; 0 on drivers without it. */
+    unsigned long long id;
     CUdevice device;
     bool primary;
     struct rs_liveness_probe probe;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
-    struct rs_own_stream
-        joining; /* waits for the work of other contexts, so that own_stream never has to */
+    /* Waits for the work of other contexts, so that own_stream never has to. */
+    struct rs_own_stream joining;
     struct rs_account account;                /* bytes of this context; part of its device's */
     _Atomic uint64_t peers;                   /* bit i: device i may access this context's memory */
     _Atomic(struct rs_pushed_stack *) pushed; /* list of stacks; entries are only added */
@@ -145,8 +145,8 @@ struct rs_context {
      */
     unsigned ends, releases;
     _Atomic unsigned char ending; /* enum rs_context_ending */
-    unsigned char
-        alive_before; /* the value that `alive` gets back if the calls have not ended the context */
+    /* The value that `alive` gets back if the calls have not ended the context. */
+    unsigned char alive_before;
     /* RS_CONTEXT_...: RS_CONTEXT_ENDS from the beginning of a call that may end the context, and
      * for good once the context has ended; `ending` tells these apart.  Every free reads this flag
      * and the first fields of stack[RS_STACK_DEVICE], which share its cache line. */

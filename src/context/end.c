@@ -84,7 +84,7 @@ static bool is_context_there(const struct rs_context *context)
 
 /* Asks the same by an address at which the context had memory, for use while the driver may be
  * freeing the handle.
- * */
+ */
 static bool is_at(const struct rs_context *context, CUdeviceptr address)
 {
     CUcontext owner = NULL;
@@ -182,9 +182,8 @@ struct rs_context *rs_context_take_record(void)
     for (int i = 0; i < RS_STACKS; i++)
         rs_mr_destroy(atomic_load(&context->stack[i].mr), true);
     rs_pushed_stack_recycle(atomic_load(&context->pushed));
-    rs_hash_clear(
-        &context->account
-             .blocks); /* a thread may have charged the account while the context was dropped */
+    /* A thread may have charged the account while the context was dropped. */
+    rs_hash_clear(&context->account.blocks);
     *context = (struct rs_context){.handle = NULL};
     return context;
 }

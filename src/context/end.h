@@ -40,8 +40,8 @@ RS_COLD CUresult rs_context_ask_fault(struct rs_context *context);
 
 /* A driver call that may end a context. */
 struct rs_ending {
-    struct rs_context
-        *excluded; /* the context in which no deallocation of the library may begin meanwhile */
+    /* The context in which no deallocation of the library may begin meanwhile. */
+    struct rs_context *excluded;
     struct rs_context *context; /* the context that the call may end; NULL: not in the table */
     CUdevice device;            /* whose primary context it may end; -1: none */
     bool is_sure;
@@ -89,7 +89,7 @@ bool rs_context_has_ended(void);
  * also while it is about to end. When the id or the liveness probe shows that the context has ended
  * without a hooked call, this drops it.  The caller holds the contexts' lock, and some context of
  * the process is current.
- * */
+ */
 struct rs_context *rs_context_find(CUcontext handle);
 
 /* Returns an empty record for a new context; NULL when out of host memory.  The record of a dropped

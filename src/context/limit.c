@@ -440,9 +440,8 @@ void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes)
     now = atomic_fetch_add_explicit(&of->unserved_bytes, to_bytes - from_bytes,
                                     memory_order_relaxed) +
           to_bytes - from_bytes;
-    if (now <=
-        SIZE_MAX /
-            2) /* the sum may be below zero for a moment, while another thread has noted a part */
+    /* The sum may be below zero for a moment, while another thread has noted a part. */
+    if (now <= SIZE_MAX / 2)
         rs_counter_raise(&of->peak_unserved_bytes, now);
 }
 

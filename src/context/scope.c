@@ -479,7 +479,7 @@ static struct name *enter_name(const char *text)
 
 /* Returns the place where the owner's too deep phases are counted; with `make` a free place if the
  * owner has none.  NULL: there is none.
- * */
+ */
 static struct too_deep *too_deep_of(const void *owner, bool make)
 {
     struct too_deep *place = NULL;

@@ -45,7 +45,7 @@ enum { RS_PHASE_NAMES = 256, RS_PHASE_NAME_BYTES = 128, RS_PHASE_DEPTH = 64 };
  * bytes, and control characters in it become blanks. *entered is the name as it is kept, or NULL if
  * the phase is too deep to be measured.  Returns 0 or -ENOMEM (also when phases of 8 owners are too
  * deep in one thread).
- * */
+ */
 int rs_phase_push(const char *name, const void *owner, const char **entered);
 
 /* Ends the calling thread's latest phase of the owner, and fills in its name (NULL: it was too

@@ -57,7 +57,7 @@ void rs_block_hide(struct rs_block_record *block)
         return;
     RS_ASSERT_SLOW(block->state == RS_BLOCK_TAKEN);
     /* The entry may have been removed with its context, or replaced by a block of another context.
-     * */
+     */
     (void)rs_address_map_remove(atomic_load(&rs_blocks),
                                 atomic_load_explicit(&block->address, memory_order_relaxed), block);
     atomic_store_explicit(&block->state, RS_BLOCK_HIDDEN, memory_order_relaxed);

@@ -22,8 +22,8 @@
 #include <stdint.h>
 
 enum {
-    RS_BLOCK_ALIGNMENT =
-        512, /* of every block, in bytes; the driver's blocks have it too (MEASURED.md) */
+    /* Of every block, in bytes; the driver's blocks have it too (MEASURED.md). */
+    RS_BLOCK_ALIGNMENT = 512,
     RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's unit for large allocations, 2 MiB */
 };
 
@@ -38,9 +38,9 @@ struct rs_allocation {
     CUdeviceptr address;
     size_t size_bytes; /* as requested, not as rounded */
     void *token;
-    struct rs_block_record
-        *block; /* the block's record if a resource made one, else NULL.  An adaptor that changes
-                   neither address nor size passes it through in both directions */
+    /* The block's record if a resource made one, else NULL.  An adaptor that changes neither
+     * address nor size passes it through in both directions. */
+    struct rs_block_record *block;
 };
 
 /* ---- the record ---- */
@@ -63,8 +63,8 @@ struct rs_block_record {
             _Atomic unsigned char advised; /* RS_ADVISED_... */
             _Atomic uint16_t exported;     /* RS_EXPORTED_... */
         };
-        _Atomic uint32_t
-            history; /* the three fields above, which one store sets to 0 for a new block */
+        /* The three fields above, which one store sets to 0 for a new block. */
+        _Atomic uint32_t history;
     };
     _Atomic CUdeviceptr address;
     size_t size_bytes; /* as requested */

@@ -43,7 +43,7 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
 
 /* True when every leaf has `reuse` somewhere above it, so that no work uses a block that a leaf
  * gets back.
- * */
+ */
 bool rs_expression_frees_are_ready(const struct rs_expression *expression);
 
 /* True when a free may wait for work of the program, also a free in the order of a stream. */

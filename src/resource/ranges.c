@@ -76,7 +76,7 @@ RS_HOT_INLINE size_t next_class(const struct rs_block_index *index, size_t from)
 
 /* ---- the index: the tree of one class, a treap ordered by (size, address), with random ranks as
  * heap priorities ----
- * */
+ */
 
 /* MurmurHash3's mixer.  Addresses come at regular distances; a multiplication alone would give
  * some distances monotone ranks and turn the tree into a list. */

@@ -26,8 +26,8 @@
 
 enum {
     RS_LARGE_BYTES = 1 << 20, /* a request is large from 1 MiB on */
-    RS_LARGE_ALIGNMENT =
-        64 << 10, /* alignment of a large block: the page size of GPUDirect and dma-buf */
+    /* Alignment of a large block: the page size of GPUDirect and dma-buf. */
+    RS_LARGE_ALIGNMENT = 64 << 10,
 };
 
 /* Returns the bytes from `address` to the next multiple of `alignment` (a power of two); 0 when

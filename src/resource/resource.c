@@ -93,7 +93,7 @@ void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 }
 
 /* Defaults of two ops that every free calls: calling them costs less than testing for NULL first.
- * */
+ */
 static size_t default_idle_bytes(struct rs_mr *mr)
 {
     (void)mr;

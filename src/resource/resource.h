@@ -64,7 +64,7 @@ enum rs_effort {
     RS_EFFORT_HELD = 1 << 3,
     /* A resource cuts any block that fits, also one that it would otherwise leave whole for larger
      * requests, since it must not grow for this request.
-     * */
+     */
     RS_EFFORT_CUT_ANY = 1 << 4,
 };
 
@@ -316,9 +316,9 @@ struct rs_mr_descriptor {
                                 context_ended does */
     size_t config_bytes;
     const struct rs_option *options; /* ends with RS_OPTION_END; never NULL */
-    const char
-        *unit_option;  /* for a resource that cuts blocks: the SIZE option of which every block's
-                          address and rounded size are multiples; NULL: there is none */
+    /* For a resource that cuts blocks: the SIZE option of which every block's address and rounded
+     * size are multiples; NULL: there is none. */
+    const char *unit_option;
     bool keeps_blocks; /* each block lies in an upstream block of its own */
 
     /* The kind of memory that a leaf with these settings is counted as; NULL: always `memory`. */
@@ -430,7 +430,7 @@ static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_alloca
 /* Deallocates for a free that waits: on return the driver no longer counts a block that went back
  * to it.  Only leaves over the driver's pools ask for this (leaf/async.c).  So it is a state of the
  * thread; one more argument of deallocate would cost an instruction in each cudaFree.
- * */
+ */
 CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *allocation);
 
 /* True inside rs_mr_deallocate_at_once.  For the deallocate op of a resource. */

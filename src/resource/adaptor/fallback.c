@@ -172,8 +172,8 @@ static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, C
         return CUDA_ERROR_NOT_READY;
     if (asked && is_step(size_bytes, effort))
         return result;
-    rs_request.is_hopeless =
-        false; /* it was set for the first upstream's memory; the second one may still have some */
+    /* It was set for the first upstream's memory; the second one may still have some. */
+    rs_request.is_hopeless = false;
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS) {
         *side = SECOND;

@@ -52,8 +52,8 @@ struct record {
     struct rs_allocation upstream; /* upstream's block, with the guards */
     size_t size_bytes : 63;        /* the size that the program asked for */
     size_t is_guarded : 1;         /* its guards were written */
-    const struct rs_call_site
-        *site; /* the call site that allocated the block last; NULL: not known */
+    /* The call site that allocated the block last; NULL: not known. */
+    const struct rs_call_site *site;
 };
 
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");

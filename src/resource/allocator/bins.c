@@ -43,12 +43,12 @@ struct chunk {
 
 struct bin {
     size_t bytes; /* serves requests up to this size; the size of its blocks */
-    struct rs_mr
-        *resource; /* the resource that serves the bin's requests; NULL: blocks serve them */
+    /* The resource that serves the bin's requests; NULL: blocks serve them. */
+    struct rs_mr *resource;
 
     struct rs_mutex lock; /* protects the fields below; never held around an upstream call */
-    pthread_cond_t
-        settled; /* signalled when a growth has ended, for threads that wait to look again */
+    /* Signalled when a growth has ended, for threads that wait to look again. */
+    pthread_cond_t settled;
     bool is_growing;
     struct chunk *chunks, *open;           /* all of them, and those with a free slot */
     _Atomic size_t held_bytes, live_bytes; /* base/lock.h */

@@ -156,7 +156,7 @@ static CUstream stream_of_async(const struct async *async)
 
 /* Allocates a block (size_bytes > 0), or frees one, in the order of the library's own stream.  Does
  * not wait.
- * */
+ */
 static CUresult allocate_or_free(const struct async *async, size_t size_bytes, CUdeviceptr *address)
 {
     CUstream stream = stream_of_async(async);
@@ -182,12 +182,12 @@ static CUresult allocate_and_wait(const struct async *async, size_t size_bytes, 
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = *address % RS_BLOCK_ALIGNMENT
-                 ? CUDA_ERROR_NOT_SUPPORTED /* no driver is known that does so, see leaf.c */
-                 : rs_own_stream_poll(stream_of_async(async), bound_ns);
+    /* No driver is known that does so, see leaf.c. */
+    result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED
+                                           : rs_own_stream_poll(stream_of_async(async), bound_ns);
     if (result != CUDA_SUCCESS)
-        (void)allocate_or_free(
-            async, 0, address); /* the own stream executes this free after the allocation */
+        /* The own stream executes this free after the allocation. */
+        (void)allocate_or_free(async, 0, address);
     return result;
 }
 

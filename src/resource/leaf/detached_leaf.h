@@ -26,7 +26,7 @@ struct rs_detached_calls {
     /* Gives back a block when the leaf ends, which is mostly after its context's end.  After a
      * failure it is called again (rs_mr_retry_unfinished) when the next detached leaf is made and a
      * context is current.
-     * */
+     */
     rs_detached_give *give_late;
 
     /* Destroys the leaf's own objects, after all blocks that could be given back were.  False when

@@ -179,7 +179,7 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
  * contexts give idle memory back; for host memory, those of all devices.  It does not wait for
  * blocks in quarantine if a `reuse` is above: that waits itself, and blocks of its own stack may
  * serve without going back to the driver.
- * */
+ */
 static CUresult take_repeatedly(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                                 CUdeviceptr *address)
 {

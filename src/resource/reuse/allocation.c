@@ -330,8 +330,8 @@ static CUresult allocate_in_request(struct rs_reuse *reuse, size_t size_bytes,
 /* ---- the usual path ---- */
 
 enum {
-    HUGE_BYTES =
-        256 << 20, /* the GPU's work on a block of this size takes longer than recording a fence */
+    /* The GPU's work on a block of this size takes longer than recording a fence. */
+    HUGE_BYTES = 256 << 20,
     /* Batches that one allocation sorts at most: thousands of blocks may be unsorted. */
     SORT_TURNS = 8,
 };

@@ -146,8 +146,8 @@ struct rs_ordered_blocks {
     _Atomic uint64_t reuses;      /* blocks taken back; read without the lock */
     _Atomic bool is_used;         /* any block was ever freed in order; read without the lock */
     uint64_t filled;              /* one bit per set that may have a block */
-    unsigned char
-        turn[RS_ORDERED_SETS]; /* of each full set: the slot that the next block replaces */
+    /* Of each full set: the slot that the next block replaces. */
+    unsigned char turn[RS_ORDERED_SETS];
     struct rs_ordered_slot slots[RS_ORDERED_SETS][RS_ORDERED_WAYS];
 };
 
@@ -314,9 +314,8 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
     if (RS_UNLIKELY(atomic_load_explicit(&reuse->shards_used, memory_order_relaxed) <= index))
         index = rs_reuse_use_shard(reuse);
     shard = &reuse->shards[index];
-    __asm__(""
-            : "+r"(shard)); /* keeps the address in a register; GCC 12 would compute it again for
-                               each use */
+    /* Keeps the address in a register; GCC 12 would compute it again for each use. */
+    __asm__("" : "+r"(shard));
     return shard;
 }
 
@@ -390,7 +389,7 @@ bool rs_reuse_retire_some(struct rs_reuse *reuse);
 
 /* Adds ready blocks for which their shard has no room to the backlog, which goes upstream a few
  * blocks at a time.
- * */
+ */
 void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_block_list *list);
 
 /* Gives a few blocks of the backlog upstream, unless another thread holds the lock.  Frees call it.

@@ -32,15 +32,15 @@ struct rs_virtual {
     size_t initial_granules, maximum_granules;
 
     /* The fields below are protected by the lock, which is never held around a driver call. */
-    pthread_cond_t
-        settled; /* signalled when driver calls have ended, for threads that wait to look again */
+    /* Signalled when driver calls have ended, for threads that wait to look again. */
+    pthread_cond_t settled;
     struct rs_blocks blocks;
     struct rs_block_index voids;
     _Atomic(struct rs_virtual_region *) regions; /* newest first; also read without the lock */
-    CUmemGenericAllocationHandle
-        *spares; /* granules without an address, left over from a move that failed */
-    size_t spare_count,
-        spare_room; /* spare_room: the length of `spares`, enough for every granule */
+    /* Granules without an address, left over from a move that failed. */
+    CUmemGenericAllocationHandle *spares;
+    /* Spare_room: the length of `spares`, enough for every granule. */
+    size_t spare_count, spare_room;
 
     size_t charged_granules; /* granules counted against the maximum: held or being asked for */
     _Atomic size_t held_granules; /* base/lock.h */
