@@ -44,7 +44,7 @@ static bool jit_again(struct jit *jit, CUresult result)
     return true;
 }
 
-/* The result of a driver call with such values, which is made while jit_again says so. */
+/* Makes a driver call with such values as often as jit_again says, and returns its result. */
 #define JIT_AGAIN(values, count, call)                                                             \
     ({                                                                                             \
         struct jit jit_ = jit_keep(values, count);                                                 \
@@ -85,12 +85,12 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
 
 /* ---- the rows: whose memory each call takes ---- */
 
-#define CURRENT          RS_AGAIN_CURRENT, 0 /* of the current context's device */
+#define CURRENT          RS_AGAIN_CURRENT, 0 /* the device of the current context */
 #define DEVICE(device)   device, 0
 #define HOST(size_bytes) RS_AGAIN_CURRENT, size_bytes
 #define AGAIN(...)       RS_AGAIN_TOLD(__VA_ARGS__)
 
-/* A stream is created in a green context without a current context. */
+/* Returns the device of a green context: a stream is created in one without a current context. */
 static int device_of_green(CUgreenCtx green)
 {
     CUdevice device;
@@ -98,7 +98,8 @@ static int device_of_green(CUgreenCtx green)
     return rs_hook_green_device(green, &device) ? device : RS_AGAIN_CURRENT;
 }
 
-/* Access that was set before the call failed is set again, to the same. */
+/* Returns the device whose access the call sets.  A repeated call may set the same access again,
+ * which does no harm. */
 static int device_with(const CUmemAccessDesc *access, size_t count)
 {
     bool is_device = access && count > 0 && access->location.type == CU_MEM_LOCATION_TYPE_DEVICE;

@@ -25,13 +25,14 @@
 
 enum {
     PITCH_BYTES = 512, /* the driver rounds a row up to it (MEASURED.md) */
-    DEVICE_KINDS = 1 << RS_KIND_DEVICE | 1 << RS_KIND_MANAGED, /* of cuMemFree */
-    HOST_KINDS = 1 << RS_KIND_PINNED,                          /* of cuMemFreeHost */
+    DEVICE_KINDS = 1 << RS_KIND_DEVICE | 1 << RS_KIND_MANAGED, /* the kinds that cuMemFree frees */
+    HOST_KINDS = 1 << RS_KIND_PINNED, /* the kind that cuMemFreeHost frees */
 };
 
 /* ---- allocation ---- */
 
-/* Refused for good: by the driver, or by a limit, after all that nobody uses was given back. */
+/* Notes a request that the driver, or a limit, refused even after all unused memory was given back.
+ */
 RS_COLD static CUresult note_failure(const struct rs_stack *stack, size_t size_bytes,
                                      CUresult result)
 {
@@ -68,10 +69,10 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
 static __thread struct {
     size_t size_bytes;
     CUresult result;
-    uint64_t left; /* blocks that the thread had freed before it */
+    uint64_t left; /* the number of blocks that the thread had freed before the request */
 } refusal;
 
-/* Returns false: the request was not served. */
+/* Remembers the refused request.  Returns false, since it was not served. */
 RS_COLD static bool note_refusal(const struct rs_stack *stack, size_t size_bytes, CUresult result)
 {
     rs_thread.refused = stack;
@@ -116,7 +117,7 @@ bool rs_shim_allocate(enum rs_mode mode, unsigned hook_group, unsigned host_flag
     if (!stack)
         return denied;
     if (hook_group == RS_HOOK_GROUP_ASYNC && stack->frees_wait)
-        return false; /* a free in the order of a stream must not wait */
+        return false; /* a free in the order of a stream must not wait, and this stack's frees do */
     if (rs_thread.refused != stack || !is_refused(stack, size_bytes, result))
         *result = allocate_from(stack, size_bytes, stream, object, address);
     return true;
@@ -138,8 +139,9 @@ RS_HOT bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned obje
 
 /* ---- deallocation ---- */
 
-/* The free failed, by a sticky error of the device for example: the block stays allocated, as it
- * would without the library.  A record for it is there: it was given up a moment ago. */
+/* Called when a free failed, for example by a sticky error of the device: the block stays
+ * allocated, as it would without the library.  There is a record for it, since one was given back a
+ * moment ago. */
 RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
 {
     if (rs_block_restore(taken->stack, &taken->allocation))
@@ -179,7 +181,8 @@ RS_COLD static CUresult free_with_history(struct rs_taken_block *taken, CUstream
     CUresult result = CUDA_SUCCESS;
 
     if (taken->exported != RS_EXPORTED_NOT && rs_export_end(taken))
-        return CUDA_SUCCESS; /* another process has the block open: its close frees it */
+        return CUDA_SUCCESS; /* another process has the block open, and the block is freed when that
+                                process closes it */
     if (taken->advice.advised || taken->advice.device_accesses) {
         rs_sync_memops_freed(taken);
         result = unadvise_all(taken);
@@ -205,7 +208,7 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
 }
 
-/* `poison` still knows a block that the program has freed. */
+/* Reports a second free of a block, if `poison` still knows the block. */
 RS_COLD static void say_freed_twice(CUdeviceptr address)
 {
     struct rs_poisoned block = {.address = address};
@@ -220,8 +223,8 @@ RS_COLD static void say_freed_twice(CUdeviceptr address)
         rs_poison_say_freed_twice(&block);
 }
 
-/* A call may be ending the block's context.  The driver answers for an address at which no block
- * begins, unless it lies in memory of the library. */
+/* Frees a block whose context a call may be ending.  False for an address at which no block begins,
+ * and that is not in the library's memory: then the driver answers. */
 RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
     struct rs_taken_block taken;
@@ -238,9 +241,9 @@ RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult
     return true;
 }
 
-/* No block could be taken.  Where the context of a block that begins at the address, or lately
- * began there, is faulty, the free fails as the driver's own does, and the block stays allocated.
- * When the driver has forgotten the error, the block is freed. */
+/* Called when no block could be claimed for a free.  If a block begins at the address, or lately
+ * did, and its context is faulty, the free fails as the driver's own does, and the block stays
+ * allocated.  If the driver no longer reports the error, the block is freed. */
 RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
     struct rs_block_record *block = rs_block_lookup(address);
@@ -253,7 +256,8 @@ RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *
         if (*result != CUDA_SUCCESS)
             return true;
     }
-    /* Another thread may have been told meanwhile that the driver has forgotten the error. */
+    /* Another thread may have found meanwhile that the driver no longer reports the error, and
+     * freed the block. */
     if (!rs_block_claim(address, kinds, &taken))
         return free_otherwise(address, kinds, result);
     *result = free_block(&taken, NULL);
@@ -310,8 +314,8 @@ RS_HOT bool rs_free_fast(CUdeviceptr address)
     struct rs_taken_block taken;
     CUcontext current = NULL;
 
-    /* A block proves that the driver is there.  Without a current context the call is forwarded:
-     * the runtime makes one current. */
+    /* If there is a block, the driver is there.  Without a current context the call is forwarded,
+     * since the runtime makes one current. */
     return RS_LIKELY(block) &&
            RS_LIKELY(rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) &&
            RS_LIKELY(rs_block_claim_found(block, address, DEVICE_KINDS, &taken)) &&
@@ -320,14 +324,14 @@ RS_HOT bool rs_free_fast(CUdeviceptr address)
 
 /* ---- hooks of device memory ---- */
 
-/* No stack serves it. */
+/* Notes an allocation that no stack serves and that is forwarded. */
 RS_COLD static void note_forwarded(enum rs_kind kind)
 {
     if (rs_mode_serving())
         rs_publish_forwarded(kind);
 }
 
-/* The first allocation in a context, and every unusual one. */
+/* Serves the first allocation in a context, and every unusual one. */
 RS_COLD static CUresult allocate_device_slowly(CUdeviceptr *address, size_t size_bytes,
                                                unsigned object)
 {
@@ -370,7 +374,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes, size_t wi
 
     if (!rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
         __builtin_mul_overflow(row_bytes, height, &size_bytes))
-        size_bytes = 0; /* the driver's own error */
+        size_bytes = 0; /* the program gets the driver's own error */
     if (address && !is_odd && size_bytes > 0 &&
         rs_shim_allocate(rs_mode_now(), RS_HOOK_GROUP_DEVICE, 0, size_bytes, NULL,
                          RS_CALLER_OBJECT(), address, &result)) {

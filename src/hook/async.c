@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of stream-ordered memory from the device's current pool, and of its frees.  The stack
- * serves an allocation in the order of its stream where RMM_HOOKS names the group, unless the
- * stream captures, the current pool is the program's own or one that it gave other devices access
- * to, or the stack's frees wait.  A block of ours is freed, whatever allocated it. */
+ * serves an allocation in the order of its stream if RMM_HOOKS names the group, unless the stream
+ * captures, the current pool is the program's own or one to which it gave other devices access, or
+ * the stack's frees wait.  A free of any block of ours is served, whichever call allocated the
+ * block. */
 #include "base/log.h"
 #include "config/mode.h"
 #include "context/block.h"
@@ -19,17 +20,18 @@
 
 #include <stdatomic.h>
 
-/* Bit n: the program gave other devices access to the default pool of device n; an allocation on
- * device n was served. */
+/* Sets of devices, bit n for device n: those to whose default pool the program gave other devices
+ * access, and those on which an allocation was served. */
 static _Atomic uint64_t shared_devices, served_devices;
 
-/* Never NULL: a default stream of the current context has its own name. */
+/* Returns the stream, or, for a default stream, its special handle, so that the result is never
+ * NULL. */
 static CUstream named(CUstream stream, bool is_per_thread)
 {
     return stream ? stream : is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-/* The stream's context; NULL where the driver does not tell it. */
+/* Returns the stream's context; NULL if the driver does not tell. */
 static CUcontext context_of_stream(CUstream stream)
 {
     CUcontext context = NULL;
@@ -42,7 +44,8 @@ static CUcontext context_of_stream(CUstream stream)
     return result == CUDA_SUCCESS ? context : NULL;
 }
 
-/* Asks whether the stream captures.  An error is the driver's answer to any call about the stream.
+/* Asks the driver whether the stream captures.  After an error the driver would answer any call
+ * about this stream with that error.
  */
 static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 {
@@ -56,8 +59,9 @@ static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 
 /* ---- allocation ---- */
 
-/* False when the device's current pool must serve: it is the program's own, or other devices reach
- * it, which would not reach memory of a stack.  The stream's context is current. */
+/* False when the device's current pool must serve the allocation: it is the program's own pool, or
+ * other devices have access to it, which they would not have to a stack's memory.  The stream's
+ * context is current. */
 static bool may_replace_pool(CUdevice *device)
 {
     CUmemoryPool usual = NULL, current = NULL;
@@ -127,7 +131,7 @@ struct servers {
     CUdevice device;
     CUcontext contexts[8];
     unsigned count;
-    bool more; /* than there are places */
+    bool more; /* there are more than these */
 };
 
 static void add_server(struct servers *servers, const struct rs_stack *stack)
@@ -208,8 +212,8 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
 
 /* ---- deallocation ---- */
 
-/* True for a stream of the block's context, and for one of a green context whose memory is that
- * context's. */
+/* True for a stream of the block's context, and for one of a green context that shares its memory.
+ */
 static bool is_stream_of_owner(CUstream stream, const struct rs_block_view *block)
 {
     RS_RELAXED_GUARD();
@@ -232,8 +236,8 @@ static struct rs_stack *stack_of(CUdeviceptr address)
     return block ? rs_block_stack(block) : NULL;
 }
 
-/* True when the stack gives the block back by cuMemFreeAsync on this stream.  Not for a default
- * stream: the driver would take it for the default stream of the block's context. */
+/* True when the stack may give the block back by cuMemFreeAsync on this stream.  False for a
+ * default stream, which the driver would take for the default stream of the block's context. */
 static bool is_freed_there(const struct rs_stack *stack, CUstream stream)
 {
     return stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
@@ -247,8 +251,8 @@ static bool is_idle(CUstream stream)
     return rs_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
-/* Makes a stream of the library, in the block's context, wait for all work that the stream's
- * context was given. */
+/* Makes a stream of the library in the block's context wait for all earlier work of the stream's
+ * context. */
 static bool join_stream(CUstream stream, struct rs_context *owner)
 {
     CUcontext context = context_of_stream(stream);
@@ -258,10 +262,11 @@ static bool join_stream(CUstream stream, struct rs_context *owner)
     return joining && rs_fence_join(context, joining);
 }
 
-/* The fences of the block's context do not cover the work of another context's stream, and nothing
- * is ever recorded on a program's stream; they cover joined work.  Where no join is possible (on an
- * old driver, while a stream captures, where freed memory is reused without fences) the free waits,
- * as cudaFree may. */
+/* Orders a free after the work of a stream of another context, which the fences of the block's
+ * context do not cover.  Nothing is ever recorded on a program's stream, so a stream of the library
+ * joins that work, which the fences then cover.  If no join is possible (on an old driver, while a
+ * stream captures, or if freed memory is reused without fences), the free waits, as cudaFree may.
+ */
 static CUresult come_after(CUstream stream, const struct rs_stack *stack)
 {
     if (stack && stack->environment.frees_are_ready &&
@@ -285,7 +290,7 @@ static CUresult check_free(const struct rs_introspection *found, CUdeviceptr add
     return result == CUDA_SUCCESS && is_capturing ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* Only where stacks serve. */
+/* The caller has made sure that stacks serve. */
 static bool free_async(CUdeviceptr address, CUstream stream, CUresult *result)
 {
     struct rs_introspection found = rs_introspect_if(true, address);

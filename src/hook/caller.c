@@ -14,7 +14,8 @@
 
 void *rs_caller_next(const char *symbol)
 {
-    return rs_real_dlsym()(RTLD_NEXT, symbol); /* the library is the caller: after it */
+    /* RTLD_NEXT searches after the library, which is the caller here. */
+    return rs_real_dlsym()(RTLD_NEXT, symbol);
 }
 
 static const struct link_map *object_of(const void *address)
@@ -30,7 +31,7 @@ static const struct link_map *our_object(void)
     return object_of((const void *)rs_caller_find);
 }
 
-/* By the order of loading: for objects that were loaded at the start it is the order of the global
+/* Compares the order of loading, which for objects loaded at the start is the order of the global
  * scope. */
 static bool comes_before_us(const struct link_map *object)
 {
@@ -41,7 +42,7 @@ static bool comes_before_us(const struct link_map *object)
     return before != NULL;
 }
 
-/* One more reference to the object, or NULL. */
+/* Takes one more reference to the object; NULL on failure. */
 static void *open_again(const struct link_map *object)
 {
     return rs_loader_is_stuck() ? NULL : dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
@@ -56,7 +57,7 @@ static void *find_in_object(const struct link_map *object, const char *symbol)
     if (!handle)
         return NULL;
     found = rs_real_dlsym()(handle, symbol);
-    dlclose(handle); /* the object is calling, so it stays loaded */
+    dlclose(handle); /* the object stays loaded, since its code is calling */
     return found && object_of(found) != our_object() ? found : NULL;
 }
 
@@ -80,9 +81,9 @@ static int see_nth(struct dl_phdr_info *info, size_t bytes, void *data)
     return 1;
 }
 
-/* One more reference to the object with the first definition of the symbol in the order of loading,
- * whatever its scope; NULL without one.  The loader is asked for one object after the other, as no
- * look-up may be made while it goes through its list. */
+/* Takes a reference to the first object, in the order of loading and whatever its scope, that
+ * defines the symbol; NULL when there is none.  The loader is asked for one object after the other,
+ * as no look-up may be made while it goes through its list. */
 static RS_COLD void *open_first(const char *symbol)
 {
     struct nth nth = {0, NULL};
@@ -91,14 +92,15 @@ static RS_COLD void *open_first(const char *symbol)
     for (unsigned i = 0; !found && (nth = (struct nth){i, NULL}, dl_iterate_phdr(see_nth, &nth));
          i++) {
         const struct link_map *object = object_of(nth.inside);
-        if (object && *object->l_name) /* not the program, whose scope is the global one */
+        if (object && *object->l_name) /* skips the main program, whose scope is the global one */
             found = find_in_object(object, symbol);
     }
     return found ? open_again(object_of(found)) : NULL;
 }
 
-/* For a caller that belongs to no runtime: code that the program generated, or a library that was
- * handed the function.  The reference is never given back, so that all its calls go to one runtime.
+/* Finds the definition for a caller that is linked with no runtime: code that the program
+ * generated, or a library that was given a pointer to the function.  The reference is never given
+ * back, so that all its calls go to one runtime.
  */
 static RS_COLD void *find_in_first(const char *symbol)
 {
@@ -110,7 +112,7 @@ static RS_COLD void *find_in_first(const char *symbol)
         if (!handle)
             return NULL;
         if (!atomic_compare_exchange_strong(&first, &none, handle)) {
-            dlclose(handle); /* another thread has found it too */
+            dlclose(handle); /* another thread has stored its reference first */
             handle = none;
         }
     }
@@ -141,7 +143,7 @@ void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep)
     void *found = rs_caller_find_runtime(caller, symbol);
     const struct link_map *object = found ? object_of(found) : NULL;
 
-    /* The reference is never given back. */
+    /* The reference taken here is never given back. */
     *keep = object && object != object_of(caller) && open_again(object) != NULL;
     return found;
 }
@@ -171,7 +173,7 @@ const char *rs_caller_driver_before_us(void)
 
 /* ---- who asks for memory ---- */
 
-/* A forked child takes no lock, as another thread may have held it. */
+/* In a forked child it takes no lock, since another thread may have held it at the fork. */
 RS_COLD unsigned rs_caller_object_slowly(const void *caller)
 {
     struct rs_recent_caller *recent = &rs_thread.callers[rs_caller_slot(caller)];
@@ -182,7 +184,8 @@ RS_COLD unsigned rs_caller_object_slowly(const void *caller)
     return recent->object;
 }
 
-/* The driver's callers are forgotten, so that their calls ask for whom they are. */
+/* Forgets the cached callers of the driver, so that their next calls ask for which object they are
+ * made. */
 unsigned rs_caller_forward_begin(unsigned object)
 {
     unsigned before = rs_thread.forwarding_for;

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* The device of the stream's context, or of the current context for a default stream.  RS_NO_DEVICE
- * for what is no stream: the driver's own error. */
+/* Returns the device of the stream's context, or of the current context for a default stream.
+ * RS_NO_DEVICE for an invalid stream, for which the driver answers with its own error. */
 static int device_of_stream(CUstream stream)
 {
     RS_RELAXED_GUARD();
@@ -30,9 +30,9 @@ static int device_of_stream(CUstream stream)
     return device;
 }
 
-/* Finds whose memory the call takes.  False when the settings deny every allocation.  The mode is
- * asked here, since a service that declined the call may have found the settings bad on this
- * device.
+/* Finds whose memory the call takes.  False when the settings deny every allocation.  It asks for
+ * the mode again, since the attempt to serve the call from a stack may have shown that the settings
+ * are invalid on this device.
  */
 static bool find_charged_owner(struct rs_charged_call *call)
 {
@@ -44,8 +44,8 @@ static bool find_charged_owner(struct rs_charged_call *call)
     } else if (call->path == RS_PATH_STREAM_ORDERED) {
         owner.device = device_of_stream(call->stream); /* the pool outlives contexts */
     } else if (owner.device == RS_NO_DEVICE) {
-        /* Without a context the driver answers its own error, or a tool's callback calls inside a
-         * call of the library. */
+        /* Without a context the driver answers with its own error.  (Or a tool's callback made this
+         * call from inside a call of the library.) */
         owner.context = rs_context_current(true);
         owner.device = owner.context ? owner.context->device : RS_NO_DEVICE;
     }
@@ -81,8 +81,9 @@ struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_
     return call;
 }
 
-/* Finding the owner is part of the request, as the driver calls for it must not wait; it is one
- * request, with one patience, however often it is begun anew. */
+/* Begins the request and charges the account.  Finding the owner is a part of the request, since
+ * the driver calls for that must not wait either.  An allocation that begins again keeps its
+ * request, with the same deadline. */
 static bool charge_call(struct rs_charged_call *call)
 {
     if (call->state != RS_CHARGED_REQUEST) {
@@ -99,7 +100,8 @@ static bool charge_call(struct rs_charged_call *call)
     return call->is_charged;
 }
 
-/* The driver was asked before the account was charged.  Out of memory, it is a call like any other.
+/* Charges a call that the driver was asked for first (`undo`).  If the driver was out of memory, it
+ * continues like any other call.
  */
 static bool charge_later(struct rs_charged_call *call)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forwarded calls that are counted: the account is charged, the driver's call is made, perhaps
- * several times, and the charge is settled (charge/charge.h).  A hook returns RS_CHARGED. */
+/* Forwarded calls whose memory is counted: the account is charged, the driver's call is made, if
+ * need be several times, and the charge is settled (charge/charge.h).  A hook returns RS_CHARGED.
+ */
 #pragma once
 
 #include "base/check.h"
@@ -12,8 +13,9 @@
 /* Frees what a call made. */
 typedef CUresult rs_charged_undo(unsigned long long key);
 
-/* The program's result of a driver call that is made while rs_charged_next says so: `begin` is a
- * call of a function below that begins it, `driver_call` the expression that makes it. */
+/* Makes a driver call as often as rs_charged_next says, and returns the result for the program.
+ * `begin` calls one of the functions below that begin a charged call; `driver_call` is the
+ * expression that makes the driver's call. */
 #define RS_CHARGED(begin, driver_call)                                                             \
     ({                                                                                             \
         struct rs_charged_call call_ = (begin);                                                    \
@@ -37,21 +39,22 @@ struct rs_charged_call {
 };
 
 /* A call that takes size_bytes in the calling thread's context, or, with a device's number in place
- * of RS_NO_DEVICE, memory of a device that outlives contexts.  `key` is where the driver writes the
- * address, array or handle that a later free names; all of them have 8 bytes.  NULL: the driver's
- * own error.
+ * of RS_NO_DEVICE, memory of a device that outlives contexts.  `key` points to where the driver
+ * writes the address, array or handle that a later free names; all of them have 8 bytes.  If the
+ * program passed NULL, the driver answers with its own error.
  *
- * `undo` is for a call that the driver will probably refuse as invalid, NULL for any other: under a
- * limit, too, the program gets that error and not out-of-memory.  The driver is asked before the
- * account is charged, and what it made all the same is undone where the limit leaves no room. */
+ * `undo` is set for a call that the driver will probably refuse as invalid, and NULL for others.
+ * With it the driver is asked before the account is charged, so that under a limit, too, the
+ * program gets the driver's error and not out-of-memory.  If the driver grants the call and the
+ * limit leaves no room, `undo` frees the memory again. */
 struct rs_charged_call rs_charged_begin(int device, enum rs_path path, size_t size_bytes, void *key,
                                         rs_charged_undo *undo);
 
 /* A stream-ordered allocation.  `pool` NULL: the current pool of the stream's device.  With
- * is_per_thread a NULL stream is the calling thread's own default stream.  A pool may grow past the
- * limit all the same: by a unit of the driver that was not known yet, or because the free memory in
- * it was fragmented.  Then the block is freed in the order of its stream, and the allocation is
- * begun anew. */
+ * is_per_thread a NULL stream is the calling thread's own default stream.  A pool may still grow
+ * past the limit, by a larger unit than the driver was seen to use, or because its free memory was
+ * fragmented.  Then the block is freed in the order of its stream, and the allocation begins again.
+ */
 struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_bytes,
                                               CUmemoryPool pool, CUstream stream,
                                               bool is_per_thread);
@@ -63,7 +66,7 @@ bool rs_charged_next(struct rs_charged_call *call);
  */
 CUresult rs_charged_end(struct rs_charged_call *call);
 
-/* The program is about to be told that it is out of memory: the report (report/out_of_memory.h).
- * Returns the result.  Outside of the request. */
+/* Writes the report on a refusal (report/out_of_memory.h), before the program is told that it is
+ * out of memory.  Returns the result for the program.  Must not be called inside the request. */
 RS_COLD CUresult rs_charged_refused(const struct rs_charge_owner *owner, enum rs_path path,
                                     size_t size_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the entry points that act on memory by its address.  For an unchanged address in a block
- * of a stack the driver would act on the larger allocation around the block. */
+/* Hooks of the entry points that act on memory by its address.  Given an address inside a block of
+ * a stack, the driver would act on the whole allocation around the block. */
 #include "base/check.h"
 #include "context/block.h"
 #include "hook/hook.h"
@@ -33,7 +33,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     return result;
 }
 
-/* Callers round a block outwards to pages, so the range of a block may begin before the block. */
+/* Callers round a block outwards to whole pages, so the range may begin before its block. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size_bytes,
                                        CUmemRangeHandleType type, unsigned long long flags)
 {
@@ -48,7 +48,8 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
  * The driver keeps advice per page.  Blocks share no page (RS_MANAGED_UNIT), so advice is forwarded
  * unchanged, noted, and undone when the block is freed: a reused block starts with the default. */
 
-enum { DEVICES_NOTED = 64 }; /* devices that have a bit in rs_advice.device_accesses */
+/* rs_advice.device_accesses has a bit for each device below this number. */
+enum { DEVICES_NOTED = 64 };
 
 /* Returns what this advice adds to the noted advice; nothing for advice that unsets. */
 static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
@@ -66,8 +67,8 @@ static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
     return undo;
 }
 
-/* True when the range ends in the block or in its last host page, as the driver rounds ranges
- * outwards to the host's pages. */
+/* True when the range lies in the block.  It may end after the block in the block's last host page,
+ * since the driver rounds ranges outwards to the host's pages. */
 static bool is_inside_block(const struct rs_block_view *block, CUdeviceptr address,
                             size_t size_bytes)
 {
@@ -125,17 +126,17 @@ CUresult cuMemAdvise_v2(CUdeviceptr address, size_t size_bytes, CUmem_advise adv
 
 /* ---- attachments ----
  *
- * The driver keeps attachments per driver allocation.  They change nothing: stacks serve only
- * globally attached memory, and only where all devices access managed memory concurrently with the
- * host, where an attachment restricts nothing. */
+ * The driver keeps attachments per driver allocation.  For blocks they have no effect: stacks serve
+ * only globally attached memory, and only if all devices access managed memory concurrently with
+ * the host, where an attachment restricts nothing. */
 
 static bool is_null_stream(CUstream stream, bool is_per_thread)
 {
     return (!stream && !is_per_thread) || stream == CU_STREAM_LEGACY;
 }
 
-/* For a block of ours the forwarded call names its driver allocation with global attachment, which
- * changes nothing, so that the driver itself checks stream, context and capture. */
+/* For a block of ours the call is forwarded for the driver allocation around it, with global
+ * attachment.  That changes nothing, but has the driver check stream, context and capture. */
 static CUresult attach_memory(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thread,
                               CUstream stream, CUdeviceptr address, size_t size_bytes,
                               unsigned flags)
@@ -150,8 +151,9 @@ static CUresult attach_memory(__typeof__(&cuStreamAttachMemAsync) real, bool is_
     if (introspection.what == RS_INTROSPECTED_FOREIGN ||
         (introspection.what == RS_INTROSPECTED_BLOCK && introspection.block.kind == RS_KIND_PINNED))
         return real(stream, address, size_bytes, flags);
-    /* The driver refuses parts of an allocation, and device memory; a block of device memory may
-     * lie in managed memory, which the driver would accept. */
+    /* The driver refuses an attachment of a part of an allocation, and of device memory.  A block
+     * of device memory may lie in managed memory, for which the driver would accept it, so it is
+     * refused here. */
     if (introspection.what == RS_INTROSPECTED_FREED ||
         introspection.block.kind != RS_KIND_MANAGED || !is_whole ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
@@ -171,8 +173,9 @@ RS_HOOK_BY(cuStreamAttachMemAsync_ptsz,
 
 /* ---- access of other devices ---- */
 
-/* Access is enabled only when the stacks' memory got it too.  Access that the library enabled for
- * itself (a loan, introspect/introspect.h) counts as not enabled for the program. */
+/* Access counts as enabled only if it was also enabled for the stacks' memory.  Access that the
+ * library enabled for its own use (a loan, introspect/introspect.h) does not count as enabled by
+ * the program. */
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
     CUresult result = RS_FORWARD(cuCtxEnablePeerAccess, (peer, flags));

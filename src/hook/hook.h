@@ -9,17 +9,17 @@
     extern __typeof__(symbol) symbol __attribute__((visibility("default")));
 #include "driver/entry_points.def"
 
-/* The result of the driver's function, or rs_hook_missing() when there is none. */
+/* Calls the driver's function; the result is rs_hook_missing() when the driver does not have it. */
 #define RS_FORWARD(symbol, arguments)                                                              \
     (RS_LIKELY(rs_driver_ready(true) && rs_driver.symbol) ? rs_driver.symbol arguments             \
                                                           : rs_hook_missing())
 
-/* The driver's function, NULL when there is none: for functions of the same type that are hooked by
- * one function. */
+/* The driver's function, NULL when the driver does not have it.  For functions of the same type
+ * whose hooks share one implementation. */
 #define RS_REAL(symbol) (RS_LIKELY(rs_driver_ready(true)) ? rs_driver.symbol : NULL)
 
-/* Defines a hook whose call `function` answers, which one version of the function shares with
- * others: it gets the driver's function of this version, NULL when there is none, and the
+/* Defines a hook that `function` implements, also for other versions of the same driver function.
+ * `function` gets the driver's function of this version, NULL when there is none, and the
  * arguments. */
 #define RS_HOOK_BY(symbol, parameters, function, ...)                                              \
     CUresult symbol parameters                                                                     \
@@ -27,8 +27,8 @@
         return function(RS_REAL(symbol), __VA_ARGS__);                                             \
     }
 
-/* Defines a hook that only forwards its call between two calls of ours: `after` gets what `before`
- * returned, and the driver's result, and returns the result for the program. */
+/* Defines a hook that calls `before`, the driver and `after`.  `after` gets what `before` returned
+ * and the driver's result, and returns the result for the program. */
 #define RS_HOOK_BETWEEN(symbol, parameters, arguments, before, after)                              \
     CUresult symbol parameters                                                                     \
     {                                                                                              \

@@ -38,9 +38,9 @@ static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, siz
         *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
 }
 
-/* Idle memory of the device's stacks counts as free: *idle_bytes of the device's memory, no more
- * than the contexts hold there (a stack over managed memory holds nothing), and *charged_bytes that
- * are charged against the limit. */
+/* Sums the idle memory of the device's stacks, which counts as free.  *idle_bytes: what lies in
+ * device memory, no more than the contexts hold there (a stack over managed memory holds nothing
+ * there).  *charged_bytes: what is charged against the limit. */
 static void sum_idle(CUdevice device, size_t *idle_bytes, size_t *charged_bytes)
 {
     RS_EACH_STACK(walk) {
@@ -56,7 +56,8 @@ static void sum_idle(CUdevice device, size_t *idle_bytes, size_t *charged_bytes)
     }
 }
 
-/* A limit counts as the size of the current context's device. */
+/* Corrects an answer about the current context's device: with a limit, the limit is its total
+ * memory. */
 static void correct_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     size_t idle_bytes = 0, charged_bytes = 0;
@@ -75,7 +76,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     CUresult result;
 
     if (rs_mode_serving())
-        rs_poll_commands_in_request(); /* a limit that was changed shows in the answer */
+        rs_poll_commands_in_request(); /* so a limit that `rmmshim` has just changed shows in the
+                                          answer */
     result = RS_FORWARD(cuMemGetInfo_v2, (&free_seen, &total_seen));
     if (result != CUDA_SUCCESS)
         return result;
@@ -152,12 +154,12 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(unsigned *)data = 0;
         break;
-    case CU_POINTER_ATTRIBUTE_CONTEXT:              /* `correct` fills it in */
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* 8 bytes each */
+    case CU_POINTER_ATTRIBUTE_CONTEXT:              /* correct_answer fills it in */
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* these answers have 8 bytes each */
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         memset(data, 0, sizeof(uint64_t));
         break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* `correct` fills it in */
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* correct_answer fills it in */
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
@@ -192,7 +194,7 @@ static void correct(const struct rs_introspection *introspection, CUpointer_attr
         return;
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        /* the driver reports no context for mapped memory (`virtual`) */
+        /* for mapped memory (`virtual`) the driver reports no context */
         if (!*(CUcontext *)data)
             *(CUcontext *)data = introspection->block.context;
         break;
@@ -259,9 +261,10 @@ static void correct_answers(const struct rs_introspection *introspection, CUdevi
             *(void **)data[i] = NULL;
 }
 
-/* Corrects the answer of cuPointerGetAttributes to the unknown address `asked`: puts the program's
- * `address` where the driver returned `asked`.  It does so for HOST_POINTER and DEVICE_POINTER of
- * memory that it does not know, which it takes for the program's own. */
+/* Corrects an answer of cuPointerGetAttributes: puts the program's `address` where the driver
+ * returned `asked`, an address that the driver does not know.  For such an address, which it takes
+ * for the program's own memory, the driver answers HOST_POINTER and DEVICE_POINTER with the address
+ * itself. */
 static void answer_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
                            const CUpointer_attribute *attributes, void **data)
 {
@@ -288,7 +291,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes, CUdevice
     result = RS_FORWARD(cuMemGetAddressRange_v2, (base, size_bytes, address));
     if (!is_corrected(&introspection) ||
         (result != CUDA_SUCCESS &&
-         result != CUDA_ERROR_NOT_FOUND)) /* memory of the process itself: NOT_FOUND */
+         result != CUDA_ERROR_NOT_FOUND)) /* the driver answers NOT_FOUND for memory of the process
+                                             itself */
         return result;
     if (base)
         *base = introspection.block.address;
@@ -297,8 +301,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes, CUdevice
     return CUDA_SUCCESS;
 }
 
-/* The address to ask the driver about: `address`, or one that the driver does not know, for memory
- * of a stack that is not host memory to the program. */
+/* Returns the address to ask the driver about.  For memory of a stack that must not look like host
+ * memory this is an address that the driver does not know; else it is `address`. */
 static void *visible_host(void *address)
 {
     struct rs_introspection introspection = rs_introspect((CUdeviceptr)(uintptr_t)address);

@@ -8,14 +8,14 @@
 #include "hook/hook.h"
 #include "introspect/introspect.h"
 
-/* A call that gives up an allocation, or a handle of one. */
+/* Defines the hook of a call that frees an allocation, or gives up a handle of one. */
 #define FREE(symbol, parameters, arguments, keys, key)                                             \
     RS_HOOK_BETWEEN(symbol, parameters, arguments,                                                 \
                     rs_charge_free_begin(rs_mode_serving(), keys, key), rs_charge_free_end)
 
 /* ---- stream-ordered memory ---- */
 
-/* Without a pool: the driver's own error. */
+/* Without a pool the driver answers with its own error. */
 static CUresult allocate_from_pool(__typeof__(&cuMemAllocFromPoolAsync) real, bool is_per_thread,
                                    CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
                                    CUstream stream)
@@ -32,9 +32,10 @@ RS_HOOK_BY(cuMemAllocFromPoolAsync_ptsz,
            (CUdeviceptr * address, size_t size_bytes, CUmemoryPool pool, CUstream stream),
            allocate_from_pool, true, address, size_bytes, pool, stream)
 
-/* Enters the pool that a successful call gave; the pointers of a call that failed may be NULL.
- * Managed memory counts wherever it prefers to lie; other memory by its location, whose id is a
- * device's number for a device alone (facts_h200.txt: pools.host_7). */
+/* Enters the pool that a successful call gave; the pointers of a call that failed may be NULL.  A
+ * pool of managed memory counts whatever its preferred location.  Other pools count if their
+ * location is a device, since only then is its id a device's number (facts_h200.txt: pools.host_7).
+ */
 static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
                           CUmemAllocationType type)
 {
@@ -88,7 +89,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 {
     bool is_device = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     int device = is_device ? params->poolProps.location.id : RS_AGAIN_CURRENT;
-    /* Without a place for the node, or a graph: the driver's own error. */
+    /* If `node` or `graph` is NULL, the driver answers with its own error. */
     bool is_counted = is_device && node && graph && rs_mode_now() == RS_MODE_SERVE;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -109,7 +110,7 @@ static CUresult undo_create(unsigned long long handle)
     return RS_FORWARD(cuMemRelease, (handle));
 }
 
-/* True for what no driver is known to grant. */
+/* True for a request that no known driver grants. */
 static bool is_odd_creation(size_t size_bytes, const CUmemAllocationProp *prop,
                             unsigned long long flags)
 {
@@ -142,7 +143,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size_bytes,
     int device;
 
     if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        prop->location.id < 0) /* memory of the host, or the driver's own error */
+        /* Host memory is not counted; an invalid location gets the driver's own error. */
+        prop->location.id < 0)
         return RS_AGAIN_HOST(size_bytes,
                              RS_FORWARD(cuMemCreate, (handle, size_bytes, prop, flags)));
     device = prop->location.id;

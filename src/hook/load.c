@@ -8,13 +8,14 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* By name in scripts/check-exports, which allows no other. */
+/* scripts/check-exports lists this constructor by name, and allows no other. */
 __attribute__((constructor)) static void keep_environment(void)
 {
     rs_environment_keep();
 }
 
-/* Here and not in report/report.c: the command, which reads reports too, has none of its own. */
+/* The destructor is here and not in report/report.c, which the command links too: the command must
+ * not write a report at exit. */
 __attribute__((destructor)) static void write_reports(void)
 {
     rs_report_at_exit();
@@ -24,11 +25,12 @@ __attribute__((destructor)) static void write_reports(void)
 
 enum { OPTIONS_BYTES = 1024 };
 
-/* A shared runtime of AddressSanitizer (gcc's is one) ends a program in which another library comes
- * before it: that one's functions would be called instead of its own.  The library has none of the
- * runtime's functions, so it says that any order will do, and leaves the other options to who else
- * defines this: a library of the program's, or the runtime itself.  A program that defines it comes
- * first, and is not asked for; there `rmmshim run` says it (tool/program.c). */
+/* A shared runtime of AddressSanitizer (gcc's, for example) ends a program in which another library
+ * is loaded before it, since that library's functions could replace its own. rmmshim defines none
+ * of the runtime's functions, so it tells the runtime here that any order will do.  All other
+ * options come from the next definition of this function, in a library of the program or in the
+ * runtime itself.  A definition in the program itself takes precedence over this one; for that case
+ * `rmmshim run` sets the option (tool/program.c). */
 const char *__asan_default_options(void);
 
 __attribute__((visibility("default"))) RS_BEFORE_SANITIZERS const char *__asan_default_options(void)

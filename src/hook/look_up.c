@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Look-ups of functions by name: dlsym (entered through dlsym_<cpu>.S) and cuGetProcAddress.
  *
- * The real look-up is always made first, and the address that it found is translated to a hook's: a
- * name alone does not tell the ABI. */
+ * The real look-up is always made first, and the address that it found is translated to that of a
+ * hook, since a name alone does not tell which version of the function is meant. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -19,18 +19,18 @@
 
 /* ---- the table of hooks ---- */
 
-/* The default stream that NULL means to the function. */
+/* Which default stream the function takes NULL for. */
 enum default_stream {
     LEGACY,     /* the legacy default stream */
     PER_THREAD, /* the calling thread's default stream */
 };
 
-/* What is lost when the driver answers a hook's name with a function that the library does not
- * know. */
+/* What the library cannot do when the driver answers a hook's name with a function that the library
+ * does not know. */
 enum loss {
     NOTHING, /* the driver serves the call; after a failure it is not asked again */
     SERVICE, /* the call is neither served nor corrected */
-    LIMIT,   /* the call takes device memory that no limit counts */
+    LIMIT,   /* the call takes device memory that is counted against no limit */
 };
 
 /* One row of driver/entry_points.def. */
@@ -42,7 +42,7 @@ struct hook {
     enum default_stream stream;
     enum loss loss;
     void *replacement;
-    const void *member; /* its place in rs_driver; NULL for a function of the runtime */
+    const void *member; /* its member of rs_driver; NULL for a function of the runtime */
 };
 
 #define NEWEST (1 << 30)
@@ -129,16 +129,17 @@ static void add_slot(void *real, void *replacement)
     slots[i].replacement = replacement;
 }
 
-/* By the exported symbols, which takes no driver call. */
+/* Fills the table from the exported symbols, without a driver call. */
 static void fill_slots(void)
 {
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++)
         add_slot(real_of(&hooks[i]), hooks[i].replacement);
 }
 
-/* rs_driver_ready after a look-up that found its symbol: dlerror() must report no error then, and
- * the library's own look-ups (no driver, or one without a function) leave one.  An error cannot be
- * put back, so after a look-up that failed this must not be called. */
+/* Calls rs_driver_ready after a look-up of the program that found its symbol. dlerror() must report
+ * no error then, but the library's own look-ups may leave one (no driver, or one without a
+ * function), so this clears it.  It must not be called after a look-up that failed, since that
+ * look-up's error would be lost. */
 static bool driver_ready_quietly(void)
 {
     int error = errno;
@@ -149,7 +150,8 @@ static bool driver_ready_quietly(void)
     return ready;
 }
 
-/* A thread that comes while another one fills the table waits for about a microsecond. */
+/* Fills the table at the first call.  Another thread that calls meanwhile waits for about a
+ * microsecond. */
 static bool slots_ready(void)
 {
     int empty = 0;
@@ -208,9 +210,10 @@ static bool is_answer_of(const struct hook *hook, const void *function)
     return found;
 }
 
-/* The hook of a name.  Where libcuda's exported symbol and cuGetProcAddress differ (another shim
- * below the library answers one of them, or a stub stands before the true driver) both lead to the
- * hook.  A function that the driver does not have gets no hook. */
+/* Returns the hook for a function that was found under this name.  The address that libcuda exports
+ * and the one that cuGetProcAddress returns may differ (another shim below the library answers one
+ * of them, or a stub stands before the true driver); both lead to the hook.  A function that the
+ * driver does not have gets no hook. */
 static void *replacement_named(const char *name, const void *function)
 {
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++) {
@@ -222,8 +225,8 @@ static void *replacement_named(const char *name, const void *function)
     return NULL;
 }
 
-/* Logs that a hooked name was answered with an unknown function, which is handed on: a newer
- * driver's new version, or another shim's function. */
+/* Logs that a look-up of a hooked name returned a function that the library does not know, a newer
+ * driver's new version or another shim's function.  The program gets that function. */
 static void say_unknown_function(const char *name, int version, cuuint64_t flags)
 {
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -244,7 +247,8 @@ static void say_unknown_function(const char *name, int version, cuuint64_t flags
     }
 }
 
-/* A way to begin a capture that is newer than cuStreamBeginRecaptureToGraph of CUDA 13.3. */
+/* Notes the look-up of a function that begins a capture and is newer than those known, the last of
+ * which is cuStreamBeginRecaptureToGraph of CUDA 13.3. */
 static void note_unknown_capture(const char *name)
 {
     static const char begin[] = "cuStreamBegin";
@@ -253,8 +257,8 @@ static void note_unknown_capture(const char *name)
         rs_capture_distrust(name);
 }
 
-/* The hook for the function that cuGetProcAddress(name, version, flags) returned; the function
- * itself when it has none. */
+/* Returns the hook for the function that cuGetProcAddress(name, version, flags) returned, or the
+ * function itself if it has no hook. */
 static void *translate(const char *name, void *function, int version, cuuint64_t flags)
 {
     void *replacement = replacement_of(function);
@@ -322,23 +326,25 @@ static bool is_driver(const void *caller)
            dladdr(caller, &asking) && driver.dli_fbase == asking.dli_fbase;
 }
 
-/* For RTLD_DEFAULT, RTLD_NEXT from before the library, and a handle that searches the global scope:
- * there the real dlsym finds the library's own export, also without a driver, where a program that
- * looks for CUDA must find none.  So the answer is the hook only where the look-up would find a
- * definition without the library. */
+/* Answers look-ups with RTLD_DEFAULT, with RTLD_NEXT from before the library, or with a handle that
+ * searches the global scope.  For these the real dlsym finds the library's own export even if there
+ * is no driver, and a program would take that for CUDA.  So the answer is the hook only if the
+ * look-up would find a definition without the library. */
 static struct rs_answer look_up_default(const struct hook *hook, const void *caller)
 {
-    void *real = rs_real_dlsym()(RTLD_NEXT, hook->symbol); /* the global scope after the library */
+    /* Searches the global scope after the library. */
+    void *real = rs_real_dlsym()(RTLD_NEXT, hook->symbol);
 
     if (!real)
         real = rs_caller_find(caller, hook->symbol);
-    return answer_with(real ? hook->replacement : NULL); /* dlerror() is the real look-up's */
+    /* After a failure dlerror() reports that of the real look-up. */
+    return answer_with(real ? hook->replacement : NULL);
 }
 
-/* A driver that was preloaded in front of the library gets all calls that programs bind to it
- * directly.  Then this look-up may be the only call that comes here, so the settings are read in
- * it, as otherwise nothing would be said of a limit that does not hold.  Other libraries in front
- * may pass on to the library what they are called for. */
+/* Warns when a driver was preloaded in front of the library: it gets all calls of programs that are
+ * linked with libcuda.  This look-up may then be the only call that reaches the library, so it
+ * reads the settings here; otherwise nobody would be told that a limit does not hold.  Other
+ * libraries in front of it are not reported, since they may call the library in turn. */
 static void say_driver_first(void)
 {
     static bool looked;
@@ -361,7 +367,7 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
     const struct hook *hook;
     void *real, *replacement;
 
-    /* Two bytes tell most of a process's look-ups from look-ups of CUDA. */
+    /* Comparing two bytes sorts out nearly all look-ups that do not concern CUDA. */
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u')
         return forward();
     say_driver_first();
@@ -371,8 +377,8 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
         return forward();
     }
     if (handle == RTLD_NEXT && !rs_caller_comes_before_us(caller))
-        return forward(); /* an interposer after the library: it asks for the definition after its
-                             own */
+        return forward(); /* the caller is an interposer after the library, which asks for the
+                             definition after its own */
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
         return look_up_default(hook, caller);
     real = rs_real_dlsym()(handle, symbol);

@@ -40,12 +40,12 @@ struct site {
     const void *caller;
     unsigned long long identity; /* rs_object_identity */
     _Atomic int served;          /* SERVED_... */
-    void *function[FUNCTIONS];   /* NULL: look again each time */
+    void *function[FUNCTIONS];   /* NULL: NULL: it must be looked up each time */
 };
 
 enum {
     SERVED_UNKNOWN, /* the settings have not been read yet */
-    SERVED_NOT,     /* the runtime is too old, or the settings or a tool want to see its calls */
+    SERVED_NOT,     /* the runtime is too old, or the settings or a tool need its calls */
     SERVED_AT_ONCE,
 };
 
@@ -87,8 +87,9 @@ static size_t site_slot(const void *caller)
 
 _Static_assert(SITES == 1 << (64 - 54), "site_slot fits the table");
 
-/* Looks the caller up in the table, and enters it at its first call.  Entries are never removed.  A
- * forward takes no lock of the loader, which a child of fork() might find taken for ever. */
+/* Looks the caller up in the table, and enters it at its first call.  Entries are never removed.
+ * Forwarding a known caller takes no lock of the loader: in a forked child another thread of the
+ * parent may have held it, and it would never be released. */
 static struct site *find_site(const void *caller)
 {
     static __thread struct site overflow;
@@ -116,8 +117,8 @@ static struct site *find_site(const void *caller)
     return &overflow;
 }
 
-/* True when the settings, which have been read, and tools let the layer serve.  A tool that
- * CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. */
+/* True when the settings and tools allow the layer to serve.  The settings have been read.  A tool
+ * that CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. */
 static bool layer_is_open(void)
 {
     const char *path = rs_environment_get("CUDA_INJECTION64_PATH");
@@ -125,8 +126,9 @@ static bool layer_is_open(void)
     return !(path && *path) && (rs_config.hook_groups & RS_HOOK_GROUP_RUNTIME);
 }
 
-/* The runtime is asked at the first call: a look-up calls no code of other libraries.
- * `get_version`: NULL to look for it from the caller. */
+/* Decides whether calls from this runtime may be served.  It asks the runtime for its version, at
+ * the first call and not at the look-up, which must not call code of other libraries.
+ * `get_version`: the runtime's function; NULL: it is looked up from the caller. */
 static bool decide(_Atomic int *served, void *get_version, const void *caller)
 {
     int known = atomic_load_explicit(served, memory_order_acquire);
@@ -145,7 +147,7 @@ RS_HOT_INLINE struct rs_recent_caller *served_caller(const void *caller, enum fu
     return &rs_thread.served_callers[which][site_slot(caller) % RS_RECENT_CALLERS];
 }
 
-/* The caller's object, which is not looked for to free, or NOT_AT_ONCE. */
+/* Returns the caller's object (for a free 0, which needs none), or NOT_AT_ONCE. */
 __attribute__((noinline)) static int serves_at_once_slowly(const void *caller, enum function which)
 {
     struct rs_recent_caller *recent = served_caller(caller, which);
@@ -186,8 +188,9 @@ static void *forward_target(const void *caller, enum function which)
 
     if (!target || site->identity != rs_object_identity(caller))
         target = rs_caller_find_runtime(caller, names[which]);
-    /* The function that this thread forwards to calls the library again: it is another interposer,
-     * between the program and its runtime. */
+    /* If this thread is already forwarding to this function, the function has called the library
+     * again: it is another interposer between the program and its runtime, and the next definition
+     * is the right one. */
     return target == rs_thread.forwarding_to ? rs_caller_next(names[which]) : target;
 }
 
@@ -198,8 +201,8 @@ struct before {
 };
 
 /* Returns the function of the caller's own runtime, NULL without one.  Until leave_runtime the
- * thread is noted as forwarding to it, for the caller's object; *before is the note that it
- * replaces. */
+ * thread is marked as forwarding to that function for the caller's object; *before keeps the
+ * previous mark. */
 static void *enter_runtime(const void *caller, enum function which, struct before *before)
 {
     void *target = forward_target(caller, which);
@@ -222,7 +225,7 @@ static rs_cuda_error leave_runtime(const struct before *before, rs_cuda_error re
     return result;
 }
 
-/* Not inline, so that calls that are served at once save no registers for these. */
+/* Not inline, so that calls that are served at once need not save registers for it. */
 #define FORWARD(symbol, which, parameters, arguments)                                              \
     RS_COLD static rs_cuda_error forward_##symbol parameters                                       \
     {                                                                                              \
@@ -288,7 +291,10 @@ rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flag
  * Each runtime gets three functions of the library's own, so the caller's runtime need not be
  * found. */
 
-enum { RUNTIMES = 4 }; /* in one process; a look-up in a fifth runtime finds its own functions */
+enum {
+    RUNTIMES = 4
+}; /* runtimes of one process that are covered; a look-up in a fifth one finds that runtime's own
+      functions */
 
 struct runtime {
     _Atomic(void *) base; /* where its object is loaded; NULL: none yet */
@@ -304,7 +310,7 @@ static inline bool runtime_serves(struct runtime *runtime)
            decide(&runtime->served, atomic_load(&runtime->get_version), NULL);
 }
 
-/* After a call of the runtime's own function. */
+/* Clears what was noted for a call of the runtime's own function. */
 static inline rs_cuda_error forwarded(rs_cuda_error result)
 {
     rs_shim_forget_refusal();
@@ -391,24 +397,24 @@ static struct runtime *runtime_at(void *base)
     return NULL;
 }
 
-/* The runtime in which `real` lies, with its version function in *get_version; NULL when it lies in
- * none: another interposer has no such function, or has it from a runtime, and then the
- * interposer's function of that name must be called. */
+/* The runtime in which `real` lies, with its version function in *get_version; NULL when `real` is
+ * not a runtime's: another interposer has no version function, or has it from a runtime, and then
+ * the interposer's function must be called. */
 static struct runtime *runtime_of(void *handle, void *real, void **get_version)
 {
     Dl_info mine, version;
 
     *get_version = rs_real_dlsym()(handle, "cudaRuntimeGetVersion");
     if (!*get_version)
-        (void)dlerror(); /* the program asks whether its own look-up failed */
+        (void)dlerror(); /* dlerror() must report only a failure of the program's own look-up */
     if (!*get_version || !dladdr(*get_version, &version) || !dladdr(real, &mine) ||
         version.dli_fbase != mine.dli_fbase)
         return NULL;
     return runtime_at(mine.dli_fbase);
 }
 
-/* The runtime's own function is kept.  Another library may have been loaded to the place since the
- * last look-up: then its version is asked anew. */
+/* Keeps `real`.  If another library has been loaded at that place since the last look-up, its
+ * version is asked for again. */
 void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
 {
     void *get_version;

@@ -10,9 +10,10 @@
 
 typedef int rs_cuda_error; /* cudaError_t */
 
-/* The answer to a look-up of `symbol`, one of the three below, in a runtime that the program opened
- * itself, where `real` was found: a function that serves requests that succeed at once and calls
- * `real` for the others; `real` itself where it is no function of a runtime. */
+/* Returns the answer to a look-up of `symbol`, one of the functions below, in a library that the
+ * program opened itself and in which the look-up found `real`.  If that library is a CUDA runtime,
+ * the answer is a function that serves requests that succeed at once and calls `real` for all
+ * others; else it is `real`. */
 void *rs_runtime_by_handle(void *handle, const char *symbol, void *real);
 
 RMMSHIM_API rs_cuda_error cudaMalloc(void **address, size_t size_bytes);

@@ -36,7 +36,7 @@ static CUresult end_wait(enum rs_synchronise end, CUresult result)
         if (RS_UNLIKELY(rs_limit_has_job))
             rs_job_look();
     } else if (rs_is_fault(result) && rs_mode_serving()) {
-        (void)rs_context_fault_or(result); /* of another context, perhaps */
+        (void)rs_context_fault_or(result); /* the error may be one of another context */
     }
     return result;
 }
@@ -52,8 +52,9 @@ WAIT(cuEventSynchronize, (CUevent event), (event), SOME)
 
 /* ---- captures (driver/capture.h) ---- */
 
-/* What was freed before gets its fence.  Around the driver's begin, the gate is held: nothing is
- * recorded between a look at the captures and the begin of another one. */
+/* Called before a capture begins.  Blocks freed before get their fence now.  The gate is held
+ * around the driver's call, so that no fence is recorded between a look at the captures and the
+ * begin of another one. */
 static struct rs_capture_stream enter_begin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_origin(stream, per_thread_default);
@@ -97,8 +98,8 @@ RS_HOOK_BY(cuStreamBeginCaptureToCig_ptsz, (CUstream stream, CUstreamCigCaptureP
            begin_to_cig, stream, params)
 
 /* An end that the driver refuses (from a wrong thread, for example) leaves the capture under way;
- * an end that it answers with an error (the capture was spoilt) ends the capture all the same.  The
- * stream itself tells the two apart. */
+ * an end that it answers with an error (the capture was spoilt) ends the capture all the same.
+ * Asking whether the stream still captures tells the two apart. */
 static CUresult end_capture(__typeof__(&cuStreamEndCapture) real, bool per_thread_default,
                             CUstream stream, CUgraph *graph)
 {
@@ -117,7 +118,8 @@ RS_HOOK_BY(cuStreamEndCapture, (CUstream stream, CUgraph *graph), end_capture, f
 RS_HOOK_BY(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph), end_capture, true, stream,
            graph)
 
-/* Only the end of its origin ends a capture; streams that joined it may come and go. */
+/* A capture ends when the stream on which it began is destroyed, not when streams that joined it
+ * are. */
 static struct rs_capture_end begin_stream_destroy(CUstream stream)
 {
     rs_stream_destroyed(stream);

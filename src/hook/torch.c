@@ -16,10 +16,10 @@
 /* A primary context that was made current for one call. */
 struct visit {
     bool entered, retained;
-    CUstream stream; /* its name in that context; NULL: any */
+    CUstream stream; /* the stream's handle in that context; NULL: any */
 };
 
-/* False when the device or CUDA is not there. */
+/* Makes the device's primary context current.  False when the device or CUDA is not there. */
 static bool visit_primary(enum rs_mode mode, int device, CUstream stream, struct visit *visit)
 {
     const struct rs_context *current = mode == RS_MODE_SERVE ? rs_context_current(false) : NULL;
@@ -35,7 +35,8 @@ static bool visit_primary(enum rs_mode mode, int device, CUstream stream, struct
         rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
         rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return false;
-    /* A primary context that this call started stays, as the runtime's do: memory will be in it. */
+    /* A primary context that this call has started stays, as with the runtime, since it will have
+     * the memory. */
     visit->retained = active;
     visit->stream = rs_stream_from(device, primary, stream);
     visit->entered = rs_driver_context_enter(primary, &result);
@@ -113,7 +114,7 @@ void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream)
     CUresult result;
     char buffer[32];
 
-    (void)size; /* the block's record has it */
+    (void)size; /* the size is in the block's record */
     if (!ptr)
         return;
     if (!rs_mode_serving() || !rs_shim_free_in_order(at, stream_of(stream), &result))
@@ -129,6 +130,6 @@ void rmmshim_torch_record_stream(void *ptr, void *stream)
         ptr && rs_mode_serving() ? rs_block_beginning_at((CUdeviceptr)(uintptr_t)ptr) : NULL;
 
     (void)stream;
-    if (block) /* so its free waits for the whole context, not for one stream */
+    if (block) /* the block's free then waits for the whole context and not for one stream */
         atomic_store_explicit(&block->has_other_streams, true, memory_order_relaxed);
 }
