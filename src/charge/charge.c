@@ -12,9 +12,10 @@
 
 struct rs_mutex rs_charge_lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(charge_charge, rs_charge_lock);
-static struct rs_hash_table tables[RS_KEYS]; /* these three under the lock */
+static struct rs_hash_table tables[RS_KEYS]; /* this and the next two are protected by the lock */
 static struct rs_mapping *mappings;
-static _Atomic size_t entered; /* live records, read without the lock; at 0 no free looks further */
+static _Atomic size_t entered; /* the number of live records, read without the lock; while it is 0,
+                                  no free looks for one */
 
 /* A range of addresses to which memory is mapped. */
 struct rs_mapping {
@@ -42,7 +43,7 @@ static bool take_charge(struct rs_charged *record)
     return taken;
 }
 
-/* The driver made the allocation. */
+/* Settles the charge of an allocation that the driver has made. */
 static void settle_record(struct rs_charged *record, unsigned long long key)
 {
     struct rs_account *account = rs_limit_account(record->device);
@@ -61,7 +62,8 @@ static void settle_record(struct rs_charged *record, unsigned long long key)
     record->share.charged_bytes = charged_bytes;
 }
 
-/* The driver has the memory back, or, `refused`, made no allocation that a free could name. */
+/* Takes the charge back: the driver has the memory back, or (`refused`) has made no allocation that
+ * a free could name. */
 static void give_charge(const struct rs_charged *record, bool refused)
 {
     struct rs_account *account = rs_limit_account(record->device);
@@ -97,14 +99,14 @@ static void drop_unused(struct rs_charged *memory)
     atomic_fetch_sub(&entered, 1);
 }
 
-/* Fails only where host memory is out and over a hundred calls under way leave no slot free.  Then
- * no free will find the record, and it stays charged. */
+/* Enters a record into its table.  This fails only if host memory is out and over a hundred calls
+ * under way leave no slot free; then no free will find the record, and its bytes stay charged. */
 static void put_record(struct rs_charged *record)
 {
     struct rs_charged *old = rs_hash_take(&tables[record->keys], record->key);
 
     (void)rs_hash_put(&tables[record->keys], record->key, record);
-    if (old && old != record) { /* a call without a hook has freed it */
+    if (old && old != record) { /* the older allocation was freed by a call that has no hook */
         old->handles = 0;
         drop_unused(old);
     }
@@ -196,7 +198,7 @@ void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long
     if (!record)
         return;
     RS_MUTEX_GUARD(&rs_charge_lock);
-    if (result == CUDA_SUCCESS && key != 0) { /* without a key no free could name it */
+    if (result == CUDA_SUCCESS && key != 0) { /* without a key no free could name the allocation */
         settle_record(record, key);
         rs_charged_enter(record, key);
     } else {
@@ -222,7 +224,7 @@ struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
     return record;
 }
 
-/* One more handle; the first one enters the memory. */
+/* Counts one more handle.  The first one enters the record into its table. */
 static void add_handle(struct rs_charged *memory)
 {
     if (memory->handles++ == 0)
@@ -252,7 +254,8 @@ void rs_charge_forget(const struct rs_context *context)
                 slot++;
                 continue;
             }
-            /* Another record may move to this slot. */
+            /* The next look is at the same slot, since taking a record may move another one there.
+             */
             (void)rs_hash_take(&tables[keys], record->key);
             record->handles = 0;
             drop_unused(record);
@@ -362,7 +365,7 @@ enum {
     UNIT_BYTES = 4 << 10,
     TILE_BYTES = 64,
     TILE_ROWS = 8,
-    SPARSE = 0x40, /* CUDA_ARRAY3D_SPARSE, and: */
+    SPARSE = 0x40, /* CUDA_ARRAY3D_SPARSE; the next ones are flags of that group too */
     DEFERRED = 0x80,
     LAYERED = 0x01,
     CUBE = 0x04,

@@ -23,23 +23,25 @@ struct rs_charged;
 /* In place of a device's number: no account is charged. */
 enum { RS_NO_DEVICE = -1 };
 
-/* Whose account a call is charged to.  The call's hook finds it once. */
+/* The device or context to which a call is charged.  The call's hook finds it once. */
 struct rs_charge_owner {
-    int device;                 /* or RS_NO_DEVICE */
-    struct rs_context *context; /* the allocation dies with it; NULL: it outlives contexts */
+    int device; /* or RS_NO_DEVICE */
+    /* The allocation ends with this context; NULL: it outlives contexts. */
+    struct rs_context *context;
 };
 
 /* One call under way, which the driver may refuse. */
 struct rs_charge {
     struct rs_charged *record; /* of the allocation; NULL: it is not counted */
-    int reclaims_on;           /* a device, of which memory is given back before the call is made
-                                  again; or RS_NO_DEVICE */
-    struct rs_refusal refusal; /* what the driver's next answer may be */
+    int reclaims_on; /* the device whose unused memory is given back before the call is made again;
+                        or RS_NO_DEVICE */
+    /* The state before the call, by which a stale refusal is recognised. */
+    struct rs_refusal refusal;
 
-    /* Of a stream-ordered allocation. */
+    /* The fields below are for a stream-ordered allocation. */
     struct rs_pool_record *pool; /* NULL: not counted */
     int device;                  /* or RS_NO_DEVICE */
-    size_t bytes;                /* that the program asked for */
+    size_t bytes;                /* the bytes that the program asked for */
     size_t charged;              /* bytes by which the pool may grow */
     size_t claimed;              /* bytes of the pool's free memory that this call counts on */
     unsigned turn; /* how often the pool grew past the limit for this allocation; begins as 0 */
@@ -53,86 +55,91 @@ enum rs_charge_keys {
     RS_KEYS
 };
 
-/* Inside a request (base/request.h), as all that follows up to rs_charge_end: charges size_bytes to
- * the owner, and reclaims memory while the limit leaves no room.  False when nothing more comes
- * back, or host memory is out: then answer CUDA_ERROR_OUT_OF_MEMORY. */
+/* Charges size_bytes to the owner, and reclaims memory while the limit leaves no room.  Called
+ * inside a request (base/request.h), as is everything up to rs_charge_end.  False when nothing more
+ * comes back, or host memory is out: then the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                      enum rs_path path, size_t size_bytes);
 
-/* After the driver's call.  True when the call must be made once more: it was out of memory, and
- * memory was given back since, perhaps after a wait. */
+/* Called after the driver's call.  True when the call must be made once more: the driver was out of
+ * memory, and memory was given back since, possibly after a wait. */
 bool rs_charge_again(struct rs_charge *charge, CUresult result);
 
 /* Settles the charge by the call's result.  A later free names the allocation by `key`. */
 void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
 
-/* Around a driver call that frees, or releases a handle: begin takes the allocation out of its
- * table before the driver may give the same key to another thread (NULL: none is counted); end
- * counts the free, or enters the allocation again when the driver refused, and returns the driver's
- * result.  `serving`: stacks serve in this process (config/mode.h). */
+/* Called around a driver call that frees memory or releases a handle.  Begin takes the allocation
+ * out of its table, before the driver may give the same key to another thread; NULL: no counted
+ * allocation has this key.  End counts the free, or enters the allocation again if the driver
+ * refused, and returns the driver's result.  `serving`: stacks serve in this process
+ * (config/mode.h). */
 struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
                                         unsigned long long key);
 CUresult rs_charge_free_end(struct rs_charged *record, CUresult result);
 
-/* A context is gone with its allocations.  Called with the contexts' lock held. */
+/* Forgets a context that has ended with its allocations.  The caller holds the contexts' lock. */
 void rs_charge_forget(const struct rs_context *context);
 
 /* ---- virtual memory: the memory of a handle lives until all its handles are released and all its
  * mappings are gone ---- */
 
-/* A handle got one more reference, by cuMemRetainAllocationHandle or by an import of an export of
- * this process.  `address` is mapped to its memory; 0: not known. */
+/* Counts one more reference to a handle, from cuMemRetainAllocationHandle or from the import of a
+ * handle that this process has exported.  `address` is mapped to its memory; 0: not known. */
 void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address);
 
-/* Around cuMemMap.  False when out of host memory: then answer CUDA_ERROR_OUT_OF_MEMORY. */
+/* Called around cuMemMap.  False when out of host memory: then the hook answers
+ * CUDA_ERROR_OUT_OF_MEMORY. */
 struct rs_mapping;
 bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_t size_bytes,
                          CUmemGenericAllocationHandle handle);
 void rs_charge_map_end(struct rs_mapping *mapping, CUresult result);
 
-/* Around cuMemUnmap.  Begin returns the mappings that lie in the range; NULL: none is counted. */
+/* Called around cuMemUnmap.  Begin returns the counted mappings in the range; NULL: there are none.
+ */
 struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes);
 void rs_charge_unmap_end(struct rs_mapping *found, CUresult result);
 
 /* ---- stream-ordered pools: all memory that a driver's pool holds is charged, cached or not ----
  */
 
-/* Inside a request, too: charges the growth of `pool` (NULL: the current pool of the owner's
- * device). A default stream is given by its own name, CU_STREAM_PER_THREAD, or NULL for the legacy
- * one. False: answer CUDA_ERROR_OUT_OF_MEMORY. */
+/* Charges the growth of `pool` (NULL: the current pool of the owner's device).  Called inside a
+ * request, too.  The per-thread default stream is CU_STREAM_PER_THREAD, the legacy one NULL.
+ * False: the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                            CUmemoryPool pool, CUstream stream, size_t size_bytes);
 
-/* Settles the charge.  True when the pool grew past the limit all the same: the allocation must be
- * undone. */
+/* Settles the charge.  True when the pool has still grown past the limit; the allocation must then
+ * be undone. */
 bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr address);
 
-/* Frees the allocation in the order of its stream.  True when it is to be begun anew, since more is
- * known of the pool by now. */
+/* Frees the allocation in the order of its stream.  True when the allocation should begin again,
+ * since more is known about the pool by now. */
 bool rs_charge_async_undo(struct rs_charge *charge, CUdeviceptr address, CUstream stream);
 
-/* The program made a pool, or asked for one.  A pool of host memory is not counted. */
+/* Enters a pool that the program made, or asked for.  A pool of host memory is not counted. */
 void rs_charge_pool_made(CUmemoryPool handle, int device, bool is_host);
 
-/* Around cuMemPoolDestroy.  Begin waits for calls of the library that use the pool; NULL: the pool
- * is not known. */
+/* Called around cuMemPoolDestroy.  Begin waits for the library's own calls that use the pool; NULL:
+ * the pool is not known. */
 struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle);
 void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result);
 
-/* A graph's memory node of size_bytes is about to be made.  False: answer
+/* Called before a graph's memory node of size_bytes is made.  False: the hook answers
  * CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_graph_node(int device, size_t size_bytes);
 
 /* Asks the driver how much the device's pools hold now. */
 void rs_charge_follow_pools(int device);
 
-/* Bit n: memory was freed in a pool of device n since its pools were read. */
+/* A set of devices, bit n for device n: memory was freed in one of the device's pools since the
+ * pools were last read. */
 extern _Atomic uint64_t rs_charge_unseen;
 
 /* Reads the pools of the devices in rs_charge_unseen. */
 void rs_charge_synchronised_slowly(void);
 
-/* The program has waited for its work: frees in the order of streams may have come.  In any mode.
+/* Called when the program has waited for its work: frees in the order of streams may have been
+ * executed.  May be called in any mode.
  */
 static inline void rs_charge_synchronised(void)
 {
@@ -140,27 +147,29 @@ static inline void rs_charge_synchronised(void)
         rs_charge_synchronised_slowly();
 }
 
-/* A limit was set: from now on the pools that the program uses without naming them are read too. */
+/* Called when a limit was set: from now on the pools that the program uses without naming them are
+ * read too. */
 void rs_charge_begin_to_follow(int device);
 
-/* Bytes that the device's pools are charged for and that are in no allocation of the program's.
- * Some of them may be in pieces too small for a request. */
+/* Returns the bytes that are charged for the device's pools and are in no allocation of the
+ * program.  Some may lie in pieces that are too small for a request. */
 size_t rs_charge_spare_bytes(int device);
 
-/* Bytes that the program has freed in the order of streams and that the device's pools still count
- * as used.  in_vain: a wait for them was; they count again only when they change. */
+/* Returns the bytes that the program has freed in the order of streams and that the device's pools
+ * still count as used. in_vain: the caller has waited for them in vain; they are then left out
+ * until their number changes. */
 size_t rs_charge_leaving_bytes(int device, bool in_vain);
 
 /* Has the device's pools give back all free memory beyond keep_bytes, and writes what they hold
  * then to held_bytes (may be NULL).  Returns the bytes given back. */
 size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes);
 
-/* An allocation of a pool was freed (charge.c tells pool.c, under the lock of the records). */
+/* Called by charge.c, under the lock of the records: an allocation of the pool was freed. */
 void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes);
 
-/* Bytes of an array with `levels` mip levels: rows in multiples of 64 bytes and in groups of eight,
- * as textures are tiled, in units of 4 KiB.  0 for arrays without memory of their own (sparse, or
- * mapped later).  SIZE_MAX when the size overflows. */
+/* Returns the bytes of an array with `levels` mip levels: rows in multiples of 64 bytes and in
+ * groups of eight, as textures are tiled, in units of 4 KiB. 0 for arrays without memory of their
+ * own (sparse, or mapped later).  SIZE_MAX when the size overflows. */
 size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels);
 
 /* ---- unused memory goes back to the driver when the program asks for it, and before a request of
@@ -172,25 +181,25 @@ size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels
  *
  * Memory that only a waiting call of the driver gives back (context/visit.h) stays while its
  * context works; this waits for that up to 1 s, and inside a request (base/request.h) 50 ms.
- * *is_left: some stayed. */
+ * *is_left: some of it stayed. */
 size_t rs_trim(int device, size_t keep_bytes, bool *is_left);
 
-/* Before a request for device memory is refused: every stack for device memory, and then the
- * program's stream-ordered pools and graphs, give their unused memory back, initial sizes at last.
+/* Called before a request for device memory is refused.  Every stack for device memory, and then
+ * the program's stream-ordered pools and graphs, give their unused memory back, initial sizes last.
  * may_wait: when nothing came back, waits for quarantined memory, as long as the thread's request
- * may wait (base/request.h), unless the request is larger than all memory that is not live.  True
- * when another try may succeed; false also when it is called from within itself. */
+ * may wait (base/request.h); it does not wait if the request is larger than all memory that is not
+ * live.  True when another try may succeed; false also when it is called from within itself. */
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait);
 
-/* ---- idle memory goes from one process of a job to another that the job's limit would refuse
- * (shared/job_limit.h).  The process that lacks memory asks those that say that they have some
- * idle, and waits for a bounded time.  A process that is asked looks at its next call that
- * allocates, frees or waits for its work, or at once where it has a thread for commands
- * (RMM_CONTROL=thread), and gives back what is lacking, initial sizes at last.  That is kept for
- * the processes that asked ---- */
+/* ---- idle memory moves from one process of a job to another that the job's limit would refuse
+ * (shared/job_limit.h).  The process that lacks memory asks those that have declared idle memory,
+ * and waits for a bounded time.  A process that is asked notices that at its next call that
+ * allocates, frees or waits for its work, or at once if it has a thread for commands
+ * (RMM_CONTROL=thread).  It gives back what is lacking, initial sizes last; those bytes are
+ * reserved for the processes that asked ---- */
 
-/* Gives back what others have asked for, and says what is idle now; clears RS_ATTENTION_JOB.  Makes
- * no driver call that waits without bound.  No lock may be held. */
+/* Gives back what other processes have asked for, and declares what is idle now; clears
+ * RS_ATTENTION_JOB.  Makes no driver call that waits without bound.  No lock may be held. */
 RS_COLD void rs_job_look(void);
 
 /* ---- calls for which the driver takes memory of its own: modules, graphs, streams, contexts and
@@ -198,26 +207,26 @@ RS_COLD void rs_job_look(void);
  * back and the call is made again.  Only for calls that leave nothing behind when they fail. ----
  */
 
-/* How often one call is made.  Other threads may take the memory that was given back; after 16
- * tries they have won. */
+/* How often one call is made.  Other threads may take the memory that was given back, so the
+ * attempts are bounded. */
 enum { RS_AGAIN_TRIES = 16 };
 
 /* In place of a device's number: the current context's device. */
 enum { RS_AGAIN_CURRENT = -1 };
 
-/* True when the driver's call that answered `result` is to be made again: it was out of memory, and
- * memory of the device, or, for a call that takes host_bytes of the host's memory, of the host, was
- * given back since, perhaps after a wait.  *deadline_ns, 0 before the first try, is when all waits
- * for this call end.  The thread's current context stays as it is.  Thread safe; no lock may be
- * held. */
+/* True when the driver's call that returned `result` should be made again: it was out of memory,
+ * and memory was given back since, possibly after a wait: memory of the device, or, for a call that
+ * takes host_bytes of the host's memory, of the host.  *deadline_ns is the end of all waits for
+ * this call; it is 0 before the first attempt.  The thread's current context stays as it is.
+ * Thread safe; no lock may be held. */
 RS_COLD bool rs_again(CUresult result, int device, size_t host_bytes, uint64_t *deadline_ns);
 
-/* The program is about to get the driver's out-of-memory error: counts it (context/limit.h).
+/* Counts an out-of-memory error of the driver that the program is about to get (context/limit.h).
  * Returns that error. */
 RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
 
-/* The result of a driver call that is made again while rs_again says so, for the program.  An
- * expression; `device` is evaluated only after an out-of-memory error. */
+/* An expression that makes a driver call, again as long as rs_again says so, and has the result for
+ * the program.  `device` is evaluated only after an out-of-memory error. */
 #define RS_AGAIN(device, call)          RS_AGAIN_TOLD(device, 0, call)
 #define RS_AGAIN_HOST(size_bytes, call) RS_AGAIN_TOLD(RS_AGAIN_CURRENT, size_bytes, call)
 
@@ -228,7 +237,7 @@ RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
                                                        : told_;                                    \
     })
 
-/* The same where the caller counts what the program is told. */
+/* The same, without counting the error, which the caller does. */
 #define RS_AGAIN_FOR(device, host_bytes, call)                                                     \
     ({                                                                                             \
         int tries_left_ = RS_AGAIN_TRIES;                                                          \
@@ -251,17 +260,22 @@ struct rs_charged {
     unsigned long long key;
     enum rs_path path;
     int device;
-    struct rs_context *context;  /* the allocation dies with it; NULL: it outlives contexts */
-    struct rs_pool_record *pool; /* charged in place of the allocation; NULL: not stream-ordered */
+    /* The allocation ends with this context; NULL: it outlives contexts. */
+    struct rs_context *context;
+    struct rs_pool_record *pool; /* of a stream-ordered allocation: the pool, which is charged in
+                                    its place; else NULL */
     size_t size_bytes;
     struct rs_footprint_share share;
-    bool is_shared;             /* charged by address, with its neighbours (ledger/account.h) */
-    unsigned handles, mappings; /* references to virtual memory; others have one handle */
-    unsigned calls;             /* under way that refer to the record */
+    bool is_shared; /* charged by address, as it shares driver blocks with other allocations
+                       (ledger/account.h) */
+    /* References to virtual memory; any other allocation has one handle. */
+    unsigned handles, mappings;
+    unsigned calls; /* calls under way that use the record */
 };
 
-/* A zeroed record, for which its table has room.  NULL when out of host memory.  Under the lock. */
+/* Returns a zeroed record, and makes sure that its table has room for it.  NULL when out of host
+ * memory.  The caller holds the lock. */
 struct rs_charged *rs_charged_new(enum rs_charge_keys keys);
 
-/* The driver made the allocation.  Under the lock. */
+/* Enters an allocation that the driver has made.  The caller holds the lock. */
 void rs_charged_enter(struct rs_charged *record, unsigned long long key);

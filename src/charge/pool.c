@@ -26,19 +26,19 @@ struct rs_pool_record {
     struct rs_pool_record *next; /* older */
     CUmemoryPool handle;         /* NULL: the device's graphs */
     int device;
-    bool host;                 /* a pool of host memory: not counted */
+    bool host;                 /* a pool of host memory, which is not counted */
     bool destroyed;            /* the record lives until the pool's last allocation is freed */
-    bool going;                /* cuMemPoolDestroy is under way */
+    bool going;                /* cuMemPoolDestroy is being called */
     size_t live_bytes;         /* of the live allocations, rounded up as the driver does */
     size_t asked_bytes, count; /* of the live allocations: bytes asked for, and their number */
-    size_t vain_bytes;         /* leaving bytes for which a wait was in vain */
+    size_t vain_bytes;         /* the leaving bytes for which the program has waited in vain */
     size_t held_bytes;         /* charged */
-    _Atomic uint64_t tickets;  /* readings begun; without the lock */
+    _Atomic uint64_t tickets;  /* the number of readings begun; changed without the lock */
     uint64_t applied;          /* the ticket of the latest reading that counts */
-    uint64_t settled;          /* readings ended */
+    uint64_t settled;          /* the number of readings ended */
     size_t claimed_bytes;      /* free memory of the pool that calls under way count on */
     bool is_overcharged;       /* the pool held less than held_bytes at the latest reading */
-    unsigned calls;            /* of the library, under way, that name the pool */
+    unsigned calls;            /* calls of the library under way that name the pool */
 };
 
 /* What the driver said that the pool holds. */
@@ -77,8 +77,8 @@ static struct rs_pool_record *find_or_add_pool(CUmemoryPool handle, int device)
     return pool;
 }
 
-/* charged_bytes are a part of what the device's account has for the pool: the charge for a growth
- * that the driver has answered by now. */
+/* Sets the bytes that are charged for the pool. charged_bytes were charged for a growth that the
+ * driver has answered by now; the new charge replaces them. */
 static void set_held(struct rs_pool_record *pool, size_t held_bytes, size_t charged_bytes)
 {
     size_t before = pool->held_bytes;
@@ -91,8 +91,8 @@ static void set_held(struct rs_pool_record *pool, size_t held_bytes, size_t char
     pool->held_bytes = held_bytes;
 }
 
-/* The driver cannot be asked about a destroyed pool.  The pool is charged for its live allocations;
- * memory of frees under way goes back by itself. */
+/* A destroyed pool is charged for its live allocations, since the driver cannot be asked about it.
+ * Memory of frees that are not executed yet goes back by itself. */
 static void follow_destroyed(struct rs_pool_record *pool)
 {
     struct rs_pool_record **link = &pools;
@@ -136,9 +136,9 @@ static struct reading begin_follow(struct rs_pool_record *pool)
     return reading;
 }
 
-/* Threads read a pool at the same time and may take the lock in another order.  The reading of a
- * later ticket began later, so it saw every allocation that an earlier ticket's owner made, and the
- * earlier reading is dropped. */
+/* Several threads may read a pool at the same time and then take the lock in another order.  A
+ * reading with a later ticket began later and saw every allocation that the owner of an earlier
+ * ticket had made, so a reading with an earlier ticket is dropped. */
 static void end_follow(struct rs_pool_record *pool, struct reading reading, size_t charged_bytes)
 {
     size_t held = pool->held_bytes, charged = held + charged_bytes;
@@ -156,7 +156,7 @@ static void end_follow(struct rs_pool_record *pool, struct reading reading, size
     set_held(pool, pool->claimed_bytes ? rs_max(held, charged) : held, charged_bytes);
 }
 
-/* Ends a call that the record's `calls` counts.  Under the lock. */
+/* Counts the end of a call (pool->calls).  The caller holds the lock. */
 static void let_go(struct rs_pool_record *pool)
 {
     RS_ASSERT_HELD(&rs_charge_lock);
@@ -164,9 +164,9 @@ static void let_go(struct rs_pool_record *pool)
         pthread_cond_broadcast(&calls_done);
 }
 
-/* Walks over the pools of the device, from the newest to the oldest.  A call is counted in the pool
- * that it returns, so that its record stays, and ends in `before`.  A pool that is made meanwhile
- * is left out. */
+/* Walks over the pools of the device, from the newest to the oldest.  It counts a call in the pool
+ * that it returns, so that the pool's record stays, and ends the call in `before`.  A pool that is
+ * made meanwhile is left out. */
 static struct rs_pool_record *next_pool(int device, struct rs_pool_record *before)
 {
     struct rs_pool_record *pool;
@@ -198,7 +198,7 @@ void rs_charge_follow_pools(int device)
         follow(pool);
 }
 
-/* Returns the bytes that the driver has back. */
+/* Trims a pool.  Returns the bytes that the driver has got back. */
 static size_t trim_pool(struct rs_pool_record *pool, size_t keep_bytes, size_t *held_bytes)
 {
     size_t before = 0, after = 0;
@@ -214,7 +214,8 @@ static size_t trim_pool(struct rs_pool_record *pool, size_t keep_bytes, size_t *
     return before - rs_min(after, before);
 }
 
-/* The device's default pool and current pool, which the program uses without naming them. */
+/* Adds the device's default pool and its current pool, which the program uses without naming them.
+ */
 static void add_usual_pools(int device)
 {
     CUmemoryPool usual[2] = {NULL, NULL};
@@ -241,8 +242,8 @@ size_t rs_charge_spare_bytes(int device)
 }
 
 /* The driver counts an allocation as used until its free is executed in the order of its stream.
- * Memory that was taken before the library counted, or by another process, never leaves: after one
- * wait in vain it is left out. */
+ * Memory that was taken before the library began to count, or by another process, never leaves, so
+ * after one wait in vain it is left out. */
 size_t rs_charge_leaving_bytes(int device, bool in_vain)
 {
     struct rs_pool_record *pool = NULL;
@@ -337,7 +338,7 @@ struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle)
     RS_MUTEX_GUARD(&rs_charge_lock);
     pool = find_pool(handle, 0);
     if (pool)
-        pool->going = true; /* from now on no call of the library names it */
+        pool->going = true; /* from now on no call of the library uses the pool */
     while (pool && pool->calls)
         rs_condition_wait(&calls_done, &rs_charge_lock);
     return pool;
@@ -355,12 +356,12 @@ void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result)
     }
 }
 
-/* ---- an allocation: charged for the most that its pool may grow by, until the driver has said how
- * much the pool holds after the allocation ---- */
+/* ---- an allocation is first charged for the most by which its pool may grow, and then for what
+ * the driver says that the pool holds ---- */
 
 static struct {
-    size_t unit;          /* bytes; a driver's pool grows by whole units; 0: none seen yet */
-    size_t flying;        /* bytes charged by calls under way for growths of pools */
+    size_t unit;   /* in bytes: driver pools grow by whole units; 0: no growth was seen yet */
+    size_t flying; /* the bytes that calls under way have charged for growths of pools */
 } growth[RS_DEVICES_MAX]; /* under the lock */
 
 enum {
@@ -370,7 +371,8 @@ enum {
     CLAIMS_MAX = 8, /* readings for one claim */
 };
 
-/* The most bytes that the pool may grow by for this request.  Under the lock. */
+/* Returns the most bytes by which the pool may grow for this request.  The caller holds the lock.
+ */
 static size_t most_growth(const struct rs_charge *charge)
 {
     size_t unit = rs_max(growth[charge->device].unit, BLOCK_BYTES), whole;
@@ -379,10 +381,11 @@ static size_t most_growth(const struct rs_charge *charge)
                                                                    : whole / unit * unit;
 }
 
-/* Claims the request's bytes of the pool's free memory.  False when the pool has less free than
- * other calls under way have not claimed.  Where an allocation was settled while the driver was
- * asked, it may have used memory that the driver said was free: it is asked again.  In later turns
- * that memory was fragmented. */
+/* Claims the request's bytes of the pool's free memory.  False when the pool has too little free
+ * memory beyond what other calls under way have claimed.  If another allocation was settled while
+ * the driver was asked, it may have used the memory that the driver called free, so the driver is
+ * asked again.  In later turns it claims nothing, since the free memory was too fragmented in the
+ * first. */
 static bool claim_free(struct rs_charge *charge)
 {
     struct rs_pool_record *pool = charge->pool;
@@ -401,7 +404,8 @@ static bool claim_free(struct rs_charge *charge)
         if (!told || raced || held < used || held - used < pool->claimed_bytes ||
             held - used - pool->claimed_bytes < bytes)
             continue;
-        pool->claimed_bytes += bytes; /* until the call is over, the pool is charged for no less */
+        /* Until the call has ended, the pool is charged for at least this much. */
+        pool->claimed_bytes += bytes;
         charge->claimed = bytes;
         rs_account_begin_return(rs_limit_account(charge->device), bytes);
     }
@@ -421,8 +425,8 @@ static bool take_growth(struct rs_charge *charge)
     return true;
 }
 
-/* Memory that other threads freed is read first; the pool's free memory serves next; then every
- * stack and pool gives its free memory back. */
+/* Makes room under the limit: first by reading what other threads have freed, then from the pool's
+ * own free memory, and then every stack and pool gives its free memory back. */
 static bool make_room_in_pool(struct rs_charge *charge)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
@@ -462,7 +466,7 @@ static bool begin_counted(struct rs_charge *charge, CUmemoryPool pool)
 {
     if (!pool && (!rs_driver.cuDeviceGetMemPool ||
                   rs_driver.cuDeviceGetMemPool(&pool, charge->device) != CUDA_SUCCESS))
-        return true; /* the driver's own error */
+        return true; /* the program gets the driver's own error */
     if (!set_pool(charge, pool))
         return false;
     if (!charge->pool)
@@ -480,7 +484,8 @@ bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owne
                            CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    bool begun = true, in_graph; /* the stream captures: the memory is the graph's */
+    /* `in_graph`: the stream captures, so the memory belongs to the graph. */
+    bool begun = true, in_graph;
 
     *charge = (struct rs_charge){.device = owner->device,
                                  .reclaims_on = RS_NO_DEVICE,
@@ -566,17 +571,19 @@ bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr 
     reading = begin_follow(pool);
     RS_MUTEX_GUARD(&rs_charge_lock);
     before = pool->held_bytes;
-    end_follow(pool, reading, charge->charged); /* the claim stands: not charged for less */
+    /* The claim still counts, so the pool is not charged for less. */
+    end_follow(pool, reading, charge->charged);
     excess = result == CUDA_SUCCESS && pool->held_bytes > before &&
              is_excess(charge, pool->held_bytes - before);
     growth[charge->device].flying -= charge->charged;
-    if (result == CUDA_SUCCESS && !excess && address) /* without an address no free could name it */
+    /* Without an address no free could name the allocation. */
+    if (result == CUDA_SUCCESS && !excess && address)
         enter_record(charge, address);
     else
         free(charge->record);
     pool->claimed_bytes -= charge->claimed;
-    if (pool->is_overcharged && !pool->claimed_bytes) { /* no call claims its free memory any more,
-                                                           so the charge may fall again */
+    /* No call has a claim on the pool's free memory any more, so its charge may fall again. */
+    if (pool->is_overcharged && !pool->claimed_bytes) {
         rs_mutex_unlock(&rs_charge_lock);
         follow(pool);
         rs_mutex_lock(&rs_charge_lock);
@@ -586,9 +593,9 @@ bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr 
     return excess;
 }
 
-/* In relaxed capture mode: another thread may have begun a global capture since the allocation.
- * Then the driver would refuse this free, the block would be lost, and the refusal would spoil the
- * capture (facts_h200.txt: free_async 900 end 901). */
+/* The free is made in relaxed capture mode, since another thread may have begun a global capture
+ * after the allocation.  In the default mode the driver would refuse the free, the block would be
+ * lost, and the capture would be invalidated (facts_h200.txt: free_async 900 end 901). */
 bool rs_charge_async_undo(struct rs_charge *charge, CUdeviceptr address, CUstream stream)
 {
     RS_RELAXED_GUARD();
@@ -611,7 +618,7 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
         return true;
     rs_limit_resolve(device);
     rs_mutex_lock(&rs_charge_lock);
-    pool = find_or_add_pool(NULL, device); /* read from now on */
+    pool = find_or_add_pool(NULL, device); /* from now on the pool is read */
     rs_mutex_unlock(&rs_charge_lock);
     if (!pool)
         return false;

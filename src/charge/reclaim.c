@@ -24,7 +24,7 @@ enum {
     TRIM_NS = 1000 * 1000 * 1000, /* longest wait of a trim that the program asks for */
     TRIM_SHORT_NS =
         50 * 1000 * 1000,       /* longest wait of a trim inside another call of the program */
-    SLICE_NS = 5 * 1000 * 1000, /* part of a wait that is spent on one stack */
+    SLICE_NS = 5 * 1000 * 1000, /* the part of a wait that one stack gets */
     SAY_NS = 1000 * 1000 * 1000,
     LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
@@ -35,11 +35,12 @@ enum {
 enum {
     ASK_NS = 1000 * 1000 * 1000, /* longest wait for other processes; less after waits in vain */
     IN_VAIN_MOST = 6,            /* halvings of ASK_NS at most */
-    ASK_SLICE_NS = 10 * 1000 * 1000, /* after which the others are asked anew */
-    SLICES_IN_VAIN = 4,      /* after so many slices in which nobody has idle bytes or gives any */
+    ASK_SLICE_NS = 10 * 1000 * 1000, /* the others are asked again after this time */
+    /* A wait ends after this many slices in which no process has or gives idle bytes. */
+    SLICES_IN_VAIN = 4,
     ASK_NAP_NS = 500 * 1000, /* least time from one question to the next */
-    /* Freed blocks that no seal has covered yet are not said to be idle: up to 4 MiB in each of a
-     * few shards. */
+    /* Idle bytes that a process may have without declaring them: freed blocks that no seal covers
+     * yet, up to 4 MiB in each of a few shards. */
     UNSAID_BYTES = 16 << 20,
 };
 
@@ -61,8 +62,9 @@ static struct rs_job_share *job_share_of(int device)
     return account ? atomic_load_explicit(&account->job, memory_order_acquire) : NULL;
 }
 
-/* First as much as is lacking, where chunks allow it, then all that is free, then initial sizes,
- * which were set aside for the program: only when they can be enough. */
+/* Gives idle memory to other processes: first as much as is lacking, as far as chunks allow that;
+ * then all that is free; and then initial sizes, which the program wanted set aside, only if they
+ * can be enough. */
 static void give_to_others(int device, const struct rs_job_share *share)
 {
     size_t lacking = rs_job_share_wanted(share), spare = rs_charge_spare_bytes(device), idle = 0;
@@ -78,8 +80,8 @@ static void give_to_others(int device, const struct rs_job_share *share)
         (void)rs_context_trim_all(device, DEVICE_MEMORIES);
 }
 
-/* Idle bytes that did not go back although they are lacking lie beside live ones: nobody need wait
- * for them.  Those that the GPU still uses may come. */
+/* True when the remaining idle bytes cannot be given back, since they lie beside live ones, so that
+ * nobody should wait for them.  Bytes that the GPU still uses may come later. */
 static bool are_stuck(int device, const struct rs_job_share *share)
 {
     return rs_job_share_wanted(share) > 0 && rs_context_make_ready(device, 0) == RS_READY_NOTHING;
@@ -100,12 +102,12 @@ static void look_at_share(int device, struct rs_job_share *share)
         rs_job_share_answer(share);
 }
 
-/* As in a request: another process's need must not have this one wait for its GPU.  A tool's
- * callback from a driver call may come back here. */
+/* Works as inside a request, since this process must not wait for its GPU because another one needs
+ * memory.  A tool's callback from one of its driver calls may call it again. */
 void rs_job_look(void)
 {
     if (rs_job_giving ||
-        !rs_mode_serving()) /* a raw clone()'s child has no copy of the word's memory */
+        !rs_mode_serving()) /* a child of a raw clone() has no copy of the memory with that word */
         return;
     atomic_fetch_and(rs_attention, ~RS_ATTENTION_JOB);
     if (!rs_driver_ready(false))
@@ -121,14 +123,14 @@ void rs_job_look(void)
     rs_job_giving = false;
 }
 
-static _Atomic unsigned in_vain; /* consecutive waits that nothing came of */
+static _Atomic unsigned in_vain; /* the number of consecutive waits in vain */
 
-/* The deadline of the request in which this thread last waited in vain.  It tells a request that is
- * repeated, which waits for others only once. */
+/* The deadline of the request in which this thread last waited in vain.  The same deadline means
+ * that the request is being repeated, and a request waits for other processes only once. */
 static __thread uint64_t in_vain_until_ns;
 
-/* False where the others' idle bytes cannot serve the request: these have too few, or something
- * else refuses. */
+/* False when the idle bytes of other processes cannot serve the request: they are too few, or
+ * something other than the job's limit refuses it. */
 static bool may_help(const struct rs_account *account, const struct rs_job_share *share,
                      size_t bytes)
 {
@@ -141,8 +143,8 @@ static bool may_help(const struct rs_account *account, const struct rs_job_share
     return missing > 0 && idle > 0 && missing <= idle + UNSAID_BYTES;
 }
 
-/* True when the request fits.  What was idle may be another's whose turn it was, and idle again
- * soon: while some comes back at all, it is waited for. */
+/* Asks, and waits until the request fits (true).  Idle bytes that came back may go to a process
+ * that asked earlier, and be idle again soon; so it goes on as long as any come back. */
 static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_ns)
 {
     uint64_t now_ns = rs_clock_ns();
@@ -164,8 +166,8 @@ static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_n
     return false;
 }
 
-/* What this process itself had idle it has given back by now, so that two processes that ask each
- * other do not wait for each other. */
+/* Asks other processes for idle memory.  This process has given back its own idle memory before, so
+ * that two processes that ask each other do not wait for each other. */
 static bool ask_others(int device, const struct rs_refusal *refusal)
 {
     struct rs_job_share *share = job_share_of(device);
@@ -207,9 +209,9 @@ static bool is_stale(const struct rs_account *account, const struct rs_refusal *
            atomic_load(&account->asked_bytes) > refusal->asked_bytes;
 }
 
-/* False when the request is larger than all memory that is not live.  Memory that calls under way
- * have asked for is not live yet (this request may be one of them); memory that threads are giving
- * back is live no longer. */
+/* False when the request is larger than all memory that is not live.  Memory for which calls are
+ * under way (this request may be one of them) does not count as live yet, and memory that threads
+ * are giving back no longer does. */
 static bool is_possible(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -221,17 +223,17 @@ static bool is_possible(int device, const struct rs_refusal *refusal)
                             : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
 
     if (!has_limit && refusal->memory != RS_MEMORY_DEVICE)
-        return true; /* the memory may also lie outside of the device */
+        return true; /* the memory may also lie outside the device */
     if (!has_limit && (!rs_driver.cuDeviceTotalMem_v2 ||
                        rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return true;
     return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
 
-/* False when the request is larger than the device's free memory and all memory of this process
- * that may come back to it: then nobody need wait.  What other processes hold does not count.
- * Places are read in the order in which memory moves on its way back, the driver last, so that it
- * is counted in one of them at least. */
+/* False when the request is larger than the device's free memory together with all memory of this
+ * process that may come back, so that a wait is useless.  Memory of other processes does not count.
+ * The places where memory may be are read in the order in which it passes through them on its way
+ * back, the driver last, so that moving memory is counted at least once. */
 static bool room_may_come(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -251,8 +253,8 @@ static bool room_may_come(int device, const struct rs_refusal *refusal)
     return !rs_limit_ask_free(device, &room) || refusal->size_bytes <= total + room;
 }
 
-/* True when host memory may be what lacks, for managed memory or for what the driver takes for
- * itself (size 0).  False for a request that a limit refuses. */
+/* True when missing host memory may be the cause of the refusal: for managed memory, or for memory
+ * that the driver takes for itself (size 0).  False when a limit refused. */
 static bool may_be_of_host(int device, const struct rs_refusal *refusal)
 {
     return (refusal->memory == RS_MEMORY_MANAGED || refusal->size_bytes == 0) &&
@@ -260,7 +262,7 @@ static bool may_be_of_host(int device, const struct rs_refusal *refusal)
             rs_account_has_room(rs_limit_account(device), refusal->size_bytes));
 }
 
-/* The kinds of memory whose initial sizes may make room for the request, a bit each. */
+/* Returns the kinds of memory whose initial sizes may make room for the request, a bit each. */
 static unsigned initial_for(int device, const struct rs_refusal *refusal)
 {
     bool is_device = refusal->memory == RS_MEMORY_DEVICE;
@@ -272,11 +274,12 @@ static unsigned initial_for(int device, const struct rs_refusal *refusal)
 }
 
 /* Has all unused memory given back; initial sizes only of the memories in initial_of.  True when
- * some was.  A pool of the driver may also have given memory back by itself, which is seen here.
+ * any was given back.  It also notices memory that a driver pool has given back by itself.
  *
- * An allocation that is refused leaves what the driver could gather for it in its pool, up to the
- * release threshold (on an H100, of 23.8 GiB free, 23,776 MiB).  Such memory comes back at each try
- * and would have the request repeated for ever. */
+ * When the driver refuses an allocation from a pool, the memory that it had already gathered for it
+ * stays in the pool, up to the release threshold (on an H100 with 23.8 GiB free, 23,776 MiB).  That
+ * memory comes back at each attempt.  It must not count, or the request would be repeated for ever.
+ */
 static bool give_back_unused(int device, unsigned initial_of)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -288,7 +291,8 @@ static bool give_back_unused(int device, unsigned initial_of)
     return returned || (rs_request_note_pools(held) && of_pools);
 }
 
-/* give_back_unused, and what lies in host memory where that may lack. */
+/* Does as give_back_unused, and has unused host memory given back if that may be what is missing.
+ */
 static bool give_back_for(int device, const struct rs_refusal *refusal, unsigned initial_of)
 {
     return give_back_unused(device, initial_of & DEVICE_MEMORIES) ||
@@ -316,8 +320,8 @@ static bool wait_for_quarantine(int device)
     return readiness == RS_READY_SOME;
 }
 
-/* Memory that only a waiting call of the driver gives back (pinned, managed) stays while its
- * context works: waits until some has gone back.  `device` may be RS_VISIT_HOST. */
+/* Waits until some memory goes back that only a waiting driver call can give back (pinned,
+ * managed); it stays as long as its context works.  `device` may be RS_VISIT_HOST. */
 static bool wait_for_idle(int device, unsigned initial_of)
 {
     while (rs_request_forget_busy() && rs_request_patience_ns() > 0) {
@@ -345,8 +349,8 @@ static bool wait_for_leaving(int device)
     return leaving < before;
 }
 
-/* The bytes of a process of the job that is gone stay counted for a while.  True when some of them
- * are counted no longer. */
+/* The bytes of a dead process of the job stay counted for a while.  True when some are no longer
+ * counted. */
 static bool wait_for_job(const struct rs_account *account, bool may_wait)
 {
     struct rs_job_share *job = atomic_load(&account->job);
@@ -360,12 +364,12 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
     return job && rs_job_share_others(job) < before;
 }
 
-/* Idle memory of other processes of the job is asked for only when the request cannot be served
- * from this one's own, or that did not come.
+/* Other processes of the job are asked for idle memory only if this process's own cannot serve the
+ * request, or did not come back in time.
  *
- * Idle, quarantined and returning memory is counted in one place after the other, while other
- * threads move it: no sum counts while they do.  Initial sizes were set aside for the program: they
- * go last, and only when they can be enough. */
+ * Other threads move memory while idle, quarantined and returning memory is summed one after the
+ * other, so a sum is only trusted if nothing moved meanwhile.  Initial sizes, which the program
+ * wanted set aside, go last, and only if they can be enough. */
 static bool reclaim_device(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -395,7 +399,8 @@ static bool reclaim_device(int device, const struct rs_refusal *refusal, bool ma
                           wait_for_idle(device, initial_for(device, refusal) & DEVICE_MEMORIES)) ||
                          wait_for_leaving(device) || ask_others(device, refusal))) ||
            (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
-           (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
+           /* Other threads have moved memory since. */
+           (is_stale(account, refusal, moves) && rs_request_may_repeat());
 }
 
 /* False when the request is larger than the host's free memory and all that may come back to it. */
@@ -407,9 +412,9 @@ static bool host_can_serve(const struct rs_refusal *refusal)
     return refusal->size_bytes <= rs_min(total, free_bytes + idle_bytes);
 }
 
-/* As reclaim_device, for host memory, which is of no device, and which no limit counts: the stacks
- * of all devices give it back.  Device memory goes back too, as the tables of mapped pages lie
- * there, but is not waited for. */
+/* Does as reclaim_device for host memory, which belongs to no device and is not limited: the stacks
+ * of all devices give it back.  Device memory is given back too, since the tables of mapped pages
+ * lie there, but there is no wait for it. */
 static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -428,13 +433,14 @@ static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_
            give_back_unused(device, 1u << RS_MEMORY_DEVICE) ||
            (may_wait &&
             (wait_for_quarantine(RS_VISIT_HOST) || wait_for_idle(RS_VISIT_HOST, HOST_MEMORIES))) ||
-           (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
+           /* Other threads have moved memory since. */
+           (is_stale(account, refusal, moves) && rs_request_may_repeat());
 }
 
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
-    static __thread bool
-        reclaiming; /* a free of the library may come back through a tool's callback */
+    static __thread bool reclaiming; /* true inside a reclaim; a tool's callback may call it again
+                                        from a free of the library */
     bool again;
 
     if (reclaiming || !rs_limit_account(device) || !rs_driver_ready(false))
@@ -451,8 +457,8 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
 /* ---- calls for which the driver takes memory of its own ---- */
 
-/* The given device, else the current context's; a number below 0 without one.  Host memory needs no
- * context, and is the same for every device. */
+/* Returns the given device, or for RS_AGAIN_CURRENT that of the current context; a negative number
+ * without a context.  Host memory needs no context, and is the same for every device. */
 static int device_meant(int device, size_t host_bytes)
 {
     if (device < 0 &&

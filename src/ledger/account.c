@@ -10,11 +10,11 @@ enum { BLOCK_BITS = 21, SMALL_BYTES = 1 << 20 };
 
 static const size_t block_bytes = (size_t)1 << BLOCK_BITS;
 
-/* Releases by this thread, of all devices.  rs_account_releases leaves them out: a refused
- * request releases its own charge, and that must not make the refusal look stale. */
+/* The number of releases by this thread, on all devices. rs_account_releases does not count them: a
+ * refused request releases its own charge, and that must not make the refusal look stale. */
 static __thread uint64_t own_releases;
 
-/* DEVICE_IF takes a NULL account, whose device is NULL. */
+/* DEVICE_IF also takes a NULL account, for which it is NULL. */
 #define DEVICE_OF(account) ((account)->device ? (account)->device : (account))
 #define DEVICE_IF(account) ((account) ? DEVICE_OF(account) : NULL)
 
@@ -25,18 +25,21 @@ static struct rs_job_share *job_of(const struct rs_account *device)
 
 void rs_account_begin(struct rs_account *account, struct rs_account *device)
 {
-    RS_ASSERT(!device || !device->device); /* a device's account is part of none */
+    /* `device` is a device's account, which is no part of another. */
+    RS_ASSERT(!device || !device->device);
     *account = (struct rs_account){.device = device};
     rs_mutex_init(&account->mutex, RS_RANK_LEDGER);
 }
 
 /* ---- changes; under the device's mutex ---- */
 
-/* Each counter sums up what all holders have, so no holder's change takes it below 0. */
+/* Changes a holder's part of a counter.  The counter is the sum over all holders, so no holder's
+ * change takes it below 0. */
 static void change_counter(_Atomic size_t *counter, size_t from, size_t to)
 {
-    /* A smaller counter: bytes were given back twice, or never taken.  A request that is larger
-     * than any memory wraps the counter around, and its refusal wraps it back. */
+    /* If the counter were smaller, bytes would have been given back twice, or never taken.  A
+     * request that is larger than any memory wraps the counter around, and its refusal wraps it
+     * back. */
     RS_ASSERT_SLOW(to >= from || from - to > SIZE_MAX / 2 || rs_counter_get(counter) >= from - to);
     rs_counter_add(counter, to - from);
 }
@@ -54,8 +57,8 @@ static void raise_charged_peaks(struct rs_account *device)
         atomic_store(&device->recent_peak_bytes, granted);
 }
 
-/* The asked bytes rise before the charged ones and fall after them.  So whoever reads the asked
- * bytes first (charge/reclaim.c) takes none of them for live. */
+/* The asked bytes rise before the charged ones and fall after them.  So a thread that reads the
+ * asked bytes first (charge/reclaim.c) does not take any of them for live ones. */
 static void count_amount(struct rs_account *account, struct rs_amount from, struct rs_amount to,
                          enum rs_memory memory)
 {
@@ -134,7 +137,8 @@ void rs_account_settle(struct rs_account *account, struct rs_amount from, struct
     settle_amount(account, amount_of(from, memory), amount_of(to, memory), memory);
 }
 
-/* Its charge goes with the bytes of the first kind; all of it with the last. */
+/* Takes off the whole charge together with the bytes of the first kind; the other kinds then have
+ * no charge left. */
 void rs_account_lose(struct rs_account *account)
 {
     RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
@@ -180,7 +184,8 @@ static size_t leave_block(struct rs_account *account, uint64_t block)
     size_t number = number_in(account, block);
 
     if (number > 1)
-        (void)rs_hash_put(&account->blocks, block, (void *)(uintptr_t)(number - 1)); /* replaces */
+        /* Cannot fail, since it replaces a value. */
+        (void)rs_hash_put(&account->blocks, block, (void *)(uintptr_t)(number - 1));
     else
         (void)rs_hash_take(&account->blocks, block);
     return number == 1 ? block_bytes : 0;
@@ -192,7 +197,8 @@ static bool shares_blocks(const struct rs_account *account, size_t size_bytes,
     return account && memory != RS_MEMORY_HOST && size_bytes <= SMALL_BYTES;
 }
 
-/* It lies in two blocks at most.  Returns as enter_block. */
+/* Counts an allocation in the one or two blocks in which it lies.  Returns what enter_block
+ * returns. */
 static size_t enter_both(struct rs_account *account, CUdeviceptr address, size_t size_bytes)
 {
     uint64_t first = address >> BLOCK_BITS, last = (address + size_bytes - 1) >> BLOCK_BITS;
@@ -241,9 +247,9 @@ size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_
 enum { UNIT_BITS = 12, CLASSES = (SMALL_BYTES >> UNIT_BITS) + 1 };
 
 /* The small allocations of a device whose addresses are not known.  A driver block holds a whole
- * number of equal ones: five of 368 KiB (facts_h200.txt, footprint.levels_256).  So each is
- * counted as its share of a block, 1/5 of 2 MiB there.  A freed one leaves a hole until a
- * smaller one fills it; a block returns to the driver when nothing is in it. */
+ * number of equal ones: five of 368 KiB (facts_h200.txt, footprint.levels_256).  So each is counted
+ * as its share of a block, in this example 1/5 of 2 MiB.  A freed one leaves a hole until a smaller
+ * one fills it; a block returns to the driver when nothing is in it. */
 struct rs_packed {
     size_t live_bytes, live_count, hole_bytes;
     unsigned holes[CLASSES]; /* number of holes, by size in units of 4 KiB */
@@ -300,15 +306,15 @@ static void unpack_small(struct rs_packed *packed, size_t size_bytes)
         add_hole(packed, hole_class_of(size_bytes));
 }
 
-/* Returns the most bytes that the driver takes for them: every block has at least one
- * allocation. */
+/* Returns the most bytes that the driver can have taken for these allocations: no block is empty.
+ */
 static size_t packed_bytes(const struct rs_packed *packed)
 {
     return rs_min(rs_footprint_most(packed->live_bytes + packed->hole_bytes),
                   packed->live_count * block_bytes);
 }
 
-/* True when the allocation is counted among the small ones.  Under the mutex. */
+/* True when an allocation of this size is counted as a small one.  The caller holds the mutex. */
 static bool is_packed(struct rs_account *device, size_t size_bytes)
 {
     if (size_bytes <= SMALL_BYTES && !device->packed)
