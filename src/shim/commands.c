@@ -22,11 +22,12 @@
 
 /* ---- a command ---- */
 
-/* Memory that only a waiting driver call gives back stays while its context works: a command comes
- * inside any call of the program, which may be the one that lets the GPU go on.  What stays is
- * given back once the program itself has waited for all work of a context. */
+/* What trim commands have left.  Memory that only a waiting driver call can give back stays while
+ * its context works: a command runs inside some call of the program, and the GPU may be waiting for
+ * what the program does after that call.  It is given back once the program itself has waited for
+ * all work of a context. */
 static _Atomic size_t keep_of[RS_DEVICES_MAX];
-static _Atomic uint64_t left_devices; /* a bit each */
+static _Atomic uint64_t left_devices; /* the devices with such memory, a bit each */
 
 _Static_assert(RS_DEVICES_MAX <= 64, "a device has a bit of left_devices");
 
@@ -118,9 +119,9 @@ static void carry_out_command(struct rs_commands *command)
     snprintf(command->text, sizeof(command->text), "%s", rmmshim_last_error());
 }
 
-/* A command makes no hooked call of its own, but a signal handler of the program may make one on
- * this thread meanwhile: `inside` keeps that call from taking another command.  The thread's last
- * error is the program's own again afterwards. */
+/* Carries out one command.  A signal handler of the program may make a hooked call on this thread
+ * meanwhile; `inside` keeps that call from taking another command.  Afterwards the thread's last
+ * error is the program's again. */
 static void take_command(void)
 {
     static __thread bool inside;
@@ -131,7 +132,7 @@ static void take_command(void)
         return;
     inside = true;
     snprintf(own_error, sizeof(own_error), "%s", rmmshim_last_error());
-    rs_request_begin(); /* the program's call may not wait by itself */
+    rs_request_begin(); /* the program's call may be one that must not wait */
     carry_out_command(&command);
     rs_request_end();
     rs_commands_answer(&command);
@@ -160,8 +161,9 @@ void rs_poll_commands_in_request_now(void)
 
 /* ---- a thread for it ---- */
 
-/* Takes each command that is asked, and clears RS_ATTENTION_JOB, also when a setting was found bad
- * meanwhile and nothing is served any more: rs_commands_wait waits for neither. */
+/* Takes each command, and clears RS_ATTENTION_JOB.  It does both even when a setting was found bad
+ * meanwhile and nothing is served any more, since rs_commands_wait returns at once while either is
+ * pending. */
 static void *wait_for_commands(void *data)
 {
     (void)data;
@@ -174,7 +176,7 @@ static void *wait_for_commands(void *data)
     return NULL;
 }
 
-/* The thread blocks all signals: the program's own threads handle them. */
+/* The thread blocks all signals, so that the program's own threads handle them. */
 void rs_shim_commands_thread(void)
 {
     sigset_t all, before;

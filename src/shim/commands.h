@@ -6,16 +6,17 @@
 
 #include "shared/commands.h"
 
-/* Does that work in a free.  A command makes no driver call that waits for work, wherever it is
- * carried out.  No lock may be held. */
+/* Does that work inside a free.  A command never makes a driver call that waits for work.  The
+ * caller holds no lock. */
 RS_COLD void rs_poll_commands_now(void);
 
-/* Does it inside an allocation, a question or a wait for one stream or event, where no driver call
- * may wait without bound (base/request.h). */
+/* Does that work inside an allocation, a query, or a wait for one stream or event, where no driver
+ * call may wait without bound (base/request.h). */
 RS_COLD void rs_poll_commands_in_request_now(void);
 
-/* The functions below are for a process that stacks serve (config/mode.h): a child that was forked
- * without its handlers has no copy of the memory that the word lies in. */
+/* The functions below may only be called in a process that stacks serve (config/mode.h).  A child
+ * of a raw clone(), which runs no fork handlers, has no copy of the memory in which the word of
+ * attention lies. */
 RS_HOT_INLINE bool rs_shim_has_attention(void)
 {
     return RS_UNLIKELY(atomic_load_explicit(rs_attention, memory_order_relaxed) != 0);
@@ -33,8 +34,8 @@ RS_HOT_INLINE void rs_poll_commands_in_request(void)
         rs_poll_commands_in_request_now();
 }
 
-/* Called when the program has waited for all work of a context: gives back what commands have left
- * to such a wait. */
+/* Called when the program has waited for all work of a context: gives back the memory that trim
+ * commands could not give back while the context worked. */
 void rs_shim_waited_for_all(void);
 
 /* Starts the thread that takes commands while the program makes no call (RMM_CONTROL=thread). */

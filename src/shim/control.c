@@ -55,7 +55,8 @@ static int not_served(void)
     return rs_control_error(-ENOTSUP, "rmmshim does not serve this process");
 }
 
-/* 0, or the error of a process that serves nothing or of an unknown device.  *started: CUDA is. */
+/* Returns 0, or the error for a process that serves nothing or for an unknown device.  *started:
+ * CUDA has been started. */
 static int check_device(int device, bool *started)
 {
     int count = 0;
@@ -96,7 +97,7 @@ static int check_size(const void *structure, const char *error)
     return size && *size >= 2 * sizeof(*size) ? 0 : rs_control_error(0, error);
 }
 
-/* The checks of a call that fills in such a struct. */
+/* Checks the arguments of a call that fills in a struct of the program. */
 static int check_filling(const void *structure, const char *error, int device, int kind,
                          bool needs_cuda)
 {
@@ -116,8 +117,8 @@ static void copy_out(void *structure, void *filled, size_t bytes)
 
 /* ---- statistics ---- */
 
-/* Memory that the leaves of stacks have from the driver, with spilled memory, which is charged to
- * no limit. */
+/* The memory that the stacks' leaves have from the driver; also memory that was spilled to the
+ * host, which is charged to no limit. */
 struct taken {
     size_t held_bytes, peak_bytes;
     uint64_t allocations, frees;
@@ -150,7 +151,7 @@ static void add_leaves(struct taken *taken, struct rs_mr *mr)
     rs_report_release(&report);
 }
 
-/* Idle bytes first: asked for them, a resource over a pool of the driver reads the pool anew. */
+/* Asks for idle bytes first, since a resource over a driver pool then reads the pool again. */
 static void add_stack_sums(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct sums *sums = data;
@@ -170,7 +171,7 @@ static void add_gone(void *data, const struct rs_report *report)
             add_taken(&sums->gone, report, rs_mr_descriptors[i]->name);
 }
 
-/* The driver's pools give memory back by themselves: reads them, where they are counted. */
+/* Reads the driver's pools, if they are counted, since they give memory back by themselves. */
 static void follow_pools(int device)
 {
     if (rs_limit_follows() && rs_driver_ready(false))
@@ -222,7 +223,8 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
 
 static const char no_counters_size[] = "counters->size is not set to the size of the structure";
 
-/* As check_call, and an error where the driver serves that kind of memory: its counters stay 0. */
+/* Checks as check_call does; also an error if the driver serves that kind of memory, since its
+ * counters then stay 0. */
 static int check_counted(int device, int kind)
 {
     int result = check_call(device, kind, false);
@@ -282,10 +284,11 @@ int rmmshim_reset_peaks(int device, int kind)
 
 /* ---- phases ---- */
 
-/* Tells phases that the C API begins from others. */
+/* The owner of the phases that the C API begins. */
 static const char of_program[1];
 
-/* Where no log is open there is nothing to mark, and one that cannot be written has said so. */
+/* Marks a phase in the logs.  Errors are dropped: without an open log there is nothing to mark, and
+ * a log that cannot be written has reported that. */
 static void mark_phase(bool begins, const char *name)
 {
     char text[sizeof("begin ") + RS_PHASE_NAME_BYTES];
@@ -373,7 +376,8 @@ size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left)
     *is_left = false;
     if (check_started(device) != 0)
         return 0;
-    /* By the account: memory that one resource gives to another has not gone back to the driver. */
+    /* The account is compared, since memory that one resource gives to another has not gone back to
+     * the driver. */
     follow_pools(device);
     before = rs_account_held_bytes(account);
     (void)rs_trim(device, keep_bytes, is_left);
@@ -458,7 +462,7 @@ static bool serves_device_memory(void)
     return rs_mode_now() == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE);
 }
 
-/* Keeps a line for an error without a diagnostic; -EINVAL has one. */
+/* Keeps a line for an error that has no diagnostic; for -EINVAL there was one. */
 static int resource_error(int result)
 {
     if (result == -ENOSPC)

@@ -6,14 +6,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Of 200 bytes, since it lies in the static block of thread-local storage, which is small. */
+/* The length of the last error of a thread.  It is small, since it lies in the static block of
+ * thread-local storage, which has little room. */
 enum { RS_CONTROL_ERROR_BYTES = 200 };
 
 /* Keeps `line` as the thread's last error, rmmshim_last_error (NULL: an empty line).  Returns
  * result, or -EINVAL for 0. */
 int rs_control_error(int result, const char *line);
 
-/* A range of another interface, in a process in which it may be forwarded: nothing is answered. */
+/* Begin and end a phase for another interface (NVTX).  They report no error, since the process need
+ * not be served by stacks. */
 void rs_control_push_range(const char *name, const void *owner);
 void rs_control_pop_range(const void *owner);
 

@@ -3,8 +3,8 @@
  *
  * NVTX 3 is a header: each library that includes it has a table of functions of its own, and at its
  * first call loads the library that NVTX_INJECTION64_PATH names and calls InitializeInjectionNvtx2
- * there, with a function that finds this table.  What is declared here of NVTX is the part of that
- * interface which its header declares for tools. */
+ * there, with a function that finds this table.  The declarations here are the part of NVTX's
+ * interface for tools that this file needs. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "config/mode.h"
@@ -30,7 +30,9 @@ enum { CORE2_DOMAIN_PUSH_EX = 4, CORE2_DOMAIN_POP = 5, CORE2_REGISTER_A = 10, CO
 
 enum { MESSAGE_ASCII = 1, MESSAGE_REGISTERED = 3 };
 
-enum { NO_PUSH_POP_TRACKING = -2 }; /* the level that push and pop return where a tool has none */
+enum {
+    NO_PUSH_POP_TRACKING = -2
+}; /* what push and pop return instead of a level if the tool does not track levels */
 
 typedef void nvtx_function(void);
 
@@ -47,13 +49,15 @@ struct attributes {
     int32_t payload_type, reserved;
     uint64_t payload;
     int32_t message_type;
-    const char *message; /* the text, or, where it is registered, what keep_text() returned */
+    /* The text, or the handle that keep_text() returned for a registered text. */
+    const char *message;
 };
 
 /* ---- text ---- */
 
 /* Registered strings and names of domains, whose addresses are the handles that the program gets.
- * A domain named by wide characters gets none, so its ranges are among those of no domain. */
+ * A domain whose name has wide characters gets no handle, so its ranges count as outside all
+ * domains. */
 enum { KEPT_MAX = 1024 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
@@ -89,7 +93,8 @@ static const char *keep_text(const char *text)
     return found ? found : RS_PHASE_OTHERS;
 }
 
-/* NULL also for text of wide characters, which gets no handle where it is registered. */
+/* Returns the text of a range; NULL if it has none or is made of wide characters, which are not
+ * supported. */
 static const char *message_of(const struct attributes *attributes)
 {
     bool has_text = attributes && attributes->size >= sizeof(*attributes) &&
@@ -138,7 +143,7 @@ static int push_a(const char *message)
     return push_range(NULL, message);
 }
 
-/* The program's pop of it must find a range. */
+/* Pushes a range without a name, so that the program's pop finds one. */
 static int push_w(const wchar_t *message)
 {
     (void)message;
@@ -163,8 +168,8 @@ static const char *create_a(const char *name)
 
 /* ---- attaching ---- */
 
-/* Where a child has lost LD_PRELOAD and kept NVTX_INJECTION64_PATH, NVTX loads this library too
- * late for its hooks.  It is then not among what the program itself was started with. */
+/* True when the library was loaded with the program.  In a child that has lost LD_PRELOAD but kept
+ * NVTX_INJECTION64_PATH, NVTX loads this library too late for its hooks to take effect. */
 static bool is_preloaded(void)
 {
     void *program = dlopen(NULL, RTLD_LAZY);
@@ -214,9 +219,9 @@ typedef const void *get_table_function(uint32_t table);
 
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(get_table_function *get_table);
 
-/* NVTX looks it up.  Fills in the functions that push and pop.  Returns 1, or 0 where ranges are
- * not asked for, stacks do not serve, or the library was not preloaded: NVTX then calls no function
- * of ours. */
+/* The function that NVTX looks up.  Fills in the functions that push and pop, and returns 1.
+ * Returns 0 if ranges are not asked for, stacks do not serve, or the library was not preloaded;
+ * NVTX then calls no function of ours. */
 int InitializeInjectionNvtx2(get_table_function *get_table)
 {
     const struct callbacks *callbacks;
@@ -228,6 +233,6 @@ int InitializeInjectionNvtx2(get_table_function *get_table)
         return 0;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(entries); i++)
         if (!attach_entry(callbacks, &entries[i]))
-            return 0; /* NVTX empties its table then */
+            return 0; /* NVTX then clears its table */
     return 1;
 }

@@ -27,9 +27,10 @@ static void begin_counters(void)
 
 static bool serving(struct rs_diagnostics *diagnostics)
 {
-    rs_publish_begin(); /* first: counters lie in what is published */
+    rs_publish_begin(); /* first, since counters lie in published memory */
     begin_counters();
-    rs_commands_begin(rs_config.control == RS_CONTROL_THREAD); /* whom the job's others can ask */
+    /* Other processes of the job ask by the commands' file. */
+    rs_commands_begin(rs_config.control == RS_CONTROL_THREAD);
     if (!rs_limit_join_job(diagnostics)) {
         rs_commands_forget();
         return false;
@@ -97,7 +98,7 @@ static void context_gone(struct rs_context *context)
     rs_block_forget_all(context);
     rs_export_forget_held(context);
     rs_charge_forget(context);
-    if (!context->primary) /* whose handle stays its own */
+    if (!context->primary) /* a primary context keeps its handle */
         rs_peer_forget(context->handle, context->id);
 }
 

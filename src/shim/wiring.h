@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls that go up: what lies below tells here what has happened, or asks for what only those
- * above can do.  All of them stand in one table (wiring.c), so that no two files of this folder
- * include each other (scripts/check-includes).  Each may be made where its comment says, with these
- * locks held, and must not need more. */
+/* Calls from lower folders to higher ones: a lower file reports an event, or asks for something
+ * that only a higher one can do.  They stand in one table, filled in wiring.c, so that no include
+ * goes up (scripts/check-includes).  The comment of a call says which locks its caller may hold. */
 #pragma once
 
 #include "base/log.h"
@@ -18,42 +17,44 @@ struct rs_environment;
 struct rs_stack;
 
 struct rs_wiring {
-    /* The process is about to be served: the settings are read, nothing is allocated.  False after
-     * saying that a setting turns out bad.  By mode. */
+    /* Called by config when stacks are about to serve the process: the settings are read, and
+     * nothing is allocated yet.  False, after a diagnostic, if a setting turns out to be bad. */
     bool (*serving)(struct rs_diagnostics *diagnostics);
 
-    /* The same process is a forked child now, which has this one thread. */
+    /* Called in a forked child, which has this thread alone. */
     void (*forked)(void);
 
-    /* As `forked`, and before it, in each child: resets the locks of the whole process
-     * (base/lock.h). What another thread may have left half done is forgotten, as nothing of it is
-     * the child's. */
+    /* Called in each child before `forked`: resets the locks of the whole process (base/lock.h).
+     * What another thread of the parent may have left half done is forgotten, since the child does
+     * not need it. */
     void (*reset_locks)(void);
 
-    /* The first context is known: a child that is forked from now on only forwards. */
+    /* Called when the first context is known: a child that is forked from now on only forwards. */
     void (*first_context)(void);
 
-    /* Stacks have come or gone.  Without locks. */
+    /* Called when stacks were made or dropped.  The caller holds no lock. */
     void (*stacks_changed)(void);
 
-    /* Stacks are about to give back what nobody uses, all of them: exported blocks that others have
-     * closed are among it.  Without locks. */
+    /* Called before all stacks give back unused memory: exported blocks that other processes have
+     * closed become unused here.  The caller holds no lock. */
     void (*before_trim)(void);
 
-    /* A stack's memory is gone with its context.  Under the contexts' lock. */
+    /* Called when a stack's memory has ended with its context.  The caller holds the contexts'
+     * lock. */
     void (*stack_gone)(const struct rs_stack *stack, struct rs_mr *mr);
 
-    /* The context is gone, and what belonged to it: its stacks' calls come after.  Under the
+    /* Called when a context has ended, before the calls for its stacks.  The caller holds the
      * contexts' lock. */
     void (*context_gone)(struct rs_context *context);
 
-    /* An exported block is gone (its number in the table of exports, 0: it was not). */
+    /* Called when a block has ended.  `exported`: its number in the table of exports; 0: the block
+     * was not exported. */
     void (*export_gone)(unsigned exported);
 
-    /* Which devices may reach the memory of a context: a bit each. */
+    /* Returns the devices that may access the memory of a context, a bit each. */
     uint64_t (*peer_devices)(CUcontext owner);
 
-    /* rs_reclaim (charge/charge.h).  Without locks. */
+    /* Calls rs_reclaim (charge/charge.h).  The caller holds no lock. */
     bool (*reclaim)(int device, const struct rs_refusal *refusal, bool may_wait);
 };
 
