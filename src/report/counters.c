@@ -52,7 +52,8 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
     rs_block_counts_report(kind, device, &stack->report);
 }
 
-/* The devices and kinds that have stacks: a search for one of them walks over all contexts. */
+/* The devices and kinds that have stacks, found in one walk: a search for each of them would walk
+ * over all contexts. */
 struct used {
     uint64_t devices[RS_KINDS]; /* one bit per device */
     size_t stack_count;
@@ -106,7 +107,7 @@ const char *rs_gathered_expression(const struct rs_reported_stack *stack,
 
 /* ---- what they amount to ---- */
 
-/* By its name alone, which is none of its aliases. */
+/* Finds a resource by its name, not by an alias. */
 static const struct rs_mr_descriptor *resource_named(const char *resource)
 {
     const struct rs_mr_descriptor *descriptor = rs_mr_find(resource, resource + strlen(resource));
@@ -141,8 +142,8 @@ static uint64_t account_value(const struct rs_report *report, const char *name)
     return rs_report_value(report, "account", name, 0);
 }
 
-/* An account counts from the process's beginning, so its numbers come first: not every leaf can
- * tell what it holds. */
+/* Returns the account's number if there is one: an account counts from the process's beginning, and
+ * not every leaf can tell what it holds. */
 static uint64_t held(const struct rs_report *report, const char *charged, const char *leaves,
                      uint64_t at_least)
 {
@@ -151,8 +152,8 @@ static uint64_t held(const struct rs_report *report, const char *charged, const 
     return bytes != UINT64_MAX ? bytes : rs_max(at_least, sum_of_leaves(report, leaves));
 }
 
-/* Served and unserved memory need not have had their peaks at the same time, and together were
- * never more than what was held and spilled. */
+/* Returns an upper bound of the program's peak.  Served and unserved memory may have had their
+ * peaks at different times, and together they were never more than what was held and spilled. */
 static uint64_t used_peak(const struct rs_report *report, const struct rs_usage *usage)
 {
     uint64_t served = rs_max(program_value(report, "peak"), program_value(report, "past_peak"));
@@ -211,10 +212,10 @@ uint64_t rs_usage_least_limit(const struct rs_usage *usage)
 
 static const struct field {
     const char *name;
-    size_t offset; /* in struct rs_usage */
+    size_t offset; /* of the field in struct rs_usage */
     enum rs_value value;
-    bool may_be_none;        /* where it is 0 there is no sample */
-    struct rs_metric metric; /* without a name: it is none */
+    bool may_be_none;        /* a value of 0 gives no sample */
+    struct rs_metric metric; /* no name: the field is no metric */
 } fields[] = {
 /* clang-format off */
 #define BYTES(field, name, help) {#field, offsetof(struct rs_usage, field), RS_VALUE_BYTES, false, {name, help, false}}
@@ -274,7 +275,7 @@ const struct rs_metric *rs_usage_metric(size_t index)
     return index < RS_ARRAY_LENGTH(fields) ? &fields[index].metric : NULL;
 }
 
-/* tests/integration/test_reports.py misses a counter that has none. */
+/* tests/integration/test_reports.py fails for a counter that has no sentence here. */
 const struct rs_counter_help rs_counter_helps[] = {
     /* the program's */
     {"program", "live",
@@ -426,7 +427,7 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, NULL, "A counter whose meaning this version of rmmshim does not know."},
 };
 
-/* The row of a counter; the last one, without a name, where there is none. */
+/* Returns the row of a counter, or the last row, which has no name. */
 static const struct rs_counter_help *help_row(const char *resource, const char *name)
 {
     const struct rs_counter_help *row = rs_counter_helps;
@@ -446,7 +447,8 @@ bool rs_counter_is_known(const char *resource, const char *name)
 
 /* ---- in a report ---- */
 
-/* A name in base units: "rmmshim_pool_held_bytes", "rmmshim_pool_growths_total". */
+/* Returns the metric of a counter, named as Prometheus asks for: "rmmshim_pool_held_bytes",
+ * "rmmshim_pool_growths_total". */
 static const struct rs_metric *metric_of(struct rs_node *value, const struct rs_counter *counter)
 {
     static const char *const units[] = {"_bytes", "", "_seconds"};
@@ -477,7 +479,8 @@ static void add_counter_node(struct rs_node *counters, const struct rs_counter *
 
 /* ---- their text: without counters that are zero, as the other formats have all ---- */
 
-/* The line of a counter of events that a reader wants to see wherever any happened; else NULL. */
+/* Returns the line of a counter of events of which a reader should know if any happened; NULL for
+ * other counters. */
 static const char *event_line(const struct rs_counter *counter)
 {
 #define EVENTS "  {resource}: {value} "
@@ -500,8 +503,8 @@ static const char *event_line(const struct rs_counter *counter)
     return NULL;
 }
 
-/* False for what went wrong inside, while the program may have got its memory another way: a reader
- * would take it for errors of the program's. */
+/* False for counters of internal refusals, after which the program may have got its memory in
+ * another way: a reader would take them for errors of the program. */
 static bool has_text(const struct rs_counter *counter)
 {
     const char *name = counter->name;
@@ -510,15 +513,15 @@ static bool has_text(const struct rs_counter *counter)
            strcmp(name, "refusals_expected") != 0 && (counter->value || strcmp(name, "limit") == 0);
 }
 
-/* Of the program's own counters the refusals are always shown. */
+/* Of the program's own counters only the refusals are shown with hides_program. */
 static bool is_shown(const struct rs_counter *counter, bool hides_program)
 {
     return !hides_program || strcmp(counter->resource, RS_PROGRAM) != 0 ||
            strcmp(counter->name, "refused") == 0;
 }
 
-/* Adds the counters of one resource, from `at` on, whose text is one line: "pool  held 4.00 GiB,
- * chunks 2"; and those of events behind them.  Returns the index after them. */
+/* Adds the counters of one resource, from `at` on, whose text is one line: "pool held 4.00 GiB,
+ * chunks 2"; and lines for events after it.  Returns the index after them. */
 static size_t add_resource(struct rs_node *counters, const struct rs_report *report, size_t at,
                            bool is_label, bool hides_program)
 {
@@ -587,7 +590,7 @@ static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device
         rs_kind_texts[kind]);
 }
 
-/* Adds one entry for each device and kind of which the phase took memory. */
+/* Adds one entry for each device and kind of memory that the phase allocated. */
 static void add_phase(struct rs_node *phases, unsigned index, const struct rmmshim_phase *phase)
 {
     struct rs_node *node = rs_node_object(phases, NULL), *list;
@@ -652,8 +655,8 @@ static void add_reported_stack(struct rs_node *devices, const struct rs_report_s
         rs_report_fill_counters(node, &stack->report, false, of->hides_program);
 }
 
-/* The Prometheus formats have what a user reads of each kind and device; the fuller one has each
- * counter too. */
+/* Both Prometheus formats have the numbers of struct rs_usage for each kind and device; the fuller
+ * one also has every counter. */
 void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of,
                     enum rs_statistics_format format)
 {

@@ -175,8 +175,8 @@ const struct rs_metric *rs_document_metric(struct rs_document *document, const c
 
 /* ---- as text ---- */
 
-/* The field of that name of the object, or of the nearest one around it; without a name the node
- * itself. */
+/* Returns the field of that name of the object, or of the nearest object around it that has one;
+ * without a name the node itself. */
 static const struct rs_node *find_field(const struct rs_node *node, const char *name, size_t length)
 {
     for (const struct rs_node *in = node; in && length; in = in->in)
@@ -196,8 +196,8 @@ static bool is_nothing(const struct rs_node *node)
     return node->value <= RS_VALUE_LIST ? !node->first : !node->number;
 }
 
-/* The {...} that begins there: the node that it names, what follows the name up to '}', and what
- * follows that. */
+/* A parsed {...}: the node that it names, the options between the name and '}', and the text after
+ * it. */
 struct field {
     const struct rs_node *node; /* NULL: there is none */
     const char *option, *after;
@@ -257,7 +257,7 @@ static void put_field(struct rs_page *page, const struct field *field)
     }
 }
 
-/* Whether all conditions of the group that begins there hold. */
+/* True when all conditions of the group that begins at `at` hold. */
 static bool holds(const char *at, const struct rs_node *node)
 {
     struct field field;
@@ -343,7 +343,7 @@ void rs_document_put_json(struct rs_page *page, const struct rs_node *root, bool
 
 /* ---- as metrics, in Prometheus' text format ---- */
 
-/* The first node behind this one, in the order of the text, that is a metric; NULL: none. */
+/* Returns the next node, in the order of the text, that is a metric; NULL: there is none. */
 static const struct rs_node *next_metric(const struct rs_node *node)
 {
     do {
@@ -370,7 +370,7 @@ static void put_labels(struct rs_page *page, const struct rs_node *object, const
     }
 }
 
-/* The labels of the object that the value is in come last. */
+/* Prints a sample.  The labels of the object that has the value come last. */
 static void put_sample(struct rs_page *page, const struct rs_node *node)
 {
     const char *between = "{";
@@ -388,7 +388,7 @@ static void put_sample(struct rs_page *page, const struct rs_node *node)
         rs_page_put(page, "%llu\n", number);
 }
 
-/* The first metric from `at` on that has this one's name. */
+/* Returns the first metric from `at` on that has the same name as this one. */
 static const struct rs_node *same_metric(const struct rs_node *at, const struct rs_node *as)
 {
     while (at && at->metric != as->metric && strcmp(at->metric->name, as->metric->name) != 0)
@@ -403,7 +403,7 @@ void rs_document_put_metrics(struct rs_page *page, const struct rs_node *root)
     for (const struct rs_node *node = first; node; node = next_metric(node)) {
         const struct rs_metric *metric = node->metric;
         if (same_metric(first, node) != node)
-            continue; /* it was written with the first of its name */
+            continue; /* it was printed together with the first metric of its name */
         rs_page_put(page, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
                     metric->is_total ? "counter" : "gauge");
         for (const struct rs_node *same = node; same; same = same_metric(next_metric(same), node))

@@ -7,8 +7,8 @@
  * of the objects around it its labels.
  *
  * It may be filled while a process dies: it calls no malloc, takes no lock, and begins in memory of
- * its own.  What finds no memory, or no room in RS_DOCUMENT_BYTES_MAX, is left out; the document is
- * then short, and its text and JSON say so. */
+ * its own.  Nodes for which there is no memory, or no room in RS_DOCUMENT_BYTES_MAX, are left out;
+ * the document is then marked as short, and its text and JSON say so. */
 #pragma once
 
 #include "report/page.h"
@@ -29,7 +29,7 @@ enum rs_value {
     RS_VALUE_NANOSECONDS,
 };
 
-/* Memory in blocks. */
+/* An amount of memory: bytes and the number of blocks. */
 struct rs_block_sum {
     size_t bytes, blocks;
 };
@@ -54,7 +54,7 @@ struct rs_node {
     const char *name; /* of a field; NULL in a list, and of the root */
     enum rs_value value;
     union {
-        uint64_t number; /* a flag too */
+        uint64_t number; /* also used for a flag */
         const char *text;
     };
 
@@ -86,10 +86,10 @@ struct rs_document {
     _Alignas(16) char first_bytes[RS_DOCUMENT_FIRST_BYTES];
 };
 
-/* Makes it an empty object. */
+/* Makes the document an empty object. */
 void rs_document_begin(struct rs_document *document);
 
-/* Gives its memory back. */
+/* Gives the document's memory back. */
 void rs_document_release(struct rs_document *document);
 
 /* Add a node at the end of an object or, with a NULL name, of a list.  Names live as long as the
@@ -110,25 +110,26 @@ void rs_node_block_sum(struct rs_node *in, struct rs_block_sum amount);
 struct rs_node *rs_node_text(struct rs_node *in, const char *name, const char *text);
 struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *word);
 
-/* Copies formatted text into the document: for names of metrics and lines that are made up.  NULL
- * without memory. */
+/* Copies formatted text into the document, for names of metrics and for lines that are not
+ * constants.  NULL without memory. */
 const char *rs_document_format(struct rs_document *document, const char *format, ...)
     RS_PRINTF(2, 3);
 
-/* The line of what a list of holders or sizes has no line for: "1.00 MiB in 2 blocks more".  NULL
- * for no blocks. */
+/* Returns the last line of a list of holders or sizes, for those that have no line of their own:
+ * "1.00 MiB in 2 blocks more".  NULL if there are no more blocks. */
 const char *rs_document_rest(struct rs_document *document, const char *before,
                              struct rs_block_sum amount);
 
-/* A metric whose name is made up; the texts live as long as the document.  NULL without memory. */
+/* Makes a metric whose name is not a constant.  The texts must live as long as the document.  NULL
+ * without memory. */
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
                                            const char *help, bool is_total);
 
-/* Print a tree.  Text is made plain (report/plain.h).  JSON: each object in a list begins a new
- * line, unless all is to be in one. */
+/* Print a tree.  Text is made plain (report/plain.h).  In JSON each object in a list begins a new
+ * line, unless the whole text is to be one line. */
 void rs_document_put_text(struct rs_page *page, const struct rs_node *root);
 void rs_document_put_json(struct rs_page *page, const struct rs_node *root, bool in_one_line);
 
-/* All samples of a metric stand together.  A sample whose metric has the name of another one with
- * another type is left out. */
+/* All samples of a metric stand together.  A sample is left out if another metric of the same name
+ * has another type. */
 void rs_document_put_metrics(struct rs_page *page, const struct rs_node *root);

@@ -115,11 +115,12 @@ static bool reads_alike(const struct rs_holder *a, const struct rs_holder *b)
            a->site->line_count == b->site->line_count &&
            memcmp(a->site->frames + a->outside, b->site->frames + b->outside,
                   (frames + a->site->line_count) * sizeof(void *)) ==
-               0; /* lines stand behind them */
+               0; /* line numbers follow the names */
 }
 
-/* Packs the used places to the front, with `merges` one for all call sites that read alike: a
- * runtime reaches us by two ways, of which only one has its own frames. */
+/* Packs the used places to the front.  With `merges` call sites that print the same text become
+ * one: a runtime can reach the library in two ways, and only one of them has frames of the runtime.
+ */
 static size_t pack_places(struct rs_holders *holders, bool merges)
 {
     size_t count = 0;
@@ -155,7 +156,8 @@ static bool precedes(const struct rs_holder *a, const struct rs_holder *b)
     return a->amount.blocks > b->amount.blocks;
 }
 
-/* Shell's: qsort may need malloc, whose lock the thread may hold that exits in a signal's handler.
+/* A shellsort, since qsort may call malloc, whose lock this thread may hold if a signal handler
+ * called exit().
  */
 static void sort(struct rs_holder *holders, size_t count)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds memory: live blocks by the call site that allocated them, as `tracking` remembers it,
- * or, where no stack tracks, by the object that did (the program or a library, trace/object.h) and
- * within by size.  For the leak report, the report at out-of-memory and the list of live blocks. */
+/* Holders of memory: live blocks grouped by the call site that allocated them, if `tracking` has
+ * noted it, or else by the object that allocated them (the program or a library, trace/object.h)
+ * and by size.  The leak report, the report at out-of-memory and the list of live blocks use them.
+ */
 #pragma once
 
 #include "context/block.h"
@@ -14,50 +15,52 @@
 #include <stddef.h>
 
 enum {
-    RS_HOLDERS_MAX = 2048, /* a power of two.  What comes when they are used up is counted
-                              together */
+    /* A power of two; when all are used, further holders are counted together. */
+    RS_HOLDERS_MAX = 2048,
     RS_HOLDERS_USED_MAX = RS_HOLDERS_MAX * 3 / 4,
 };
 
-/* Live blocks of one device and kind: of one call site, or of one library those whose sizes have
- * the same highest bit. */
+/* Live blocks of one device and kind: those of one call site, or those of one library whose sizes
+ * have the same highest bit. */
 struct rs_holder {
     const struct rs_call_site *site; /* NULL: not known */
     unsigned object;                 /* the library; 0: not known */
-    unsigned size_class;             /* the highest bit's number plus one; 0: of a call site */
+    unsigned size_class; /* the number of the highest bit of the sizes, plus one; 0: the holder is a
+                            call site */
     int device;
     enum rs_kind kind;
     bool context_ended;
-    struct rs_block_sum amount; /* no blocks: an empty place in the table */
+    struct rs_block_sum amount; /* no blocks: the place in the table is empty */
     size_t smallest_bytes, largest_bytes;
-    size_t library_bytes; /* of all sizes; filled in by rs_holders_sort */
+    size_t library_bytes; /* of all sizes of the library; filled in by rs_holders_sort */
     unsigned outside;     /* frames left out at the top: the CUDA runtime's, and this library's */
 };
 
 /* All zero is empty. */
 struct rs_holders {
-    struct rs_holder places[RS_HOLDERS_MAX]; /* hashed, the next place where one is taken; packed
-                                                and in order after rs_holders_sort */
+    struct rs_holder places[RS_HOLDERS_MAX]; /* a hash table with linear probing; packed and sorted
+                                                after rs_holders_sort */
     size_t used;
-    struct rs_block_sum others; /* what found no place, of whatever device */
+    struct rs_block_sum others; /* blocks for which there was no place, of all devices */
 };
 
-/* Adds the live blocks of a stack whose topmost resource is mr, as the uppermost tracking resource
- * knows them: others below see what is held.  Under the contexts' lock; without malloc. */
+/* Adds the live blocks of a stack whose topmost resource is mr, from the uppermost tracking
+ * resource; those below it see what the resources above hold.  The caller holds the contexts' lock.
+ * Uses no malloc. */
 void rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, struct rs_mr *mr,
                     bool context_ended);
 
-/* Adds a block to its library's.  After rs_object_review no object is named that another one
- * replaced. */
+/* Adds a block to the holder of its library. rs_object_review must be called before, so that no
+ * object is named that another one has replaced. */
 void rs_holders_add_block(struct rs_holders *holders, const struct rs_block_view *view);
 
-/* The kinds of memory of which a call site is known: bits 1 << kind. */
+/* Returns the kinds of memory for which a call site is known: bits 1 << kind. */
 unsigned rs_holders_tracked(const struct rs_holders *holders);
 
 /* Packs the used places to the front: by device, the libraries with the most bytes first and in
- * each its largest size, then call sites by kind, the most bytes first.  Call sites that read alike
- * are one with `merges`, for which the loader is asked.  Returns the number of places.  Nothing can
- * be added afterwards. */
+ * each its largest size, then call sites by kind, the most bytes first.  With `merges` call sites
+ * that print the same text are merged, for which the loader is asked.  Returns the number of
+ * places.  Nothing can be added afterwards. */
 size_t rs_holders_sort(struct rs_holders *holders, bool merges);
 
 /* One call site, or all sizes of one library. */
@@ -69,20 +72,20 @@ struct rs_library {
     size_t size_count;
 };
 
-/* The one that begins at that place after rs_holders_sort. */
+/* Returns the call site or library that begins at place `first` after rs_holders_sort. */
 struct rs_library rs_holders_library(const struct rs_holder *first, const struct rs_holder *end);
 
-/* Adds a library to a document's list of holders.  Its line of the text names a kind of memory
- * other than the usual one; where the blocks are of one size class it has the sizes too. */
+/* Adds a library to a document's list of holders.  Its line of text names the kind of memory if
+ * that is not `usual`, and the sizes if all blocks are of one size class. */
 void rs_library_fill(struct rs_node *list, const struct rs_library *library, enum rs_kind usual,
                      bool is_said);
 
 /* Adds a frame to a document's list "frames".  `file_line`: "FILE:LINE", or NULL.  `said`: how many
- * frames of the site have a line of the text already, -1: this one has none. */
+ * frames of the site have a line of text already; -1: this frame gets none. */
 void rs_frame_fill(struct rs_node *list, const struct rs_symbol *symbol, const char *file_line,
                    int said);
 
-/* Adds a site to a document's object: the lists "python" and "frames", empty where the site is
- * NULL. The lines of the text stop after some frames. */
+/* Adds a site to a document's object: the lists "python" and "frames", empty if the site is NULL.
+ * Only the first frames get a line of text. */
 void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
                   bool has_lines);

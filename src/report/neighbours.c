@@ -14,8 +14,8 @@
 enum {
     TIME_NS = 20 * 1000 * 1000,
     COUNTERS_AT_ONCE = 16,
-    FIELDS_MAX = 64, /* of one counter; an account's has one */
-    TRIES = 3,       /* a process whose directory changes as often while it is read is left out */
+    FIELDS_MAX = 64, /* at most in one counter; an account's counter has one */
+    TRIES = 3,       /* a process whose directory changes this often while it is read is left out */
 };
 
 static uint64_t deadline_ns;
@@ -27,8 +27,8 @@ static bool is_late(void)
 
 /* ---- a page ---- */
 
-/* Reading is safe with any file, where memory that is mapped is not: a hole of the file can be
- * filled only where there is memory. */
+/* Reads from a page.  A read is safe with any file.  A mapping is not: touching a hole of the file
+ * needs memory, and raises a signal if there is none. */
 static bool read_at(int fd, void *bytes, size_t count, uint64_t offset)
 {
     return rs_file_read(fd, bytes, count, (off_t)offset) == (ssize_t)count;
@@ -43,12 +43,13 @@ static bool read_term(int fd, const struct rs_published_term *term, uint64_t *su
     for (uint32_t i = 0; i < term->count; i++) {
         if (!read_at(fd, &field, sizeof(field), term->offset + (uint64_t)i * term->stride_bytes))
             return false;
-        *sum += field * (uint64_t)term->scale; /* a page may have any numbers: wraps around */
+        *sum += field * (uint64_t)term->scale; /* wraps around, since a page may have any numbers */
     }
     return true;
 }
 
-/* As rs_terms_value: 0 for a negative sum, and for one that cannot be read. */
+/* Returns the value of a counter as rs_terms_value does: 0 for a negative sum.  Also 0 if it cannot
+ * be read. */
 static uint64_t read_counter(int fd, const struct rs_published_counter *counter)
 {
     uint64_t sum = 0;
@@ -65,7 +66,8 @@ static bool is_charged(const struct rs_published_counter *counter, uint32_t stac
            strcmp(counter->resource, "account") == 0 && strcmp(counter->name, "charged") == 0;
 }
 
-/* What the account of the stack's device has charged.  The counters begin at that offset. */
+/* Returns what the account of the stack's device has charged.  The counters begin at offset `at`.
+ */
 static uint64_t charged(int fd, uint64_t at, uint32_t counter_count, uint32_t stack)
 {
     static struct rs_published_counter counters[COUNTERS_AT_ONCE];
@@ -83,7 +85,8 @@ static uint64_t charged(int fd, uint64_t at, uint32_t counter_count, uint32_t st
     return 0;
 }
 
-/* The stack of device memory with that UUID, in a directory that lies wholly in the file. */
+/* Finds the stack of device memory of the device with that UUID, in a directory that lies wholly in
+ * the file. */
 static bool find_stack(int fd, uint64_t at, uint32_t stack_count,
                        const unsigned char uuid[RS_PUBLISHED_UUID_BYTES], uint32_t *found)
 {
@@ -113,8 +116,9 @@ static uint64_t read_directory(int fd, uint64_t at,
     return charged(fd, at, directory.counter_count, stack);
 }
 
-/* Bytes that the process holds of the device.  It writes a new directory when stacks come or go,
- * and the last but one is written over: what was read counts when the directory is still the same.
+/* Returns the bytes that the process holds of the device.  The process writes a new directory when
+ * stacks are made or dropped, and overwrites the one before the last; so what was read is good if
+ * the directory is still the same afterwards.
  */
 static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYTES])
 {
@@ -131,8 +135,9 @@ static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYT
     return 0;
 }
 
-/* The page has a high number, so the files that the process has for itself are passed over: with
- * these, 1000 processes of 30 files took longer than there is time for. */
+/* Opens the page of a process.  The page has a high descriptor number, so the search skips the low
+ * ones of the process's own files: with those, 1000 processes with 30 files each took longer than
+ * the time allowed. */
 static int find_page(int process)
 {
     static struct rs_publication head;
@@ -189,7 +194,7 @@ static void look_at(struct rs_neighbours *neighbours, int process,
     rs_file_close(fd);
 }
 
-/* The calling process's number in the namespace that /proc shows. */
+/* Returns the calling process's number in the PID namespace that /proc shows. */
 static int number_here(void)
 {
     char target[16] = "";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other processes that hold memory of a device, as far as their pages tell (report/publish.h):
- * those of the same user that the library serves and /proc shows. */
+/* Finds other processes that hold memory of a device, by their published pages (report/publish.h):
+ * processes of the same user that the library serves and that /proc shows. */
 #pragma once
 
 #include "report/publish.h"
@@ -18,15 +18,15 @@ struct rs_neighbour {
 };
 
 struct rs_neighbours {
-    struct rs_neighbour most[RS_NEIGHBOURS_MAX + 1]; /* the most bytes first; the last place is for
-                                                        one that has just found none */
+    struct rs_neighbour most[RS_NEIGHBOURS_MAX + 1]; /* sorted, the most bytes first; the last place
+                                                        is only used while one is inserted */
     size_t count;
-    uint64_t more_bytes, more_processes; /* of those that found no place */
-    bool is_cut;                         /* time was over before all processes had been looked at */
+    uint64_t more_bytes, more_processes; /* of the processes for which there was no place */
+    bool is_cut; /* the time was up before all processes had been looked at */
 };
 
 /* Looks for the processes that hold memory of the device with that UUID, whatever number they have
- * for it.  Takes at most some 20 ms.  It allocates nothing, maps nothing, since a page may be any
- * file, and waits for nobody.  Not thread safe. */
+ * for it.  Takes at most some 20 ms.  It allocates nothing, maps no file (a page may turn out to be
+ * any file), and waits for nobody.  Not thread safe. */
 void rs_neighbours_find(struct rs_neighbours *neighbours,
                         const unsigned char uuid[RS_PUBLISHED_UUID_BYTES]);

@@ -33,45 +33,47 @@ enum {
 
 enum refuser { REFUSED_BY_LIMIT, REFUSED_BY_JOB, REFUSED_BY_STACK, REFUSED_BY_DEVICE };
 
-/* What is known of the refused request.  Bytes are of the device, all contexts, or of pinned
- * memory. */
+/* What is known about the refused request.  Byte counts are those of the device over all contexts,
+ * or those of pinned memory. */
 struct refused {
     int device;
     enum rs_kind kind;
     size_t asked_bytes;
     const struct rs_call_site *site; /* NULL: not known */
-    size_t limit_bytes; /* what the process's own limit and the job's leave it; 0: neither */
+    size_t limit_bytes; /* the most that its own limit and the job's allow the process; 0: there is
+                           neither */
     size_t own_limit_bytes;
     size_t job_limit_bytes, job_others_bytes;
     enum refuser by;
     size_t held_bytes;    /* charged against the limits */
-    size_t used_bytes;    /* the program's blocks, served or not */
+    size_t used_bytes;    /* the program's blocks, from stacks or from the driver */
     size_t idle_bytes;    /* held by the stacks and not live, quarantine included */
     size_t waiting_bytes; /* quarantine */
     size_t largest_free_bytes;
-    bool has_largest_free;          /* at least one stack tells it */
-    size_t free_bytes, total_bytes; /* both 0: not known */
+    bool has_largest_free;          /* at least one stack knows its largest free block */
+    size_t free_bytes, total_bytes; /* both are 0 if they are not known */
     size_t path_bytes[RS_PATHS];
-    bool is_tracked; /* at least one stack remembers call sites: these are the holders */
+    bool is_tracked; /* at least one stack notes call sites, which are then the holders */
 };
 
-/* Protects all that follows.  It is only tried: a thread that was refused never waits for another
- * one's report, which may be written to a pipe that this thread reads. */
+/* Protects everything that follows.  Threads only try it: a refused thread must not wait for the
+ * report of another one, which may be written to a pipe that this very thread reads. */
 static struct rs_mutex reporting = RS_MUTEX_INIT(RS_RANK_REPORT);
 RS_RESET_IN_CHILD(report_out_of_memory, reporting);
 static struct refused refused;
 static struct rs_gathered all;
 static struct rs_holders holders;
 static struct rs_neighbours neighbours;
-static bool is_written[RS_DEVICES_MAX][2]; /* by device; pinned memory's is the second */
+static bool is_written[RS_DEVICES_MAX][2]; /* by device; [1] is for pinned memory */
 static struct rs_page_file file = {.variable = "RMM_ON_OOM"};
 static struct rs_page page;
 static struct rs_document document;
-static bool has_begun; /* the page */
+static bool has_begun; /* the page has been begun */
 
 /* ---- gathering ---- */
 
-/* Pinned memory is the host's; managed memory counts as the device's. */
+/* True for kinds that lie in the same memory as the request: pinned memory lies in the host's, and
+ * managed memory counts as the device's. */
 static bool is_same_memory(enum rs_kind kind)
 {
     return (kind == RS_KIND_PINNED) == (refused.kind == RS_KIND_PINNED);
@@ -136,7 +138,7 @@ static void look_at_memory(void)
         refused.free_bytes = refused.total_bytes = 0;
 }
 
-/* Memory of the host has no device. */
+/* Looks for other processes on the device; host memory has none. */
 static void look_for_neighbours(void)
 {
     CUuuid uuid;
@@ -152,9 +154,9 @@ static bool leaves_room(size_t limit_bytes, size_t used_bytes)
            (used_bytes <= limit_bytes && refused.asked_bytes <= limit_bytes - used_bytes);
 }
 
-/* The process's own limit comes before the job's, and that before the device, as a request meets
- * them.  None of them refused what would fit into all: that was a maximum of the stack's, or the
- * device's free memory lies in pieces. */
+/* Returns who refused the request: the process's own limit, the job's, or the device, in the order
+ * in which a request meets them.  If the request would fit into all three, a maximum of the stack
+ * refused it, or the device's free memory lies in pieces. */
 static enum refuser find_refuser(void)
 {
     if (!leaves_room(refused.own_limit_bytes, refused.held_bytes))
@@ -165,7 +167,7 @@ static enum refuser find_refuser(void)
                                                                             : REFUSED_BY_DEVICE;
 }
 
-/* `asks_who`: the call site is wanted even where no stack tracks. */
+/* `asks_who`: find the call site even if no stack tracks. */
 static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, bool asks_who)
 {
     RS_RELAXED_GUARD();
@@ -177,7 +179,7 @@ static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, boo
     look_at_counters();
     look_at_memory();
     refused.is_tracked = rs_holders_tracked(&holders) != 0;
-    if (!refused.is_tracked) { /* libraries and sizes tell more */
+    if (!refused.is_tracked) { /* without call sites the report lists libraries and sizes */
         memset(&holders, 0, sizeof(holders));
         rs_object_review();
         rs_block_each(add_block, NULL);
@@ -188,7 +190,7 @@ static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, boo
         refused.site = rs_call_site_here();
 }
 
-/* What the stacks keep, without what waits for the GPU. */
+/* Returns the bytes that the stacks keep, without those that wait for the GPU. */
 static size_t cached_bytes(void)
 {
     return refused.idle_bytes - rs_min(refused.waiting_bytes, refused.idle_bytes);
@@ -269,7 +271,7 @@ static void add_head(struct rs_node *root)
     "[{used} used][{used!}nothing used][, {cached} cached][, {waiting} freed that the GPU may "    \
     "still use][, largest free piece {largest_free}]"
 
-/* The first line of the text, which keep_report logs too. */
+/* Returns the first line of the text, which keep_report also logs. */
 static const char *head_line(void)
 {
     static const char *const lines[] = {
@@ -295,7 +297,7 @@ static const char *head_line(void)
 static void add_neighbours(struct rs_node *root)
 {
     struct rs_node *others = rs_node_object(root, "others"), *processes, *more;
-    /* Other processes are not why this process's own limit, or its stack, refused. */
+    /* If this process's own limit or its stack refused, other processes are not the reason. */
     bool is_said = refused.by != REFUSED_BY_LIMIT && refused.by != REFUSED_BY_STACK;
 
     processes = rs_node_list(others, "processes");
@@ -417,7 +419,7 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
     begin_page();
     fill_document();
     if (rs_config.on_oom ==
-        RS_STATISTICS_JSON) /* in one line, as the file may get one report for each device */
+        RS_STATISTICS_JSON) /* on one line, since the file may get one report for each device */
         rs_document_put_json(&page, &document.root, true);
     else
         rs_document_put_text(&page, &document.root);
@@ -425,8 +427,9 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
     rs_page_flush(&page);
 }
 
-/* Nobody asked for the reports that are kept, and with 220,000 live blocks each took 48 ms: reports
- * take 1 s and then a twentieth of the time.  Refusals between two reports are left out. */
+/* Nobody has asked for the reports that are kept in the page, and with 220,000 live blocks each
+ * took 48 ms.  So they may take 1 s in all, and after that a twentieth of the time; refusals in
+ * between get no report. */
 static bool may_keep(uint64_t begin_ns, uint64_t spent_ns)
 {
     static uint64_t first_ns;
@@ -436,8 +439,8 @@ static bool may_keep(uint64_t begin_ns, uint64_t spent_ns)
     return spent_ns <= KEEP_NS + (begin_ns - first_ns) / KEEP_DIVISOR;
 }
 
-/* The first line of the first report is said at once, without its beginning, which rs_log puts
- * there.  The report that is kept does not repeat it. */
+/* Keeps the report in the page.  For the first report the first line is also logged at once,
+ * without its prefix, which rs_log adds; the kept report then leaves that line out. */
 static void keep_report(int device, enum rs_kind kind, size_t size_bytes)
 {
     static uint64_t spent_ns;

@@ -6,18 +6,18 @@
 #include "base/check.h"
 #include "config/config.h"
 
-/* The program is about to be told that it is out of memory.  With RMM_ON_OOM the report of the
- * first such request of a device is written; that of pinned memory counts by itself.  Where
- * RMM_ON_OOM is not set and a `run` holds the page, the first request is one line, and the report
- * of the latest one is kept in the page, as long as that takes little time.  Otherwise it does
+/* Called before the program is told that it is out of memory.  With RMM_ON_OOM it writes the report
+ * for the first such request of each device, and for the first one of pinned memory.  Without
+ * RMM_ON_OOM, if a `run` holds the page, it logs one line for the first request, and keeps the
+ * report of the latest one in the page, unless that takes too much time.  Otherwise it does
  * nothing.
  *
- * The caller holds no lock.  Makes no driver call that waits, and keeps errno.  Thread safe; while
- * one thread reports, a refusal of another one is left out. */
+ * The caller holds no lock.  Makes no driver call that waits, and keeps errno.  Thread safe; a
+ * refusal in another thread during a report is not reported. */
 RS_COLD void rs_oom_refused(int device, enum rs_kind kind, size_t size_bytes);
 
 /* Takes the report's file for this process. */
 void rs_oom_claim(void);
 
-/* At exit: gives the file back, and deletes it where nothing was refused. */
+/* Called at exit: gives the file back, and deletes it if nothing was refused. */
 void rs_oom_end(void);

@@ -75,7 +75,7 @@ static void open_page_file(struct rs_page *page)
     /* Only a file is opened here, as stderr is open from the start. */
     RS_ASSERT(page->path && !page->is_off);
     if (file->state == RS_PAGE_FILE_CLAIMED && !rs_descriptor_is_kept(&file->output.file))
-        file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed the file */
+        file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed the file's descriptor */
     rs_page_claim(file, page->path);
     page->is_open = file->state == RS_PAGE_FILE_CLAIMED;
     page->is_off = !page->is_open;
@@ -96,7 +96,7 @@ static void write_out(struct rs_page *page, size_t length)
     memmove(page->text, page->text + length, page->length);
 }
 
-/* Writes the buffer out, up to its last complete line where there is one. */
+/* Writes the buffer out, up to its last complete line, or all of it if no line is complete. */
 static void make_room_on_page(struct rs_page *page)
 {
     const char *end = memrchr(page->text, '\n', page->length);
@@ -139,7 +139,7 @@ void rs_page_put(struct rs_page *page, const char *format, ...)
     if (page->is_kept) {
         page->text[page->length] = '\0';
         page->is_off = true;
-    } else { /* the piece is too long, as a program's name may be, and is cut off */
+    } else { /* the piece is longer than the buffer, as a program's name may be, and is cut off */
         page->length = strlen(page->text);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A page: the buffer through which a report is written, whole lines at a time, so that ranks that
- * share a terminal seldom mix their lines.  Its buffer is static, as at exit no memory may be
- * needed. */
+ * share a terminal seldom mix their lines.  Its buffer is static, since at exit no memory may be
+ * taken. */
 #pragma once
 
 #include "base/check.h"
@@ -26,13 +26,13 @@ struct rs_page_file {
  * one line. */
 void rs_page_claim(struct rs_page_file *file, const char *path);
 
-/* A page being written; at most one thread uses it. */
+/* A page that is being written.  At most one thread uses it. */
 struct rs_page {
     struct rs_page_file *file;
     const char *path;
     size_t length;
     int fd;
-    bool is_open, is_off; /* off: the page cannot be written, and the error was logged */
+    bool is_open, is_off; /* is_off: the page cannot be written, and the error was logged */
     bool is_kept;         /* rs_page_begin_text: the page is never written */
     char text[RS_PAGE_BYTES];
 };
@@ -41,16 +41,17 @@ struct rs_page {
  * page makes no file. */
 void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *path);
 
-/* Begins a page that is no more than its text, which ends before the first piece that does not fit.
+/* Begins a page that is only kept as text and never written.  The text ends before the first piece
+ * that does not fit.
  */
 void rs_page_begin_text(struct rs_page *page);
 
 /* Adds formatted text.  A piece of more than RS_PAGE_BYTES - 1 bytes is cut off. */
 void rs_page_put(struct rs_page *page, const char *format, ...) RS_PRINTF(2, 3);
 
-/* Adds text that others have chosen, with '?' for what is not plain (report/plain.h) and a
- * backslash before each of the characters in `escaped`: for a JSON string or a Prometheus label,
- * the two that both escape.  Returns the number of characters. */
+/* Adds text that does not come from the library.  Characters that are not plain (report/plain.h)
+ * become '?', and each character in `escaped` gets a backslash, as in JSON strings and Prometheus
+ * labels.  Returns the number of characters. */
 int rs_page_put_plain(struct rs_page *page, const char *text, const char *escaped);
 
 /* Writes what has been put so far; more may follow. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text that others have chosen, as it may be written to a terminal: the name of a program may hold
- * anything but a zero. */
+/* Makes text from elsewhere safe for a terminal: the name of a program, for example, may hold any
+ * byte but zero. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns the bytes of the character that begins at `text`, which does not end there; of what is no
- * UTF-8 one byte.  It is plain when a terminal only shows it: no control character, none that
- * changes the direction of text or is not seen. */
+/* Returns the length in bytes of the character at `text`, which is not the end of the text; 1 if it
+ * is not UTF-8.  A character is plain if a terminal just shows it: it is no control character, is
+ * visible, and does not change the direction of text. */
 size_t rs_plain_next(const char *text, bool *is_plain);
 
-/* Replaces by '?', in place, what is not plain. */
+/* Replaces each character that is not plain by '?', in place. */
 void rs_plain_make(char *text);
 
-/* The same of a text of several lines: the ends of lines stay. */
+/* The same for a text of several lines, whose line ends stay. */
 void rs_plain_make_lines(char *text);

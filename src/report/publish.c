@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_held; /* by a `run` */
+static bool is_held; /* a `run` holds the page */
 
 static struct rs_publication *publication(void)
 {
@@ -34,7 +34,7 @@ void rs_publish_begin(void)
 
     if (rs_published_begin(sizeof(*head)) != 0) {
         (void)rs_run_ask(RS_JOB_HOLD_PAGE, 0, -1, NULL);
-        return; /* no memory files here: the process is served all the same, but not published */
+        return; /* without memory files the process is served, but not published */
     }
     head = publication();
     head->process = (int32_t)getpid();
@@ -86,8 +86,8 @@ static uint32_t put_counters(struct rs_published_counter *to, uint32_t stack,
     return count;
 }
 
-/* Identifies the device to other processes, as its number is this process's own
- * (CUDA_VISIBLE_DEVICES). */
+/* Identifies the device for other processes by its UUID, since its number is valid in this process
+ * only (CUDA_VISIBLE_DEVICES). */
 static void put_published_device(struct rs_published_stack *stack)
 {
     size_t total_bytes = 0;
@@ -129,8 +129,8 @@ static void fill_directory(struct rs_published_directory *directory,
     }
 }
 
-/* Replaces the directory.  The one before stays until the next replacement, for a process that is
- * reading it. */
+/* Replaces the directory.  The old one stays until the next replacement, since another process may
+ * be reading it. */
 static void replace(struct rs_published_directory *directory)
 {
     static struct rs_published_directory *current, *before;
@@ -141,11 +141,11 @@ static void replace(struct rs_published_directory *directory)
     atomic_store(&publication()->directory, rs_published_offset(directory));
 }
 
-/* Up to 16 stacks, each change writes the directory anew.  With more, 1/8 of them must have come or
- * gone: without this, 600 contexts took twice as long to make. */
+/* With up to 16 stacks each change writes a new directory.  With more, 1/8 of them must have
+ * changed; before this rule, making 600 contexts took twice as long. */
 enum { EACH_CHANGE = 16, CHANGED_DIVISOR = 8 };
 
-/* True when the directory is to be written anew.  The caller holds the lock. */
+/* True when a new directory must be written.  The caller holds the lock. */
 static bool is_due(const struct rs_gathered *before)
 {
     static size_t changes;
@@ -204,7 +204,9 @@ void rs_publish_leak_report(void)
         atomic_fetch_or(&publication()->has_report, RS_PUBLISHED_LEAKS);
 }
 
-/* The sizes may differ, so this is not what a pool would serve, but that there is reuse. */
+/* Counts an allocation that the driver serves, and whether a block was freed before it.  Sizes are
+ * not compared, so the number shows that memory could be reused, not how much a pool would serve.
+ */
 void rs_publish_forwarded(enum rs_kind kind)
 {
     struct rs_publication *head = publication();
@@ -249,9 +251,10 @@ void rs_publish_refusal(const char *text)
     struct rs_published_refusal *refusal = &publication()->refusal;
     uint32_t sequence;
 
-    RS_ASSERT(publication()); /* who has no page keeps no text */
+    RS_ASSERT(publication()); /* only a process with a page keeps the text */
     sequence = atomic_load_explicit(&refusal->sequence, memory_order_relaxed);
-    sequence -= sequence % 2; /* before Linux 5.1 any program of the user can write it */
+    /* May be odd: before Linux 5.1 any program of the user can write to the page. */
+    sequence -= sequence % 2;
     atomic_store_explicit(&refusal->sequence, sequence + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     snprintf(refusal->text, sizeof(refusal->text), "%s", text);
@@ -268,7 +271,8 @@ bool rs_published_check_file(int fd)
            rs_file_cannot_shrink(fd);
 }
 
-/* A forked child has its parent's page open, and `run` has those of all its processes. */
+/* True when the file is the page of this process: a forked child also has its parent's page open,
+ * and `run` has the pages of all its processes. */
 static bool is_page_of(int fd, const void *process)
 {
     int own = rs_process_own_number(process);

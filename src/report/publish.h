@@ -28,15 +28,16 @@ enum {
     RS_PUBLISHED_REFUSAL_BYTES = 8 << 10,
 };
 
-/* The reports at exit that a process is asked for, bits.  Where the bit of the statistics is set,
- * format, path and what follows it are filled in. */
+/* The reports that a process is to write at exit, as bits.  With RS_PUBLISHED_STATISTICS the fields
+ * from `format` and `path` on are filled in. */
 enum rs_published_reports { RS_PUBLISHED_STATISTICS = 1, RS_PUBLISHED_LEAKS = 2 };
 
 /* How far the process is with its report at exit. */
 enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
 
 /* The report of the latest request that was refused for want of memory.  `sequence` is odd while
- * the text is written: a reader's copy counts when it was even before, and is the same after. */
+ * the text is being written.  A reader's copy is good if `sequence` was even before and is the same
+ * after. */
 struct rs_published_refusal {
     _Atomic uint32_t sequence; /* 0: none was refused */
     char text[RS_PUBLISHED_REFUSAL_BYTES];
@@ -45,8 +46,8 @@ struct rs_published_refusal {
 /* Calls about one kind of memory that no stack served. */
 struct rs_published_forwarded {
     _Atomic uint64_t allocations;
-    _Atomic uint64_t repeated; /* of these, the ones that a block freed before could have served */
-    _Atomic uint64_t freed;    /* blocks that none has come after yet */
+    _Atomic uint64_t repeated; /* those of them that a block freed before could have served */
+    _Atomic uint64_t freed;    /* freed blocks that no later allocation has been matched with yet */
 };
 
 /* The beginning of the file. */
@@ -55,10 +56,11 @@ struct rs_publication {
     int32_t process;
     int32_t format;                   /* enum rs_statistics_format */
     _Atomic uint32_t report;          /* enum rs_report_step */
-    _Atomic uint32_t has_report;      /* which are asked for (enum rs_published_reports) */
+    _Atomic uint32_t has_report;      /* which reports are asked for (enum rs_published_reports) */
     char path[PATH_MAX];              /* the report's file; empty: stderr */
-    uint64_t file_device, file_inode; /* which it is, where the process sees it */
-    struct timespec changed; /* the file's time of change before it was claimed for the report */
+    uint64_t file_device, file_inode; /* the identity of that file, as the process sees it */
+    /* When the file had last been changed before it was claimed for the report. */
+    struct timespec changed;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char rank[RS_PUBLISHED_RANK_BYTES]; /* the process's rank in its job; empty: unknown */
     int64_t began_seconds;              /* the process's start, in seconds since 1970 */
@@ -84,7 +86,7 @@ struct rs_published_counter {
     struct rs_published_term terms[RS_TERMS_MAX];
 };
 
-/* One kind of stacks of one device. */
+/* The stacks of one kind on one device. */
 struct rs_published_stack {
     int32_t device, kind;
     uint64_t device_total_bytes;                        /* 0: unknown */
@@ -102,10 +104,10 @@ struct rs_published_directory {
  * one.  Called before any object is allocated that is to be published.  Not thread safe. */
 void rs_publish_begin(void);
 
-/* Writes the directory anew after stacks have come or gone.  With more than 16 stacks it does so
- * only when an eighth of them changed; until then the directory names some that are gone.  Accounts
- * and the program's own counters are always up to date.  The caller does not hold the contexts'
- * lock. Thread safe. */
+/* Writes a new directory after stacks were made or dropped.  With more than 16 stacks it does so
+ * only when an eighth of them has changed; until then the directory still lists some dropped ones.
+ * Accounts and the program's own counters are always up to date.  The caller does not hold the
+ * contexts' lock.  Thread safe. */
 void rs_publish_stacks(void);
 
 /* Publishes the report's format and file; a NULL output is stderr. */
@@ -117,35 +119,35 @@ void rs_publish_leak_report(void);
 /* True when a `run` holds the page, and will outlive the process. */
 bool rs_publish_is_held(void);
 
-/* Keeps the text of a refused request's report in the page, in place of the one before; cut off
- * where it is longer than the room.  Not thread safe. */
+/* Keeps the text of a refused request's report in the page, in place of the previous one.  A text
+ * that is too long is cut off.  Not thread safe. */
 void rs_publish_refusal(const char *text);
 
-/* Counts an allocation, or a free, of the program's that the driver itself answers.  Frees of
- * managed memory count as those of device memory.  Only where stacks serve (config/mode.h): a
- * forked child has no copy of the page. */
+/* Count an allocation or a free of the program that the driver answers.  Frees of managed memory
+ * count as frees of device memory.  Called only where stacks serve (config/mode.h), since a forked
+ * child has no copy of the page. */
 void rs_publish_forwarded(enum rs_kind kind);
 void rs_publish_forwarded_free(enum rs_kind kind);
 
 /* Publishes how far the process is with its report. */
 void rs_publish_report_step(enum rs_report_step step);
 
-/* ---- what is asked of another process's page before it is used ----
+/* ---- checks of another process's page before it is used ----
  *
- * The process may have been anything, and may write to the page while it is read.  So what is
- * checked must be a copy. */
+ * The other process may be any program, and may write to the page while it is read.  So the checks
+ * must be made on a copy. */
 
 enum { RS_PUBLISHED_STACKS_MAX = RS_DEVICES_MAX * RS_KINDS };
 
-/* Opens the page of the process whose directory in /proc that is, among its descriptors from
- * `first` on: as rs_memory_file_find. */
+/* Opens the page of a process, given its directory in /proc.  It looks at the process's descriptors
+ * from `first` on, and returns what rs_memory_file_find returns. */
 int rs_published_find(const char *process, int first, uint64_t deadline_ns);
 
-/* True for a file of a page's length that cannot shrink: a file that can would be a signal for who
- * has it mapped. */
+/* True for a file that has a page's length and cannot shrink.  If a mapped file shrinks, reading it
+ * raises SIGBUS. */
 bool rs_published_check_file(int fd);
 
-/* True when the page is of this version's layout. */
+/* True when the page has this version's layout. */
 bool rs_published_check_layout(const struct rs_publication *head);
 
 /* True when a directory may lie at that offset. */

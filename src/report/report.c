@@ -40,7 +40,7 @@ enum {
 
 /* ---- the leak report ---- */
 
-static struct rs_holders gone; /* under the contexts' lock */
+static struct rs_holders gone; /* protected by the contexts' lock */
 
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr)
 {
@@ -101,7 +101,7 @@ static void add_leaks(struct rs_node *list, const struct rs_holder *leaks, size_
     add_total(more, leaks + said, count - said);
 }
 
-/* Memory that no stack serves is not tracked. */
+/* Returns the bytes of the program that no stack serves, so that they are not tracked. */
 static uint64_t untracked_bytes(const struct rs_report *report)
 {
     uint64_t bytes = 0;
@@ -111,7 +111,8 @@ static uint64_t untracked_bytes(const struct rs_report *report)
     return bytes;
 }
 
-/* The line where no leak was found.  It says of which memory leaks were looked for at all. */
+/* Returns the line for the case that no leak was found, which says in which memory leaks were
+ * looked for. */
 static const char *none_line(void)
 {
     static struct rs_gathered all;
@@ -120,7 +121,7 @@ static const char *none_line(void)
     const char *what = "leaks were not looked for, because no allocation was tracked";
 
     if (rs_locks_missed()->name_count)
-        return NULL; /* it is said that something was left out */
+        return NULL; /* the report already says that something was left out */
     rs_gather(&all, true);
     for (size_t i = 0; i < all.count; i++) {
         blocks += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "allocations", 0);
@@ -130,7 +131,7 @@ static const char *none_line(void)
     if (!all.count)
         return NULL; /* no device was used */
     said = live ? live : blocks;
-    if (said) /* such blocks are of a resource that a thread has pushed, for example */
+    if (said) /* untracked blocks may come from a pushed resource, for example */
         what = rs_document_format(&document, "%s%" PRIu64 " block%s%s freed",
                                   live        ? "no leaks among tracked allocations; of the others "
                                   : said == 1 ? "no leaks: "
@@ -168,7 +169,8 @@ static void fill_leaks(const struct rs_holders *leaks, size_t count, bool json)
 static struct rs_page leaks_page;
 static struct rs_page_file leaks_file = {.variable = "RMM_TRACKING"};
 
-/* As text it says so when no block leaked, and writes nothing where no device was used. */
+/* Writes the leak report.  As text it says so if no block leaked; if no device was used, it writes
+ * nothing. */
 static void write_leaks(void)
 {
     bool json = rs_config.tracking == RS_STATISTICS_JSON;
@@ -188,20 +190,21 @@ static void write_leaks(void)
 
 /* ---- the list of what is live ---- */
 
-/* Protects all that follows.  It is only tried: whoever writes commands may be any program. */
+/* Protects everything that follows.  Threads only try it, since any program may be writing the
+ * commands. */
 static struct rs_mutex listing = RS_MUTEX_INIT(RS_RANK_REPORT);
 RS_RESET_IN_CHILD(report_live, listing);
 static struct rs_holders holders;
-static struct rs_block_sum live[RS_KINDS]; /* of all blocks */
-static unsigned tracked;                   /* kinds, as rs_holders_tracked tells them */
+static struct rs_block_sum live[RS_KINDS]; /* the sums over all blocks */
+static unsigned tracked; /* the kinds that are tracked, as rs_holders_tracked returns them */
 static int listed_device;
 
-static char *list_text; /* of RS_LIVE_LIST_BYTES; NULL: not taken yet */
+static char *list_text; /* RS_LIVE_LIST_BYTES bytes; NULL: not allocated yet */
 static pid_t text_owner;
 static size_t used_bytes;
 static bool is_full;
 
-/* A forked child has no copy of published memory. */
+/* Allocates the text in published memory.  False in a forked child, which has no copy of that. */
 static bool take_text(void)
 {
     if (!rs_published_head())
@@ -219,7 +222,7 @@ static bool take_text(void)
 
 static void put_listed(const char *format, ...) RS_PRINTF(1, 2);
 
-/* A line that does not fit ends the list, but for its last lines. */
+/* Adds a line.  If it does not fit, only the last lines of the list follow. */
 static void put_listed(const char *format, ...)
 {
     size_t room = RS_LIVE_LIST_BYTES - END_BYTES - used_bytes;
@@ -319,7 +322,7 @@ static void put_end(void)
                                  "more %d %zu %zu\n", kind, live[kind].bytes, live[kind].blocks);
     used_bytes +=
         (size_t)snprintf(list_text + used_bytes, RS_LIVE_LIST_BYTES - used_bytes, "end\n");
-    RS_ASSERT(used_bytes < RS_LIVE_LIST_BYTES); /* the room for the end sufficed */
+    RS_ASSERT(used_bytes < RS_LIVE_LIST_BYTES); /* room was left for the last lines */
 }
 
 static void write_list(void)
@@ -371,7 +374,7 @@ void rs_report_claim(void)
     if (rs_config.tracking != RS_STATISTICS_NONE)
         rs_publish_leak_report();
     rs_oom_claim();
-    if (file.state != RS_PAGE_FILE_NONE) /* an error of it was logged already */
+    if (file.state != RS_PAGE_FILE_NONE) /* an error of the file was logged already */
         rs_publish_report_file(rs_config.statistics,
                                file.state == RS_PAGE_FILE_CLAIMED ? &file.output : NULL);
 }
@@ -404,7 +407,7 @@ static void write_statistics(enum rs_statistics_format format, struct rs_page_fi
 int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 {
     const struct rs_source source = {"rmmshim_report", where ? where : "text"};
-    static struct rs_page_file to; /* under the lock; it holds a path */
+    static struct rs_page_file to; /* protected by the lock; static, since it has a path */
     unsigned before = diagnostics->count;
     const char *path = NULL;
     enum rs_statistics_format format = rs_config_report(&source, &path, diagnostics);

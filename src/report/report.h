@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reports at exit: of statistics (RMM_STATISTICS), the counters of all stacks with those of
  * ended contexts folded in; and of leaks (RMM_TRACKING), blocks that were live at exit, or when
- * their context ended, by the call site that allocated them.  And what is told on demand: the
- * statistics, and a list of the blocks that are live now. */
+ * their context ended, by the call site that allocated them.  Also what is written on demand: the
+ * statistics, and a list of the live blocks. */
 #pragma once
 
 #include "base/log.h"
@@ -10,13 +10,14 @@
 
 #include <stdint.h>
 
-/* Arms the reports: the process writes those asked for when it exits (but not after _exit or a
- * signal). */
+/* Arms the reports: when the process exits, it writes those that were asked for (not after _exit or
+ * a deadly signal). */
 void rs_report_arm(void);
 
-/* Writes them.  Runs after all exit handlers, and after other libraries' destructors, which may
- * still free.  Makes no CUDA call, as the driver may be gone.  Takes only bounded locks and calls
- * no malloc: a signal's handler may have called exit() while the thread was inside either. */
+/* Writes the reports.  Runs after all exit handlers, and after other libraries' destructors, which
+ * may still free.  Makes no CUDA call, as the driver may be gone.  Takes only bounded locks and
+ * calls no malloc: a signal handler may have called exit() while the thread held a lock or was
+ * inside malloc. */
 void rs_report_at_exit(void);
 
 /* Writes the present counters of all stacks.  where: a value as in RMM_STATISTICS; NULL: as text to
@@ -32,20 +33,18 @@ void rs_report_claim(void);
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr);
 
 /* The list of a device's live blocks that `rmmshim leaks` reads (shared/commands.h): lines in
- * published memory.  Addresses of code are given as they are: the command names them, as it may
- * read files and take its time.
+ * published memory.  Code addresses are listed as numbers.  The command turns them into names,
+ * since it may read files and take its time.
  *
- *   site KIND BYTES BLOCKS ADDRESS...      of a kind that is tracked; addresses in hexadecimal
- *   line TEXT                              a Python frame of that site
- *   library KIND BYTES BLOCKS NAME         of any other kind; "?" where it is not known
- *   size BYTES BLOCKS SMALLEST LARGEST     a part of that library's
- *   more KIND BYTES BLOCKS                 what else is live
- *   end                                    is last; without it the list was cut off
+ *   site KIND BYTES BLOCKS ADDRESS... of a kind that is tracked; addresses in hexadecimal line TEXT
+ *   a Python frame of that site library KIND BYTES BLOCKS NAME of any other kind; "?" where it is
+ *   not known size BYTES BLOCKS SMALLEST LARGEST a part of the blocks of that library more KIND
+ *   BYTES BLOCKS all other live blocks end the last line; without it the list was cut off
  *
  * KIND is a number (enum rs_kind). */
 enum { RS_LIVE_LIST_BYTES = 1 << 20 };
 
-/* Makes the list anew.  Returns 0 and the place of the text in the published file, or -errno:
- * -EBUSY while another thread makes one, -ENOMEM where nothing is published or there is no room.
- * Makes no driver call, does not use malloc, and waits for no lock that is held long. */
+/* Makes a new list.  Returns 0 and the place of the text in the published file, or -errno: -EBUSY
+ * while another thread makes a list, -ENOMEM if nothing is published or there is no room.  Makes no
+ * driver call, does not use malloc, and waits for no lock that is held long. */
 int rs_live_list(int device, uint64_t *offset, uint64_t *length_bytes);
