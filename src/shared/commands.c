@@ -9,7 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { WAIT_NS = 1000 * 1000 * 1000 }; /* a writer that dies may leave its wake undone */
+/* Bounded, since a writer may die before it wakes the thread. */
+enum { WAIT_NS = 1000 * 1000 * 1000 };
 
 static _Atomic uint64_t no_file;
 

@@ -38,29 +38,30 @@ enum rs_command_step {
 
 struct rs_commands {
     char layout[32];
-    int32_t process;       /* that the file belongs to: its process id in its PID namespace */
+    int32_t process;       /* the id of the file's process in its own PID namespace */
     int32_t has_thread;    /* not 0: the process also takes commands between calls */
     _Atomic uint32_t step; /* enum rs_command_step; a futex for both sides */
     uint32_t kind;         /* enum rs_command_kind */
     int32_t device;
     int32_t result; /* 0 or -errno, valid when answered */
     uint64_t bytes;
-    uint64_t before_bytes, after_bytes; /* LIMIT: the limits; TRIM: the held bytes; LIST: where the
-                                           list lies in the process's page, and its length */
-    uint64_t held_bytes;                /* charged against the limit after the command */
-    char text[RS_COMMAND_TEXT_BYTES];   /* the reason of a failure; else a remark, or empty */
+    uint64_t before_bytes, after_bytes; /* LIMIT: the limits; TRIM: the held bytes; LIST: the offset
+                                           of the list in the process's page, and its length */
+    uint64_t held_bytes;                /* the bytes charged against the limit after the command */
+    char text[RS_COMMAND_TEXT_BYTES];   /* the reason for a failure; else a remark, or empty */
 
-    /* Not 0: a hook looks for further work after its call.  Bit RS_ATTENTION_ASKED: there is a
-     * command.  The bits below it count the exported blocks that are held (ipc/export.h).  Bit
-     * RS_ATTENTION_JOB: the process looks at its job (charge/charge.h). */
+    /* The word of attention.  If it is not 0, a hook looks for further work.  Bit
+     * RS_ATTENTION_ASKED: there is a command.  Bit RS_ATTENTION_JOB: the process must look at its
+     * job (charge/charge.h).  The bits below both count the exported blocks that are held
+     * (ipc/export.h). */
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t attention;
 };
 
 #define RS_ATTENTION_ASKED ((uint64_t)1 << 32)
 #define RS_ATTENTION_JOB   ((uint64_t)1 << 33)
 
-/* The attention word of this process: in the file, or a static one when there is no file.  Reading
- * it takes two loads, of this pointer and of the word. */
+/* Points to the word of attention of this process: in the file, or a static one when there is no
+ * file.  Reading it takes two loads, of this pointer and of the word. */
 extern RS_HOT_DATA _Atomic uint64_t *rs_attention;
 
 /* Makes the file.  If that fails the process takes no commands and is otherwise unaffected.  Not
@@ -80,7 +81,8 @@ void rs_commands_answer(const struct rs_commands *command);
 /* Waits at most 1 s for a command or for RS_ATTENTION_JOB; called by the thread for commands. */
 void rs_commands_wait(void);
 
-/* Where another process of the same user finds this one's file.  False where there is none. */
+/* Tells how another process of the same user finds this process's file.  False when there is none.
+ */
 bool rs_commands_where(int *fd, uint64_t *inode);
 
 /* Raises RS_ATTENTION_JOB in the file that another process has under that descriptor, and wakes its

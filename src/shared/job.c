@@ -18,7 +18,7 @@
 
 /* ---- messages ---- */
 
-/* Room for one descriptor. */
+/* A control message with room for one descriptor. */
 union control {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(int))];
@@ -73,7 +73,7 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
 
 /* ---- a process ---- */
 
-/* What RMMSHIM_JOB says. */
+/* The parsed RMMSHIM_JOB. */
 struct job {
     char name[RS_JOB_WORD_BYTES], token[RS_JOB_WORD_BYTES];
     int process, file;        /* the `run`, and its descriptor of the memory file */
@@ -89,7 +89,8 @@ static bool read_variable(const char *text, struct job *job)
            strlen(job->name) + strlen(job->token) == 2ul * (RS_JOB_WORD_BYTES - 1);
 }
 
-/* A descriptor that the program would take for its stdin, stdout or stderr moves away. */
+/* Opens a socket.  If it gets a number that the program would take for its stdin, stdout or stderr,
+ * it is moved to another. */
 static int open_socket(void)
 {
     static const struct timeval longest = {RS_JOB_ANSWER_MS / 1000,
@@ -104,7 +105,7 @@ static int open_socket(void)
     return moved;
 }
 
-/* Waits while others that begin at the same time are in front. */
+/* Connects; waits while the queue is full, since other processes began at the same time. */
 static int connect_to(int socket, const char *name, uint64_t until_ns)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -120,7 +121,8 @@ static int connect_to(int socket, const char *name, uint64_t until_ns)
     return failed ? -errno : 0;
 }
 
-/* The name is anybody's when the `run` is gone.  One of another PID namespace has no number here.
+/* True when the other side of the socket is the `run`: once that has ended, any process may take
+ * the name.  A process of another PID namespace has the number 0 here.
  */
 static bool is_of_run(int socket, const struct job *job)
 {
@@ -135,7 +137,8 @@ static bool is_of_run(int socket, const struct job *job)
     return start < 0 || start == job->start;
 }
 
-/* The program may have a timer that interrupts every call. */
+/* Waits for a message.  It repeats interrupted calls, since the program may have a timer whose
+ * signals interrupt every one. */
 static bool comes_by(int socket, uint64_t until_ns)
 {
     struct pollfd one = {socket, POLLIN, 0};

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a process reaches the `rmmshim run` above it: by a socket with an abstract name, which all
- * processes of a network namespace reach, whatever their user, root directory, and other
- * namespaces.  The name is public, so each request begins with a token that only RMMSHIM_JOB tells.
- * One request and its answer are one message each on a connection of their own; either may carry a
- * descriptor.  What was sent waits in the socket, also when its sender is gone.
+/* Requests of a process to the `rmmshim run` that started it.  They go to a socket with an abstract
+ * name, which all processes of a network namespace can reach, whatever their user, root directory
+ * and other namespaces.  The name is public, so each request begins with a token that only
+ * RMMSHIM_JOB tells.  One request and its answer are one message each on a connection of their own;
+ * either may carry a descriptor.  A message waits in the socket even after its sender has ended.
  *
- * Who cannot reach the socket says so in a memory file of the `run`'s, if /proc leads there. */
+ * A process that cannot reach the socket notes that in a memory file of the `run`, if it can open
+ * that through /proc. */
 #pragma once
 
 #include <stdatomic.h>
@@ -14,26 +15,30 @@
 #include <stdint.h>
 
 #define RS_JOB_VARIABLE "RMMSHIM_JOB"   /* "NAME:TOKEN:PID:DESCRIPTOR:INODE:START" */
-#define RS_JOB_LAYOUT   "rmmshim job 4" /* of requests and answers */
+#define RS_JOB_LAYOUT   "rmmshim job 4" /* the version of the layout of requests and answers */
 #define RS_JOB_FILE     "rmmshim-job"   /* the memory file's name */
 
-/* Stands in the library's file, as what(1) looks for it: `run` takes a library of its own version
- * only, since they share the layout of counters and of a job's limit. */
+/* A text in the library's file by which `run` finds the library's version, in the form that what(1)
+ * looks for.  `run` only uses a library of its own version, since they share the layout of counters
+ * and of a job's limit. */
 #define RS_JOB_MARK        RS_JOB_MARK_BEFORE RMMSHIM_VERSION
 #define RS_JOB_MARK_BEFORE "@(#)rmmshim "
 
 enum {
     RS_JOB_LAYOUT_BYTES = 16,
     RS_JOB_WORD_BYTES = 33,  /* a name or a token: 128 bits in hexadecimal */
-    RS_JOB_ANSWER_MS = 2000, /* as long as a process waits for its answer */
+    RS_JOB_ANSWER_MS = 2000, /* how long a process waits for its answer */
 };
 
 enum rs_job_wish {
-    RS_JOB_HOLD_PAGE = 1, /* the descriptor is the process's page (shared/published.h); without one
-                             the process has none, and is not counted */
-    RS_JOB_GIVE_LIMIT,    /* the answer's descriptor is to be the file of a job's limit: 0 is the
-                             number of the innermost one with a limit, 1 of the one around it */
-    RS_JOB_PASS_PAGE,     /* as RS_JOB_HOLD_PAGE, from a `run` below: the number is the process */
+    /* Hold this page: the descriptor is the process's page (shared/published.h).  Without a
+     * descriptor the process has no page, and is not counted. */
+    RS_JOB_HOLD_PAGE = 1,
+    RS_JOB_GIVE_LIMIT, /* give me the file of a job's limit, as the answer's descriptor.  The number
+                          0 asks for the innermost job with a limit, 1 for the one around it, and so
+                          on */
+    RS_JOB_PASS_PAGE,  /* hold this page, which a `run` below passes on: the number is the id of the
+                          page's process */
 };
 
 struct rs_job_request {
@@ -42,22 +47,23 @@ struct rs_job_request {
     uint32_t wish, number;
 };
 
-/* The answer is a uint32_t: not 0 where the wish was granted; of a limit, how many there are from
- * this one on.  The memory file is an _Atomic uint32_t: the pages that did not come by the socket.
+/* The answer is a uint32_t. 0: the wish was refused; for RS_JOB_GIVE_LIMIT: how many jobs with a
+ * limit there are from this one on.  The memory file is an _Atomic uint32_t: the number of pages
+ * that could not be sent by the socket.
  */
 
-/* Sends the request to the `run` above and waits for the answer, RS_JOB_ANSWER_MS at most and only
- * while it lives.  `fd` goes with it (-1: none); the descriptor that came back is *received, if
- * that is wanted.  Returns 0 when the wish was granted (for a limit: how many more there are),
- * -ENOENT without a `run` above, -ESTALE when it cannot be reached, or another process than that
- * `run`, of this user or of root, has its name by now, another -errno when it did not answer or
- * refused.  Raises no signal and is no cancellation point.  Thread safe. */
+/* Sends the request to the `run` above, with `fd` (-1: none), and waits for the answer,
+ * RS_JOB_ANSWER_MS at most and only while the `run` lives.  *received (NULL is allowed) is the
+ * descriptor that came back.  Returns 0 when the wish was granted (for a limit: how many more there
+ * are), -ENOENT without a `run` above, -ESTALE when it cannot be reached, or when the socket's name
+ * now belongs to a process that is not that `run` of this user or of root; another -errno when it
+ * did not answer or refused.  Raises no signal and is no cancellation point.  Thread safe. */
 int rs_run_ask(enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
-/* The same of another `run`, by the text of its RMMSHIM_JOB. */
+/* The same for another `run`, given by the text of its RMMSHIM_JOB. */
 int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
-/* One message with at most one descriptor, for both sides.  0 or -errno; a message of another
- * length is -EPROTO. */
+/* Send or receive one message with at most one descriptor. 0 or -errno; -EPROTO for a message of
+ * another length. */
 int rs_job_send(int socket, const void *message, size_t bytes, int fd);
 int rs_job_receive(int socket, void *message, size_t bytes, int *fd);

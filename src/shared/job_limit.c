@@ -20,13 +20,13 @@
 #include <unistd.h>
 
 enum {
-    /* Between two tries to lock the file: twice as long each time, so that 1000 processes that wait
-     * leave the processor to the one that has the lock. */
+    /* The nap between two attempts to lock the file.  It doubles each time, so that 1000 waiting
+     * processes leave the processor to the one that has the lock. */
     LOCK_NAP_NS = 100 * 1000,
     LOCK_NAP_MOST_NS = 50 * 1000 * 1000,
-    TRIES_AT_ONCE = 64, /* to lock the mutex, where the caller does not wait */
+    TRIES_AT_ONCE = 64, /* attempts to lock the mutex for a caller that does not wait */
     NS_PER_MS = 1000 * 1000,
-    REAP_AT_JOIN = 64, /* entries that a process looks at when it has joined */
+    REAP_AT_JOIN = 64, /* entries that a process checks when it has joined */
 };
 
 /* ---- the mutex ---- */
@@ -36,7 +36,8 @@ uint64_t job_now_ms(void)
     return rs_clock_ns() / NS_PER_MS;
 }
 
-/* Whatever an owner did before it died, its entries are right, or those of a process that is gone.
+/* Locks the mutex, also after its owner died: nothing need be repaired, since its entries are
+ * either right or those of a dead process.
  */
 bool job_try_lock(struct rs_job_limit *job)
 {
@@ -76,7 +77,7 @@ static int process_of(pid_t thread)
     return at && sscanf(at, "\nTgid: %d", &process) == 1 ? process : (int)thread;
 }
 
-/* An owner that could run is not stuck: it may only lack a processor. */
+/* An owner that is able to run does not count as stuck, since it may only lack a processor. */
 bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience)
 {
     static _Atomic uint64_t stuck;
@@ -115,7 +116,7 @@ bool job_lock(struct rs_job_limit *job, bool waits)
 
 /* ---- the file ---- */
 
-/* glibc takes it for granted; qemu-user has none. */
+/* True on a kernel with robust mutexes. glibc assumes them, but qemu-user has none. */
 static bool can_be_kept(void)
 {
     void *list;
@@ -139,11 +140,12 @@ int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit)
     rs_process_boot(job->boot);
     atomic_store(&job->home, rs_process_namespace());
     job->limit = limit;
-    snprintf(job->layout, sizeof(job->layout), "%s", RS_JOB_LIMIT_LAYOUT); /* last */
+    snprintf(job->layout, sizeof(job->layout), "%s", RS_JOB_LIMIT_LAYOUT); /* written last */
     return 0;
 }
 
-/* Whoever can write to the file can take the limit away. */
+/* Opens the file, and refuses one that other users may write: whoever can write to it can remove
+ * the limit. */
 static int open_path(const char *path)
 {
     bool created;
@@ -152,7 +154,8 @@ static int open_path(const char *path)
 
     if (fd < 0)
         return fd;
-    rs_file_close(fd); /* it was opened for writing alone, and a mapping must read too */
+    /* This descriptor is for writing alone, and a shared mapping needs reading too. */
+    rs_file_close(fd);
     fd = rs_file_open_to_change(path);
     if (fd < 0)
         return -errno;
@@ -168,8 +171,8 @@ static int open_path(const char *path)
     return result;
 }
 
-/* Waits as long as the lock goes from holder to holder, but for one holder RS_JOB_LIMIT_STUCK_MS at
- * most, as it may be stopped. */
+/* Locks the file.  It waits as long as the lock passes from holder to holder, but for one holder at
+ * most RS_JOB_LIMIT_STUCK_MS, since that one may be stopped. */
 static int lock_file(int fd, const struct rs_job_limit *job)
 {
     uint64_t begin_ns = rs_clock_ns(), nap_ns = LOCK_NAP_NS;
@@ -211,7 +214,7 @@ static uint64_t own_word(void)
     return (uint64_t)(uint32_t)getpid() << 32 | (uint32_t)rs_process_start_ticks(0);
 }
 
-/* The owner last: whoever dies before leaves it free. */
+/* Stores the owner last: a process that dies before that leaves the entry free. */
 struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,
                                     const uint64_t uuid[2])
 {
@@ -249,7 +252,8 @@ struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
     return entry;
 }
 
-/* /proc may also fail to tell of a living process: where no descriptor is left to read it. */
+/* True when the owner is certainly dead.  That /proc cannot be read is no proof: this process may
+ * have no descriptor left. */
 static bool owner_is_gone(uint64_t owner)
 {
     pid_t process = (pid_t)(owner >> 32);
@@ -261,9 +265,10 @@ static bool owner_is_gone(uint64_t owner)
            rs_process_stat_has_ended(stat);
 }
 
-/* The dead want nothing and get nothing, at once.  What they had is had by the device until it is
- * closed: true while it is.  Times are read under the mutex, so that none seems to be long before
- * another.  *living: an owner that was seen to live. */
+/* Checks one entry.  A dead owner's wishes and reserved bytes are dropped at once.  The bytes that
+ * it had taken stay counted until the kernel has closed the device: true while they do.  Times are
+ * read under the mutex, so that they never go backwards.  *living: an owner that was found alive.
+ */
 static bool reap_entry(struct rs_job_limit *job, struct rs_job_entry *entry, uint64_t *living)
 {
     uint64_t owner = job_get(&entry->owner), now;
@@ -315,7 +320,8 @@ static bool has_members(struct rs_job_limit *job, bool that_live)
     return false;
 }
 
-/* The layout is written last: a process that dies before leaves a file that is new. */
+/* Begins the file anew.  The layout's name is written last: if the process dies before that, the
+ * file still counts as new. */
 static int begin_file_anew(struct rs_job_limit *job, struct rs_size limit)
 {
     atomic_store((_Atomic char *)&job->layout[0], 0);
@@ -323,10 +329,10 @@ static int begin_file_anew(struct rs_job_limit *job, struct rs_size limit)
     return rs_job_limit_init(job, limit);
 }
 
-/* Makes this process's PID namespace the file's home where nobody lives there.  Members of another
- * one may be dead: that cannot be seen from here, and containers of one kernel may each have a name
- * of the boot.  In this namespace it can, so the name of the boot forgets no living member.  Under
- * the file's lock. */
+/* Makes this process's PID namespace the file's home if the file has no living members.  Whether
+ * members of another namespace live cannot be seen from here, and containers of one kernel may each
+ * report another boot.  For members of this namespace it can be seen, so another boot's name never
+ * drops a living member.  The caller holds the file lock. */
 static int settle_file(struct rs_job_limit *job, struct rs_size limit)
 {
     uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);
@@ -349,9 +355,9 @@ static int settle_file(struct rs_job_limit *job, struct rs_size limit)
     return 0;
 }
 
-/* exec() keeps a process's number and start time, and ends its memory: the places of the program
- * that this process was before become those of a process that began at another time and is gone, as
- * the kernel may close the device a little later here too. */
+/* Gives up the places of the program that this process ran before exec(), which keeps its number
+ * and start time but ends its memory.  They become places of a dead process with another start
+ * time, since the kernel may close the device a little later here too. */
 static bool leave_earlier_places(struct rs_job_limit *job)
 {
     uint64_t own = own_word();
@@ -377,8 +383,8 @@ static int enter_job(struct rs_job_limit *job, struct rs_job_entry **member)
     return *member ? 0 : -EUSERS;
 }
 
-/* A look at one process takes 10 us, so each process that joins looks at a few entries.  The others
- * are looked at when a request is refused. */
+/* Checks some entries.  A check takes 10 us, so each process that joins checks only a few; the
+ * others are checked when a request is refused. */
 static void reap_some(struct rs_job_limit *job)
 {
     uint32_t count = rs_min(atomic_load(&job->entries_used), RS_JOB_ENTRIES);
@@ -389,7 +395,7 @@ static void reap_some(struct rs_job_limit *job)
         (void)reap_entry(job, &job->entries[(first + i) % count], &living);
 }
 
-/* The file and its home are `run`'s. */
+/* Checks the file of a `run`, which has made it and set its home. */
 static int check_of_run(const struct rs_job_limit *job, int fd, bool joins)
 {
     if (!rs_file_cannot_shrink(fd))
@@ -401,8 +407,8 @@ static int check_of_run(const struct rs_job_limit *job, int fd, bool joins)
     return joins && atomic_load(&job->home) != rs_process_namespace() ? -ESTALE : 0;
 }
 
-/* The file is unlocked before it is closed: a process that another thread forks meanwhile still has
- * the descriptor, and with it the lock. */
+/* The file is unlocked before it is closed, since a child that another thread forks meanwhile has a
+ * copy of the descriptor, which would keep the lock. */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
                       struct rs_job_limit **job, struct rs_job_entry **member)
 {
@@ -431,7 +437,8 @@ int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
             munmap(mapped, sizeof(*mapped));
         return result;
     }
-    /* A forked child only forwards, until it begins anew and opens the file itself. */
+    /* A forked child does not need the mapping: it only forwards, or it begins anew and opens the
+     * file itself. */
     (void)madvise(mapped, sizeof(*mapped), MADV_DONTFORK);
     if (member)
         reap_some(mapped);

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes that all processes of a job have taken of each device, in a memory file that they
- * share: `rmmshim run --limit-job` holds it and gives it to who asks (shared/job.h),
- * or RMM_JOB names a file of the user's.
+ * share: `rmmshim run --limit-job` holds it and gives it to processes that ask (shared/job.h), or
+ * RMM_JOB names a file of the user.
  *
- * The file has one robust mutex, and plain numbers under it; they are atomic only for those who
- * read them without it.  An entry is what one member has of one device, and what a device has is
- * the sum of its entries, added up anew for each request: so whoever dies leaves nothing wrong, and
- * what is given back, or taken already, changes the member's own entry without the mutex.  An owner
- * of the mutex that is stopped does not get on: then requests are refused after 2 s.  No system
- * call that can wait is made under the mutex, so a busy machine's owner is one that could run.
- * tests/model goes through every order of these steps.
+ * One robust mutex protects the numbers; they are atomic only for readers without it.  An entry is
+ * what one member has of one device.  The total of a device is added up from its entries at each
+ * request, so a member that dies leaves no wrong total.  A member that gives bytes back, or counts
+ * bytes that it already has, changes its own entry without the mutex.  If the mutex's owner is
+ * stopped, requests are refused after 2 s.  No system call that can wait is made under the mutex,
+ * so on a busy machine an owner that does not run is at least able to run, by which it is told from
+ * a stopped one. tests/model goes through every order of these steps.
  *
- * What a dead process had taken stays counted for RS_JOB_LIMIT_SETTLE_MS after its death was first
- * seen: the kernel closes the GPU after it has ended the process's threads.
+ * The bytes of a dead process stay counted for RS_JOB_LIMIT_SETTLE_MS after its death was first
+ * seen, since the kernel closes the GPU only after it has ended the process's threads.
  *
- * A member is found alive or dead by its process number, which means nothing in another PID
- * namespace.  So all members are of the namespace of the first one (the file's home): others are
- * refused while it has members.  A file of an earlier boot, whose mutex means nothing, begins anew
- * where nobody of it lives.  So who opens a user's file has a file lock too until it has joined.
+ * Members are told alive or dead by their process ids, which are only valid in one PID namespace.
+ * So all members must be of the namespace of the first one (the file's home); processes of other
+ * namespaces are refused while the file has members.  A file of an earlier boot, whose mutex is
+ * useless, is begun anew when none of its members lives.  Therefore a process that opens a user's
+ * file also holds a file lock until it has joined.
  *
- * Each member says how much of a device it has idle.  A member that finds the job full announces
- * what it lacks (`wanted_bytes`), adds to `asked`, and raises RS_ATTENTION_JOB in
- * those that have idle bytes (charge/charge.h).  What these give back is kept for those that wait,
- * in the order in which they began to (`ticket`): it is part of the total, but for the one for whom
- * it is kept.
+ * Each member declares how much of a device it has idle.  A member that finds the job full
+ * announces what it lacks (`wanted_bytes`), adds to `asked`, and raises RS_ATTENTION_JOB in those
+ * that have idle bytes (charge/charge.h).  What these give back is reserved for the members that
+ * wait, in the order in which they began to (`ticket`): reserved bytes count in the total, except
+ * for the member for which they are reserved.
  *
- * A job may be in another one, whose limit holds too: a share has a `next` one then, and bytes are
- * taken in all or in none. */
+ * A job may run inside another job, whose limit also holds.  A share then has a `next` share, and
+ * bytes are taken in all of them or in none. */
 #pragma once
 
 #include "base/size.h"
@@ -36,104 +37,107 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RS_JOBS_MAX = 4 /* nested in each other */ };
+enum { RS_JOBS_MAX = 4 /* jobs inside each other */ };
 
 struct rs_job_limit;
 struct rs_job_entry;
 
-/* Makes the memory of a new file, which is all zero, a job's, of the calling process's PID
- * namespace.  0, or -ENOTSUP on a kernel without robust mutexes. */
+/* Initialises the memory of a new file, which is all zero, for a job of the calling process's PID
+ * namespace. 0, or -ENOTSUP on a kernel without robust mutexes. */
 int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit);
 
-/* Maps the file: the one of a `run` on the descriptor `of_run`, which is closed, or, where that is
- * -1, the one at `path` (made where there is none, readable by this user alone) with this limit.
- * With `member` it also takes a member's place for the calling process.  0, *job and the file's
- * limit, or -errno: -EPROTO for another version's file, -EACCES for one that others may write, or
- * that may shrink, -EXDEV when members of another PID namespace may live, -EEXIST with *limit for a
- * file at `path` whose members have another one, -ESRCH when /proc does not tell who this process
- * is, -EBUSY when one process has a lock of the file for 2 s, -EUSERS when all places are taken,
+/* Maps the file: that of a `run` on the descriptor `of_run`, which is closed; or, with -1, the one
+ * at `path`, with this limit (if there is none, it is made, readable by this user alone).  With
+ * `member` it also takes a member's place for the calling process. 0, *job and the file's limit, or
+ * -errno: -EPROTO for another version's file, -EACCES for one that other users may write, or that
+ * may shrink, -EXDEV when members of another PID namespace may be alive, -EEXIST with *limit for a
+ * file at `path` whose members have another limit, -ESRCH when /proc does not tell who this process
+ * is, -EBUSY when another process holds the file lock for 2 s, -EUSERS when all places are taken,
  * -ENOTSUP as above. */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
                       struct rs_job_limit **job, struct rs_job_entry **member);
 
 /* Takes a member's place for the calling process, in a job of its own PID namespace.  NULL when all
- * are taken, or with the mutex stuck. */
+ * places are taken, or the mutex is stuck. */
 struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job);
 
-/* Looks which members are gone, and frees the places of those that have been for long enough.  True
- * while bytes of members that are gone are still counted.  Thread safe, across processes.  Does
- * nothing in another PID namespace than the members'. */
+/* Finds dead members, and frees the places of those that have been dead for long enough.  True
+ * while bytes of dead members are still counted.  Safe across threads and processes.  Does nothing
+ * in a PID namespace other than the members'. */
 bool rs_job_limit_reap(struct rs_job_limit *job);
 
 /* What a process takes of one device, on behalf of its job.  All zero but the first members until
  * rs_job_share_enter. */
 struct rs_job_share {
     struct rs_job_limit *job;
-    struct rs_job_entry *member;          /* the process's own */
-    struct rs_job_share *next;            /* of the job around this one; NULL: there is none */
-    size_t limit_bytes;                   /* not above that of `next` */
-    uint64_t uuid[2];                     /* of the device */
-    _Atomic(struct rs_job_entry *) entry; /* NULL: there is none yet, or no room */
-    _Atomic uint32_t seen_asked; /* the `asked` that this process has answered for the device */
+    struct rs_job_entry *member; /* the process's entry for itself */
+    struct rs_job_share *next;   /* the share in the job around this one; NULL: there is none */
+    size_t limit_bytes;          /* at most that of `next` */
+    uint64_t uuid[2];            /* of the device */
+    _Atomic(struct rs_job_entry *) entry; /* NULL: not entered yet, or there was no room */
+    /* The value of `asked` that this process has last answered for the device. */
+    _Atomic uint32_t seen_asked;
 };
 
-/* All functions of a share are thread safe, and hold for the jobs in which its job is. */
+/* All functions of a share are thread safe, and act on all jobs around its job too. */
 
-/* Enters the device, or says in one line that there is no room: then nothing is had of it. */
+/* Enters the device.  If there is no room, logs one line, and every request for the device is
+ * refused. */
 void rs_job_share_enter(struct rs_job_share *share);
 
-/* Takes bytes where they fit.  Waits while others have their turns, and for one that is stopped
- * for 2 s, once, after which it says so. */
+/* Takes bytes if they fit.  Waits for its turn at the mutex.  If the owner is stopped, it waits 2
+ * s, once, and logs that. */
 bool rs_job_share_take(struct rs_job_share *share, size_t bytes);
 
-/* Counts bytes that are taken already, or, as a negative number, given back; while rs_job_giving,
- * for those that wait for them.  Never waits.  Returns by how much rs_job_share_releases grew. */
+/* Counts bytes that are taken already, or, as a negative number, given back.  While rs_job_giving,
+ * bytes given back are reserved for the members that wait for them.  Never waits.  Returns by how
+ * much rs_job_share_releases grew. */
 uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes);
 
 extern __thread bool rs_job_giving;
 
-/* What the other members have taken of the device, and what is kept for them.  Where the job is
- * in another one, the other job's numbers are converted to this one's limit, and the largest
+/* Returns what the other members have taken of the device, and what is reserved for them.  If the
+ * job runs inside other jobs, their numbers are converted to this job's limit, and the largest
  * counts. */
 size_t rs_job_share_others(const struct rs_job_share *share);
 
-/* The share of the job that has the least left. */
+/* Returns the share in the job that has the least bytes left. */
 const struct rs_job_share *rs_job_share_tightest(const struct rs_job_share *share);
 
-/* Calls rs_job_limit_reap.  True while bytes of this device are still counted that members had
- * which are gone. */
+/* Calls rs_job_limit_reap.  True while bytes of dead members are still counted for this device. */
 bool rs_job_share_reap(const struct rs_job_share *share);
 
 /* ---- idle bytes, from member to member ---- */
 
-/* This process says how many bytes it has idle, or that it has so many more.  The second also
- * raises this process's RS_ATTENTION_JOB where others have asked for idle bytes. */
+/* The first declares how many bytes this process has idle, the second adds to that number.  The
+ * second also raises this process's RS_ATTENTION_JOB if others have asked for idle bytes. */
 void rs_job_share_set_idle(struct rs_job_share *share, size_t bytes);
 void rs_job_share_freed(struct rs_job_share *share, size_t bytes);
 
-/* What the other members say that they have idle; of each at most what it has taken. */
+/* Returns what the other members have declared idle, of each at most what it has taken. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share);
 
-/* By how much what is taken, and `bytes` more, exceed the limit. */
+/* Returns by how much the taken bytes and `bytes` more exceed the limit. */
 size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes);
 
-/* By how much what is taken, and what members want, exceed the limit. */
+/* Returns by how much the taken bytes and those that members want exceed the limit. */
 size_t rs_job_share_wanted(const struct rs_job_share *share);
 
-/* Begins to want bytes, and ends to.  What was kept meanwhile stays for a while where the bytes are
- * there, and goes to others where they are not. */
+/* Called when a request begins to wait for bytes, and when it ends.  What was reserved meanwhile
+ * stays reserved for a while if it is enough for the request, and else goes to others. */
 void rs_job_share_want(struct rs_job_share *share, size_t bytes);
 void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool are_there);
 
-/* Asks the members that have idle bytes. */
+/* Asks all members that have idle bytes. */
 void rs_job_share_ask(struct rs_job_share *share);
 
-/* True when members have asked since the last call, by whichever thread. */
+/* True when members have asked since any thread of this process last called this. */
 bool rs_job_share_is_asked(struct rs_job_share *share);
 
-/* Wakes those that asked: this member has given what it had. */
+/* Wakes the members that asked: this member has given what it had. */
 void rs_job_share_answer(struct rs_job_share *share);
 
-/* The number of releases, and a wait of at most wait_ns while it is `seen`. */
+/* The first returns the number of releases; the second waits while that is `seen`, at most wait_ns.
+ */
 uint32_t rs_job_share_releases(const struct rs_job_share *share);
 void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns);

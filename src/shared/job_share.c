@@ -12,7 +12,7 @@ __thread bool rs_job_giving;
 
 /* ---- devices ---- */
 
-/* True when there is no room, or that cannot be known yet. */
+/* True when the device has no entry, since there was no room or it has not been entered yet. */
 static bool lacks_room(struct rs_job_share *share)
 {
     struct rs_job_entry *entry;
@@ -43,7 +43,7 @@ static struct rs_job_entry *entry_of(const struct rs_job_share *share)
     return atomic_load_explicit(&share->entry, memory_order_acquire);
 }
 
-/* The shares of all jobs, as far as the device is entered there. */
+/* Goes through the shares of all jobs in which the device has been entered. */
 #define FOR_EACH_JOB(at, share)                                                                    \
     for (__typeof__(share) at = (share); at; at = at->next)                                        \
         if (entry_of(at))
@@ -56,7 +56,7 @@ static void unlock_until(const struct rs_job_share *share, const struct rs_job_s
         job_unlock(share->job);
 }
 
-/* Locks the mutexes of all jobs.  No thread waits for one while it holds another. */
+/* Locks the mutexes of all jobs.  No thread waits for a mutex while it holds another one. */
 static bool lock_all(const struct rs_job_share *share)
 {
     struct job_patience patience = {0};
@@ -84,8 +84,9 @@ static uint64_t idle_of(const struct rs_job_entry *entry)
     return rs_min(job_get(&entry->idle_bytes), job_get(&entry->taken_bytes));
 }
 
-/* Of all members that have the device, but one (or NULL).  What is counted only becomes less
- * without the mutex, except for bytes that the driver has given already. */
+/* Returns a sum over all members that have the device, except `but` (NULL: no exception).  Without
+ * the mutex the bytes can only become fewer, except for bytes that the driver has granted already.
+ */
 static uint64_t sum_of_members(const struct rs_job_share *share, const struct rs_job_entry *but,
                                uint64_t (*bytes_of)(const struct rs_job_entry *entry))
 {
@@ -97,8 +98,8 @@ static uint64_t sum_of_members(const struct rs_job_share *share, const struct rs
     return bytes;
 }
 
-/* By how much all that is counted, but what is kept for this one, and `bytes` more, exceed the
- * limit. */
+/* Returns by how much all counted bytes, without those reserved for this member, and `bytes` more
+ * exceed the limit. */
 static size_t missing_in(const struct rs_job_share *share, size_t bytes)
 {
     uint64_t total = sum_of_members(share, NULL, counted_of);
@@ -112,8 +113,8 @@ static bool is_old(const struct rs_job_entry *entry, uint64_t now)
     return now - job_get(&entry->asked_ms) >= RS_JOB_LIMIT_KEPT_MS;
 }
 
-/* Members that have not asked for long are stopped, or no longer want the bytes: nothing is kept
- * for them any more. */
+/* Drops what is reserved for members that have not asked for a while: they are stopped, or no
+ * longer want the bytes. */
 static void forget_kept(const struct rs_job_share *share)
 {
     uint64_t now = job_now_ms();
@@ -123,7 +124,8 @@ static void forget_kept(const struct rs_job_share *share)
         job_set(&entry->kept_bytes, 0);
 }
 
-/* The member that has waited longest, among those for which less is kept than they want. */
+/* Returns the member that has waited longest among those for which less is reserved than they want.
+ */
 static struct rs_job_entry *oldest(const struct rs_job_share *share)
 {
     struct rs_job_entry *found = NULL;
@@ -136,7 +138,7 @@ static struct rs_job_entry *oldest(const struct rs_job_share *share)
     return found;
 }
 
-/* Keeps bytes that somebody gives back for those that wait for them. */
+/* Reserves bytes that a member gives back for the members that wait. */
 static void keep_for_waiting(const struct rs_job_share *share, uint64_t bytes)
 {
     struct rs_job_entry *entry;
@@ -179,7 +181,7 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
     for (const struct rs_job_share *at = share; at && taken; at = at->next)
         count_taken(at, bytes);
     unlock_until(share, NULL);
-    if (taken) /* rs_job_look then says anew what is idle */
+    if (taken) /* rs_job_look then declares again what is idle */
         atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
     return taken;
 }
@@ -267,7 +269,7 @@ void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
     }
 }
 
-/* The job with the least idle bytes counts. */
+/* With several jobs, the one with the fewest idle bytes counts. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share)
 {
     uint64_t least = SIZE_MAX;
@@ -320,7 +322,7 @@ void rs_job_share_want(struct rs_job_share *share, size_t bytes)
     }
 }
 
-/* Has those that wait look anew. */
+/* Wakes the members that wait, so that they look again. */
 static void wake(struct rs_job_limit *job)
 {
     atomic_fetch_add(&job->releases, 1);
@@ -333,7 +335,7 @@ static void pass_on_kept(const struct rs_job_share *share)
     uint64_t kept;
 
     if (job_get(&entry->kept_bytes) == 0 || !job_lock(share->job, false))
-        return; /* or it is old soon */
+        return; /* otherwise the number would be out of date soon */
     kept = job_get(&entry->kept_bytes);
     job_set(&entry->kept_bytes, 0);
     keep_for_waiting(share, kept);
@@ -348,7 +350,8 @@ void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool ar
         pass_on_kept(at);
 }
 
-/* A member whose file of commands cannot be opened sees `asked` when it frees next. */
+/* Raises a member's word of attention.  If its file of commands cannot be opened, the member sees
+ * `asked` at its next free. */
 static void raise_in(const struct rs_job_entry *entry)
 {
     uint64_t fd = job_get(&entry->commands_fd), owner = job_get(&entry->owner);
@@ -396,7 +399,8 @@ uint32_t rs_job_share_releases(const struct rs_job_share *share)
     return sum;
 }
 
-/* Waits on the outermost job's word: all members of the inner jobs are its members too. */
+/* Waits on the word of the outermost job, since all members of the inner jobs are also members of
+ * that one. */
 void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns)
 {
     struct rs_job_share *last = NULL;

@@ -19,13 +19,13 @@
 #define MFD_NOEXEC_SEAL 8u
 #endif
 
-/* The seals keep whoever maps the file from a signal (SIGBUS), when somebody else changes its
- * length. */
+/* The seals protect processes that map the file from SIGBUS, which a change of its length could
+ * cause. */
 int rs_memory_file_make(const char *name, size_t bytes, void **memory)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL), failed;
 
-    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 the flag is not known */
         fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
@@ -40,7 +40,8 @@ int rs_memory_file_make(const char *name, size_t bytes, void **memory)
     return failed;
 }
 
-/* Looked at before it is opened: to open a device that has the number by now may do something. */
+/* Checks the file before it opens it: the number may stand for a device by now, and opening a
+ * device may have effects. */
 void *rs_memory_file_map(int process, int fd, uint64_t inode, size_t bytes)
 {
     void *memory = MAP_FAILED;
@@ -80,7 +81,7 @@ int rs_memory_file_find(const struct rs_memory_file_search *search)
     if (!rs_listing_open(&files, path))
         return -errno;
     snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", search->name);
-    if (search->first > 0) /* in a folder of descriptors, "." and ".." have the places 0 and 1 */
+    if (search->first > 0) /* in a folder of descriptors "." and ".." are the first two entries */
         (void)lseek(files.fd, search->first + 2, SEEK_SET);
     while (fd < 0 && !(search->deadline_ns && rs_clock_ns() >= search->deadline_ns) &&
            (name = rs_listing_next(&files))) {

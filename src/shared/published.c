@@ -15,15 +15,15 @@
 #include <unistd.h>
 
 #ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#define F_SEAL_FUTURE_WRITE 0x0010 /* since Linux 5.1 */
 #endif
 
-enum { STEP_BYTES = 256 << 10 }; /* by which the file's memory grows */
+enum { STEP_BYTES = 256 << 10 }; /* the step by which the file's memory grows */
 
 /* Precedes each allocation; `next` links freed ones. */
 union header {
     struct {
-        size_t bytes; /* size of the allocation with this header */
+        size_t bytes; /* the size of the allocation, this header included */
         union header *next;
     } piece;
     unsigned char alignment[RS_PUBLISHED_ALIGNMENT];
@@ -37,7 +37,8 @@ static struct {
     struct rs_kept_descriptor file;
 } published = {.lock = RS_MUTEX_INIT(RS_RANK_TABLE)};
 
-/* Missing memory would raise SIGBUS, so memory is allocated before it is used. */
+/* Allocates the file's memory before it is used, since a store without memory would raise SIGBUS.
+ */
 static bool back(size_t bytes)
 {
     size_t before = published.backed_bytes, steps = (bytes + STEP_BYTES - 1) / STEP_BYTES;
@@ -69,9 +70,9 @@ int rs_published_begin(size_t head_bytes)
         munmap(memory, RS_PUBLISHED_BYTES);
         return -ENOMEM;
     }
-    /* The mapping is not inherited: two processes must never count in one file.  A child that
-     * forks has no copy, and only forwards.  Only with LeakSanitizer it has one, which is not
-     * written: what the pointers in it lead to would be leaks in the child. */
+    /* A forked child does not inherit the mapping, since two processes must never count in one
+     * file; it only forwards.  With LeakSanitizer the child does have it, and does not write to it:
+     * without the pointers in it the sanitizer would report leaks in the child. */
     if (!rs_leak_roots_matter())
         (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTFORK);
     (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTDUMP);
@@ -92,7 +93,8 @@ void rs_published_forget(void)
         (void)mprotect(published.memory, RS_PUBLISHED_BYTES, PROT_READ);
     published.memory = NULL;
     rs_mutex_init(&published.lock,
-                  RS_RANK_TABLE); /* another thread of the parent may have held it */
+                  /* Begun anew, since another thread of the parent may have held it. */
+                  RS_RANK_TABLE);
 }
 
 void *rs_published_head(void)
@@ -119,10 +121,10 @@ static union header *take_freed(size_t bytes)
     return memset(found, 0, bytes);
 }
 
-/* Extends the used part, whose bytes are zero: it is not written, as only what is used then needs
- * pages (a pool is 250 KiB, mostly trees that stay empty).  The program may have closed the
- * descriptor, and its number may be a file of the program's own: the file then does not grow any
- * more. */
+/* Extends the used part of the file.  Its bytes are zero already and are not written, so that only
+ * pages that are used take memory (a pool has 250 KiB, mostly trees that stay empty).  If the
+ * program has closed the descriptor, its number may stand for a file of the program; then the file
+ * does not grow any more. */
 static union header *take_new(size_t bytes)
 {
     union header *taken = (union header *)(void *)(published.memory + published.used_bytes);
@@ -182,7 +184,8 @@ void rs_published_free(void *memory)
         return;
     }
     header--;
-    RS_ASSERT(header->piece.bytes > sizeof(*header) && !header->piece.next); /* freed twice */
+    /* The memory was freed twice. */
+    RS_ASSERT(header->piece.bytes > sizeof(*header) && !header->piece.next);
     RS_MUTEX_GUARD(&published.lock);
     header->piece.next = published.freed;
     published.freed = header;

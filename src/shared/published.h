@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RS_PUBLISHED_NAME "rmmshim" /* of the file */
+#define RS_PUBLISHED_NAME "rmmshim" /* the name of the file */
 
 enum {
     RS_PUBLISHED_BYTES = 32 << 20, /* length of the file; memory is taken as it fills */
@@ -28,7 +28,7 @@ void rs_published_forget(void);
 /* Returns the file's first bytes, zeroed at first; NULL when nothing is published. */
 void *rs_published_head(void);
 
-/* The file; valid while something is published. */
+/* Returns the file; valid while something is published. */
 const struct rs_kept_descriptor *rs_published_file(void);
 
 /* Returns zeroed memory, from the file while it has room, else from the heap; NULL when out of
