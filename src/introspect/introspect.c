@@ -49,7 +49,7 @@ CUdeviceptr rs_introspect_unknown_address(void)
         return (CUdeviceptr)(uintptr_t)known;
     made = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED)
-        return 1; /* an address in the zero page is never allocated either */
+        return 1; /* 1 is an address in the zero page, which is never allocated either */
     if (!atomic_compare_exchange_strong(&page, &known, made)) {
         munmap(made, 4096);
         made = known;
@@ -69,8 +69,8 @@ static CUresult set_in_driver(CUdeviceptr address, bool wanted)
 }
 
 /* Unsets the attribute in the driver unless a live block of the allocation wants it.  No lock is
- * held, as the call may wait; a block that sets it meanwhile is found after the call, which is then
- * undone. */
+ * held, since the call may wait.  So it looks again afterwards, and if a block has set the
+ * attribute meanwhile, the attribute is set again. */
 static CUresult clear(CUdeviceptr address)
 {
     CUresult result = CUDA_SUCCESS;
@@ -88,7 +88,7 @@ void rs_sync_memops_note(CUdeviceptr address)
     rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_SYNC_MEMOPS, 0});
 }
 
-/* A block of device memory has only its own setting, also where it lies in managed memory. */
+/* For a block of device memory only its own setting counts, even if it lies in managed memory. */
 bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driver)
 {
     const struct rs_block_record *block = rs_block_around(address);
@@ -108,7 +108,8 @@ static void forget_sync_memops(CUdeviceptr address)
                                   memory_order_relaxed);
 }
 
-/* The driver's attribute stays set: neighbours have had it from the start. */
+/* Unsets the attribute of a managed block.  The driver's attribute stays set, since neighbouring
+ * blocks have had it from the start. */
 static void unset_managed(CUdeviceptr address)
 {
     rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_NO_SYNC_MEMOPS, 0});
@@ -128,7 +129,8 @@ CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
         forget_sync_memops(address);
         return before ? clear(address) : CUDA_SUCCESS;
     }
-    rs_sync_memops_note(address); /* noted first, so that no concurrent clear() misses it */
+    /* Noted before the driver is called, so that a concurrent clear() sees it. */
+    rs_sync_memops_note(address);
     result = set_in_driver(address, true);
     if (result != CUDA_SUCCESS && !before)
         forget_sync_memops(address);
@@ -144,7 +146,7 @@ void rs_sync_memops_freed(const struct rs_taken_block *block)
     RS_RELAXED_GUARD();
     RS_CONTEXT_GUARD(block->stack->environment.context, &result);
     if (result == CUDA_SUCCESS)
-        (void)clear(block->allocation.address); /* if that fails, copies wait more than needed */
+        (void)clear(block->allocation.address); /* if this fails, copies wait longer than needed */
 }
 
 /* ---- access of other devices ---- */
@@ -152,11 +154,11 @@ void rs_sync_memops_freed(const struct rs_taken_block *block)
 /* A context whose memory other contexts may access, or once could. */
 struct owner {
     CUcontext handle;
-    unsigned long long id; /* a handle may come back while its old context is still ending; 0 on
-                              drivers without ids */
-    unsigned accessors[RS_DEVICES_MAX];  /* per device: its contexts that enabled access.  A context
-                                            that ends stays counted, as the driver keeps the device's
-                                            access then */
+    unsigned long long id; /* tells contexts apart: a handle may come back while its old context is
+                              still ending; 0 on drivers without ids */
+    unsigned accessors[RS_DEVICES_MAX];  /* per device: the number of its contexts that enabled
+                                            access.  A context that has ended stays counted, since
+                                            the driver keeps the device's access */
     CUcontext borrowers[RS_DEVICES_MAX]; /* per device: the context that rs_peer_lend gave access */
     struct owner *next;
 };
@@ -165,7 +167,8 @@ static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects `owner
 RS_RESET_IN_CHILD(introspect, lock);
 static struct owner *owners;
 
-/* A primary context keeps its handle, and what is noted of it, when it comes back with another id.
+/* True for a primary context, which comes back with the same handle and another id; what is noted
+ * for it stays.
  */
 static bool is_primary(CUcontext handle)
 {
@@ -211,7 +214,7 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
     CUdevice device;
     CUresult result;
 
-    /* Noted before the settings are read too: a stack may be made later. */
+    /* It is noted even before the settings are read, since a stack may be made later. */
     if (atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
         rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
         return CUDA_SUCCESS;
@@ -219,7 +222,7 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_mode_serving() ? rs_context_apply_peers(owner) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS || !allowed)
-        return CUDA_SUCCESS; /* an access that was not taken back does no harm */
+        return CUDA_SUCCESS; /* access that is not taken back does no harm */
     (void)note_access(owner, device, false);
     (void)rs_context_apply_peers(owner);
     return result;
@@ -237,7 +240,7 @@ static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
         owner->borrowers[device] = borrower;
 }
 
-/* The context that gets the access is current. */
+/* Lends access.  The context that gets it is current. */
 static bool lend_here(CUcontext owner, CUdevice device, CUcontext borrower)
 {
     CUresult result = rs_driver.cuCtxEnablePeerAccess(owner, 0);
@@ -290,7 +293,7 @@ uint64_t rs_peer_devices(CUcontext handle)
 {
     RS_MUTEX_GUARD(&lock);
     const struct owner *owner = owners ? find_memory_owner(handle, rs_context_id_of(handle))
-                                       : NULL; /* a call only where it matters */
+                                       : NULL; /* the driver is only asked if there is a loan */
     uint64_t devices = 0;
 
     for (int device = 0; owner && device < RS_DEVICES_MAX; device++)

@@ -46,8 +46,8 @@ struct exported {
     struct rs_taken_block held; /* so that holding a freed block needs no memory */
 };
 
-static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects all below; no call under it waits */
+/* Protects everything below; no call that waits is made under it. */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(ipc_export, lock);
 static struct exported *exports;  /* NULL: the table has not been made */
 static struct rs_ipc_slot *slots; /* in the memory file, which other processes read */
@@ -56,7 +56,8 @@ static struct rs_ipc_handle self;      /* the fields that all handles of this pr
 static uint32_t used, first_free;      /* slots ever used; first free slot plus one */
 static uint32_t first_held, last_held; /* held slots plus one, the oldest first */
 static struct rs_hash_table spent; /* ids of driver allocations whose native handle was given out */
-static bool all_spent; /* out of host memory for `spent`: no native handle is given out any more */
+/* There was no host memory for `spent`, so no native handle is given out any more. */
+static bool all_spent;
 static void *const is_spent = (void *)(uintptr_t)1; /* a value that is not NULL */
 
 _Atomic size_t rs_export_held;
@@ -151,7 +152,8 @@ static uint32_t slot_of_block(const struct rs_block_view *block)
                : 0;
 }
 
-/* False when the program has freed the block meanwhile. */
+/* Notes in the block's record that it is exported.  False when the program has freed the block
+ * meanwhile. */
 static bool note_exported(CUdeviceptr address, unsigned exported)
 {
     struct rs_block_record *block = rs_block_beginning_at(address);
@@ -167,19 +169,19 @@ static void write_handle(uint32_t number, CUipcMemHandle *handle)
     struct rs_ipc_handle ours = self;
 
     RS_ASSERT(number > 0 && exports[number - 1].state == EXPORT_LIVE);
-    RS_ASSERT(exports[number - 1].generation != 0); /* 0 says that a slot is closed */
+    RS_ASSERT(exports[number - 1].generation != 0); /* a closed slot has generation 0 */
     ours.slot = number - 1;
     ours.generation = exports[number - 1].generation;
     rs_ipc_seal(&ours, handle);
 }
 
-/* Clears the generation: no importer can open the block from now on. */
+/* Clears the generation, so that no importer can open the block any more. */
 static void close_slot(uint32_t number)
 {
     atomic_store(&slots[number - 1].generation, 0);
 }
 
-/* True while another process holds a lock on the slot, and also when that cannot be told. */
+/* True while another process holds a lock on the slot, or when the kernel does not tell. */
 static bool is_open_elsewhere(uint32_t number)
 {
     static bool said;
@@ -216,7 +218,7 @@ static CUresult refuse_export(bool *said, const char *reason)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* `place` says where the block lies in its driver allocation. */
+/* Exports a block by a slot.  `place` has the block's place in its driver allocation. */
 static CUresult export_in_slot(const struct rs_block_view *block, const struct rs_ipc_slot *place,
                                CUipcMemHandle *handle)
 {
@@ -234,7 +236,8 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;
-        entry->generation += entry->generation == UINT32_MAX ? 2 : 1; /* never 0 */
+        /* The generation is never 0. */
+        entry->generation += entry->generation == UINT32_MAX ? 2 : 1;
         entry->address = block->address;
         entry->size_bytes = block->size_bytes;
         slot->offset_bytes = place->offset_bytes;
@@ -296,7 +299,7 @@ bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
     struct rs_introspection introspection = rs_introspect(address);
 
     if (!handle || !rs_driver_ready(false) || !rs_driver.cuIpcGetMemHandle)
-        return false; /* the driver reports its own error */
+        return false; /* the program gets the driver's own error */
     if (introspection.what == RS_INTROSPECTED_FREED)
         *result = CUDA_ERROR_INVALID_VALUE;
     else if (introspection.what == RS_INTROSPECTED_OPENED)
@@ -370,7 +373,8 @@ bool rs_export_end(struct rs_taken_block *taken)
     }
     if (!end_slot(taken->exported, taken))
         return false;
-    /* The stack does not see this free yet, so a wait that it would have made happens here. */
+    /* The block is deallocated only later, so the wait that this free would have made happens here.
+     */
     (void)rs_sentinel_wait(&stack->context->sentinel, stack->context->handle);
     return true;
 }
@@ -382,15 +386,17 @@ void rs_export_freed(const struct rs_taken_block *taken)
     if (!taken->exported_id || rs_segment_find(taken->allocation.address, &segment))
         return;
     RS_MUTEX_GUARD(&lock);
-    (void)rs_hash_take(&spent, taken->exported_id); /* the driver has the allocation back */
+    /* The driver has the allocation back, so its id no longer matters. */
+    (void)rs_hash_take(&spent, taken->exported_id);
 }
 
 /* ---- blocks that another process has closed ---- */
 
 enum { IDLE_NS = 500 * 1000 }; /* the longest that a collection waits for a context to be idle */
 
-/* True when a free would not wait for the context's work: a stack without `reuse` waits in it.
- * Drivers without fences do not tell; there only a free of the program's may wait. */
+/* True when a deallocation would not wait for the context's work.  In a stack without `reuse` it
+ * waits unless the context is idle.  A driver without fences does not tell that, and there the
+ * deallocation is only made inside a free of the program, which may wait. */
 static bool may_free_now(const struct rs_stack *stack)
 {
     if (stack->environment.frees_are_ready)
@@ -425,8 +431,8 @@ static bool take_released(const struct rs_stack *stack, struct rs_taken_block *b
     return true;
 }
 
-/* The block's context is kept from ending, so no wait for its work may follow: where `reuse` stands
- * above, a request has it take the block without one. */
+/* The block's context is kept from ending, so the deallocation must not wait for its work.  It is
+ * made inside a request, in which `reuse` takes the block without a wait. */
 static void deallocate_held(const struct rs_taken_block *block)
 {
     struct rs_stack *stack = block->stack;
@@ -434,7 +440,7 @@ static void deallocate_held(const struct rs_taken_block *block)
 
     if (is_ready)
         rs_request_begin();
-    /* Fails only when a driver call fails, so when the context is broken. */
+    /* This fails only when a driver call fails, that is, when the context is broken. */
     (void)rs_mr_deallocate(atomic_load(&stack->mr), &block->allocation, NULL);
     if (is_ready)
         rs_request_end();
@@ -457,7 +463,7 @@ void rs_export_collect(bool all)
     struct rs_stack *stack;
 
     if (rs_context_is_creating())
-        return; /* this thread may hold the lock */
+        return; /* this thread may hold the contexts' lock */
     for (size_t looks = all ? atomic_load(&rs_export_held) : 1;
          looks > 0 && (stack = oldest_stack()); looks--)
         collect_one(stack);

@@ -16,37 +16,41 @@
 #include <unistd.h>
 
 /* How to tell whether opened memory still exists: by the id of the driver allocation, which is
- * never used twice, or else by its range.  Where the driver tells neither, the memory counts as
+ * never used twice, or else by its range.  If the driver tells neither, the memory counts as
  * existing. */
 struct proof {
     unsigned long long id; /* 0: the driver tells none */
     bool has_range;
 };
 
-/* Memory of another process that is open here: a segment, a block or a native. */
+/* Memory of another process that is open here: a segment (a driver allocation opened for our
+ * blocks), a block, or a native (an address that the program opened by a handle of the driver's
+ * own). */
 struct record {
     struct record *next;
     CUdeviceptr address;
     size_t size_bytes;
-    unsigned uses; /* opens of a block or a native; blocks of a segment */
+    unsigned uses; /* for a block or a native the number of opens, for a segment the number of its
+                      blocks */
 
-    CUipcMemHandle handle;    /* the driver's for a segment, ours for a block; none for a native */
+    /* The driver's handle for a segment, ours for a block; unused for a native. */
+    CUipcMemHandle handle;
     CUcontext context;        /* in which a segment or block was opened */
-    struct rs_context *owner; /* of a segment's memory; forget_ended runs before this record is
-                                 recycled */
-    struct proof proof;       /* of a segment or a native */
-    struct record *segment;   /* of a block, as the next two */
+    struct rs_context *owner; /* the owner of a segment's memory; forget_ended runs before this
+                                 context's record is recycled */
+    struct proof proof;       /* only for a segment or a native */
+    struct record *segment;   /* this and the next two are only for a block */
     struct rs_exporter *exporter;
     uint32_t slot;
 };
 
 struct records {
     struct record *first;
-    _Atomic(struct rs_address_map *) map; /* for rs_import_find, which takes no lock */
+    _Atomic(struct rs_address_map *) map; /* used by rs_import_find, which takes no lock */
 };
 
 static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call under it waits */
+    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call that waits is made under it */
 RS_RESET_IN_CHILD(ipc_import, lock);
 
 /* Driver allocations of other processes, opened once in a context for all blocks inside. */
@@ -55,11 +59,12 @@ static struct records segments;
 static struct records blocks;
 
 /* Addresses that the program opened by handles of the driver's own.  A block of ours may begin at
- * the same address: the allocation was one block when that handle was made, and has been cut since.
- * They are in no map. */
+ * the same address, if the allocation was one block when that handle was made and has been cut
+ * since.  Natives are in no map. */
 static struct records natives;
 
-/* Calls under way that may end a context: meanwhile what the maps say must be proved. */
+/* The number of calls under way that may end a context.  While there are any, what the maps say
+ * must be proved. */
 static _Atomic unsigned endings;
 
 /* One call of cuIpcOpenMemHandle. */
@@ -86,7 +91,8 @@ static struct record *find_opened(const struct records *in, const CUipcMemHandle
     return record;
 }
 
-/* The record that begins at that address; of several, the one opened in that context. */
+/* Returns the record that begins at that address; of several, the one that was opened in that
+ * context. */
 static struct record *find_at(const struct records *in, CUdeviceptr address, CUcontext context)
 {
     struct record *found = NULL;
@@ -98,7 +104,8 @@ static struct record *find_at(const struct records *in, CUdeviceptr address, CUc
     return found;
 }
 
-/* Returns a copy that is in the list, and in the map unless it is a native; NULL without memory. */
+/* Copies the record into the list and, unless it is a native, into the map.  Returns the copy; NULL
+ * without memory. */
 static struct record *enter_import(struct records *in, const struct record *like)
 {
     struct record *record = malloc(sizeof(*record));
@@ -118,8 +125,8 @@ static struct record *enter_import(struct records *in, const struct record *like
     return record;
 }
 
-/* Takes the record off its list.  Where another record begins at the same address (the same memory,
- * opened in another context), the map gets that one instead. */
+/* Removes the record from its list.  If another record begins at the same address (the same memory,
+ * opened in another context), that one takes its place in the map. */
 static void leave_import(struct records *in, struct record *record)
 {
     struct rs_address_map *map = atomic_load(&in->map);
@@ -150,7 +157,7 @@ static struct proof proof_of(CUdeviceptr address)
     return (struct proof){rs_driver_allocation_id(address), is_base(address)};
 }
 
-/* False when the context in which it was opened has ended, and the memory with it. */
+/* False when the record's context has ended, and the memory with it. */
 static bool is_alive(const struct record *record)
 {
     return record->proof.id ? rs_driver_allocation_id(record->address) == record->proof.id
@@ -212,7 +219,7 @@ static void forget_segment(struct record *segment)
         segment->uses--;
     }
     if (segment->uses > 0)
-        return; /* a thread is closing a block of it */
+        return; /* another thread is closing a block of this segment */
     leave_import(&segments, segment);
     free(segment);
 }
@@ -239,8 +246,8 @@ static void forget_ended(void)
 
 /* ---- opening ---- */
 
-/* True when the block lies inside the opened allocation, whose size is the driver's answer, or the
- * exporter's where the driver gives none. */
+/* True when the block lies inside the opened allocation.  The allocation's size is that of the
+ * driver, or that of the exporter if the driver does not tell. */
 static bool is_inside_opened(const struct rs_ipc_slot *slot, CUdeviceptr base)
 {
     CUdeviceptr start;
@@ -336,8 +343,8 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
     else if (opening.handle.process == getpid() &&
              opening.handle.process_namespace == rs_process_namespace() &&
              opening.handle.start_ticks == rs_process_start_ticks(0))
-        *result = CUDA_ERROR_INVALID_CONTEXT; /* the handle is of this process: the driver's error
-                                                 for that */
+        *result = CUDA_ERROR_INVALID_CONTEXT; /* the handle is this process's own; the driver
+                                                 answers so, too */
     else {
         opening.owner = rs_context_current(true);
         *result = open_ours(&opening, address);
@@ -361,8 +368,9 @@ void rs_import_note_native(CUdeviceptr address)
         native->uses++;
 }
 
-/* True when the address was opened by a handle of the driver's.  Of two opens at one address that
- * one is closed first, as closing ours too late does no harm.  The caller holds the lock. */
+/* Closes a native at that address; true if there was one.  If both a native and a block of ours are
+ * open at one address, the native is closed first, since closing ours too late does no harm.  The
+ * caller holds the lock. */
 static bool close_native(CUdeviceptr address)
 {
     struct record *native = find_at(&natives, address, NULL);
@@ -396,8 +404,8 @@ static CUresult leave_segment(struct record *segment)
 }
 
 /* Closes a block.  The exporter may reuse the memory as soon as the slot is unlocked, so this
- * process waits for its own work first; the driver's close waits too, but only the last one is
- * called. */
+ * process waits for its own work first; the driver's close waits too, but is only called for the
+ * last block of the segment. */
 static CUresult close_block(struct record *block)
 {
     struct rs_context *owner = block->segment->owner;
@@ -405,8 +413,8 @@ static CUresult close_block(struct record *block)
     CUresult result = leave_segment(block->segment);
 
     rs_mutex_lock(&lock);
-    /* Waiting takes 512 bytes of the device.  Where it has none, the slot stays locked until the
-     * process ends. */
+    /* The wait needs 512 bytes on the device.  If these cannot be had, the slot stays locked until
+     * the process ends. */
     if (waited != CUDA_ERROR_OUT_OF_MEMORY)
         leave_exporter(block->exporter, block->slot);
     rs_mutex_unlock(&lock);
@@ -432,7 +440,8 @@ bool rs_import_close(CUdeviceptr address, CUresult *result)
     is_last = block && --block->uses == 0;
     if (is_last)
         leave_import(&blocks, block);
-    /* In a segment the driver must not see the address: it would close the whole segment. */
+    /* The driver must not get an address inside a segment, since it would close the whole segment.
+     */
     is_ours = block || rs_address_map_find_inside(atomic_load(&segments.map), address, &range);
     rs_mutex_unlock(&lock);
     *result = is_last ? close_block(block) : block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -464,7 +473,7 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
 
     if (RS_LIKELY(found == RS_IMPORTED_NOT) || atomic_load(&endings) == 0)
         return found;
-    /* The driver may have given the address out again since. */
+    /* The driver may have given out the address again since. */
     rs_mutex_lock(&lock);
     forget_ended();
     rs_mutex_unlock(&lock);

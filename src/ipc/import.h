@@ -2,7 +2,8 @@
 /* CUDA IPC, the importer's side: opens handles that rmmshim made in another process.  See
  * ipc/table.h.
  *
- * It works whatever the settings of this process are.  All functions are thread safe. */
+ * It works with any settings of this process, even if no stack serves.  All functions are thread
+ * safe. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -18,8 +19,8 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
 /* Notes that the driver opened one of its own handles at address. */
 void rs_import_note_native(CUdeviceptr address);
 
-/* Answers cuIpcCloseMemHandle.  False when the driver must answer: address was not opened by a
- * handle of ours, or (also) by one of the driver's. */
+/* Answers cuIpcCloseMemHandle.  False when the driver must answer: the address was not opened by a
+ * handle of ours, or also by one of the driver's, which is closed first. */
 bool rs_import_close(CUdeviceptr address, CUresult *result);
 
 enum rs_imported {
@@ -35,7 +36,8 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
 /* Called in a forked child, for which nothing of its parent is open. */
 void rs_import_forked(void);
 
-/* Must stand around a call that may end a context: the second forgets all memory that was opened in
- * it.  Between the two rs_import_find asks the driver about what it finds. */
+/* Called around a driver call that may end a context: the second forgets all memory that was opened
+ * in that context.  In between, rs_import_find asks the driver whether what it finds still exists.
+ */
 void rs_import_context_ending(void);
 void rs_import_context_ended(void);

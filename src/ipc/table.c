@@ -40,7 +40,7 @@ void rs_ipc_seal(const struct rs_ipc_handle *from, CUipcMemHandle *to)
 {
     struct rs_ipc_handle sealed = *from;
 
-    RS_ASSERT(from->slot < RS_IPC_SLOTS && from->generation != 0); /* as rs_ipc_read asks */
+    RS_ASSERT(from->slot < RS_IPC_SLOTS && from->generation != 0); /* rs_ipc_read checks the same */
     sealed.sum = checksum_of(&sealed);
     memcpy(to, &sealed, sizeof(*to));
 }
@@ -92,9 +92,9 @@ static bool is_table_of(int fd, const struct stat *status, const struct rs_ipc_h
            memcmp(header.nonce, handle->nonce, sizeof(header.nonce)) == 0;
 }
 
-/* Why an exporter whose start time cannot be read, or is not that of the handle, does not serve.  A
- * process number that kill() does not know has ended; one that kill() knows but /proc does not show
- * is hidden. */
+/* Reports why an exporter cannot be used whose start time cannot be read, or differs from the
+ * handle's.  If kill() does not know the process number, the process has ended; if kill() knows it
+ * but /proc does not show it, it is hidden from this process. */
 static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long start_ticks)
 {
     if (start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM))
@@ -159,7 +159,7 @@ static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)handle->process, (int)handle->fd);
     fd = open_if_table(path);
-    /* A privileged process may open any file. */
+    /* A privileged process can open any file, so the owner is checked. */
     is_permitted = fd < 0 ? errno != EACCES && errno != EPERM
                           : fstat(fd, &status) == 0 && status.st_uid == geteuid();
     if (fd >= 0 && is_permitted && is_table_of(fd, &status, handle))
@@ -170,7 +170,7 @@ static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
     return -1;
 }
 
-/* Adds a record that has no file and no use yet. */
+/* Adds a record for an exporter, without an open file and with no uses. */
 static struct rs_exporter *add_exporter(const struct rs_ipc_handle *handle)
 {
     struct rs_exporter *exporter = malloc(sizeof(*exporter));
@@ -192,7 +192,7 @@ static struct rs_exporter *find_exporter(const struct rs_ipc_handle *handle)
     return exporter;
 }
 
-/* Opens the table if it is not open, also when the program closed its descriptor. */
+/* Opens the table if it is not open, or if the program has closed its descriptor. */
 static bool open_exporter_file(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                                CUresult *result)
 {
@@ -205,7 +205,7 @@ static bool open_exporter_file(struct rs_exporter *exporter, const struct rs_ipc
         return false;
     if (rs_descriptor_keep(&exporter->file, fd))
         return true;
-    *result = CUDA_ERROR_OUT_OF_MEMORY; /* no descriptor is left */
+    *result = CUDA_ERROR_OUT_OF_MEMORY; /* the process has no descriptor left */
     return false;
 }
 
@@ -214,7 +214,7 @@ struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult
     struct rs_exporter *exporter = find_exporter(handle);
 
     if (!is_running(handle, result))
-        return NULL; /* the table may still be open here, but its exporter has ended */
+        return NULL; /* the exporter has ended, even if its table is still open here */
     if (!exporter)
         exporter = add_exporter(handle);
     if (!exporter) {

@@ -13,16 +13,16 @@
  * but the exporter from writing to it or truncating it.  A file in /dev/shm would need a name, an
  * owner check and a search for files of dead processes; a socket would need a thread that answers.
  * Opening through /proc needs the right to read the exporter (PTRACE_MODE_READ: the same user, and
- * a process that may be dumped).  Yama's ptrace_scope does not restrict it, as that is about
- * attaching.
+ * a process that may be dumped).  Yama's ptrace_scope does not restrict it, since that only
+ * concerns attaching.
  *
- * An importer registers by a lock: while it has the block of a slot open, it holds a shared lock on
- * the byte of that number.  The lock belongs to the process (fcntl F_SETLK), so the kernel drops it
- * when the process dies, and a forked child does not keep it.  When the block is freed, the
+ * An importer registers with a lock: while it has the block of a slot open, it holds a shared lock
+ * on the byte of that number.  The lock belongs to the process (fcntl F_SETLK), so the kernel drops
+ * it when the process dies, and a forked child does not keep it.  When the block is freed, the
  * exporter clears the slot's generation and then asks for the lock; the importer locks and then
- * reads the generation.  So at least one of them sees the other.  A killed process loses its locks
- * when its files are closed, perhaps a moment before its GPU work stops.  That affects only blocks
- * that were freed while the process had them open, which CUDA forbids. */
+ * reads the generation.  So at least one of them notices the other.  A killed process loses its
+ * locks when its files are closed, perhaps a moment before its GPU work stops.  That affects only
+ * blocks that were freed while the process had them open, which CUDA forbids. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -32,9 +32,9 @@
 #include <stdint.h>
 
 enum {
-    RS_IPC_SLOTS = 1 << 15, /* most blocks exported at the same time */
+    RS_IPC_SLOTS = 1 << 15, /* the most blocks that are exported at the same time */
     RS_IPC_NONCE_BYTES = 16,
-    RS_IPC_SLOTS_AT = 4096, /* in the file */
+    RS_IPC_SLOTS_AT = 4096, /* the offset of the slots in the file */
 };
 
 struct rs_ipc_handle {
@@ -44,7 +44,7 @@ struct rs_ipc_handle {
                             same number */
     int32_t process, fd;
     uint32_t slot, generation;
-    unsigned char nonce[RS_IPC_NONCE_BYTES]; /* of the table */
+    unsigned char nonce[RS_IPC_NONCE_BYTES]; /* a random number that identifies the table */
     uint64_t sum;
 };
 
@@ -87,8 +87,8 @@ bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to);
 
 /* ---- tables of other processes that are open here ----
  *
- * They are found, this process registers in them, and why that fails is said.  The caller of all
- * but rs_ipc_say_refused holds a lock of its own around the calls. */
+ * These functions find them, register this process in them, and report why that fails.  The caller
+ * of all but rs_ipc_say_refused holds a lock of its own around the calls. */
 
 struct rs_exporter;
 
@@ -107,7 +107,7 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
                       struct rs_ipc_slot *slot, CUresult *result);
 void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);
 
-/* Writes why an open is refused, once for each place that refuses, and is its CUDA error. */
+/* Logs why an open is refused, once for each place in the code.  Its value is the CUDA error. */
 #define RS_IPC_REFUSE(error, reason)                                                               \
     ({                                                                                             \
         static bool said;                                                                          \
