@@ -11,8 +11,8 @@
 
 /* ---- texts that have a form of their own ---- */
 
-/* Rows of config/variables.def name these readers (READ_BY).  Where the variable is not set none is
- * called. */
+/* Readers, which rows of config/variables.def name (READ_BY).  They are only called for variables
+ * that are set. */
 
 /* Checks the placeholders of a path now, so that a misspelt one is a bad setting and not a missing
  * report hours later. */
@@ -22,7 +22,7 @@ static bool check_path(const struct rs_source *source, const char *path,
     RS_PATH_BUFFER(expanded);
     const char *at, *reason;
 
-    /* Without memory it is seen later. */
+    /* Without memory for that, a mistake is only found when the path is used. */
     if (*path && (!expanded || rs_path_expand(path, expanded, PATH_MAX, &at, &reason)))
         return true;
     return *path ? rs_diagnose(diagnostics, source, at, "%s", reason)
@@ -38,10 +38,10 @@ bool rs_config_is_report(const char *text)
            strcasecmp(text, "none") == 0;
 }
 
-/* What a variable that asks for a report may say. */
+/* What the text of a variable that asks for a report may contain. */
 struct report_kind {
     bool prometheus, none; /* these formats are allowed */
-    const char *words[5];  /* that a misspelt one may mean */
+    const char *words[5];  /* the words that a misspelt one is compared with */
     const char *expected;
 };
 
@@ -112,7 +112,8 @@ static void read_hooks(const struct rs_reading *reading)
         RS_HOOK_GROUP_DEVICE,
         RS_HOOK_GROUP_PINNED,
         RS_HOOK_GROUP_MANAGED,
-        RS_HOOK_GROUP_RUNTIME | RS_HOOK_GROUP_DEVICE, /* it serves at once what that layer began */
+        RS_HOOK_GROUP_RUNTIME | RS_HOOK_GROUP_DEVICE, /* the runtime layer only serves what the
+                                                         driver layer serves too */
         RS_HOOK_GROUP_ASYNC,
         RS_HOOK_GROUPS_ALL,
     };
@@ -143,7 +144,7 @@ static void read_control(const struct rs_reading *reading)
 
 static void read_phases(const struct rs_reading *reading)
 {
-    reading->config->nvtx_phases = true; /* the only word there is */
+    reading->config->nvtx_phases = true; /* "nvtx" is the only allowed word */
 }
 
 static void read_limit_job(const struct rs_reading *reading)
@@ -167,7 +168,8 @@ const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed m
 const int rs_kind_whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE,
                                      RS_VARIABLE_MANAGED_RESOURCE};
 
-/* A field that generic code fills has the C type that the values are stored as. */
+/* The type of option whose values have the C type of the field; a field of another type does not
+ * compile. */
 #define FIELD(field)                                                                               \
     _Generic(((struct rs_config *)0)->field, bool                                                  \
              : RS_OPTION_BOOLEAN, unsigned                                                         \
@@ -209,7 +211,7 @@ const int rs_kind_whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RE
     }
 #define OF_MEMORY     .option.unit_below = 1 << 20, .option.maximum = RS_SIZE_ADDRESSABLE
 #define OF_ANY_MEMORY OF_MEMORY, .option.beyond_whole = true
-/* The help, and behind it the fields that the row gives itself. */
+/* Makes a row; the arguments after `where` are the help and fields that the row sets itself. */
 #define VARIABLE(index, value_type, where, ...)                                                    \
     {.option.name = "RMM_" #index,                                                                 \
      .option.type = RS_OPTION_##value_type,                                                        \
@@ -225,7 +227,8 @@ _Static_assert(RS_ARRAY_LENGTH(rs_variables) == RS_VARIABLE_COUNT + 1, "a row ea
 
 /* ---- the settings ---- */
 
-/* The environment is read, and each setting takes its form: reports, hooks, stacks. */
+/* Reads the environment and turns each setting into the form that other code uses: reports, hooks,
+ * stacks. */
 
 void rs_config_free(struct rs_config *config)
 {
@@ -238,7 +241,7 @@ void rs_config_free(struct rs_config *config)
     *config = (struct rs_config){.anything_set = false};
 }
 
-/* What the process's own variables are set to (those with a field, config/variables.def). */
+/* Fills in the fields of all variables that have one (config/variables.def). */
 static void fill_fields(struct rs_config *config, struct rs_diagnostics *diagnostics)
 {
     for (int i = 0; i < RS_VARIABLE_COUNT; i++) {
@@ -261,7 +264,8 @@ static void build_stacks(struct rs_config *config, int device, struct rs_diagnos
     }
 }
 
-/* A stack that tracks without RMM_TRACKING reports as if that were 1. */
+/* If an expression has `tracking` and RMM_TRACKING is not set, the leak report is written as with
+ * RMM_TRACKING=1. */
 static void report_what_is_tracked(struct rs_config *config)
 {
     if (rs_config_value(config->values, -1, RS_VARIABLE_TRACKING).value)
@@ -272,14 +276,16 @@ static void report_what_is_tracked(struct rs_config *config)
                 config->tracking = RS_STATISTICS_TEXT;
 }
 
-/* Who started the process by `rmmshim run` has asked for something. */
+/* True for the entry by which `rmmshim run` marks its processes: the user has asked for something
+ * even if no variable is set. */
 static bool is_of_a_run(const char *entry)
 {
     return strncmp(entry, RS_JOB_VARIABLE "=", sizeof(RS_JOB_VARIABLE)) == 0 &&
            entry[sizeof(RS_JOB_VARIABLE)];
 }
 
-/* A recording that is described but not asked for would be missed only when it is wanted. */
+/* Reports variables that describe a recording if none is asked for; otherwise the user would miss
+ * the recording only when it is needed. */
 static void check_recording(const struct rs_config_scope *general,
                             struct rs_diagnostics *diagnostics)
 {
@@ -320,7 +326,7 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
     fill_fields(config, diagnostics);
     check_recording(&config->values->general, diagnostics);
     build_stacks(config, -1, diagnostics);
-    /* What is wrong for all devices is told once. */
+    /* A mistake that concerns all devices is reported once. */
     for (int device = 0; device < RS_DEVICES_MAX && diagnostics->count == before; device++)
         if (config->values->device[device])
             build_stacks(config, device, diagnostics);
@@ -365,7 +371,8 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
 
 /* ---- advice ---- */
 
-/* Variables that compute-sanitizer sets for the processes that it runs: since 2025, and before. */
+/* True when a variable is set that compute-sanitizer sets for its processes (one name since 2025,
+ * another before). */
 static bool is_sanitizer_there(void)
 {
     return rs_environment_get("NV_SANITIZER_INJECTION_PORT_BASE") ||

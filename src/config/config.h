@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings: what the environment variables (config/variables.def) amount to for each device.
+/* The settings: what the environment variables (config/variables.def) mean for each device.
  *
  * RMM_RESOURCE gives a stack as an expression; the short variables build the same expression, so
  * that the common cases need no grammar.  A name with _0, _1, ... is for that device alone. */
@@ -31,20 +31,22 @@ extern const char *const rs_kind_names[RS_KINDS];
 /* Texts that follow "device 0" in a line: "", ", pinned memory", ", managed memory". */
 extern const char *const rs_kind_texts[RS_KINDS];
 
-/* The variable of each kind that gives all of its stack. */
+/* For each kind, the variable that describes its whole stack. */
 extern const int rs_kind_whole[RS_KINDS];
 
-/* A parameter in guides to RMM with the meaning of one of our variables. */
+/* The name of a parameter in guides to RMM that means the same as one of our variables. */
 struct rs_guide_word {
     const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */
-    bool lists_devices; /* where ours has a device's number behind it */
+    bool lists_devices; /* it takes a list for all devices, where our variable has one device's
+                           number behind its name */
 };
 
 enum { RS_GUIDE_WORDS_MAX = 3 };
 
-/* What variables are for: the parts of the help about them. */
+/* What a variable is for.  The help about variables has a part for each group. */
 enum rs_group {
-    RS_GROUP_NONE, /* forgotten: no help has the variable, as `completion_bash` says */
+    RS_GROUP_NONE, /* a row without a group: no help shows the variable, and the test
+                      `completion_bash` fails */
     RS_GROUP_LIMITS,
     RS_GROUP_STACK, /* of device memory */
     RS_GROUP_OTHER_KINDS,
@@ -53,7 +55,7 @@ enum rs_group {
     RS_GROUPS,
 };
 
-/* What a reader of a variable is given, of which it fills the fields of `config`. */
+/* The arguments of a reader of a variable, which fills in fields of `config`. */
 struct rs_reading {
     const struct rs_option_value *value;
     const struct rs_source *source;
@@ -64,13 +66,15 @@ struct rs_reading {
 struct rs_variable {
     struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
     bool fills_a_field;      /* .option.offset is that of the field of struct rs_config */
-    /* Fills the fields, and reports what is wrong with the text; NULL: no such function. */
+    /* Fills in fields, and reports what is wrong with the text; NULL: the row has no reader. */
     void (*read)(const struct rs_reading *reading);
     struct rs_guide_word guide_words[RS_GUIDE_WORDS_MAX];
-    bool is_report;     /* an option of `rmmshim run` may stand without a value, as a switch may */
+    bool is_report; /* the variable asks for a report; its option of `rmmshim run` may stand without
+                       a value, as a switch may */
     bool per_device;    /* _<N> may follow */
-    bool builds_a_part; /* of the kind's stack, so it contradicts the kind's expression */
-    bool is_common;     /* among the few that a newcomer is shown */
+    bool builds_a_part; /* it describes a part of the kind's stack, so it cannot be set beside the
+                           kind's expression */
+    bool is_common;     /* it is one of the few variables that the short help shows */
     enum rs_group group;
     enum rs_kind kind;
 };
@@ -96,13 +100,13 @@ enum rs_free_mode {
 
 /* RMM_IPC: which blocks cudaIpcGetMemHandle can export. */
 enum rs_ipc {
-    RS_IPC_SHARED,   /* any block; the importing process runs rmmshim */
+    RS_IPC_SHARED,   /* any block; the importing process must run rmmshim, too */
     RS_IPC_DEDICATED /* each block is an allocation of the driver's, which any process can open */
 };
 
 /* RMM_MEMORY_TYPE: how pointer attributes describe a block that lies in other memory. */
 enum rs_memory_type_word {
-    RS_MEMORY_TYPE_REQUESTED, /* as the device memory that was asked for */
+    RS_MEMORY_TYPE_REQUESTED, /* as device memory, which the program asked for */
     RS_MEMORY_TYPE_ACTUAL     /* as the memory in which it lies */
 };
 
@@ -133,17 +137,18 @@ enum {
     RS_HOOK_GROUP_RUNTIME = 1 << 3,
     RS_HOOK_GROUP_ASYNC = 1 << 4,
     RS_HOOK_GROUPS_ALL = (1 << 5) - 1,
-    /* All but async.  The driver's stream-ordered memory outlives contexts, is reachable as its
-     * pool says, and is counted in that pool.  Blocks of a stack are none of these, so the group
-     * must be asked for. */
+    /* All but async.  The driver's stream-ordered memory outlives contexts, is accessible to the
+     * devices that its pool names, and is counted in that pool.  None of this holds for blocks of a
+     * stack, so the user must ask for the group. */
     RS_HOOK_GROUPS_DEFAULT = RS_HOOK_GROUPS_ALL & ~RS_HOOK_GROUP_ASYNC,
 };
 
-/* A field that a row of config/variables.def names is filled by it. */
+/* The settings of the process.  A field that a row of config/variables.def names is filled in from
+ * that variable. */
 struct rs_config {
     bool anything_set; /* false: no variable gives a stack, so every call is forwarded */
     const struct rs_source *limit_job; /* RMM_LIMIT_JOB, or NULL */
-    struct rs_size limit_job_size;     /* its value, where it is set */
+    struct rs_size limit_job_size;     /* the value of RMM_LIMIT_JOB, if it is set */
     const char *job_path;              /* RMM_JOB, or NULL */
     const struct rs_source *any_limit; /* RMM_LIMIT of some device; NULL: no device has a limit */
     enum rs_on_error on_error;
@@ -157,7 +162,7 @@ struct rs_config {
     const char *tracking_path;
     enum rs_statistics_format on_oom; /* the report at out-of-memory; never for Prometheus */
     const char *on_oom_path;
-    bool on_oom_given; /* false: RMM_ON_OOM is not set, which is not the same as none */
+    bool on_oom_given; /* false: RMM_ON_OOM is not set, which differs from RMM_ON_OOM=0 */
     enum rs_memory_type_word memory_type;
 
     /* The stacks, by kind and device; NULL: the driver's own allocations.  The last element is
@@ -193,20 +198,21 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
 /* True for a text that names a report, or none: 0, 1, json:PATH ... */
 bool rs_config_is_report(const char *text);
 
-/* What report a text asks for ("json:PATH"), as RMM_STATISTICS's does; *path is left alone where it
- * is stderr.  RS_STATISTICS_NONE where none is, or after reporting what is wrong. */
+/* Parses a text that asks for a report, as RMM_STATISTICS does ("json:PATH").  Returns the format,
+ * and stores the path in *path, which is unchanged for stderr.  RS_STATISTICS_NONE if the text asks
+ * for no report, or after a diagnostic. */
 enum rs_statistics_format rs_config_report(const struct rs_source *source, const char **path,
                                            struct rs_diagnostics *diagnostics);
 
-/* Logs once how to give each block an allocation of its own, if compute-sanitizer runs this process
- * and the settings make blocks share allocations: the tool watches the driver's allocations, and
- * cannot see accesses between blocks that share one. */
+/* If compute-sanitizer runs this process and blocks share driver allocations, logs once how to give
+ * each block an allocation of its own.  The tool checks accesses against driver allocations, and
+ * cannot see an access from one block to another in the same allocation. */
 void rs_sanitizer_advise(const struct rs_config *config);
 
 /* ---- expressions from the settings (config/stacks.c) ---- */
 
 /* Builds config->stack for a kind of memory on a device (-1: devices without settings of their
- * own), if the settings ask for one.  It stays NULL after a diagnostic, or when out of host
+ * own), if the settings ask for one.  The stack stays NULL after a diagnostic, or when out of host
  * memory. */
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
                            struct rs_diagnostics *diagnostics);
@@ -219,8 +225,8 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
                                            struct rs_diagnostics *diagnostics);
 
 /* Checks that no resource of the stack has an initial size above limit_bytes (0: no limit).
- * Returns false after a diagnostic otherwise.  If `environment` is NULL, an initial size that is
- * a percentage is not checked, since only a device tells its bytes. */
+ * Returns false after a diagnostic otherwise.  If `environment` is NULL, an initial size that is a
+ * percentage is not checked, since its bytes depend on the device. */
 bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
                           const struct rs_environment *environment,
                           struct rs_diagnostics *diagnostics);
@@ -247,18 +253,18 @@ void rs_config_values_free(struct rs_config_values *values);
 bool rs_config_read_entry(struct rs_config_values *values, const char *entry,
                           struct rs_diagnostics *diagnostics);
 
-/* Writes a diagnostic if the name of an entry (its text) may be meant as one of ours; unless
- * `is_error`, it is a line that does not count. */
+/* Writes a diagnostic if the name in `text`, an entry of the environment, may be a misspelt name of
+ * ours.  Unless `is_error`, the diagnostic is not counted. */
 void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *diagnostics);
 
-/* Logs each entry that begins with RMM_ and is none of ours (RMM_VERBOSE). */
+/* Logs each entry that begins with RMM_ and is not one of our variables (RMM_VERBOSE). */
 void rs_config_say_ignored(char *const *environment);
 
-/* What a variable is set to.  NULL both: it is not set. */
+/* What a variable is set to.  Both pointers are NULL if it is not set. */
 struct rs_setting {
     const struct rs_option_value *value;
     const struct rs_source *source; /* the variable that gave it */
-    bool is_own;                    /* it is the device's own variable */
+    bool is_own; /* the value is from the device's own variable, not from the one for all devices */
 };
 
 /* Returns what a variable is set to for the device (-1: for all devices): by the device's own
@@ -267,13 +273,14 @@ struct rs_setting rs_config_value(const struct rs_config_values *values, int dev
 
 /* ---- names: ours, other programs', and what may be a misspelling of ours ---- */
 
-/* Ignoring a misspelling in silence could run a job without its limit, and taking it for an error
- * could end a program that has variables of its own. */
+/* How a name that begins with RMM_ is judged.  If misspellings were ignored silently, a job could
+ * run without its limit; if every unknown name were an error, a program with variables of its own
+ * could be ended. */
 enum rs_name_kind {
     RS_NAME_FOREIGN, /* another program's: ignored */
     RS_NAME_OURS,    /* a row of rs_variables */
     RS_NAME_WRONG,   /* one of ours in another case, or with a bad device: an error */
-    RS_NAME_DOUBTFUL /* like one of ours: an error where a setting of ours stands beside it */
+    RS_NAME_DOUBTFUL /* similar to one of ours: an error if any variable of ours is set too */
 };
 
 enum { RS_NAME_BYTES_MAX = 128, RS_NAME_REASON_BYTES = 192 };
@@ -285,7 +292,7 @@ struct rs_name {
     char reason[RS_NAME_REASON_BYTES]; /* WRONG, DOUBTFUL: the diagnostic's text */
 };
 
-/* Patterns of names that begin with RMM_ and are in use elsewhere; ended by NULL. */
+/* Patterns of names that begin with RMM_ and belong to other software; ended by NULL. */
 extern const char *const rs_names_elsewhere[];
 
 /* True for a name that begins with RMM_, in upper or lower case; rs_name_read must judge it. */
@@ -297,17 +304,17 @@ void rs_name_read(const char *name, struct rs_name *read);
 /* ---- the variables of HAMi ---- */
 
 /* RMM_COMPAT=hami: CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_MEMORY_LIMIT_<N>, with values as
- * HAMi-core reads them, stand for RMM_LIMIT and RMM_LIMIT_<N>.  Where RMM_LIMIT is set they are not
- * taken.
+ * HAMi-core reads them, stand for RMM_LIMIT and RMM_LIMIT_<N>.  If RMM_LIMIT is set, they are
+ * ignored.
  *
- * Enters the limits of `environment` into the values, which all RMM_ variables are in, if
- * RMM_COMPAT asks for it. */
+ * Adds the limits of `environment` to the values if RMM_COMPAT asks for that.  The RMM_ variables
+ * have all been read before. */
 void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
                            struct rs_diagnostics *diagnostics);
 
 /* Logs for each such variable of `environment` what it has become (RMM_VERBOSE). */
 void rs_config_say_compat(const struct rs_config_values *values, char *const *environment);
 
-/* True for an entry of an environment that sets such a limit, of *device (-1: all); also where the
- * value is malformed, so that the error is found. */
+/* True for an entry of an environment that sets such a limit, for *device (-1: all).  Also true for
+ * a malformed value, so that it is reported. */
 bool rs_config_is_compat_limit(const char *entry, int *device);

@@ -27,7 +27,8 @@ RS_HOT_DATA _Atomic(const volatile unsigned char *) rs_mode_page = no_page;
 struct rs_config rs_config;
 
 static _Atomic bool has_contexts;
-static _Atomic pid_t reader; /* process that reads the settings; in a child maybe the parent */
+/* The process that reads the settings; in a forked child it may be the parent. */
+static _Atomic pid_t reader;
 
 static void log_diagnostic(void *data, const char *line)
 {
@@ -55,20 +56,20 @@ static bool is_mps_daemon(void)
     return strncmp(program_invocation_short_name, "nvidia-cuda-mps", 15) == 0;
 }
 
-/* Runs in the child of fork() first, also where nothing is served: hooks that only look on take
- * locks too. */
+/* Runs first in a forked child, even if nothing is served, since hooks that only observe take locks
+ * too. */
 static void reset_in_child(void)
 {
     rs_wiring.reset_locks();
 }
 
-/* Runs in the child of fork(), which has only this thread. */
+/* Runs in a forked child, which has only this thread. */
 static void after_fork_in_child(void)
 {
     int mode = RS_MODE_FORWARD;
 
     if (!atomic_load(&has_contexts)) {
-        /* CUDA had not begun in the parent, so it may begin in the child: the settings are read
+        /* CUDA had not been started in the parent, so the child may start it: the settings are read
          * again. */
         mode = RS_MODE_UNBORN;
         rs_config = (struct rs_config){.anything_set = false};
@@ -79,8 +80,8 @@ static void after_fork_in_child(void)
     atomic_store(&rs_mode_current, mode);
 }
 
-/* Makes the page that the kernel zeroes in every child with a copy of our memory, even one that
- * a raw clone() makes without running fork handlers. */
+/* Makes a page that the kernel zeroes in every child with a copy of our memory, even in one of a
+ * raw clone(), which runs no fork handlers. */
 static void make_page(void)
 {
     size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -92,7 +93,8 @@ static void make_page(void)
         rs_mode_page = always;
         return;
     }
-    (void)madvise(page, bytes, MADV_WIPEONFORK); /* before Linux 4.14 only the fork handler tells */
+    /* Fails before Linux 4.14, where only the fork handler notices a child. */
+    (void)madvise(page, bytes, MADV_WIPEONFORK);
     page[0] = 1;
     rs_mode_page = page;
 }
@@ -100,8 +102,8 @@ static void make_page(void)
 static _Atomic bool unknown;
 static char unknown_name[64];
 
-/* Reports a limit that a look-up of an unknown function makes void, if there is one: such a
- * limit is worse than none. */
+/* Reports a limit that does not hold, since a look-up returned an unknown function that allocates.
+ * A limit that silently does not hold is worse than none. */
 static bool is_limit_void(void)
 {
     const struct rs_source *limit = rs_config.any_limit ? rs_config.any_limit : rs_config.limit_job;
@@ -136,8 +138,9 @@ static enum rs_mode read_settings(void)
     resets = true;
     if (getauxval(AT_SECURE) || is_mps_daemon())
         return RS_MODE_FORWARD;
-    rs_environment_keep(); /* a constructor of another library may have called */
-    /* First: a process that RMM_ONLY leaves out must not end for a bad setting. */
+    rs_environment_keep(); /* the call may come from a constructor of another library, before ours
+                              has run */
+    /* Checked first, since a bad setting must not end a process that RMM_ONLY leaves out. */
     if (!rs_only_serves_this_process(
             rs_environment_get(rs_variables[RS_VARIABLE_ONLY].option.name)))
         return RS_MODE_FORWARD;
@@ -149,7 +152,8 @@ static enum rs_mode read_settings(void)
     if (!rs_config.anything_set)
         return RS_MODE_FORWARD;
     make_page();
-    /* First: another thread may fork as soon as there is memory that a child has no copy of. */
+    /* Registered first: as soon as there is memory that a child has no copy of, another thread may
+     * fork. */
     if (!handlers)
         pthread_atfork(NULL, NULL, after_fork_in_child);
     handlers = true;
@@ -173,7 +177,8 @@ enum rs_mode rs_mode_slow(void)
         if (mode == RS_MODE_FORWARD || mode == RS_MODE_DENY)
             return (enum rs_mode)mode;
         if (mode == READING && atomic_load(&reader) != getpid())
-            after_fork_in_child(); /* forked while the parent was reading, maybe without handlers */
+            after_fork_in_child(); /* this process was forked while its parent was reading, possibly
+                                      without fork handlers */
         else if (mode == RS_MODE_UNBORN) {
             atomic_store(&reader, getpid());
             if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this library does in this process.  Nothing happens before the first hooked call that
- * allocates, frees or asks about memory; this call reads the settings once, from the environment as
- * it was at load, and they decide what hooks do from then on.  A child after fork() only forwards,
- * since CUDA does not work in it; a child that was forked before any context existed begins anew.
+/* The mode: what this library does in this process.  Nothing happens before the first hooked call
+ * that allocates, frees or asks about memory; this call reads the settings once, from the
+ * environment as it was at load, and they decide what hooks do from then on.  A child after fork()
+ * only forwards, since CUDA does not work in it.  A child that was forked before any context
+ * existed starts like a new process.
  */
 #pragma once
 
@@ -17,7 +18,7 @@ enum rs_mode {
 
 extern RS_HOT_DATA _Atomic int rs_mode_current;
 extern RS_HOT_DATA _Atomic(const volatile unsigned char *)
-    rs_mode_page;                  /* reads 0 in a forked child, and before stacks serve */
+    rs_mode_page;                  /* its word is 0 in a forked child, and before stacks serve */
 extern struct rs_config rs_config; /* valid once the mode is known */
 
 /* Slow path of rs_mode_now. */
@@ -26,7 +27,7 @@ RS_COLD enum rs_mode rs_mode_slow(void);
 /* False in a forked child, and before stacks serve. */
 static inline bool rs_mode_page_is_kept(void)
 {
-    /* Acquire: some callers read the page before the mode says that there is one. */
+    /* Acquire, since some callers read the page before they have read the mode. */
     return *atomic_load_explicit(&rs_mode_page, memory_order_acquire);
 }
 
@@ -34,7 +35,7 @@ static inline bool rs_mode_page_is_kept(void)
  * conditions and branch once. */
 static inline uintptr_t rs_mode_unserving(void)
 {
-    /* Read first: acquire makes the page that is read next the one of this mode. */
+    /* The mode is read first, with acquire, so that the page that is read next belongs to it. */
     int mode = atomic_load_explicit(&rs_mode_current, memory_order_acquire);
     return RS_DIFFER(mode, RS_MODE_SERVE) | !rs_mode_page_is_kept();
 }
@@ -56,17 +57,17 @@ static inline bool rs_mode_serving(void)
     return RS_LIKELY(!rs_mode_unserving());
 }
 
-/* A context has got a stack: from now on a forked child only forwards. */
+/* Called when a context has got a stack: from now on a forked child only forwards. */
 void rs_mode_note_context(void);
 
-/* Handles a bad setting that shows only on a device (a pool larger than its memory), and is
- * already reported: ends the process, forwards from now on, or denies allocations, as
- * RMM_ON_ERROR says.  Returns the mode. */
+/* Handles a bad setting that only shows on a device (a pool larger than its memory) and has been
+ * reported: ends the process, forwards from now on, or denies allocations, as RMM_ON_ERROR says.
+ * Returns the mode. */
 enum rs_mode rs_mode_bad_settings(void);
 
-/* The driver returned an unknown function for `name`, a name that allocates memory, so what the
- * function takes cannot be counted.  Noted once.  Where a limit is set this is a bad setting,
- * reported now, or when the settings are read. */
+/* Notes that the driver returned an unknown function for `name`, the name of a function that
+ * allocates memory, so that this memory cannot be counted.  If a limit is set, that is a bad
+ * setting, which is reported now, or when the settings are read. */
 void rs_mode_note_unknown(const char *name);
 
 /* Writes diagnostics to the log. */

@@ -12,7 +12,8 @@
 
 static const char blanks[] = " \t";
 
-/* On the heap: a pattern may be longer than any name ([...]). */
+/* Matches one pattern.  Its copy is on the heap, since a pattern may be longer than any name
+ * ([...]). */
 static bool matches_one(const char *begin, size_t length, const char *name)
 {
     char *pattern = length ? strndup(begin, length) : NULL;
@@ -22,7 +23,7 @@ static bool matches_one(const char *begin, size_t length, const char *name)
     return found;
 }
 
-/* Blanks around a pattern do not belong to it, as in "train*, worker". */
+/* Matches a list of patterns.  Blanks around a pattern are ignored, as in "train*, worker". */
 static bool matches(const char *patterns, const char *name)
 {
     for (; *patterns; patterns += *patterns == ',') {
@@ -41,7 +42,7 @@ static bool matches(const char *patterns, const char *name)
 const char *rs_only_next_name(const struct rs_only_process *process, size_t *at)
 {
     if (*at == 0) {
-        *at = 1; /* the words follow: the one at 1 is the first */
+        *at = 1; /* words follow the executable; *at is the offset of the next word plus 1 */
         return rs_file_base_name(process->executable);
     }
     while (*at - 1 < process->bytes) {
@@ -78,15 +79,15 @@ void rs_only_read(struct rs_only_process *process, const char *directory)
     snprintf(path, sizeof(path), "%s/cmdline", directory);
     bytes = rs_file_text(path, process->words, sizeof(process->words));
     bytes = bytes > 0 ? bytes : 0;
-    if (bytes &&
-        process->words[bytes - 1]) /* the last word is cut off, or a title without an end */
+    if (bytes && process->words[bytes - 1]) /* the last word is cut off, or the process has set a
+                                               title without a zero byte */
         process->words[bytes++] = '\0';
     process->bytes = (size_t)bytes;
 }
 
 bool rs_only_serves_this_process(const char *patterns)
 {
-    static struct rs_only_process process; /* one thread reads the settings */
+    static struct rs_only_process process; /* static, since only one thread reads the settings */
 
     if (!patterns || !*patterns)
         return true;

@@ -97,8 +97,8 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
 
 /* Builds the expression for each kind of memory on each device from the values of the variables. */
 
-/* The stack in the making.  Each step adds to it; one that returns false has reported what is wrong
- * (or host memory is out), and what stands by then is to be freed. */
+/* A stack that is being built.  Each step adds to it.  A step that returns false has reported what
+ * is wrong (or host memory is out); the caller then frees what was built. */
 struct build {
     const struct rs_config *config;
     enum rs_kind kind;
@@ -159,10 +159,10 @@ static bool push_leaf(struct build *build)
         async.source ? async.source : managed.source);
 }
 
-/* Adds RMM_FALLBACK's second upstream, which serves what the stack has no memory for.  It gets a
- * pool if the stack has one: allocating 4 KiB of pinned memory takes 0.5 ms, and freeing managed
- * memory waits (tests/conformance/MEASURED.md).  Memory that spills is beyond the limit, so it
- * is not charged against it. */
+/* Adds RMM_FALLBACK's second upstream, which serves requests for which the stack has no memory.  It
+ * gets a pool if the stack has one: allocating 4 KiB of pinned memory takes 0.5 ms, and freeing
+ * managed memory waits (tests/conformance/MEASURED.md).  Spilled memory is what the limit has no
+ * room for, so it is not charged against the limit. */
 static bool add_fallback(struct build *build)
 {
     struct rs_setting kind = setting_of(build, RS_VARIABLE_FALLBACK);
@@ -207,7 +207,7 @@ static bool add_prefetch(struct build *build)
                        "RMM_FALLBACK=managed");
 }
 
-/* The settings of the allocator that cuts larger upstream blocks: of a pool, or of an arena. */
+/* The settings of a pool or of an arena, whichever is set. */
 struct allocator {
     struct rs_setting initial, maximum, arena;
 };
@@ -279,7 +279,7 @@ static bool add_bins(struct build *build)
     return true;
 }
 
-/* Builds the stack of the kind from the variables that give a part of it each. */
+/* Builds the stack of the kind from the variables that each describe a part of it. */
 static bool build_parts(struct build *build)
 {
     struct allocator allocator = {
@@ -359,8 +359,8 @@ static bool add_recording(struct build *build)
     return true;
 }
 
-/* Adds tracking, statistics, the log and the recording on top of the stack, where they see a free
- * at once, before reuse delays it. */
+/* Adds tracking, statistics, the log and the recording on top of the stack, above `reuse`, where
+ * they see each free at once. */
 static bool add_observers(struct build *build)
 {
     const struct rs_config *config = build->config;
@@ -375,8 +375,8 @@ static bool add_observers(struct build *build)
     return add_log(build) && add_recording(build);
 }
 
-/* Returns the index of a variable of the scope that gives all of the kind's stack (part: a part
- * of it), or -1 when none is set. */
+/* Returns the index of a set variable of the scope that describes the whole stack of the kind (with
+ * `part`: a part of it), or -1. */
 static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, bool part)
 {
     for (int i = 0; scope && rs_variables[i].option.name; i++) {
@@ -388,8 +388,8 @@ static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, b
     return -1;
 }
 
-/* Builds the stack that the variables ask for, without what is added to every stack.  It stays NULL
- * where no variable asks for one. */
+/* Builds the stack that the variables ask for, without what is added to every stack.  The stack
+ * stays NULL if no variable asks for one. */
 static bool build_asked(struct build *build)
 {
     const struct rs_config_values *values = build->config->values;
@@ -414,8 +414,8 @@ static bool build_asked(struct build *build)
     return true;
 }
 
-/* Applies RMM_IPC=dedicated: every block of device memory becomes an allocation of the driver's
- * own, since another process may open any of them by the driver's handle. */
+/* Applies RMM_IPC=dedicated: every block of device memory becomes a driver allocation of its own,
+ * since another process must be able to open any block by the driver's handle. */
 static bool make_dedicated(struct build *build)
 {
     struct rs_setting mode = setting_of(build, RS_VARIABLE_IPC);
@@ -470,7 +470,7 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
     return NULL;
 }
 
-/* True where the settings want a process's memory seen or limited. */
+/* True when the settings ask for memory to be counted or limited, which needs a stack. */
 static bool is_observed(const struct build *build)
 {
     const struct rs_config *config = build->config;
@@ -481,7 +481,7 @@ static bool is_observed(const struct build *build)
            setting_of(build, RS_VARIABLE_LOG).value || setting_of(build, RS_VARIABLE_RECORD).value;
 }
 
-/* Builds the stack for device memory as far as it has to keep the rules of RMM_IPC. */
+/* Builds the stack for device memory, following RMM_IPC. */
 static bool build_device(struct build *build)
 {
     if (build->stack)

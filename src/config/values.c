@@ -10,7 +10,7 @@
 
 /* ---- names ---- */
 
-static const char prefix[] = "RMM_"; /* a misspelling must not be in it */
+static const char prefix[] = "RMM_"; /* only what follows the prefix is checked for misspellings */
 
 enum { PREFIX = sizeof(prefix) - 1, DEVICE_TEXT_BYTES = 16 };
 
@@ -167,8 +167,8 @@ static bool suggest_longer(struct rs_name *read, const char *name, size_t length
     return read->kind == RS_NAME_DOUBTFUL;
 }
 
-/* True for what somebody may write who means a device: GPU0, 100, 007, A, ALL, or nothing.  Another
- * word makes another variable of the name, as RMM_JOB_ID or RMM_LOG_COLOR are. */
+/* True for a suffix that may be meant as a device: GPU0, 100, 007, A, ALL, or nothing.  With any
+ * other word the name is another variable, such as RMM_JOB_ID or RMM_LOG_COLOR. */
 static bool is_meant_as_device(const char *suffix)
 {
     static const char *const words[] = {"GPU", "DEV", "CUDA", "ALL"};
@@ -200,8 +200,8 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
     ADD(read, "?");
 }
 
-/* Reads a name that is exactly one of ours, with a possible device or none.  Returns false
- * otherwise. */
+/* Reads a name that is exactly one of ours, with a valid device or none.  Returns false otherwise.
+ */
 static bool read_ours(struct rs_name *read, const char *name)
 {
     size_t length = split_device(name, &read->device);
@@ -288,8 +288,9 @@ static struct rs_config_scope *scope_for(struct rs_config_values *values, int de
     return values->device[device];
 }
 
-/* Where the value of this variable goes, with a copy of the source.  NULL when it has a value, as
- * the first of two equal names counts, as for getenv; or without memory. */
+/* Returns where the value of this variable goes, after copying the source there.  NULL without
+ * memory, or when the variable has a value already: of two equal names the first counts, as for
+ * getenv. */
 static struct rs_config_scope *claim_value(struct rs_config_values *values, int device, int index,
                                            const struct rs_source *source)
 {
@@ -301,7 +302,8 @@ static struct rs_config_scope *claim_value(struct rs_config_values *values, int 
     return scope->source[index].name && scope->source[index].text ? scope : NULL;
 }
 
-/* Enters a value that another variable, `source`, gives for one of ours, unless there is one. */
+/* Enters a value for one of our variables that another variable, `source`, gives, unless ours has a
+ * value. */
 static void enter_value(struct rs_config_values *values, int device, int index,
                         const struct rs_source *source, const struct rs_option_value *value)
 {
@@ -318,13 +320,13 @@ struct entry {
     struct rs_name read;
 };
 
-/* False where it sets nothing. */
+/* Splits an entry of the environment.  False for an entry without a value. */
 static bool take_apart(const char *text, struct entry *entry)
 {
     size_t length = strcspn(text, "=");
 
     if (length >= sizeof(entry->name) || !text[length] ||
-        !text[length + 1]) /* NAME= sets nothing */
+        !text[length + 1]) /* NAME= counts as not set */
         return false;
     memcpy(entry->name, text, length);
     entry->name[length] = '\0';
@@ -414,7 +416,7 @@ struct alias {
     const char *text;
 };
 
-/* Takes an entry of the environment apart.  False where it is another variable, or has no value. */
+/* Reads an entry of the environment.  False if it is another variable, or has no value. */
 static bool read_alias(const char *entry, struct alias *alias)
 {
     size_t length = strcspn(entry, "="), begin = sizeof(compat_prefix) - 1;
@@ -443,8 +445,9 @@ static uint64_t unit_of(char suffix)
     }
 }
 
-/* A number as strtoul reads it with base 0 (0x: hexadecimal, 0: octal), and one letter or none.
- * HAMi-core stops at the first other character, so it reads 8GiB as 8 bytes; here that is wrong. */
+/* Reads a number as strtoul does with base 0 (0x: hexadecimal, 0: octal), followed by one letter or
+ * none.  HAMi-core stops at the first other character, so that it reads 8GiB as 8 bytes; here that
+ * is an error. */
 static bool read_alias_bytes(const struct rs_source *source, struct rs_diagnostics *diagnostics,
                              uint64_t *bytes)
 {
@@ -487,7 +490,7 @@ static bool is_asked(const struct rs_config_values *values)
     return rs_config_value(values, -1, RS_VARIABLE_COMPAT).value;
 }
 
-/* RMM_LIMIT or RMM_LIMIT_<N>, by which the alias is not taken; NULL: none. */
+/* Returns RMM_LIMIT or RMM_LIMIT_<N> if it is set, so that the alias is ignored; else NULL. */
 static const char *limit_in_front(const struct rs_config_values *values, int device)
 {
     const struct rs_source *source = rs_config_value(values, device, RS_VARIABLE_LIMIT).source;
