@@ -11,11 +11,13 @@ enum { REVIEW_EVERY = 16, FIRST_ROOM = 16 };
 
 struct origin {
     struct rs_capture_stream stream;
-    unsigned long long begin; /* number of the begin, since a handle may come back */
-    unsigned ending;          /* driver calls under way that may end the capture */
+    /* The number of the begin, which tells captures with the same handle apart. */
+    unsigned long long begin;
+    unsigned ending; /* the number of driver calls under way that may end the capture */
 };
 
-/* Begins hold it exclusively, recorders shared.  It protects the list of origins. */
+/* The gate.  A begin of a capture holds it exclusively, a thread that records a fence shared.  It
+ * protects the list of origins. */
 static struct rs_shared_lock gate = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
 RS_RESET_IN_CHILD(driver_capture, gate);
 static struct origin *origins;
@@ -37,7 +39,8 @@ struct rs_capture_stream rs_capture_stream(CUstream stream, bool per_thread_defa
     if (!is_per_thread(stream, per_thread_default))
         return what;
     what = (struct rs_capture_stream){.identity = &this_thread, .handle = CU_STREAM_PER_THREAD};
-    /* A thread has one per-thread default stream in each context. */
+    /* A thread has one per-thread default stream in each context, so the context tells them apart.
+     */
     if (rs_driver_ready(true) && rs_driver.cuCtxGetCurrent(&what.context) != CUDA_SUCCESS)
         what.context = NULL;
     return what;
@@ -53,8 +56,8 @@ static unsigned long long id_of(CUcontext context)
     return id;
 }
 
-/* Drivers before 12.5 have no cuStreamGetCtx_v2, but no context events either, so nothing asks
- * there. */
+/* Drivers before 12.5 have no cuStreamGetCtx_v2, but no context events either, so the context is
+ * never needed there. */
 struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_stream(stream, per_thread_default);
@@ -145,7 +148,8 @@ void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
         *origin = (struct origin){.stream = stream, .begin = ++last_begin};
     else if (began)
         atomic_store(&distrusted,
-                     true); /* host memory is out, and the capture's end would go unseen */
+                     /* There is no host memory to note the capture, so its end would go unseen. */
+                     true);
     rs_shared_lock_unlock(&gate);
 }
 
@@ -177,7 +181,8 @@ struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
     return end;
 }
 
-/* An origin that began since `end` was made is of another stream with the same handle. */
+/* An origin that began after `end` was made belongs to another stream with the same handle, and
+ * stays. */
 void rs_capture_end_finish(struct rs_capture_end end, bool ended)
 {
     if (!end.last_begin)
@@ -209,8 +214,8 @@ static bool may_be_asked(const struct origin *origin)
             origin->stream.identity == &this_thread);
 }
 
-/* Asks whether the stream captures.  Its context is current.  A stream whose context is gone is
- * gone too, and the driver is not asked about it. */
+/* Asks whether the stream captures.  Its context is current.  If the context has ended, the stream
+ * has too, and the driver is not asked. */
 static CUresult ask_whether_captures(const struct rs_capture_stream *stream,
                                      CUstreamCaptureStatus *status)
 {

@@ -31,15 +31,16 @@ RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
     return function;
 }
 
-/* True while the dynamic loader changes its list of objects, as glibc tells debuggers. */
+/* True while the dynamic loader changes its list of objects, by the state that glibc exports for
+ * debuggers. */
 static bool is_loading(void)
 {
     return *(const volatile __typeof__(_r_debug.r_state) *)&_r_debug.r_state != RT_CONSISTENT;
 }
 
-/* Threads of the child may be loading a library too.  They hold a lock of the loader, which
- * glibc frees in a child and which dladdr takes: after a dladdr such a load is over.  A load
- * that fork interrupted is not. */
+/* A load under way may be one of another thread of the child, which holds a lock of the loader.
+ * glibc resets that lock in a child, and dladdr takes it, so after a dladdr the thread's load is
+ * over.  A load that the fork interrupted is never over. */
 bool rs_loader_is_stuck(void)
 {
     enum { LOOKS = 100 };
@@ -75,7 +76,8 @@ static void fill_functions(struct rs_driver *driver, void *libcuda)
     rs_dlsym_function *find = rs_real_dlsym();
     void *address;
 
-/* dlsym returns an object pointer; its bits are copied to the function pointer (see rs_real_dlsym).
+/* Finds one function. dlsym returns an object pointer, whose bits are copied to the function
+ * pointer (see rs_real_dlsym).
  */
 #define FIND(symbol)                                                                               \
     address = find(libcuda, #symbol);                                                              \
@@ -86,8 +88,8 @@ static void fill_functions(struct rs_driver *driver, void *libcuda)
 #undef FIND
 }
 
-/* Holds no lock across dlopen: another thread may hold the loader's own lock (it runs a
- * library's constructor) and be about to call this function. */
+/* Holds no lock during dlopen: another thread may hold the loader's lock, since it runs a library's
+ * constructor, and be about to call this function. */
 bool rs_driver_ready_slowly(bool load)
 {
     void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -100,7 +102,7 @@ bool rs_driver_ready_slowly(bool load)
     memset(&found, 0, sizeof(found));
     fill_functions(&found, libcuda);
     if (!atomic_exchange(&is_filling, true)) {
-        rs_driver = found; /* libcuda's reference is kept for the life of the process */
+        rs_driver = found; /* the reference to libcuda is never given back */
         atomic_store_explicit(&rs_driver_is_ready, true, memory_order_release);
         return true;
     }

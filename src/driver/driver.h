@@ -37,8 +37,8 @@ static inline bool rs_driver_ready(bool load)
  * loaded. */
 #define RS_DRIVER_HAS(symbol) (rs_driver_ready(true) && rs_driver.symbol)
 
-/* Between these two calls the thread captures in relaxed mode: it may allocate and free while
- * some stream captures.  In another mode these calls fail and spoil the capture (MEASURED.md,
+/* Between these two calls the thread is in relaxed capture mode: it may allocate and free while a
+ * stream captures.  In the other modes such calls fail and invalidate the capture (MEASURED.md,
  * "Semantics seen").  The pair of calls takes 7 ns. */
 CUstreamCaptureMode rs_capture_relax(void);
 void rs_capture_restore(CUstreamCaptureMode mode);
@@ -80,9 +80,9 @@ bool rs_loader_is_stuck(void);
 
 /* ---- the current context around the library's own calls, and primary contexts ---- */
 
-/* Makes `context` current unless it is.  Returns whether it was pushed, which
- * rs_driver_context_leave needs to undo it; *result is the driver's answer, CUDA_SUCCESS if
- * `context` is current now. */
+/* Makes `context` current unless it is.  Returns true if it was pushed, which
+ * rs_driver_context_leave must be told; *result is CUDA_SUCCESS if `context` is current now, else
+ * the driver's error. */
 bool rs_driver_context_enter(CUcontext context, CUresult *result);
 void rs_driver_context_leave(bool entered);
 
@@ -95,9 +95,9 @@ static inline void rs_driver_context_guard_end(const bool *entered)
 #define RS_CONTEXT_GUARD(context, result)                                                          \
     RS_GUARD(const bool, rs_driver_context_guard_end) = rs_driver_context_enter(context, result)
 
-/* Returns the device's primary context, or NULL while nobody retains it: it is not started for
- * this.  If its handle is not known yet, the function retains and releases it.  The program may
- * release its own reference in between, so this release may be the last one: rs_context_primary
+/* Returns the device's primary context, or NULL while nobody retains it; this does not start it.
+ * If its handle is not known yet, the function retains and releases it.  The program may release
+ * its own reference in between, so this release may be the last one: rs_context_primary
  * (context/end.h) handles that. */
 CUcontext rs_driver_active_primary(CUdevice device);
 

@@ -8,7 +8,7 @@
 
 bool rs_is_fault(CUresult result)
 {
-    enum { TENSOR_MEMORY_LEAK = 721, CONTAINED = 226 }; /* of CUDA 12.8 */
+    enum { TENSOR_MEMORY_LEAK = 721, CONTAINED = 226 }; /* results that are new in CUDA 12.8 */
 
     switch ((int)result) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
@@ -56,7 +56,8 @@ void rs_fence_destroy(CUevent event)
     (void)rs_driver.cuEventDestroy_v2(event);
 }
 
-/* The driver refuses with a capture's error when a capture began that no hook saw. */
+/* Returns why the driver refused.  An error about captures means that a capture has begun without a
+ * hooked call. */
 static enum rs_fence_refusal refusal_of(CUresult result)
 {
     if (result == CUDA_SUCCESS)
@@ -140,7 +141,7 @@ bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block)
     return stored;
 }
 
-/* The anchor comes last: the device is then full to the last 512 bytes. */
+/* Takes a sentinel.  The anchor is taken last: then the device has not even 512 bytes left. */
 static CUdeviceptr take_sentinel_block(struct rs_sentinel *sentinel)
 {
     CUdeviceptr block = 0;
@@ -161,7 +162,8 @@ static void refill(struct rs_sentinel *sentinel, CUcontext context)
         if (has_spare && atomic_load(&sentinel->blocks[0]))
             return;
         (void)rs_sentinel_add(
-            sentinel, take_sentinel(context)); /* fails only where another thread was first */
+            /* Fails only if another thread has added one first. */
+            sentinel, take_sentinel(context));
     }
 }
 
@@ -189,7 +191,9 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
         refill(sentinel, context);
     else
         (void)rs_sentinel_add(sentinel,
-                              block); /* the context has an error, and the block is still there */
+                              /* The driver did not free the block, since the context has an error.
+                               */
+                              block);
     return result;
 }
 
@@ -221,7 +225,7 @@ bool rs_request_sees_idle(CUcontext context)
     if (context && rs_request.busy == context)
         return false;
     state = rs_context_idle(context, IDLE_NS);
-    if (state != RS_FENCE_DONE) /* one look is enough, as each may take IDLE_NS */
+    if (state != RS_FENCE_DONE) /* one look is enough, since each may take IDLE_NS */
         rs_request_note_busy(context, state == RS_FENCE_PENDING);
     return state == RS_FENCE_DONE;
 }

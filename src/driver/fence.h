@@ -2,7 +2,7 @@
 /* A fence answers whether all work that a context was given before it is done.
  *
  * One cuCtxRecordEvent (driver 12.5 or newer) covers every stream of the context, including
- * destroyed, per-thread and green ones, costs 129 ns and delays nothing (MEASURED.md, "One
+ * destroyed, per-thread and green ones; it costs 129 ns and delays no work (MEASURED.md, "One
  * fence").  Older drivers have no such event.  There, and while a stream captures, only the
  * driver's own full wait remains: a cuMemFree of a block returns when the context is idle, and
  * harms no capture. */
@@ -16,8 +16,9 @@
 enum rs_fence_state {
     RS_FENCE_PENDING, /* some work is not done */
     RS_FENCE_DONE,    /* all work before the fence is done */
-    RS_FENCE_BROKEN,  /* nobody can tell, now or ever */
-    RS_FENCE_FAULT,   /* work of the context has failed (rs_is_fault); it will never be done */
+    RS_FENCE_BROKEN,  /* it will never be known whether the work is done */
+    RS_FENCE_FAULT, /* work of the context has failed (rs_is_fault), so the fence will never be done
+                     */
 };
 
 /* True for the errors of a device's work (an illegal address, say): every call about the context
@@ -35,10 +36,11 @@ void rs_fence_destroy(CUevent event);
 
 /* Why a fence could not be recorded. */
 enum rs_fence_refusal {
-    RS_FENCE_GRANTED,  /* it was recorded */
-    RS_FENCE_CAPTURES, /* for the moment: a stream of the context captures */
-    RS_FENCE_REFUSED,  /* by the driver, or by distrust (driver/capture.h); full waits remain */
-    RS_FENCE_FAULTY,   /* by the driver, as work of the context has failed (rs_is_fault) */
+    RS_FENCE_GRANTED,  /* the fence was recorded */
+    RS_FENCE_CAPTURES, /* a stream of the context captures, which will end */
+    RS_FENCE_REFUSED,  /* refused for good, by the driver or by distrust (driver/capture.h); only
+                          full waits remain */
+    RS_FENCE_FAULTY, /* refused by the driver, since work of the context has failed (rs_is_fault) */
 };
 
 /* Records the fence.  Returns whether it was recorded; *refusal tells why not, unless `refusal`
@@ -62,7 +64,7 @@ struct rs_sentinel {
 };
 
 /* Adds a block of RS_SENTINEL_BYTES, allocated with the driver's cuMemAlloc.  Returns false when
- * there are enough; the caller keeps the block then.  Never waits. */
+ * there are enough sentinels; the block is then still the caller's.  Never waits. */
 bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block);
 
 /* Allocates the blocks in advance, since a full device has no room for them later.  `context` is
@@ -80,7 +82,7 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context);
  * tell: a driver without context events, a stream that captures, an error of the context. */
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns);
 
-/* Inside a request: true when the context is idle, after a wait of at most 0.5 ms; then a driver
- * call that waits for its work does not.  A context that was found busy, or of which nobody can
- * tell, is not looked at again until rs_request_forget_busy. */
+/* Called inside a request.  True when the context is idle, after a wait of at most 0.5 ms; a driver
+ * call that waits for its work then returns at once.  A context that was found busy, or cannot be
+ * asked, counts as busy until rs_request_forget_busy. */
 bool rs_request_sees_idle(CUcontext context);

@@ -4,9 +4,9 @@
 #include "base/lock.h"
 #include "driver/driver.h"
 
-/* Handles that were destroyed, in places chosen by a hash.  When a place has no room for another
- * handle, it counts every handle that it does not list as destroyed from then on.  So no
- * destroyed handle is ever forgotten; a live stream is listed once memory is allocated on it. */
+/* Handles of destroyed streams, in places chosen by a hash.  When a place is full, every handle
+ * that it does not list counts as destroyed from then on.  So no destroyed handle is ever
+ * forgotten.  A live stream is listed when memory is allocated on it. */
 enum { PLACE_BITS = 10, PLACE_HANDLES = 4 };
 
 struct handle {
@@ -16,7 +16,7 @@ struct handle {
 
 struct place {
     struct handle handles[PLACE_HANDLES];
-    unsigned turn; /* the next element to replace, when all are of live streams */
+    unsigned turn; /* the next element to replace, if all elements are of live streams */
     bool is_full;  /* handles that are not listed count as destroyed */
 };
 
@@ -56,7 +56,7 @@ static struct handle *take_room(struct place *place)
 {
     struct handle *room = find_handle(place, NULL);
 
-    RS_ASSERT(place->is_full); /* else a handle that was destroyed is forgotten */
+    RS_ASSERT(place->is_full); /* else a destroyed handle would be forgotten */
     return room ? room : &place->handles[place->turn++ % PLACE_HANDLES];
 }
 
@@ -129,7 +129,7 @@ CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream)
         current == context)
         return stream;
     if (rs_driver.cuCtxGetDevice(&current_device) == CUDA_SUCCESS && current_device != device)
-        return stream; /* the caller means a default stream of the other device */
+        return stream; /* the handle stands for a default stream of the other device */
     return NULL;
 }
 
@@ -177,7 +177,7 @@ CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context)
     if (result == CUDA_SUCCESS)
         result = rs_driver.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&own->stream, &stream, made))
-        (void)rs_driver.cuStreamDestroy_v2(made); /* another thread made one first */
+        (void)rs_driver.cuStreamDestroy_v2(made); /* another thread has made the stream first */
     else if (result == CUDA_SUCCESS)
         stream = made;
     return stream;
@@ -203,8 +203,8 @@ CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns)
     return result;
 }
 
-/* Queries before it synchronises: where streams share a channel, the stream could be behind the
- * program's work, and that work may wait for this thread. */
+/* Queries the stream before it synchronises with it: if streams share a channel, this one may be
+ * behind the program's work, and that work may be waiting for this thread. */
 bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns)
 {
     return rs_own_stream_poll(stream, bound_ns) == CUDA_SUCCESS &&

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams: which one a handle means, and the library's own.
+/* Streams: which stream a handle stands for, and the library's own streams.
  *
  * Streams are told apart by the number that the driver gives each (cuStreamGetId, driver 12.0).  A
- * block freed in the order of a stream may be handed out again in the order of a stream only if
- * it is the same one.  Handles do not tell: a new stream may get the handle of a destroyed one. */
+ * block freed in the order of a stream may be handed out again in the order of a stream only if it
+ * is the same one.  Handles do not suffice, since a new stream may get the handle of a destroyed
+ * one. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -19,27 +20,28 @@
  * and on drivers without such numbers.  Thread safe, like all functions here. */
 bool rs_stream_key(CUstream stream, CUcontext context, unsigned long long *key);
 
-/* Stores the number of a stream in whose order memory is freed.  Returns false also for a stream
- * that was destroyed: it has no order, and the driver is not asked about its handle.  A handle
- * that was destroyed and came back counts as destroyed, unless the block was allocated on the
- * new stream, whose number is `allocated_on` (0: unknown). */
+/* Stores the number of a stream in whose order memory is freed.  Returns false in the same cases,
+ * and for a stream that was destroyed: it has no order, and the driver must not be asked about its
+ * handle.  A handle that was destroyed and came back counts as destroyed, unless the block was
+ * allocated on the new stream, whose number is `allocated_on` (0: unknown). */
 bool rs_stream_key_to_free(CUstream stream, CUcontext context, unsigned long long allocated_on,
                            unsigned long long *key);
 
-/* The program is about to destroy the stream.  Called before the driver's call. */
+/* Called before the driver's call that destroys the stream. */
 void rs_stream_destroyed(CUstream stream);
 
-/* Returns the handle by which a stream, meant in the current context, can be used in `context`,
- * a context of `device`.  That is `stream` itself, unless it is a default stream
- * (CU_STREAM_LEGACY or CU_STREAM_PER_THREAD) of another context of the same device, which has no
- * handle there: then NULL.  Called before `context` is entered. */
+/* Returns the handle under which a stream of the current context can be used in `context`, a
+ * context of `device`.  That is `stream` itself, except for a default stream (CU_STREAM_LEGACY or
+ * CU_STREAM_PER_THREAD) of another context of the same device: that has no handle in `context`, and
+ * the result is NULL.  Called before `context` is entered. */
 CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream);
 
 /* ---- the library's own stream ---- */
 
-/* There is one per context for the library's own stream-ordered calls (the async leaves,
- * prefetch, fills).  The program's streams are never used: that would disturb their captures and
- * order.  It is non-blocking, so that it does not synchronise with the program's NULL stream. */
+/* Each context has one stream for the library's own stream-ordered calls (the async leaves,
+ * prefetch, fills).  The program's streams are never used, since that would disturb their captures
+ * and order.  The own stream is non-blocking, so that it does not synchronise with the program's
+ * NULL stream. */
 
 /* A zeroed struct has no stream yet.  The stream ends with its context. */
 struct rs_own_stream {
