@@ -23,8 +23,8 @@ static bool is_in(struct rs_unwind_skipped code, const void *address)
     return (uintptr_t)address - code.begin < code.bytes;
 }
 
-/* In unit tests this code is linked into the program, whose frames are wanted, so nothing counts as
- * ours there. */
+/* Returns the range of the library's own code, whose frames are skipped.  In unit tests this code
+ * is linked into the program, whose frames are wanted, so nothing is skipped there. */
 static struct rs_unwind_skipped ours(void)
 {
     static _Atomic int linked_into_program; /* 1: no, 2: yes */
@@ -42,7 +42,8 @@ static struct rs_unwind_skipped ours(void)
 /* ---- what is stored once ---- */
 
 enum { BUCKETS = 4096, ALIGNMENT = 16 };
-enum { TABLE_BYTES = 16 << 20 }; /* of all sites and lines; reserved, pages are taken when used */
+/* For all sites and lines; addresses are reserved, and pages take memory when they are used. */
+enum { TABLE_BYTES = 16 << 20 };
 
 typedef _Atomic(const struct rs_once *) bucket;
 
@@ -72,7 +73,7 @@ static void *take_memory(size_t bytes)
     return taken;
 }
 
-/* A text may begin at any address. */
+/* Reads a word at an address that need not be aligned, since a text may begin anywhere. */
 RS_HOT_INLINE uint64_t loose_word_at(const char *address)
 {
     typedef uint64_t loose_word __attribute__((aligned(1), may_alias));
@@ -99,8 +100,9 @@ RS_HOT_INLINE uint64_t hash_contents(const char *contents, size_t bytes)
     return rs_line_mix(hash, words[0], words[1]);
 }
 
-/* Not by memcmp: ThreadSanitizer, in a program that was built with it, sees that call, but not the
- * atomics by which this thread came to know what is stored. */
+/* Compares without memcmp: in a program that was built with ThreadSanitizer, the sanitizer sees
+ * memcmp's reads, but not the atomics by which this thread got the pointer, and would report a
+ * race. */
 RS_HOT_INLINE bool has_contents(const struct rs_once *one, const char *contents, size_t bytes)
 {
     const char *with = (const char *)(one + 1);
@@ -135,8 +137,9 @@ static RS_COLD const struct rs_once *enter_once(struct table *table, uint64_t ha
     struct rs_once *made;
 
     rs_mutex_lock(&table_lock);
-    known = find_once(table, hash, contents, bytes); /* another thread may have entered it first */
-    /* One byte more: the end of a text. */
+    /* Another thread may have entered the same first. */
+    known = find_once(table, hash, contents, bytes);
+    /* One byte more, for the zero byte that ends a text. */
     if (!known && (made = take_memory(sizeof(*made) + bytes + 1))) {
         made->next = atomic_load_explicit(head_of(table, hash), memory_order_relaxed);
         made->hash = hash;
@@ -149,7 +152,8 @@ static RS_COLD const struct rs_once *enter_once(struct table *table, uint64_t ha
     return known;
 }
 
-/* Returns what has these contents, and stores it where nothing has.  NULL when memory is used up.
+/* Returns the stored copy of these contents, and stores one if there is none.  NULL when the memory
+ * is used up.
  */
 RS_HOT_INLINE const struct rs_once *find_or_enter(struct table *table, const void *contents,
                                                   size_t bytes)
@@ -212,7 +216,7 @@ __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
     if (RS_UNLIKELY(words == 0))
         return NULL;
     capture.words[words] = NULL;
-    words += words % 2 == 0; /* the counts are a word too */
+    words += words % 2 == 0; /* the counts take one word, which also counts */
     return (const struct rs_call_site *)find_or_enter(
         &sites, &capture, offsetof(struct capture, words) + words * sizeof(capture.words[0]));
 }
@@ -221,7 +225,8 @@ __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
 
 enum { CALLERS_MAX = 4 };
 
-/* The CUDA runtime, and this library, whose functions the runtime's callers go through. */
+/* True for a frame of the CUDA runtime, or of this library, through whose functions calls of the
+ * runtime pass. */
 static bool is_between(const void *frame)
 {
     const char *path;
@@ -242,7 +247,8 @@ unsigned rs_site_frames_outside(const struct rs_call_site *site)
     return outside < site->frame_count ? outside : 0;
 }
 
-/* The file of the object that holds the address, as one text for each object; NULL where none does.
+/* Returns the file name of the object that holds the address, with the same pointer for the same
+ * object; NULL if no object does.
  */
 static const char *object_at(const void *address)
 {
@@ -269,7 +275,7 @@ unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside
         else if (!is_below)
             frames[count++] = site->frames[i];
         else if (object != c_library && !(above == c_library && i + 1 == site->frame_count))
-            frames[count++] = site->frames[i]; /* not the program's _start */
+            frames[count++] = site->frames[i]; /* leaves out the program's _start */
     }
     RS_ASSERT(count <= site->frame_count);
     return count;

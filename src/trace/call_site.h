@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Call sites: who asked for a block.  A site is a stack of return addresses and, in a process
- * that runs Python, the Python frames above them.  Equal sites share one record, which lives as
- * long as the process, so memory stays bounded however many blocks there are. */
+/* Call sites: the code that asked for a block.  A site is a stack of return addresses and, in a
+ * process that runs Python, the Python frames above them.  Equal sites share one record, which
+ * lives as long as the process, so memory stays bounded however many blocks there are. */
 #pragma once
 
 #include "trace/line.h"
@@ -30,17 +30,18 @@ const struct rs_call_site *rs_call_site_here(void);
 
 /* ---- what a text says of a call site ---- */
 
-/* How many frames at the top of a site are the CUDA runtime's, and this library's between them: a
- * program is told where it calls the runtime, not where that calls the driver. */
+/* Returns how many frames at the top of a site belong to the CUDA runtime, or to this library in
+ * between.  Reports leave them out: a user wants to know where the program calls the runtime, not
+ * where the runtime calls the driver. */
 unsigned rs_site_frames_outside(const struct rs_call_site *site);
 
-/* Collects the frames below the first `outside` that say something beside the site's Python lines:
- * without the interpreter's, and without the C library's that have called these.  Returns how many
- * there are. */
+/* Collects the frames below the first `outside` that are of interest beside the site's Python
+ * lines: it leaves out those of the interpreter, and those of the C library that called it.
+ * Returns how many there are. */
 unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside,
                                const void *frames[RS_CALL_SITE_FRAMES_MAX]);
 
 /* Writes the innermost callers as a part of a line: "; the block was allocated at FILE:LINE in
- * FUNCTION, from
- * ...".  Empty for NULL.  Takes no lock of the loader that a constructor runs under. */
+ * FUNCTION, from ...".  Empty for NULL.  Takes no lock of the loader under which constructors
+ * run. */
 void rs_site_describe(const struct rs_call_site *site, char *text, size_t room);

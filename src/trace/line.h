@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process remembers of call sites until it ends (trace/call_site.c): each line of text and
- * each site is stored once, so that equal ones are one address. */
+/* Memory of call sites for the life of the process (trace/call_site.c): each line of text and each
+ * site is stored once, so that equal ones have the same address. */
 #pragma once
 
 #include "base/check.h"
 
 #include <stdatomic.h>
 
-enum { RS_LINE_BYTES_MAX = 1024 }; /* of one line */
+enum { RS_LINE_BYTES_MAX = 1024 }; /* the longest line */
 
-/* What is stored once begins with it, and its contents follow. */
+/* The header of anything that is stored once; the contents follow it. */
 struct rs_once {
     const struct rs_once *next; /* the next one with the same hash */
     uint64_t hash;
-    size_t bytes; /* of the contents */
+    size_t bytes; /* the length of the contents */
 };
 
 struct rs_line {
@@ -21,8 +21,8 @@ struct rs_line {
     char text[]; /* ended by a zero byte, which once.bytes does not count */
 };
 
-/* Returns the line with this text, at most RS_LINE_BYTES_MAX long; NULL when the memory is used up.
- * Thread safe. */
+/* Returns the line with this text, which has at most RS_LINE_BYTES_MAX bytes; NULL when the memory
+ * is used up.  Thread safe. */
 const struct rs_line *rs_line_of(const char *text, size_t length_bytes);
 
 /* Mixes two numbers into a hash. */
@@ -35,8 +35,9 @@ static inline uint64_t rs_line_mix(uint64_t hash, uint64_t one, uint64_t other)
 
 /* ---- pairs of words that many threads enter and look up without a lock ---- */
 
-/* The first word is the key xor the value, so that a reader sees it when two threads have written
- * one word each.  A set is one cache line; a pair with the value 0 is free. */
+/* A key and its value in a small cache without a lock.  The first word is the key xor the value, so
+ * that a reader notices a pair whose two words were written by two threads.  A set of pairs is one
+ * cache line; a pair with the value 0 is free. */
 struct rs_pair {
     _Atomic uint64_t key_xor_value, value;
 };
@@ -55,5 +56,5 @@ RS_HOT_INLINE uint64_t rs_pair_find(const struct rs_pair set[RS_PAIRS], uint64_t
     return 0;
 }
 
-/* Enters a value (not 0), where none is free in the place of pair number `replaced`. */
+/* Enters a value (not 0).  If no pair of the set is free, it replaces pair number `replaced`. */
 void rs_pair_enter(struct rs_pair set[RS_PAIRS], unsigned replaced, uint64_t key, uint64_t value);

@@ -16,10 +16,11 @@
 enum { NAME_BYTES = 64 };
 
 struct object {
-    unsigned long long identity; /* of its path */
+    unsigned long long identity; /* the identity of the object's path */
     uintptr_t base;              /* where it was loaded */
     char name[NAME_BYTES];
-    _Atomic uintptr_t lowest, highest; /* the addresses in it that were asked about */
+    /* The range of addresses in the object that were asked about. */
+    _Atomic uintptr_t lowest, highest;
     _Atomic bool is_replaced;
 };
 
@@ -32,8 +33,8 @@ RS_RESET_IN_CHILD(trace_object, table_lock);
 
 /* ---- the loader's records ---- */
 
-/* By the file name: the loader may give a new object the addresses and even the record of an
- * unloaded one. */
+/* Returns the identity of an object, a hash of its file name.  The loader may give a new object the
+ * addresses, and even the record, of an unloaded one, so these do not identify it. */
 static unsigned long long identity_of(const char *path)
 {
     unsigned long long hash = 14695981039346656037u; /* FNV-1a */
@@ -70,8 +71,9 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* For glibc 2.34.  dladdr1 would take the lock that constructors run under, one of which may wait
- * for this thread, and search a table of symbols (150 us in a large library). */
+/* Finds the object by walking the loader's list, for glibc 2.34. dladdr1 would take the lock under
+ * which constructors run, and one of these may wait for this thread; it would also search a table
+ * of symbols (150 us in a large library). */
 static bool find_by_walk(const void *address, struct origin *origin)
 {
     struct search search = {(uintptr_t)address, origin};
@@ -82,7 +84,8 @@ static bool find_by_walk(const void *address, struct origin *origin)
 #if __GLIBC_PREREQ(2, 35)
 static bool find_origin(const void *address, struct origin *origin)
 {
-    static _Atomic(void *) found; /* looked up, not linked: glibc 2.34 does not have it */
+    /* Looked up at run time, since glibc 2.34 does not have the function. */
+    static _Atomic(void *) found;
     void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
     struct dl_find_object result;
     __typeof__(_dl_find_object) *find;
@@ -126,8 +129,8 @@ bool rs_object_origin(const void *address, const char **path, uintptr_t *base)
 
 /* ---- the table ---- */
 
-/* At its place: the same file elsewhere is an object of its own, so that all addresses of an object
- * lie inside it. */
+/* Finds an object by its identity and its place.  The same file loaded elsewhere counts as another
+ * object, so that one object's addresses form one range. */
 static unsigned find_object(unsigned long long identity, uintptr_t base)
 {
     unsigned count = atomic_load_explicit(&object_count, memory_order_acquire);
@@ -139,7 +142,7 @@ static unsigned find_object(unsigned long long identity, uintptr_t base)
     return 0;
 }
 
-/* The program's own path is empty. */
+/* Returns the name of an object.  The path of the program itself is empty. */
 static const char *name_of(const char *path)
 {
     return *path ? rs_file_base_name(path) : program_invocation_short_name;
@@ -249,8 +252,9 @@ const char *rs_object_name(unsigned number)
 
 /* ---- callers ---- */
 
-/* An address below 2^48, where the kernel puts every object, and above it the object's number, in
- * one word that readers see whole; 0: empty.  A set is one cache line. */
+/* A cached caller in one word, which readers always see whole: the lower 48 bits are the address
+ * (the kernel places every object below 2^48), the upper ones the object's number; 0: empty.  A set
+ * of callers is one cache line. */
 typedef _Atomic uint64_t caller;
 
 enum { SETS = 128, WAYS = RS_CACHE_LINE / sizeof(caller), ADDRESS_BITS = 48 };
@@ -278,8 +282,8 @@ static inline caller *callers_of(uintptr_t address)
 
 _Static_assert(SETS == 1 << (64 - 57), "callers_of takes the upper bits");
 
-/* Stores it where the address is already, else in an empty place, else over another caller that the
- * address selects. */
+/* Stores a caller: over an older entry of the same address, else in an empty place, else over
+ * another caller, which the address selects. */
 static void keep_caller(uintptr_t address, unsigned number)
 {
     caller *set = callers_of(address), *place = &set[(hash_caller(address) >> 32) % WAYS];
@@ -293,7 +297,8 @@ static void keep_caller(uintptr_t address, unsigned number)
     atomic_store_explicit(place, address | (uint64_t)number << ADDRESS_BITS, memory_order_release);
 }
 
-/* An address in no object is not kept: an object that is loaded there later would never be seen. */
+/* Asks the loader about a caller.  An address in no object is not cached, since an object that is
+ * loaded there later would never be noticed. */
 static RS_COLD unsigned look_up_caller(const void *address)
 {
     unsigned number = rs_object_of(address);

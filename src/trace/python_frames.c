@@ -21,27 +21,29 @@
  * inside a function that Python called, and they keep their code objects, with names and tables of
  * lines, alive.
  *
- * The structures differ by version, and a program may have an interpreter of its own making.  So
- * the first chains are read by system calls, or after them, which fail where there is no memory,
- * and the type of each object is compared.  Only after AGREEMENTS whole chains is memory read
- * directly. */
+ * The structures differ between versions, and a program may have a modified interpreter.  So the
+ * first chains are read by system calls, or after one has checked the address, which fail where no
+ * memory is mapped, and the type of each object is compared.  Only after AGREEMENTS whole chains is
+ * memory read directly. */
 
 /* ---- the interpreter ---- */
 
-/* Where things lie in the structures of one version: bytes from the beginning of each.  The
- * versions' header files say it; a release never changes it. */
+/* Offsets in the structures of one version, in bytes, from that version's header files.  Releases
+ * of one version do not change them. */
 struct layout {
-    unsigned minor;       /* of version 3.MINOR */
-    unsigned state_frame; /* of a thread's state: its innermost frame */
-    int holder_frame;     /* not negative: of what that points to instead, the frame */
-    unsigned previous;    /* of a frame: the next outer one */
-    unsigned code;        /* its code object; the lowest bits of the pointer may be marks */
-    unsigned instruction; /* where it is in the code */
-    int owner;            /* who made it, one byte; negative: there is none */
-    unsigned filename, name, firstlineno, linetable; /* of a code object */
-    unsigned first_instruction;     /* 0: the place in the code is a number, not an address */
-    unsigned instruction_bytes;     /* of one unit of that number */
-    unsigned ascii_text, wide_text; /* of a string: its characters */
+    unsigned minor;       /* the version is 3.MINOR */
+    unsigned state_frame; /* in a thread's state: its innermost frame */
+    int holder_frame;     /* if not negative: state_frame leads to a structure that has the frame at
+                             this offset */
+    unsigned previous;    /* in a frame: the next outer frame */
+    unsigned code; /* in a frame: its code object; the lowest bits of the pointer may be flags */
+    unsigned instruction; /* in a frame: its position in the code */
+    int owner; /* in a frame: what kind of code made it, one byte; negative: this version has no
+                  such field */
+    unsigned filename, name, firstlineno, linetable; /* in a code object */
+    unsigned first_instruction;     /* 0: the position in the code is a number, not an address */
+    unsigned instruction_bytes;     /* the bytes of one unit of that number */
+    unsigned ascii_text, wide_text; /* in a string: its characters */
 };
 
 static const struct layout layouts[] = {
@@ -57,19 +59,21 @@ static const struct layout layouts[] = {
 /* What all versions have in common. */
 enum {
     OBJECT_TYPE = 8,
-    TEXT_LENGTH = 16, /* of a string: how many characters */
-    TEXT_STATE = 32,  /* its form, in bits */
+    TEXT_LENGTH = 16, /* in a string: the number of characters */
+    TEXT_STATE = 32,  /* in a string: how the characters are stored, in bits */
     IS_ASCII = 1 << 6,
     IS_ONE_PIECE = 1 << 5,
     BYTES_LENGTH = 16,
-    INSTRUCTIONS = 16,     /* of a code object with its instructions inside: how many */
-    INSTRUCTION_BYTES = 2, /* of each */
+    INSTRUCTIONS = 16,     /* in a code object that has its instructions inside: their number */
+    INSTRUCTION_BYTES = 2, /* bytes of each instruction */
     POINTER_MARKS = 3,
-    OWNED_BY_INTERPRETER = 3, /* this and higher: an entry from C, no frame of a function */
+    /* This value and higher: an entry from C, and no frame of a Python function. */
+    OWNED_BY_INTERPRETER = 3,
     FRAMES_SEEN_MAX = 200,
 };
 
-/* All are in every version above.  None needs Python's lock or makes an object. */
+/* Functions of the interpreter that are used.  Every supported version has them, and none needs
+ * Python's lock or makes an object. */
 #define PYTHON_FUNCTIONS(X)                                                                        \
     X(Py_GetVersion, const char *, (void))                                                         \
     X(Py_IsInitialized, int, (void))                                                               \
@@ -143,9 +147,9 @@ static bool is_present(void)
     return now == PRESENT;
 }
 
-/* Where the walk of the stack has not seen all of it, a handler is known by its own signal, which
- * is blocked, or by the stack that sigaltstack was given.  (One with SA_NODEFER that is neither
- * near nor there is not noticed.) */
+/* True when this thread may be inside a signal handler.  If the walk of the stack was cut off, a
+ * handler is recognised by its signal, which is blocked, or by the alternate signal stack.  (A
+ * handler with SA_NODEFER far up on the normal stack is not noticed.) */
 static bool may_be_in_signal_handler(enum rs_unwind_end end)
 {
     struct sigaction action;
@@ -167,12 +171,12 @@ static bool may_be_in_signal_handler(enum rs_unwind_end end)
     return false;
 }
 
-/* The state whose frames are those of the calling thread; NULL where that is not sure.
+/* Returns the thread state with the frames of the calling thread; NULL if that is uncertain.
  *
- * A thread that has let go of Python's lock is in a function that Python called, and so is one that
- * holds it, unless a signal has interrupted the interpreter itself: that leaves frames half made.
- * A thread that has entered another interpreter has two states, and the one that is found here is
- * the wrong one, perhaps, unless it runs. */
+ * A thread without Python's lock is in a function that Python called.  So is a thread with the
+ * lock, unless a signal has interrupted the interpreter itself, whose frames may then be half made.
+ * A thread that has entered a second interpreter has two states; the one found here may be the
+ * wrong one unless it is the current one. */
 static const void *state_of_this_thread(enum rs_unwind_end end)
 {
     const void *state = NULL;
@@ -182,7 +186,7 @@ static const void *state_of_this_thread(enum rs_unwind_end end)
         state = python.PyGILState_GetThisThreadState();
     if (!state)
         return NULL;
-    if (python.current_state() == state) /* it holds the lock */
+    if (python.current_state() == state) /* this thread holds the lock */
         is_sure = !may_be_in_signal_handler(end);
     else
         is_sure = python.PyInterpreterState_Head() == python.PyInterpreterState_Main();
@@ -193,12 +197,12 @@ static const void *state_of_this_thread(enum rs_unwind_end end)
 
 struct reader {
     bool is_careful;
-    bool is_strange; /* the structures are not as expected, and reading has ended */
+    bool is_strange; /* a structure was not as expected, and reading has stopped */
 };
 
-/* Makes a system call that changes nothing, as no signal mask is changed in the way -1.  The kernel
- * reads the word before it looks at that: EFAULT says that there is no memory, EINVAL that there
- * is.
+/* Tests whether a word can be read, by a system call that changes nothing: sigprocmask with the
+ * invalid operation -1.  The kernel reads the word before it checks the operation, so it answers
+ * EFAULT without memory, and EINVAL with it.
  */
 static RS_COLD bool has_word(uintptr_t address)
 {
@@ -207,7 +211,7 @@ static RS_COLD bool has_word(uintptr_t address)
     return syscall(SYS_rt_sigprocmask, -1, word, NULL, sizeof(uint64_t)) != 0 && errno == EINVAL;
 }
 
-/* Containers may forbid the first way, with whatever error. */
+/* Reads by process_vm_readv, which containers may forbid with any error, or else after has_word. */
 static RS_COLD void read_carefully(struct reader *reader, uintptr_t from, void *into, size_t bytes)
 {
     struct iovec here = {into, bytes}, there = {(void *)from, bytes};
@@ -255,8 +259,8 @@ RS_HOT_INLINE bool is_of_type(struct reader *reader, uintptr_t object, const voi
 
 struct text {
     uintptr_t characters;
-    size_t length;        /* of them */
-    unsigned width_bytes; /* of one */
+    size_t length;        /* the number of characters */
+    unsigned width_bytes; /* of one character */
 };
 
 static struct text text_of(struct reader *reader, uintptr_t object)
@@ -277,7 +281,7 @@ static struct text text_of(struct reader *reader, uintptr_t object)
     return reader->is_strange ? (struct text){0, 0, 1} : text;
 }
 
-/* A part of a line in the making.  What does not fit makes it too long. */
+/* A line that is being composed.  Text that does not fit marks it as too long. */
 struct page {
     char text[RS_LINE_BYTES_MAX + 1];
     size_t used_bytes;
@@ -289,7 +293,8 @@ static void put_line_byte(struct page *page, unsigned byte)
         page->text[page->used_bytes++] = (char)byte;
 }
 
-/* As UTF-8; a file name may contain any character, and half of a pair stands for a byte. */
+/* Appends a character as UTF-8.  A file name may contain any character, and Python represents an
+ * undecodable byte by a surrogate. */
 static void put_character(struct page *page, unsigned character)
 {
     static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
@@ -317,7 +322,7 @@ static void put_line_text(struct page *page, struct reader *reader, uintptr_t ob
 
 enum { SETS = 512 };
 
-/* Lines by the hash of the frame. */
+/* A cache of lines, by the hash of the frame. */
 static _Alignas(RS_CACHE_LINE) struct rs_pair kept[SETS][RS_PAIRS];
 
 RS_HOT_INLINE struct rs_pair *lines_kept_by(uint64_t hash)
@@ -328,11 +333,11 @@ RS_HOT_INLINE struct rs_pair *lines_kept_by(uint64_t hash)
 /* ---- frames ---- */
 
 struct frame {
-    uintptr_t code, instruction; /* an address in the code, or a number */
+    uintptr_t code, instruction; /* instruction: an address in the code, or a number */
 };
 
-/* The last 16 bytes of a text tell texts of one length apart more often than the first: "cell 12",
- * "cell 13".  Of a shorter one they begin in the object before its characters. */
+/* Mixes the last 16 bytes of a text into the hash: texts of the same length more often differ at
+ * the end ("cell 12", "cell 13").  For a shorter text these bytes begin in the object's header. */
 RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t object)
 {
     uintptr_t bytes = read_word(reader, object + TEXT_LENGTH), end;
@@ -343,16 +348,16 @@ RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t 
     } else {
         struct text text = text_of(reader, object);
         if (RS_UNLIKELY(reader->is_strange))
-            return hash; /* it has no end to read */
+            return hash; /* the text is empty, or cannot be read */
         end = text.characters + text.length * text.width_bytes;
     }
     return rs_line_mix(rs_line_mix(hash, bytes, state), read_word(reader, end - 8),
                        read_word(reader, end - 16));
 }
 
-/* Names a code object and a place in it.  A code object may be freed, and another one made at the
- * same address with parts at the same addresses, so that the contents count too: of names their
- * last characters, of the table of lines its length and its end. */
+/* Returns a hash that identifies a code object and a position in it.  Another code object may later
+ * be made at the same address, with its parts at the same addresses, so that their contents are
+ * mixed in too: the last characters of the names, and the length and the end of the line table. */
 RS_HOT_INLINE uint64_t hash_frame(struct reader *reader, const struct frame *frame)
 {
     const struct layout *layout = python.layout;
@@ -369,8 +374,8 @@ RS_HOT_INLINE uint64_t hash_frame(struct reader *reader, const struct frame *fra
     hash = rs_line_mix(rs_line_mix(hash, filename, name), linetable, firstlineno);
     hash = mix_text(reader, mix_text(reader, hash, filename), name);
     table_bytes = read_word(reader, linetable + BYTES_LENGTH);
-    /* Of an object of bytes the contents begin 16 bytes behind their length: their last 8 bytes end
-     * where that and the length do. */
+    /* In a bytes object the contents begin 16 bytes after the length field; this reads their last 8
+     * bytes. */
     return rs_line_mix(hash, table_bytes,
                        read_word(reader, linetable + BYTES_LENGTH + 16 - 8 + table_bytes));
 }
@@ -384,7 +389,7 @@ static int offset_of(const struct frame *frame)
     return (int)frame->instruction * (int)layout->instruction_bytes;
 }
 
-/* An address that is not in the code would give a line all the same. */
+/* True when the position lies in the code object; a wrong one would still give some line. */
 static bool is_in_code(struct reader *reader, const struct frame *frame, int offset)
 {
     if (!python.layout->first_instruction)
@@ -393,7 +398,8 @@ static bool is_in_code(struct reader *reader, const struct frame *frame, int off
            (uint64_t)offset / INSTRUCTION_BYTES < read_word(reader, frame->code + INSTRUCTIONS);
 }
 
-/* Returns NULL also where the line is too long, or memory for lines is used up. */
+/* Makes the line of a frame.  NULL when a structure is not as expected, the line is too long, or
+ * the memory for lines is used up. */
 static RS_COLD const struct rs_line *make_line(struct reader *reader, const struct frame *frame)
 {
     uintptr_t filename = read_word(reader, frame->code + python.layout->filename);
@@ -468,8 +474,8 @@ RS_HOT_INLINE struct frame frame_at(struct reader *reader, uintptr_t at)
     return frame;
 }
 
-/* Returns how many lines were read: none where a structure is strange.  A line that cannot be
- * stored ends them. */
+/* Reads the lines of a chain of frames, and returns their number; 0 if a structure is not as
+ * expected.  A line that cannot be stored ends the list. */
 RS_HOT_INLINE unsigned read_chain(struct reader *reader, const void *state,
                                   const struct rs_line **lines)
 {
@@ -504,7 +510,7 @@ static RS_COLD unsigned lines_while_untrusted(const void *state, const struct rs
     unsigned count;
 
     if (atomic_load_explicit(&disagreements, memory_order_relaxed) >= DISAGREEMENTS_MAX)
-        return 0; /* it is another kind of interpreter */
+        return 0; /* the interpreter is of another kind */
     count = read_chain(&reader, state, lines);
     if (reader.is_strange)
         atomic_fetch_add_explicit(&disagreements, 1, memory_order_relaxed);
@@ -513,7 +519,8 @@ static RS_COLD unsigned lines_while_untrusted(const void *state, const struct rs
     return count;
 }
 
-/* Here the compiler knows that read_chain reads directly, so that no read asks. */
+/* A copy of read_chain in which the compiler knows that memory is read directly, so that no read
+ * tests for that. */
 static unsigned lines_of(const void *state, const struct rs_line **lines)
 {
     struct reader reader = {.is_careful = false};

@@ -14,8 +14,9 @@
 
 /* ---- the system's search for a function's description ---- */
 
-/* It is in libgcc_s.so.1, as backtrace() is; not linked with, since it would then be loaded into
- * every program.  NULL without it. */
+/* Returns the function that finds a function's tables, or NULL.  It is in libgcc_s.so.1 and looked
+ * up at run time: if the library were linked with libgcc_s, that would be loaded into every
+ * program. */
 static rs_unwind_find *find_function(void)
 {
     static _Atomic(rs_unwind_find *) found;
@@ -40,10 +41,10 @@ static rs_unwind_find *find_function(void)
 
 struct look {
     uintptr_t address;
-    uint64_t unloaded; /* how many objects the process has unloaded so far */
-    bool is_code;      /* of an object */
-    bool is_readable;  /* RS_UNWIND_SIGNAL_BYTES from there on */
-    bool is_copier;    /* see copies_stacks */
+    uint64_t unloaded; /* the number of objects that the process has unloaded so far */
+    bool is_code;      /* the address lies in the code of an object */
+    bool is_readable;  /* RS_UNWIND_SIGNAL_BYTES from the address on can be read */
+    bool is_copier;    /* the object copies stacks (copies_stacks) */
 };
 
 static int see_count(struct dl_phdr_info *info, size_t bytes, void *data)
@@ -54,8 +55,8 @@ static int see_count(struct dl_phdr_info *info, size_t bytes, void *data)
     return 1;
 }
 
-/* Greenlets have their frames copied onto one stack, each time they run.  Above those of the
- * library that copies them are another greenlet's, or what is left of them. */
+/* True for a library that runs greenlets, whose frames it copies onto one stack each time they run.
+ * The frames above the library's own belong to another greenlet, or are remains of one. */
 static bool copies_stacks(const char *path)
 {
     return strncmp(rs_file_base_name(path), "_greenlet.", 10) == 0;
@@ -92,9 +93,10 @@ enum { SETS = 4096 };
 
 static _Alignas(RS_CACHE_LINE) struct rs_pair kept[SETS][RS_PAIRS];
 
-/* Keys of one address differ as long as any object was unloaded in between: another one may lie
- * there now.  Those of different addresses in use differ too, as the multiples of this number lie
- * farther apart than addresses until 65536 objects were unloaded, and by chance after that. */
+/* Returns the cache key of a return address.  It changes whenever an object is unloaded, since
+ * another one may be loaded at that address afterwards.  Keys of different addresses also differ:
+ * multiples of the factor are farther apart than any two addresses until 65536 objects were
+ * unloaded; after that they differ with high probability. */
 static uint64_t key_of(uintptr_t return_address, uint64_t unloaded)
 {
     return return_address + unloaded * 11400714819323198485u;
@@ -107,8 +109,8 @@ static struct rs_pair *rules_of(uint64_t key)
 
 _Static_assert(SETS == 1 << (64 - 52), "rules_of takes the upper bits");
 
-/* A rule is never a zero word, which means a free pair: that would be a caller with the stack
- * pointer of its callee. */
+/* Caches a rule.  A rule is never a zero word, which marks a free pair: it would mean a caller with
+ * the same stack pointer as its callee. */
 static void keep_rule(uint64_t key, struct rs_unwind_rule rule)
 {
     uint64_t word;
@@ -119,9 +121,10 @@ static void keep_rule(uint64_t key, struct rs_unwind_rule rule)
         rs_pair_enter(rules_of(key), (unsigned)(key / 16), key, word);
 }
 
-/* Code that no object has (a program's own compiler makes it) may be replaced unseen, so that its
- * rules are not kept.  What has no tables there may be no code, and is not read: a word of a stack
- * that was copied or is no stack. */
+/* Makes the rule for a return address.  Code that lies in no object (a program's own compiler makes
+ * it) may be replaced at any time, so its rules are not cached.  An address in no object without
+ * tables may be no code at all (the stack may have been copied, or be none), so nothing is read
+ * there. */
 static RS_COLD struct rs_unwind_rule make_rule(uintptr_t return_address, uint64_t key)
 {
     rs_unwind_find *find = find_function();
@@ -151,17 +154,18 @@ static inline struct rs_unwind_rule rule_of(uintptr_t return_address, uint64_t u
 
 /* ---- the thread's own stack ---- */
 
-/* The addresses of the first and the last word of the thread's own stack; zero: not asked for yet.
- * That stack stays mapped as long as the thread runs.  Another one, of a coroutine or of
- * sigaltstack, may be unmapped, or end beside memory that is. */
+/* The addresses of the first and the last word of the thread's own stack; zero: not known yet.
+ * That stack stays mapped as long as the thread runs.  Other stacks, of coroutines or of
+ * sigaltstack, may be unmapped, or end next to unmapped memory. */
 static __thread struct {
     uintptr_t first, last;
 } own_stack;
 
 static const uintptr_t nowhere = UINTPTR_MAX;
 
-/* For the first thread, pthread_getattr_np reads /proc and allocates.  A program's own malloc may
- * ask for memory of the device there, and so come here again: the inner call finds no stack. */
+/* For the first thread, pthread_getattr_np reads /proc and allocates.  That allocation may enter a
+ * malloc of the program that allocates device memory and so comes here again; the inner call then
+ * finds no stack. */
 static RS_COLD void find_own_stack(void)
 {
     struct rs_uncancelled uncancelled;
@@ -182,7 +186,7 @@ static RS_COLD void find_own_stack(void)
         own_stack.first = (uintptr_t)begin;
         own_stack.last = (uintptr_t)begin + bytes - sizeof(uintptr_t);
     } else {
-        own_stack.last = 0; /* the next call asks again */
+        own_stack.last = 0; /* so the next call asks again */
     }
     errno = kept_errno;
 }
@@ -202,7 +206,8 @@ struct walk {
     uint64_t unloaded;
 };
 
-/* A word of a frame that is none may lie at any address, and where a sanitizer wants no access. */
+/* Reads a word of the stack.  If the frame is not a real one, the word may lie where a sanitizer
+ * would report an access. */
 RS_BEFORE_SANITIZERS static inline uintptr_t word_at(uintptr_t address)
 {
     typedef uintptr_t loose_word __attribute__((aligned(1), may_alias));
@@ -210,13 +215,14 @@ RS_BEFORE_SANITIZERS static inline uintptr_t word_at(uintptr_t address)
     return *(const loose_word *)address;
 }
 
-/* Takes the signature of a signed return address away; an address without one stays as it is. */
+/* Removes the signature from a signed return address (pointer authentication); an address without
+ * one is unchanged. */
 static inline uintptr_t stripped(uintptr_t return_address)
 {
 #ifdef __aarch64__
     register uintptr_t x30 __asm__("x30") = return_address;
 
-    __asm__("hint 7" : "+r"(x30)); /* xpaclri, which older processors take for a nop */
+    __asm__("hint 7" : "+r"(x30)); /* xpaclri; older processors execute it as a nop */
     return x30;
 #else
     return return_address;
@@ -233,9 +239,9 @@ static inline uintptr_t words_from(uintptr_t address, int words)
     return address + (uintptr_t)(intptr_t)words * sizeof(uintptr_t);
 }
 
-/* Goes to the caller.  False where the frame is none: what it would read is not on the stack above
- * it, or its caller's is not above its own, as stacks grow downwards.  `trusts`: it is one, as the
- * thread is in it. */
+/* Steps to the caller.  False if this cannot be a frame: what it would read is not on the stack
+ * above it, or the caller's stack pointer is not above its own (stacks grow downwards).  `trusts`:
+ * it certainly is a frame, since the thread is executing in it. */
 RS_HOT_INLINE bool step(struct walk *walk, struct rs_unwind_rule rule, bool trusts)
 {
     uintptr_t cfa =
@@ -250,7 +256,7 @@ RS_HOT_INLINE bool step(struct walk *walk, struct rs_unwind_rule rule, bool trus
     }
     if (RS_UNLIKELY(!trusts && cfa - walk->sp - 1 >= walk->last - walk->sp))
         return false;
-    /* The word below CFA lies above sp, or over it. */
+    /* The word just below CFA is always at sp or above. */
     if (RS_UNLIKELY(!trusts && return_words != -1 &&
                     !is_on_stack(walk, words_from(cfa, return_words))))
         return false;
@@ -277,7 +283,7 @@ static enum rs_unwind_end end_of(struct rs_unwind_rule rule)
     return rule.kind == RS_UNWIND_END ? RS_UNWIND_OUTERMOST : RS_UNWIND_CUT;
 }
 
-/* Writes the return addresses from that of the walk on.  Returns how many there are. */
+/* Writes the return addresses from the walk's current one on.  Returns how many there are. */
 static unsigned walk_own_stack(struct walk *walk, void **frames, unsigned max,
                                enum rs_unwind_end *end)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads call frame information (DWARF 5, section 6.4, with the changes of the Linux Standard Base
- * for .eh_frame), as far as it says how to find the caller, its stack pointer and its frame
- * pointer. What it does not know makes the rule RS_UNWIND_UNKNOWN. */
+ * for .eh_frame), as far as needed to find the caller, its stack pointer and its frame pointer.
+ * Anything unknown makes the rule RS_UNWIND_UNKNOWN. */
 #include "trace/unwind_rule.h"
 
 #include "base/check.h"
@@ -74,7 +74,7 @@ static int64_t read_signed(struct reader *reader)
     return (int64_t)read_leb128(reader, true);
 }
 
-/* The part of the next `bytes` bytes, which are read by that. */
+/* Returns a reader for the next `bytes` bytes, which `reader` skips. */
 static struct reader read_block(struct reader *reader, uint64_t bytes)
 {
     struct reader part = {reader->at, reader->at, false};
@@ -91,13 +91,13 @@ struct common {
     uint64_t code_alignment;
     int64_t data_alignment;
     uint64_t return_column;
-    unsigned char encoding; /* of addresses in its functions' entries */
+    unsigned char encoding; /* how addresses are encoded in the entries of its functions */
     bool is_augmented, is_signal;
     struct reader instructions;
 };
 
-/* The contents of the entry that begins with its length.  The long form of a length is none that
- * the system's unwinder reads. */
+/* Returns a reader for the contents of an entry, which begins with its length.  The long form of a
+ * length is not supported, as in the system's unwinder. */
 static struct reader entry_at(const unsigned char *entry)
 {
     uint32_t length;
@@ -107,7 +107,7 @@ static struct reader entry_at(const unsigned char *entry)
                            length == UINT32_MAX || length < sizeof(uint32_t)};
 }
 
-/* Bytes of an address in an encoding (DW_EH_PE_...); 0: of none that is known. */
+/* Returns the bytes of an address in an encoding (DW_EH_PE_...); 0 for an unknown encoding. */
 static unsigned encoded_bytes(unsigned char encoding)
 {
     static const unsigned char bytes[8] = {WORD, 0, 2, 4, 8, 0, 0, 0};
@@ -134,7 +134,7 @@ static void read_augmentation(const char *letters, struct reader *data, struct c
         case 'S':
             common->is_signal = true;
             break;
-        case 'B': /* how return addresses are signed: they are stripped anyway */
+        case 'B': /* return addresses are signed with another key; signatures are removed anyway */
         case 'G':
             break;
         default:
@@ -172,7 +172,7 @@ static bool read_common(const unsigned char *entry, struct common *common)
     return !reader.is_bad && encoded_bytes(common->encoding);
 }
 
-/* Reads a function's entry and the common one that it names by its distance. */
+/* Reads a function's entry, and the common entry to which it refers by a distance. */
 static bool read_function(const unsigned char *entry, struct common *common,
                           struct reader *instructions)
 {
@@ -211,11 +211,12 @@ struct machine {
     const struct common *common;
     struct row row, first, remembered[REMEMBERED_MAX]; /* first: after the common instructions */
     unsigned remembered_count;
-    uintptr_t at; /* the address that the row holds from */
+    uintptr_t at; /* the address from which on the row holds */
     bool is_strange;
 };
 
-/* The place of a register that the rule tells of; NULL: of another one. */
+/* Returns the place where the row notes this register; NULL for registers that rules do not need.
+ */
 static struct place *place_in(struct row *row, uint64_t column)
 {
     return column == FP ? &row->fp : column == RETURN ? &row->returns : NULL;
@@ -246,8 +247,8 @@ static void set_cfa_register(struct machine *machine, uint64_t column)
 
 enum { OP_DEREF = 0x06, OP_BREG0 = 0x70 };
 
-/* True for the expression "frame pointer plus offset", of whose value the content is meant when
- * it is followed by a `deref`. */
+/* True for the expression "frame pointer plus offset"; with is_loaded it must be followed by a
+ * `deref`, which reads memory there. */
 static bool is_fp_and_offset(struct reader expression, bool is_loaded, int64_t *offset)
 {
     if (read_fixed(&expression, 1) != OP_BREG0 + FP)
@@ -287,13 +288,13 @@ enum action {
 };
 enum operand { NO_OPERAND, PLAIN, FACTORED, SIGNED_FACTORED, BLOCK, BYTES_1, BYTES_2, BYTES_4 };
 
-/* What an instruction (DW_CFA_...) does, and the operands that it has: a register's column, and
- * then another one.  FACTORED ones count in units of the common entry's alignment of data. */
+/* What each instruction (DW_CFA_...) does, and its operands: the column of a register, and then
+ * another operand.  FACTORED operands are multiples of the common entry's data alignment. */
 static const struct instruction {
     enum action action;
     enum operand operand;
     bool has_column;
-    enum how how; /* of SET */
+    enum how how; /* for SET: how the register was saved */
 } by_code[] = {
     [0x00] = {NOTHING, NO_OPERAND, false, UNSAVED},          /* nop */
     [0x02] = {ADVANCE, BYTES_1, false, UNSAVED},             /* advance_loc1 */
@@ -315,8 +316,8 @@ static const struct instruction {
     [0x12] = {SET_CFA, SIGNED_FACTORED, true, UNSAVED},      /* def_cfa_sf */
     [0x13] = {SET_CFA, SIGNED_FACTORED, false, UNSAVED},     /* def_cfa_offset_sf */
     [0x14] = {SET, PLAIN, true, STRANGE},                    /* val_offset */
-    [0x15] = {SET, PLAIN, true, STRANGE},           /* val_offset_sf: a signed number is as long */
-    [0x16] = {SET, BLOCK, true, STRANGE},           /* val_expression */
+    [0x15] = {SET, PLAIN, true, STRANGE}, /* val_offset_sf: a signed number has the same length */
+    [0x16] = {SET, BLOCK, true, STRANGE}, /* val_expression */
     [0x2d] = {NOTHING, NO_OPERAND, false, UNSAVED}, /* AARCH64_negate_ra_state */
     [0x2e] = {NOTHING, PLAIN, false, UNSAVED},      /* GNU_args_size */
 };
@@ -392,7 +393,7 @@ static void do_instruction(struct machine *machine, const struct instruction *in
     }
 }
 
-/* Carries out instructions up to the address. */
+/* Executes the instructions that apply up to the address `until`. */
 static void execute(struct machine *machine, struct reader reader, uintptr_t until)
 {
     while (!reader.is_bad && !machine->is_strange && reader.at < reader.end &&
@@ -435,7 +436,8 @@ static bool is_words(int64_t offset, int64_t words_max)
     return offset % WORD == 0 && llabs(offset) <= words_max * WORD;
 }
 
-/* A frame of 8 MiB is as large as most stacks. */
+/* True when the row's numbers fit into a rule.  A frame larger than 8 MiB would not fit on most
+ * stacks anyway. */
 static bool fits_rule(const struct row *row)
 {
     return is_words(row->cfa_offset, 1 << 20) && is_words(row->fp.offset, SAVED_WORDS_MAX) &&
@@ -476,7 +478,7 @@ static struct rs_unwind_rule rule_of_row(const struct row *row)
     return rule;
 }
 
-/* True for code that returns from a signal's handler. */
+/* True for code that returns from a signal handler. */
 static bool is_signal_return(uintptr_t address)
 {
 #ifdef __x86_64__
@@ -492,7 +494,8 @@ struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find
                                         bool is_readable)
 {
     struct rs_unwind_bases bases = {NULL, NULL, NULL};
-    /* The call's address: the return address may be another function's. */
+    /* One byte before the return address lies in the call; the return address itself may belong to
+     * the next function. */
     const unsigned char *entry = find((void *)(return_address - 1), &bases);
     struct machine machine = {.remembered_count = 0};
     struct reader instructions;

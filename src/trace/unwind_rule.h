@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the caller of a frame is found: one step of an unwinder, as the compiler's tables (.eh_frame,
- * "call frame information" of DWARF) describe it for one return address. */
+/* A rule for finding the caller of a frame: one step of an unwinder, as the compiler's tables
+ * (.eh_frame, "call frame information" of DWARF) describe it for one return address. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,34 +8,37 @@
 #include <stdint.h>
 
 enum rs_unwind_kind {
-    RS_UNWIND_BY_SP, /* the caller's stack pointer is the frame's, plus the offset */
-    RS_UNWIND_BY_FP, /* it is the frame pointer plus the offset */
-    /* It lies in memory at the frame pointer plus the offset: a function that aligns its frame. */
+    RS_UNWIND_BY_SP, /* the caller's stack pointer is the frame's stack pointer plus the offset */
+    RS_UNWIND_BY_FP, /* the caller's stack pointer is the frame pointer plus the offset */
+    /* The caller's stack pointer is in memory, at the frame pointer plus the offset, as in a
+     * function that aligns its frame. */
     RS_UNWIND_BY_SAVED,
-    /* With the others no step goes on. */
+    /* With the kinds below the walk ends. */
     RS_UNWIND_END,     /* the outermost frame */
-    RS_UNWIND_SIGNAL,  /* the kernel's, around a signal's handler */
+    RS_UNWIND_SIGNAL,  /* the kernel's frame around a signal handler */
     RS_UNWIND_UNKNOWN, /* code without tables, or with a rare expression in them */
-    RS_UNWIND_NOWHERE, /* no code: not a return address */
+    RS_UNWIND_NOWHERE, /* there is no code, so it is not a return address */
 };
 
 enum rs_unwind_fp {
     RS_UNWIND_FP_SAME,   /* the caller's frame pointer is the frame's */
-    RS_UNWIND_FP_AT_CFA, /* it was saved, at a distance from the caller's stack pointer */
-    RS_UNWIND_FP_AT_FP,  /* or from the frame pointer */
+    RS_UNWIND_FP_AT_CFA, /* the caller's frame pointer was saved at a distance from the caller's
+                            stack pointer */
+    RS_UNWIND_FP_AT_FP,  /* it was saved at a distance from the frame pointer */
 };
 
-/* The caller's stack pointer is what DWARF calls the canonical frame address, CFA.  Eight bytes,
- * which are stored and loaded as one. */
+/* The caller's stack pointer is what DWARF calls the canonical frame address, CFA.  The rule has
+ * eight bytes, which are stored and loaded as one word. */
 struct rs_unwind_rule {
 #ifdef __x86_64__      /* a call puts the return address one word below CFA */
-    int32_t cfa_bytes; /* the offset */
-    int16_t fp_words;  /* how far from CFA, or the frame pointer, that of the caller was saved */
+    int32_t cfa_bytes; /* the offset of the rule */
+    int16_t fp_words;  /* the distance from CFA, or from the frame pointer, at which the caller's
+                          frame pointer was saved */
     uint8_t kind, fp;
 #else
     int64_t cfa_words : 22;
     int64_t fp_words : 18;
-    int64_t return_words : 18; /* how far from CFA the return address was saved */
+    int64_t return_words : 18; /* the distance from CFA at which the return address was saved */
     uint64_t kind : 4;
     uint64_t fp : 2;
 #endif
@@ -70,9 +73,9 @@ struct rs_unwind_bases {
 };
 typedef const void *rs_unwind_find(void *address, struct rs_unwind_bases *bases);
 
-enum { RS_UNWIND_SIGNAL_BYTES = 9 }; /* of the code that returns from a handler, at most */
+enum { RS_UNWIND_SIGNAL_BYTES = 9 }; /* the longest code that returns from a signal handler */
 
-/* Returns the rule for a frame that goes on at this return address.  is_readable: so many bytes of
- * code may be read there. */
+/* Returns the rule for a frame that will continue at this return address. is_readable:
+ * RS_UNWIND_SIGNAL_BYTES of code may be read there. */
 struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find,
                                         bool is_readable);
