@@ -291,10 +291,9 @@ rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flag
  * Each runtime gets three functions of the library's own, so the caller's runtime need not be
  * found. */
 
-enum {
-    RUNTIMES = 4
-}; /* runtimes of one process that are covered; a look-up in a fifth one finds that runtime's own
-      functions */
+/* Runtimes of one process that are covered; a look-up in a fifth one finds that runtime's own
+ * functions. */
+enum { RUNTIMES = 4 };
 
 struct runtime {
     _Atomic(void *) base; /* where its object is loaded; NULL: none yet */

@@ -30,9 +30,8 @@ enum { CORE2_DOMAIN_PUSH_EX = 4, CORE2_DOMAIN_POP = 5, CORE2_REGISTER_A = 10, CO
 
 enum { MESSAGE_ASCII = 1, MESSAGE_REGISTERED = 3 };
 
-enum {
-    NO_PUSH_POP_TRACKING = -2
-}; /* what push and pop return instead of a level if the tool does not track levels */
+/* What push and pop return instead of a level if the tool does not track levels. */
+enum { NO_PUSH_POP_TRACKING = -2 };
 
 typedef void nvtx_function(void);
 

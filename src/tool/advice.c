@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The driver's allocation and free take some 2 ms of 4 MiB of pinned memory, and some 80 us of 1
- * MiB of device memory (tests/bench/README.md): so many take a tenth of a second or more, which a
- * user may notice. */
+/* From how many calls on advice is given.  The driver's allocation and free together take some 2 ms
+ * for 4 MiB of pinned memory, and some 80 us for 1 MiB of device memory (tests/bench/README.md):
+ * this many calls take a tenth of a second or more, which a user may notice. */
 static const struct {
     const char *name, *step;
-    enum rs_variable_index expression; /* where it is set, the size of a pool is a bad setting */
+    /* The variable beside which a pool's size would be a bad setting. */
+    enum rs_variable_index expression;
     uint64_t least;
 } kinds[RS_KINDS] = {
     [RS_KIND_DEVICE] = {"device memory", "add --pool-size 0 (RMM_POOL_SIZE)", RS_VARIABLE_RESOURCE,
@@ -25,7 +26,7 @@ static const struct {
                          RS_VARIABLE_MANAGED_RESOURCE, 1000},
 };
 
-/* "4,200" */
+/* Formats a number with commas: "4,200". */
 static const char *grouped(uint64_t number, char text[32])
 {
     char digits[24], *to = text;
@@ -51,8 +52,8 @@ static bool pools(const char *expression)
     return false;
 }
 
-/* Calls of the stacks of a kind that keep nothing; those that came after a free count as
- * `repeated`. */
+/* Adds the calls of those stacks of a kind that keep no memory; calls that came after a free also
+ * count as `repeated`. */
 static bool add_calls(const struct publication *page, int kind, uint64_t *calls, uint64_t *repeated)
 {
     for (size_t i = 0; i < page->count; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which setting would pool what a process had from the driver call by call, as its page counts. */
+/* Advice: which setting would pool the memory that a process took from the driver call by call, by
+ * the counts in its page. */
 #pragma once
 
 #include "config/config.h"
@@ -13,8 +14,8 @@ struct advice {
     const char *step; /* static text: "add --pinned-pool-size 0 (RMM_PINNED_POOL_SIZE)" */
 };
 
-/* What would help, of the page that was read; `file` is the page as it is mapped, and `variable`
- * gives the process's variables, NULL where it has none.  Returns how many there are. */
+/* Fills in the advice for a page; `file` is the mapped page.  `variable` returns the value of a
+ * variable of the process, NULL if it is not set.  Returns the number of pieces of advice. */
 size_t advice_of(const struct publication *page, const void *file,
                  const char *(*variable)(void *data, const char *name), void *data,
                  struct advice advices[RS_KINDS]);

@@ -14,7 +14,7 @@
 
 /* ---- rmmshim check ---- */
 
-/* As a user would write it; percentages stay percentages. */
+/* Prints a value as a user would write it; percentages stay percentages. */
 static void print_value(const struct rs_option *row, const struct rs_option_value *value)
 {
     char text[RS_EXPRESSION_TEXT_BYTES];
@@ -36,8 +36,8 @@ static void print_tree(const struct rs_expression *node, int depth)
         printf(" %s=", rows[i].name);
         print_value(&rows[i], &node->values[i]);
     }
-    /* A node of the text knows its place there; a `reuse` that was put in has none.  In a stack
-     * made from variables no node has one. */
+    /* A node of the user's text has a place in it; an inserted `reuse` has none.  In a stack made
+     * from variables no node has a place. */
     if (!node->at && node->descriptor == &rs_mr_descriptor_reuse)
         printf("   <- added by rmmshim, so that a freed block is reused only when the GPU is done "
                "with it");
@@ -142,7 +142,7 @@ static int check_variables(char **variables)
     return good ? TOOL_OK : TOOL_FINDING;
 }
 
-/* The variables and, behind them, what they do not override of the profile. */
+/* Checks the variables together with those assignments of the profile that they do not override. */
 static int check_profile(const char *name, char **variables)
 {
     char **all = profile_join(name, variables);
@@ -212,7 +212,7 @@ const struct tool_command tool_check = {
 
 /* ---- rmmshim resources ---- */
 
-/* The text of a cell, perhaps written to `text`; NULL behind the last row. */
+/* Returns the text of a cell, which may be written to `text`; NULL after the last row. */
 typedef const char *table_cell(const struct rs_mr_descriptor *of, size_t row, size_t column,
                                char text[DESCRIBE_BYTES]);
 
@@ -292,8 +292,8 @@ static bool is_valid(const char *text)
     return valid;
 }
 
-/* Prints an expression with the first option at its default, or with "..." where the default is not
- * valid. */
+/* Prints an example expression with the first option at its default, or with "..." if the default
+ * is not a valid value. */
 static void print_example(const struct rs_mr_descriptor *descriptor)
 {
     static const char *const upstreams[] = {"", "cuda", "cuda, managed"};

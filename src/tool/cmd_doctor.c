@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim doctor: says whether memory is served, and if not why; of this machine, as a program that
- * is started now would find it, in this file. */
+/* rmmshim doctor: says whether memory is served, and if not, why.  This file examines the machine,
+ * as a program that is started now would find it. */
 #include "base/process.h"
 #include "base/size.h"
 #include "shared/published.h"
@@ -81,8 +81,8 @@ bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks
 
 enum { NAMES_BYTES = 512 };
 
-/* The executable's name is left out where it comes again, as it mostly does as the first word of
- * the command line. */
+/* Writes the names of a process.  The executable's name is left out if it comes again, usually as
+ * the first word of the command line. */
 static void put_names(const struct rs_only_process *process, char *text, size_t room)
 {
     size_t at = 0, length;
@@ -123,20 +123,20 @@ void doctor_driver_first(struct doctor *doctor, const char *path)
 }
 
 #ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#define F_SEAL_FUTURE_WRITE 0x0010 /* since Linux 5.1 */
 #endif
 
 /* ---- libraries, loaded by a child process ---- */
 
-enum { CHILD_SECONDS = 20 }; /* for loading: a library that hangs is one that is broken */
+enum { CHILD_SECONDS = 20 }; /* for loading a library: one that hangs is broken */
 
 static const char driver_name[] = "libcuda.so.1";
 
-/* What a child found out. */
+/* The result of a child process. */
 struct answer {
     bool is_loaded;
-    int version;               /* of the driver; 0: not known */
-    char text[PATH_MAX + 256]; /* where the library is, or why it is not loaded */
+    int version;               /* the driver's version; 0: not known */
+    char text[PATH_MAX + 256]; /* the library's path, or why it cannot be loaded */
 };
 
 static void try_to_load(const char *name, struct answer *answer)
@@ -154,7 +154,8 @@ static void try_to_load(const char *name, struct answer *answer)
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && realpath(map->l_name, path))
         snprintf(answer->text, sizeof(answer->text), "%s", path);
     if (name != driver_name)
-        return; /* rmmshim's own function of that name would load the driver */
+        return; /* rmmshim is loaded in this process, and its own function of that name would load
+                   the driver */
     get_version = (int (*)(int *))(uintptr_t)dlsym(library, "cuDriverGetVersion");
     if (get_version && get_version(&answer->version) != 0)
         answer->version = 0;
@@ -165,7 +166,7 @@ static void be_child(int to, const char *name)
     struct answer answer = {.is_loaded = false};
     sigset_t only;
 
-    /* `run` blocks the signals that it passes on. */
+    /* Under `run` this signal may be blocked, since `run` blocks the signals that it passes on. */
     sigemptyset(&only);
     sigaddset(&only, SIGALRM);
     signal(SIGALRM, SIG_DFL);
@@ -175,7 +176,8 @@ static void be_child(int to, const char *name)
     _exit(write(to, &answer, sizeof(answer)) == (ssize_t)sizeof(answer) ? 0 : 1);
 }
 
-/* Has a child load the library: one that crashes or hangs is a finding. */
+/* Has a child process load the library, so that a library that crashes or hangs becomes a finding.
+ */
 static void ask_child(const char *name, struct answer *answer)
 {
     int ends[2], status = 0;
@@ -282,7 +284,8 @@ static void add_devices(struct doctor *doctor)
     globfree(&found);
 }
 
-/* An instance has its capability there; without one the folder is empty. */
+/* Adds whether the device is split by MIG: each instance has a capability in that folder, which is
+ * otherwise empty. */
 static void add_mig(struct doctor *doctor)
 {
     glob_t found;
@@ -295,7 +298,7 @@ static void add_mig(struct doctor *doctor)
     globfree(&found);
 }
 
-/* The number of the first process whose name begins so; 0: none. */
+/* Returns the number of the first process whose name begins with `name`; 0: none. */
 static int find_process(const char *name)
 {
     size_t count;
@@ -312,7 +315,8 @@ static int find_process(const char *name)
 static void add_mps(struct doctor *doctor)
 {
     const char *directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
-    int daemon = find_process("nvidia-cuda-mps"); /* the kernel keeps 15 letters of a name */
+    /* The kernel keeps only 15 letters of a process's name. */
+    int daemon = find_process("nvidia-cuda-mps");
 
     if (daemon)
         doctor_note(doctor, "mps", "MPS sets its limits by CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
@@ -327,7 +331,7 @@ static void add_mps(struct doctor *doctor)
 
 /* ---- limits of the kernel ---- */
 
-/* Lines are "REGION BYTES|max". */
+/* Adds the limits of one cgroup.  Its file has lines "REGION BYTES|max". */
 static void add_dmem_of(struct doctor *doctor, const char *directory)
 {
     char path[PATH_MAX + 64], region[256], limit[32], text[RS_SIZE_TEXT_BYTES];
@@ -346,7 +350,7 @@ static void add_dmem_of(struct doctor *doctor, const char *directory)
         (void)fclose(file);
 }
 
-/* The limits of the cgroup and of those that it is in. */
+/* Adds the limits of this process's cgroup and of the cgroups around it. */
 static void add_dmem(struct doctor *doctor)
 {
     static const char root[] = "/sys/fs/cgroup";
@@ -445,7 +449,7 @@ static void begin_diagnosis(struct doctor *doctor, const char *kind, const char 
     doctor->findings = rs_node_list(root, "findings");
 }
 
-/* As text the verdict is the first line. */
+/* Prints the findings.  As text the verdict is the first line. */
 static void judge_findings(struct doctor *doctor)
 {
     struct rs_node *root = &doctor->document.root;
@@ -483,7 +487,7 @@ static int examine_subject(const char *subject, char *const *arguments, bool as_
 
 /* ---- the command ---- */
 
-/* `--json` may stand last, too; other words behind a program are its own. */
+/* `--json` may also be the last word; other words after a program are its own. */
 static int doctor_command(char **arguments)
 {
     const char *subject;

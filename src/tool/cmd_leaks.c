@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim leaks: lists what a process that runs holds, and who has allocated it. */
+/* rmmshim leaks: lists the memory that a running process holds, and the code that allocated it. */
 #include "base/check.h"
 #include "context/block_counts.h"
 #include "context/limit.h"
@@ -30,19 +30,19 @@ enum {
 
 /* ---- code of another process ---- */
 
-/* A part of an object that is mapped there. */
+/* An address range of the process at which a part of an object is mapped. */
 struct range {
     uintptr_t begin, end;
-    uint64_t offset; /* of its first byte in the file */
-    char *path;      /* as this process can open it: that one may have other mounts */
+    uint64_t offset; /* the offset of the range's first byte in the file */
+    char *path;      /* a path that this process can open, since the other may have other mounts */
 };
 
-/* A call that returns to an address. */
+/* A call, known by its return address. */
 struct place {
     struct place *next;
     uintptr_t return_address;
-    const char *path; /* of the object; NULL: none holds the address */
-    bool is_asked;    /* for its line */
+    const char *path; /* the object's path; NULL: no object holds the address */
+    bool is_asked;    /* addr2line was asked for its line */
     struct rs_symbol symbol;
     char *line; /* "FILE:LINE", or NULL */
 };
@@ -66,7 +66,7 @@ static void add_range(struct code *code, int process, const struct process_mappi
     code->range_count += asprintf(&range->path, "/proc/%d/root%s", process, mapping->name) >= 0;
 }
 
-/* Reads which objects the process has in memory: none where it does not let itself be looked at. */
+/* Reads which objects the process has in memory; none if /proc refuses access to it. */
 static void read_code(struct code *code, int process)
 {
     struct process_mapping mapping = {.line = NULL};
@@ -118,7 +118,7 @@ static void describe_place(const struct code *code, struct place *place)
     rs_plain_make(symbol->function);
 }
 
-/* The call that returns to the address; its line is known after find_lines. */
+/* Returns the call that returns to the address.  Its line is filled in by find_lines. */
 static const struct place *place_returning_to(struct code *code, uintptr_t return_address)
 {
     struct place *place = code->places;
@@ -134,7 +134,8 @@ static const struct place *place_returning_to(struct code *code, uintptr_t retur
     return place;
 }
 
-/* "/home/me/train.cc:41 (discriminator 2)"; "??:0" where it is not known. */
+/* Takes a line of addr2line: "/home/me/train.cc:41 (discriminator 2)"; "??:0" if it is not known.
+ */
 static void take_source_line(struct place *place, char *line)
 {
     size_t length = strcspn(line, "\n");
@@ -152,7 +153,7 @@ static void take_source_line(struct place *place, char *line)
     place->line = strdup(line);
 }
 
-/* Asks addr2line, where that is installed, about the first place and others of its file. */
+/* Asks addr2line, if it is installed, about `first` and all other places in the same file. */
 static void ask_of(struct place *first)
 {
     static struct place *places[ASKED_AT_ONCE];
@@ -182,7 +183,8 @@ static void ask_of(struct place *first)
     tool_end(answers, child);
 }
 
-/* A program that reads files of another user's choosing is not started for root. */
+/* Finds the lines of all places.  For root it starts no program, since that would read files of
+ * another user's choosing. */
 static void find_lines(const struct code *code)
 {
     for (struct place *place = code->places; place; place = place->next)
@@ -194,11 +196,11 @@ static void find_lines(const struct code *code)
 
 /* Live blocks of one call site or library. */
 struct holder {
-    struct rs_library of; /* a call site has no name */
+    struct rs_library of; /* `of.name` is NULL for a call site */
     struct rs_holder sizes[SIZES_MAX];
     const struct place *frames[FRAMES_MAX];
     bool is_said[FRAMES_MAX];
-    const char *lines[LINES_MAX]; /* Python's, in the list */
+    const char *lines[LINES_MAX]; /* Python frames; the texts are in the list */
     unsigned frame_count, line_count;
 };
 
@@ -244,7 +246,7 @@ static void read_size(struct holder *holder, const char *text)
         holder->sizes[holder->of.size_count++] = size;
 }
 
-/* One line of the list (report/report.h); the process may have written anything. */
+/* One line of the list (report/report.h); the process may have written anything to it. */
 static struct holder *read_list_line(struct list *list, struct holder *last, char *line,
                                      struct code *code)
 {
@@ -289,7 +291,8 @@ static bool is_frame_of(const struct place *frame, const char *library)
     return tool_begins(frame->symbol.object, library);
 }
 
-/* Where Python's own lines say more: the interpreter and what has called it. */
+/* True for frames that are left out since Python's own lines say more: those of the interpreter and
+ * of what has called it. */
 static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
 {
     const struct place *frame = holder->frames[i];
@@ -303,7 +306,8 @@ static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
             (i + 1 == holder->frame_count && strcmp(frame->symbol.function, "_start") == 0));
 }
 
-/* As trace/call_site.h has it: without the CUDA runtime and rmmshim at the top, and what is_hidden.
+/* Chooses the frames to show, as trace/call_site.h describes: without the CUDA runtime and rmmshim
+ * at the top, and without those that is_hidden.
  */
 static void choose_frames(struct holder *holder)
 {
@@ -354,7 +358,7 @@ static bool is_said_the_same(const struct holder *a, const struct holder *b)
     return i == a->frame_count && j == b->frame_count;
 }
 
-/* Holders of which the same is said are one: a runtime reaches the library by two ways. */
+/* Merges holders that print the same text: a runtime can reach the library in two ways. */
 static void merge(struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -430,7 +434,7 @@ static void put_holders(struct rs_node *device, struct list *list, size_t said_m
     rs_node_block_sum(more, rest);
 }
 
-/* Memory that no stack serves, from the account's counters in the page. */
+/* Adds the memory that no stack serves, from the account's counters in the page. */
 static void add_outside(struct rs_node *in, const struct steer_target *target, int device)
 {
     static struct publication page;
@@ -517,7 +521,8 @@ static int ask_device(const struct steer_target *target, int device, struct rs_n
     return code;
 }
 
-/* As text each device is printed before the next one is asked about; JSON is one object. */
+/* Asks about each device.  As text the answer is printed before the next device is asked about;
+ * JSON is one object for all. */
 static int ask_devices(const struct steer_target *target, bool is_json)
 {
     struct rs_node *devices = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim limit: changes the limit of a process that runs.  rmmshim trim: has one give back what it
- * holds and does not use. */
+/* rmmshim limit: changes the limit of a running process. rmmshim trim: has a process give back
+ * memory that it does not use. */
 #include "tool/steer.h"
 
 #include "base/check.h"
@@ -25,22 +25,25 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_NS       2000000000ull /* for the process to take a command */
-#define TAKEN_WAIT_NS 3000000000ull /* for its answer then, at least: a trim takes time */
+/* The longest wait until the process takes a command, and the least wait for its answer after that,
+ * since a trim takes time. */
+#define WAIT_NS       2000000000ull
+#define TAKEN_WAIT_NS 3000000000ull
 
 enum {
-    TURN_NS = 20 * 1000 * 1000,  /* between two looks whether another's command is over */
-    LOOK_NS = 200 * 1000 * 1000, /* between two looks whether the process is there */
+    /* Between two looks at whether the command of another process has ended. */
+    TURN_NS = 20 * 1000 * 1000,
+    LOOK_NS = 200 * 1000 * 1000, /* between two looks at whether the process still exists */
 };
 
 enum steer_answer {
-    STEER_DONE,        /* the process has answered */
-    STEER_LATE,        /* the process made no call in time; the command is withdrawn */
-    STEER_STUCK,       /* the process took the command and has not ended it: it may yet */
-    STEER_BUSY,        /* somebody else's command is under way */
-    STEER_GONE,        /* the process ended meanwhile */
-    STEER_REFUSED,     /* it has no file for commands, or not one that this user may write */
-    STEER_INTERRUPTED, /* a signal ends this process; the command is withdrawn */
+    STEER_DONE,    /* the process has answered */
+    STEER_LATE,    /* the process made no call in time; the command is withdrawn */
+    STEER_STUCK,   /* the process took the command and has not finished it; it may do so later */
+    STEER_BUSY,    /* the process is busy with another writer's command */
+    STEER_GONE,    /* the process ended meanwhile */
+    STEER_REFUSED, /* the process has no file for commands, or this user may not write to it */
+    STEER_INTERRUPTED, /* a signal is about to end this process; the command is withdrawn */
 };
 
 /* ---- the file ---- */
@@ -72,7 +75,7 @@ static int open_commands(const struct process *process)
     });
 }
 
-/* One writer at a time. */
+/* Locks the file, since there may be only one writer at a time. */
 static bool lock_in_time(int fd, uint64_t until_ns)
 {
     const struct timespec turn = {0, TURN_NS};
@@ -91,15 +94,16 @@ static const int endings[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 enum { ENDINGS = RS_ARRAY_LENGTH(endings) };
 
-static volatile sig_atomic_t interrupted; /* the signal that ends this process; 0: none */
+static volatile sig_atomic_t interrupted; /* the signal that will end this process; 0: none came */
 
 static void note_signal(int number)
 {
     interrupted = number;
 }
 
-/* A signal that would end this process while a command is asked ends it after the command is
- * withdrawn: the process would carry it out at a later call.  One that is ignored stays so. */
+/* Catches the signals that would end this process while a command is pending.  The process ends
+ * after withdrawing the command, which the other process would otherwise carry out at a later call.
+ * Ignored signals stay ignored. */
 static void catch_signals(struct sigaction before[ENDINGS])
 {
     struct sigaction note = {.sa_handler = note_signal};
@@ -127,7 +131,8 @@ void steer_end_if_interrupted(void)
 
 /* ---- a command ---- */
 
-/* Waits while the step is `step`.  False when the time is over, or the process, or this one. */
+/* Waits while the command's step is `step`.  False when the time is up, the process has ended, or a
+ * signal is about to end this one. */
 static bool step_ends(const struct process *process, struct rs_commands *file, uint32_t step,
                       uint64_t until_ns)
 {
@@ -142,7 +147,7 @@ static bool step_ends(const struct process *process, struct rs_commands *file, u
     return true;
 }
 
-/* True when there was a command that the process had not taken yet. */
+/* Withdraws the command.  True if the process had not taken it yet. */
 static bool withdraw(struct rs_commands *file)
 {
     uint32_t asked = RS_COMMAND_ASKED;
@@ -185,9 +190,10 @@ static void copy_answer(struct rs_commands *command, const struct rs_commands *f
     command->text[sizeof(command->text) - 1] = '\0';
 }
 
-/* The caller has the file's lock, so a command that is there has lost its writer, who was killed.
- * Where it is not taken it is withdrawn first: else the process could take it while its fields are
- * overwritten.  Where it is taken it is still under way. */
+/* Writes the command and waits for the answer.  The caller has the file's lock, so an older command
+ * in the file is left over from a writer that was killed.  If it has not been taken, it is
+ * withdrawn first, since the process could take it while its fields are overwritten.  If it has
+ * been taken, it is still being carried out. */
 static enum steer_answer ask_and_wait(const struct process *process, struct rs_commands *file,
                                       struct rs_commands *command, uint64_t wait_ns,
                                       uint64_t until_ns)
@@ -205,8 +211,9 @@ static enum steer_answer ask_and_wait(const struct process *process, struct rs_c
     return answer;
 }
 
-/* A copy of the list that the process has written into its page; NULL where it cannot be.  The
- * caller has the lock of the file for commands, so no other one asks for a list meanwhile. */
+/* Returns a copy of the list that the process has written into its page; NULL if its place is
+ * invalid.  The caller has the lock of the file for commands, so no other writer asks for a list
+ * meanwhile. */
 static char *copy_list(const struct process *process, const struct rs_commands *command)
 {
     uint64_t offset = command->before_bytes, length = command->after_bytes;
@@ -250,7 +257,7 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
     return answer;
 }
 
-/* Says why the answer is not STEER_DONE.  The exit code. */
+/* Prints why the answer is not STEER_DONE.  Returns the exit code. */
 static int say_answer(const struct process *process, enum steer_answer answer,
                       const struct rs_commands *command)
 {
@@ -303,7 +310,8 @@ static void add_target_device(struct steer_target *target, int device, uint64_t 
     for (int i = 0; i < target->device_count; i++)
         if (target->devices[i] == device)
             return;
-    RS_ASSERT(target->device_count < RS_DEVICES_MAX); /* numbers of devices are below that */
+    /* A device's number is below RS_DEVICES_MAX. */
+    RS_ASSERT(target->device_count < RS_DEVICES_MAX);
     target->devices[target->device_count] = device;
     target->total_bytes[target->device_count++] = total_bytes;
 }
@@ -420,7 +428,7 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
 
 /* ---- rmmshim limit ---- */
 
-/* "none" or "6.00 GiB". */
+/* Returns a limit as text: "none" or "6.00 GiB". */
 static const char *limit_text(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES])
 {
     return bytes ? rs_size_format_short(bytes, text) : "none";
@@ -452,13 +460,13 @@ static bool resolve_for_device(const struct steer_target *target, int index,
                  target->devices[index]);
         return false;
     }
-    /* A command of 0 bytes takes the limit away: a share that rounds down to 0 is the smallest
-     * limit, as in RMM_LIMIT. */
+    /* A command with 0 bytes would remove the limit, so a percentage that rounds down to 0 becomes
+     * the smallest limit, as in RMM_LIMIT. */
     *bytes = rs_max(rs_size_resolve(*size, total_bytes, total_bytes), 1);
     return true;
 }
 
-/* Hands the command to each device of the process, prints what it has answered, and closes it. */
+/* Gives the command for each device of the process, prints the answers, and closes the process. */
 static int
 steer_each(struct steer_target *target, const struct rs_commands *asked, const struct rs_size *size,
            void (*print)(const struct steer_target *target, const struct rs_commands *command))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim run: starts a program under the library, stays as its parent (tool/run/parent.c), and
- * says at the end what happened (tool/run/end.c).  Settings are checked by the library's own parser
- * before anything starts. */
+ * reports at the end what happened (tool/run/end.c).  Settings are checked by the library's own
+ * parser before anything starts. */
 #include "base/check.h"
 #include "config/config.h"
 #include "shared/job.h"
@@ -19,8 +19,9 @@
 
 static bool has_nvtx_phases;
 
-/* Options that ask how much memory was used need the program to be served.  It is served by the
- * driver's own calls then, as by RMM's default.  False where no option asks. */
+/* Options that ask how much memory was used need the program to be served.  If no setting gives a
+ * stack, it is served by the resource `cuda`, which calls the driver each time, as RMM's default
+ * does.  False if no option asks. */
 static bool observe(const struct run_options *options)
 {
     if (!options->fails_on_leak && !options->has_fail_over && !options->json)
@@ -40,7 +41,8 @@ static bool settings_are_good(struct run_options *options)
     return bad == 0;
 }
 
-/* The version of a library with these bytes, at most `room` with its end; "" where there is none.
+/* Finds the version of a library in the bytes of its file, and copies at most `room` bytes of it;
+ * "" if there is none.
  */
 static void read_version(const char *file, size_t bytes, char *version, size_t room)
 {
@@ -53,9 +55,9 @@ static void read_version(const char *file, size_t bytes, char *version, size_t r
     }
 }
 
-/* False after saying that the library is of another version than this command: its counters could
- * not be read, and a job's limit not be kept.  What is wrong with a file that cannot be read,
- * others say. */
+/* False, after a line, if the library has another version than this command: then its counters
+ * could not be read, and a job's limit not be kept.  A file that cannot be read is reported
+ * elsewhere. */
 static bool library_is_ours(const char *library)
 {
     int fd = open(library, O_RDONLY | O_CLOEXEC);

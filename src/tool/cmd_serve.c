@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim stats: all counters of processes that run.  rmmshim serve: counters of all processes for
- * Prometheus, by HTTP.  The server is libmicrohttpd: its headers are needed where rmmshim is built,
- * and the library is loaded by this command alone, since it brings ten more libraries, which would
- * make every start of the command 2 ms longer and impossible where one is missing. */
+/* rmmshim stats: all counters of running processes. rmmshim serve: counters of all processes for
+ * Prometheus, by HTTP.  The server is libmicrohttpd.  Only its headers are needed to build rmmshim;
+ * the library is loaded by this subcommand alone, since it needs ten more libraries: these would
+ * add 2 ms to every start of rmmshim, and prevent it if one is missing. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/process.h"
@@ -37,9 +37,9 @@ static void put_rows(struct rs_node *list, const struct watched *of, bool has_co
     }
 }
 
-/* Writes the processes to the descriptor: as text or as JSON, where they are all processes an
- * array; or for Prometheus, with `has_counters` also each counter of each resource, which tell
- * developers what a stack does.  False when that failed, after a line that begins with `name`. */
+/* Writes the processes to the descriptor: as text, as JSON (with is_of_all an array), or for
+ * Prometheus.  With `has_counters` Prometheus also gets every counter of every resource, which show
+ * developers what a stack does.  False, after a line that begins with `name`, if that failed. */
 static bool write_counters(const struct watch *watch, enum rs_statistics_format format,
                            bool is_of_all, bool has_counters, int fd, const char *name)
 {
@@ -72,7 +72,7 @@ static bool write_counters(const struct watch *watch, enum rs_statistics_format 
 
 /* ---- rmmshim stats ---- */
 
-/* False after saying why there is nothing. */
+/* Reads one process.  False after saying why that failed. */
 static bool read_one(struct watch *watch, int number)
 {
     enum process_answer answer = watch_add(watch, number);
@@ -158,7 +158,7 @@ const struct tool_command tool_stats = {
 
 /* ---- rmmshim serve ---- */
 
-/* What --listen is when it is not given. */
+/* The default of --listen. */
 #define ADDRESS_DEFAULT "127.0.0.1:9835"
 
 enum { BACKLOG = 16, PORT_MAX = 65535, ADDRESS_TEXT_BYTES = INET6_ADDRSTRLEN + 16 };
@@ -195,8 +195,8 @@ static bool take_port(const char *text, const char *at, in_port_t *port)
     return true;
 }
 
-/* Parses "127.0.0.1:9835", "[::1]:9835", or a port alone, which is of 127.0.0.1.  False after a
- * line that shows the place of the mistake. */
+/* Parses "127.0.0.1:9835", "[::1]:9835", or a port alone, for 127.0.0.1.  False after a line that
+ * shows the place of the mistake. */
 static bool parse_address(const char *text, union address *address)
 {
     bool is_ipv6 = *text == '[', is_port = !text[strspn(text, "0123456789")];
@@ -239,7 +239,7 @@ static int serve_at(union address *address, const char *text, bool has_counters)
 
 #include <microhttpd.h>
 
-/* As parse_address takes it; port 0 too. */
+/* Formats an address as parse_address takes it; the port may be 0. */
 static void format_address(const union address *address, char text[ADDRESS_TEXT_BYTES])
 {
     char host[INET6_ADDRSTRLEN] = "";
@@ -253,7 +253,7 @@ static void format_address(const union address *address, char text[ADDRESS_TEXT_
     }
 }
 
-/* True when only programs of this machine reach the address. */
+/* True when only programs of this machine can reach the address. */
 static bool is_loopback(const union address *address)
 {
     const struct in6_addr *ipv6 = &address->ipv6.sin6_addr;
@@ -270,14 +270,14 @@ static bool listens(int fd, union address *address)
         address->any.sa_family == AF_INET6 ? sizeof(address->ipv6) : sizeof(address->ipv4);
     const int yes = 1;
 
-    /* Connections of a server that has just ended keep the port for a minute otherwise. */
+    /* Otherwise connections of a server that has just ended would block the port for a minute. */
     return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
            bind(fd, &address->any, bytes) == 0 && listen(fd, BACKLOG) == 0 &&
            getsockname(fd, &address->any, &bytes) == 0;
 }
 
-/* Opens a socket that listens there, and writes the port to the address where that had 0.  A
- * descriptor, or -errno. */
+/* Opens a socket that listens at the address.  If the port was 0, stores the chosen one in the
+ * address.  Returns a descriptor, or -errno. */
 static int open_listener(union address *address)
 {
     int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -294,9 +294,9 @@ static int open_listener(union address *address)
 
 enum {
     CONNECTIONS_MAX = 16, /* further ones wait until one of these ends */
-    IDLE_SECONDS = 10,    /* after which a connection is closed that sends or takes nothing */
-    LONGEST_SECONDS = 20, /* after which a connection is closed: Prometheus asks for 10 s at most,
-                             unless it is told otherwise */
+    IDLE_SECONDS = 10,    /* a connection that has sent and taken nothing for this long is closed */
+    /* A connection is closed after this long; Prometheus gives a request 10 s by default. */
+    LONGEST_SECONDS = 20,
     REQUEST_BYTES = 16 << 10,
 };
 
@@ -341,7 +341,7 @@ static bool load_http(void)
 
 /* ---- an answer ---- */
 
-/* What all answers have.  A connection is for one request, so that those who stay connected do not
+/* Sends an answer.  Each connection serves one request, so that clients that stay connected do not
  * take the places of others. */
 static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned status,
                                      struct MHD_Response *response, const char *type)
@@ -349,7 +349,7 @@ static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned
     enum MHD_Result result;
 
     if (!response)
-        return MHD_NO; /* the connection is closed */
+        return MHD_NO; /* libmicrohttpd then closes the connection */
     mhd.add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     mhd.add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
@@ -368,9 +368,9 @@ static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned sta
     return send_response(connection, status, response, "text/plain; charset=utf-8");
 }
 
-static bool has_counters; /* of each resource too */
+static bool has_counters; /* the answers include the counters of each resource */
 
-/* Says how many processes are left out when that number has changed. */
+/* Prints how many processes are left out, if that number has changed. */
 static void say_unreadable(size_t count)
 {
     static size_t said;
@@ -380,7 +380,7 @@ static void say_unreadable(size_t count)
     said = count;
 }
 
-/* Reads all processes and writes them to a memory file: its descriptor, or -1. */
+/* Reads all processes and writes them to a memory file.  Returns its descriptor, or -1. */
 static int make_metrics(void)
 {
     struct watch watch = {.count = 0};
@@ -405,15 +405,16 @@ static enum MHD_Result send_metrics(struct MHD_Connection *connection)
 
     if (bytes < 0)
         return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "rmmshim: out of host memory\n");
-    response = mhd.create_response_from_fd64((uint64_t)bytes, fd); /* closes fd at its end */
+    /* The response closes fd when it ends. */
+    response = mhd.create_response_from_fd64((uint64_t)bytes, fd);
     if (!response)
         close(fd);
     return send_response(connection, MHD_HTTP_OK, response,
                          "text/plain; version=0.0.4; charset=utf-8");
 }
 
-/* Answers as soon as the head of the request is there: a body, which no request here needs, is not
- * waited for. */
+/* Answers as soon as the head of the request has arrived.  No request here needs a body, so it does
+ * not wait for one. */
 static enum MHD_Result answer_request(void *data, struct MHD_Connection *connection,
                                       const char *url, const char *method, const char *version,
                                       const char *upload, size_t *upload_bytes, void **state)
@@ -480,8 +481,9 @@ static void note_connection(void *data, struct MHD_Connection *connection, void 
         leave_place(*context);
 }
 
-/* The idle time begins anew with each byte, so that who sends one now and then would keep a place
- * without end.  A connection that is shut down is closed by the server's thread. */
+/* Shuts down connections that last too long. libmicrohttpd's idle time begins again with each byte,
+ * so a client that sends one now and then could keep its place for ever.  The server's thread
+ * closes a connection that was shut down. */
 static void close_slow(void)
 {
     uint64_t now_ns = rs_clock_ns();
@@ -495,8 +497,8 @@ static void close_slow(void)
 
 /* ---- the server ---- */
 
-/* A signal that was ignored when the command began, as SIGINT is in a script's background job, does
- * not end it. */
+/* Adds a signal that ends the command, unless it was ignored when the command began, as SIGINT is
+ * in a background job of a script. */
 static void add_end(sigset_t *ends, int number)
 {
     struct sigaction action;
@@ -513,8 +515,8 @@ static void block_ends(sigset_t *ends)
     add_end(ends, SIGINT);
     add_end(ends, SIGTERM);
     sigprocmask(SIG_BLOCK, ends, NULL);
-    /* Clients may leave in the middle of an answer, and libmicrohttpd blocks the signal in its
-     * thread only where it can. */
+    /* A client may leave in the middle of an answer. libmicrohttpd only blocks the signal in its
+     * own thread, and not on every system. */
     signal(SIGPIPE, SIG_IGN);
 }
 

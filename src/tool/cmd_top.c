@@ -20,29 +20,29 @@ enum {
     PROGRAM_WIDTH = 24,    /* in `top`, */
     PROGRAM_LEAST = 12,    /* and before others have their room */
     CHART_WIDTH = 8,       /* at least */
-    COLUMN_CHART = -1,     /* among the columns of a row: held memory as it was */
+    COLUMN_CHART = -1,     /* the chart of held memory over time, in the list of a row's columns */
     METERS_MAX = 4,
     METER_WIDTH = 60, /* at most */
-    METER_LINES = 12, /* the screen has at least as many where meters are shown, */
-    KEY_LINES = 8,    /* and where the keys are */
+    METER_LINES = 12, /* meters are shown on a screen of at least this many lines, */
+    KEY_LINES = 8,    /* and the line of keys on one of at least this many */
 };
 
 struct view {
     bool is_by_device, is_reversed, is_paused;
-    bool shows_help; /* in place of the table */
+    bool shows_help; /* the help is shown in place of the table */
     enum row_sort sort;
     double interval_seconds;
-    size_t first;   /* row that is shown, of those that do not fit */
-    size_t visible; /* rows that fitted last time */
+    size_t first;   /* the first row that is shown, if not all fit */
+    size_t visible; /* the number of rows that fitted last time */
     bool has_blocks;
     int widths[COLUMNS]; /* 0: not shown */
-    int chart;           /* columns of the chart, which is behind the others; 0: none */
+    int chart;           /* the width of the chart, which is the last column; 0: not shown */
 };
 
 /* ---- columns ---- */
 
-/* The columns of processes and of devices in the order in which they get room where there is little
- * of it: the first one does in any case. */
+/* The columns for processes and for devices, in the order in which they get room on a narrow
+ * terminal.  The first one is always shown. */
 static const int orders[2][COLUMNS + 1] = {
     {COLUMN_PROCESS, COLUMN_HELD, COLUMN_PROGRAM, COLUMN_DEVICE, COLUMN_USED, COLUMN_LIMIT,
      COLUMN_REFUSED, COLUMN_SPILLED, COLUMN_PEAK, COLUMN_CHART, COLUMN_ALLOCATION_RATE, COLUMN_USER,
@@ -61,8 +61,8 @@ static int wanted_width(enum column column, const struct row *const *rows, size_
     return width ? rs_max(width, column_forms[column].least_width) : 0;
 }
 
-/* Gives widths to columns, in their order, and to the chart.  It has a column for each sample at
- * most, so that a line is short, however wide the terminal. */
+/* Distributes the room among the columns, in their order, and the chart.  The chart is at most as
+ * wide as there are samples, so that lines stay short on a wide terminal. */
 static void share_room(struct view *view, const struct row *const *rows, size_t count, int room,
                        bool has_chart)
 {
@@ -113,7 +113,7 @@ static enum frame_style style_of(enum column column, const struct rs_usage *usag
                                                             : FRAME_PLAIN;
 }
 
-/* The cells of a row, or without one the titles. */
+/* Adds the cells of a row, or, with NULL, the titles. */
 static void put_row_cells(struct frame *frame, const int widths[COLUMNS], const char *gap,
                           const struct row *row)
 {
@@ -207,7 +207,7 @@ const struct tool_command tool_ls = {
 
 /* ---- lines of top ---- */
 
-/* In reverse video to the end of the line. */
+/* Adds the titles, in reverse video up to the end of the line. */
 static void put_top_titles(struct frame *frame, const struct view *view)
 {
     put_row_cells(frame, view->widths, " ", NULL);
@@ -218,7 +218,7 @@ static void put_top_titles(struct frame *frame, const struct view *view)
     frame_end_line(frame);
 }
 
-/* What a full column of the chart stands for: a limit, or all that there is. */
+/* Returns what the full height of the chart means: the limit, or all of the device's memory. */
 static uint64_t whole_of_chart(const struct row *row)
 {
     uint64_t limit = rs_usage_least_limit(&row->usage), all = row->device_bytes;
@@ -243,7 +243,8 @@ static void put_top_row(struct frame *frame, const struct view *view, const stru
     frame_end_line(frame);
 }
 
-/* The order and the number of unreadable processes come first, as a narrow screen cuts off the end.
+/* Adds the line above the table.  The order and the number of unreadable processes come first,
+ * since a narrow screen cuts off the end.
  */
 static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
 {
@@ -269,7 +270,7 @@ static void put_summary(struct frame *frame, const struct view *view, const stru
     frame_end_line(frame);
 }
 
-/* How full a device is, by what processes hold through rmmshim. */
+/* Adds a meter that shows how full a device is, by what processes hold through rmmshim. */
 static void put_meter(struct frame *frame, const struct row *row)
 {
     char held[RS_SIZE_TEXT_BYTES], total[RS_SIZE_TEXT_BYTES], numbers[2 * RS_SIZE_TEXT_BYTES];
@@ -324,7 +325,7 @@ static void put_help(struct frame *frame)
 
 /* ---- the whole ---- */
 
-/* Titles and as many rows as fit; the chart needs more than one sample. */
+/* Adds the titles and as many rows as fit.  The chart is only shown after more than one sample. */
 static void put_table(struct view *view, struct frame *frame, const struct row *const *rows,
                       size_t count, size_t room)
 {
@@ -374,7 +375,7 @@ static void draw_all(struct view *view, const struct watch *watch, struct frame 
     free(rows);
 }
 
-enum { SAMPLE_SHARE = 20 }; /* pages are read for no more than 1/20 of the time */
+enum { SAMPLE_SHARE = 20 }; /* reading pages takes at most 1/20 of the time */
 
 static const double interval_least = 0.1, interval_most = 3600;
 
@@ -423,7 +424,7 @@ static int show_once(struct view *view, bool is_json, bool has_interval)
 
 /* ---- live ---- */
 
-/* Drawing keeps the first row in the table. */
+/* Moves the first row that is shown; drawing keeps it within the table. */
 static void scroll(struct view *view, int event)
 {
     size_t page = rs_max(view->visible, 1), end = SIZE_MAX / 2;
@@ -439,7 +440,7 @@ static void scroll(struct view *view, int event)
     view->first += moves[event].down;
 }
 
-/* False when that ends it. */
+/* Handles a key.  False when it ends the command. */
 static bool take_event(struct view *view, int event)
 {
     int key = event > TERMINAL_KEY ? event - TERMINAL_KEY : 0;
@@ -463,7 +464,7 @@ static bool take_event(struct view *view, int event)
     return true;
 }
 
-/* False when the terminal is gone. */
+/* Draws the screen.  False when the terminal is gone. */
 static bool draw(struct view *view, const struct watch *watch, bool has_colors)
 {
     struct frame frame = {.is_screen = true, .has_colors = has_colors};
@@ -473,7 +474,7 @@ static bool draw(struct view *view, const struct watch *watch, bool has_colors)
     return frame_write(&frame) == 0;
 }
 
-/* Reads all pages; the time at which they are to be read again. */
+/* Reads all pages.  Returns the time at which to read them again. */
 static uint64_t sample(const struct view *view, struct watch *watch)
 {
     uint64_t begin_ns = rs_clock_ns();
@@ -514,7 +515,7 @@ static int show_live(struct view *view)
 
 /* ---- the command ---- */
 
-/* The place of the word, 0 where none is given, or -1 after saying that there is no such word. */
+/* Returns the index of the word; 0 if none is given; -1 after saying that there is no such word. */
 static int index_of_word(const char *word, const char *option, const char *const *words)
 {
     int i = 0;

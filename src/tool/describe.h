@@ -11,14 +11,14 @@ enum { DESCRIBE_BYTES = 256 };
 /* Returns "leaf", "over one" or "over two". */
 const char *describe_kind(const struct rs_mr_descriptor *descriptor);
 
-/* RMM's names for a resource or an option, separated by ", ". */
+/* Returns RMM's names for a resource or an option, separated by ", ". */
 const char *describe_aliases(const char *const *aliases, size_t count, char text[DESCRIBE_BYTES]);
 const char *describe_option_aliases(const struct rs_option *row, char text[DESCRIBE_BYTES]);
 
-/* Returns the default as a user would write it; "" where there is none. */
+/* Returns the default as a user would write it; "" if there is none. */
 const char *describe_default(const struct rs_option *row);
 
-/* The option of `rmmshim run` for a variable: "--pool-size" for RMM_POOL_SIZE. */
+/* Returns the option of `rmmshim run` for a variable: "--pool-size" for RMM_POOL_SIZE. */
 const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES]);
 const char *describe_run_option(const struct rs_variable *variable, char text[DESCRIBE_BYTES]);
 

@@ -17,7 +17,8 @@ static const struct tool_command *const commands[] = {
 #undef COMMAND
 };
 
-/* `column` is where the line is now; further lines begin at `indent`. */
+/* Prints text folded into lines.  `column` is the current column; further lines begin at `indent`.
+ */
 static void print_folded(const char *text, size_t column, size_t indent)
 {
     while (*text) {
@@ -85,7 +86,8 @@ static const struct tool_command *find_command(const char *name)
     return NULL;
 }
 
-/* What was typed without `run` before it, as a person reads it: words are not quoted. */
+/* Suggests `run` for a command line that names a program instead of a subcommand.  Words are
+ * printed without quotes. */
 static int say_run_was_meant(char *const *words)
 {
     char line[TOOL_LINE_BYTES / 2] = "";
@@ -98,7 +100,8 @@ static int say_run_was_meant(char *const *words)
     return TOOL_USAGE;
 }
 
-/* `typed` is the command line from that name on; NULL: it is not where a command stands. */
+/* Reports an unknown command.  `typed` is the command line from that name on; NULL: the name is not
+ * the first word. */
 static int unknown_command(const char *name, char *const *typed)
 {
     char path[PATH_MAX];
@@ -141,7 +144,8 @@ static int print_help_of(const char *name)
     return TOOL_OK;
 }
 
-/* Also behind other words, except where these are a program's. */
+/* True when the arguments ask for help, also after other words, unless these belong to a program.
+ */
 static bool asks_help(const struct tool_command *command, char **arguments)
 {
     if (command == &tool_run)
@@ -182,7 +186,7 @@ int main(int argc, char **argv)
     tool_add_streams();
     code = dispatch(argc > 0 ? argv + 1 : argv);
 
-    /* A listing that could not be written is no success. */
+    /* Output that could not be written must not look like a success. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         tool_say("standard output: write error");
         code = code ? code : TOOL_FINDING;

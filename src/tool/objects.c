@@ -11,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The symbols that a file shows to the dynamic linker, or wants from it. */
+/* The table of symbols that a file exports, or needs from other files. */
 struct symbols {
     Elf64_Sym *symbols;
     char *names;
     size_t count, name_bytes;
-    uint64_t section; /* of the symbols, in the file */
+    uint64_t section; /* the offset of the symbols in the file */
 };
 
 static bool read_elf_at(const struct elf_file *elf, void *to, size_t bytes, uint64_t offset)
@@ -24,7 +24,7 @@ static bool read_elf_at(const struct elf_file *elf, void *to, size_t bytes, uint
     return offset <= INT64_MAX && pread(elf->fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* A text that may be the file's last. */
+/* Reads a text, which may end at the end of the file. */
 static bool read_elf_text(const struct elf_file *elf, char *to, size_t bytes, uint64_t offset)
 {
     ssize_t got = offset <= INT64_MAX ? pread(elf->fd, to, bytes - 1, (off_t)offset) : -1;
@@ -106,7 +106,7 @@ static bool read_entry(const struct elf_file *elf, size_t index, Elf64_Dyn *entr
            entry->d_tag != DT_NULL;
 }
 
-/* The value of the first entry with that tag; 0: none. */
+/* Returns the value of the first dynamic entry with that tag; 0: none. */
 static uint64_t dynamic_value(const struct elf_file *elf, int64_t tag)
 {
     Elf64_Dyn entry;
@@ -117,7 +117,7 @@ static uint64_t dynamic_value(const struct elf_file *elf, int64_t tag)
     return 0;
 }
 
-/* Where the file has what is loaded at the address. */
+/* Finds the offset in the file of what is loaded at the address. */
 static bool find_offset(const struct elf_file *elf, uint64_t address, uint64_t *offset)
 {
     Elf64_Phdr segment;
@@ -147,7 +147,8 @@ uintptr_t elf_address_of(const char *path, uint64_t offset)
     return address;
 }
 
-/* The dynamic linker itself, which can be started too, has no DF_1_PIE. */
+/* The dynamic linker itself, which can also be started as a program, is told apart by its missing
+ * DF_1_PIE. */
 bool elf_is_static(const struct elf_file *elf)
 {
     if (elf->has_interpreter)
@@ -179,7 +180,8 @@ static bool read_section(const struct elf_file *elf, uint64_t index, Elf64_Shdr 
            read_elf_at(elf, section, sizeof(*section), elf->sections + index * sizeof(*section));
 }
 
-/* The section's bytes and a zero.  NULL where they cannot be read; free() is due. */
+/* Returns the section's bytes and a zero byte; NULL if they cannot be read.  The caller frees them.
+ */
 static void *read_content(const struct elf_file *elf, const Elf64_Shdr *section)
 {
     char *content = section->sh_size <= SECTION_BYTES_MAX ? malloc(section->sh_size + 1) : NULL;
@@ -301,8 +303,8 @@ char *elf_demangle(const char *name)
 
 enum { OBJECTS_MAX = 4096 };
 
-/* The variables that decide what is loaded: by others the linker would run code of objects, or
- * write something else. */
+/* The variables that are passed to the linker, since they decide what is loaded.  With other ones
+ * it might run code of the objects, or print something else. */
 enum { VARIABLES = 2 };
 
 static void choose_variables(char *const *environment, char *chosen[VARIABLES + 1])
@@ -327,7 +329,8 @@ void load_order_add(struct load_order *order, const char *path)
     order->count += order->paths[order->count] != NULL;
 }
 
-/* "\tNAME => PATH (0x...)", or without a path what has none, or "\tPATH (0x...)". */
+/* Takes an object from a line "\tNAME => PATH (0x...)" or "\tPATH (0x...)"; a name without a path
+ * is not a file. */
 static void take_listed_object(struct load_order *order, char *line)
 {
     char *path = strstr(line, "=> "), *end = strstr(line, " (0x");
@@ -397,7 +400,8 @@ static bool exports(const struct symbols *library, const char *name)
     return false;
 }
 
-/* Protected ones, and those of an object that was linked with -Bsymbolic, are not redirected. */
+/* True when the linker redirects references to the symbol.  Protected symbols, and those of an
+ * object linked with -Bsymbolic, are not redirected. */
 static bool is_redirected(const struct elf_file *elf, const struct symbols *symbols, size_t index)
 {
     const Elf64_Sym *symbol = &symbols->symbols[index];

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a process may take from closing its files to being gone, on a busy machine: 2 s. */
+/* A process may take 2 s from closing its files to its end, on a busy machine. */
 enum { ENDING_NAP_NS = 5 * 1000 * 1000, ENDING_TURNS = 400 };
 
 enum { LIST_STEP = 1024 };
@@ -50,7 +50,7 @@ bool process_is_ending(const struct process *process)
     bool has_ended;
 
     for (int i = 0; !(has_ended = process_has_ended(process)) && i < ENDING_TURNS; i++) {
-        /* A process without a program file is about to be a zombie, or is a kernel thread. */
+        /* A process without a program file is about to become a zombie, or is a kernel thread. */
         if (fstatat(process->directory, "exe", &status, 0) == 0 || errno == EACCES)
             break;
         nanosleep(&turn, NULL);
@@ -162,7 +162,7 @@ int *process_list(size_t *count)
         more = *count % LIST_STEP ? numbers
                                   : realloc(numbers, (*count + LIST_STEP) * sizeof(*numbers));
         if (!more)
-            break; /* those that there is memory for */
+            break; /* without more memory the list has only the first processes */
         numbers = more;
         numbers[(*count)++] = number;
     }
@@ -255,7 +255,8 @@ bool process_next_mapping(FILE *maps, struct process_mapping *mapping)
 
 enum { WORDS_BYTES = 4096, ENTRY_BYTES = 4096 };
 
-/* Letters of options, by what the word behind them is unless it follows at once. */
+/* Letters of an interpreter's options, by what the option's argument is, which may follow at once
+ * or as the next word. */
 static const struct interpreter {
     const char *name, *value, *code, *module;
 } interpreters[] = {
@@ -264,7 +265,8 @@ static const struct interpreter {
     {"perl", "I", "eE", ""},     {"bash", "oO", "c", ""},   {"sh", "o", "c", ""},
 };
 
-/* NULL: it is no interpreter.  Names have versions: python3.13t. */
+/* Returns the interpreter of that name, which may include a version (python3.13t); NULL: it is no
+ * interpreter. */
 static const struct interpreter *find_interpreter(const char *name)
 {
     for (size_t i = 0; i < RS_ARRAY_LENGTH(interpreters); i++) {
@@ -277,22 +279,22 @@ static const struct interpreter *find_interpreter(const char *name)
     return NULL;
 }
 
-/* The next word, or NULL behind the last. */
+/* Returns the next word, or NULL after the last. */
 static const char *next_word(const char *word, const char *end)
 {
     word += strlen(word) + 1;
     return word < end ? word : NULL;
 }
 
-/* Takes an option at *word, which moves to its last word.  True where no script follows: *module is
- * then the module that runs instead, or NULL. */
+/* Skips an option at *word, which moves to the option's last word.  True if no script follows;
+ * *module is then the module that runs instead, or NULL. */
 static bool ends_options(const struct interpreter *of, const char **word, const char *end,
                          const char **module)
 {
     const char *value;
 
     *module = NULL;
-    if ((*word)[1] == '-') { /* of the long ones, Python has this one with a value */
+    if ((*word)[1] == '-') { /* of the long options only this one of Python's has a value */
         if (strcmp(*word, "--check-hash-based-pycs") == 0)
             *word = next_word(*word, end);
         return !*word;
@@ -307,7 +309,7 @@ static bool ends_options(const struct interpreter *of, const char **word, const 
         *module = is_module ? value : NULL;
         return is_module || !*word;
     }
-    return !(*word)[1]; /* "-": what it reads from stdin */
+    return !(*word)[1]; /* "-": the script is read from stdin */
 }
 
 void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIPT_BYTES])
@@ -349,7 +351,8 @@ void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES])
 
 /* ---- its user ---- */
 
-/* The same user owns most processes, and a name may come over the network. */
+/* Writes a user's name.  The last one is remembered: most processes have the same user, and the
+ * look-up may use the network. */
 static void put_user(long user, char name[IDENTITY_USER_BYTES])
 {
     static char known[IDENTITY_USER_BYTES];
@@ -385,9 +388,9 @@ void identity_read(const struct process *process, struct identity *identity)
 /* ---- its page ---- */
 
 enum {
-    TRIES = 16, /* a process whose directory changes as often while it is read is left out */
+    TRIES = 16, /* a process whose directory changes this often while it is read is left out */
 
-    /* Of a page that makes sense none comes near: who reads one that does not is done soon. */
+    /* A valid page has far fewer.  These bounds keep the reading of an invalid one short. */
     STACK_COUNTERS_MAX = 1024,
     PAGE_COUNTERS_MAX = 4096,
     FIELDS_MAX = 4 << 20,
@@ -402,8 +405,8 @@ bool publication_has_directory(const void *file)
 
 /* ---- the directory of its page ---- */
 
-/* A copy of the directory at `at`, since its process, which may have been anything, may write to
- * the file while it is read.  NULL where there is none. */
+/* Returns a copy of the directory at `at`; NULL if there is none.  A copy, since the process may be
+ * any program, and may write to the file while it is read. */
 static struct rs_published_directory *copy_directory(const char *file, uint64_t at)
 {
     struct rs_published_directory counts, *copy = NULL;
@@ -421,8 +424,9 @@ static struct rs_published_directory *copy_directory(const char *file, uint64_t 
     return copy;
 }
 
-/* The process writes a new directory when stacks come or go, and the last but one is written over:
- * a copy counts when the directory is still the same after it. */
+/* Reads the directory.  The process writes a new one when stacks were made or dropped, and
+ * overwrites the one before the last; so a copy is good if the directory is still the same
+ * afterwards. */
 static bool take_directory(struct publication *page, const struct rs_publication *head)
 {
     struct rs_published_stack *stacks;
@@ -449,7 +453,7 @@ static bool take_directory(struct publication *page, const struct rs_publication
 
 /* ---- its counters ---- */
 
-/* Counts the fields that are to be read.  False where they have become too many. */
+/* Counts the fields that must be read.  False when there are too many. */
 static bool take_fields(struct publication *page, const struct rs_published_counter *counter)
 {
     for (uint32_t i = 0; i < counter->term_count; i++) {
@@ -476,8 +480,8 @@ static void add_published_counter(struct publication *page, struct rs_report *re
                   (enum rs_counter_unit)counter->unit, value);
 }
 
-/* Takes out what counted nothing.  The program's counters are there for kinds of memory, too, that
- * have no stack, and an account without a limit for devices that have nothing. */
+/* Removes counters that have counted nothing: the program's counters also exist for kinds of memory
+ * without a stack, and accounts without a limit for devices without memory. */
 static void drop_uncounted(struct rs_report *report)
 {
     bool has_account = rs_report_value(report, "account", "limit", 0) ||

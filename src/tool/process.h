@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes of this machine and their pages (report/publish.h), found by /proc alone: the page is a
- * memory file that its process has open, and only a process of the same user lets it be opened. */
+/* Processes of this machine and their pages (report/publish.h), found through /proc alone: a page
+ * is a memory file that its process has open, and only the same user (or root) can open it there.
+ */
 #pragma once
 
 #include "report/counters.h"
@@ -13,138 +14,142 @@
 #include <sys/types.h>
 
 enum process_answer {
-    PROCESS_SERVED,     /* it has a page, which is mapped now */
-    PROCESS_UNSERVED,   /* it has none: rmmshim serves nothing in it */
+    PROCESS_SERVED,     /* the process has a page, which is mapped now */
+    PROCESS_UNSERVED,   /* it has no page: rmmshim does not serve it */
     PROCESS_GONE,       /* no process has that number, or it has ended */
-    PROCESS_DENIED,     /* it belongs to another user, or may not be looked at */
+    PROCESS_DENIED,     /* it belongs to another user, or /proc refuses access to it */
     PROCESS_UNREADABLE, /* its page is of another version of rmmshim */
 };
 
 struct process {
     int number;
-    int directory;    /* of the process in /proc: it never becomes another process's; -1: none */
-    const void *file; /* the page, RS_PUBLISHED_BYTES long and for reading only; NULL: none */
-    uint64_t inode;   /* of the page: tells a process from a later one with its number */
+    int directory; /* the process's directory in /proc, which never becomes another process's; -1:
+                      none */
+    const void *file; /* the page, mapped for reading, RS_PUBLISHED_BYTES long; NULL: none */
+    uint64_t inode;   /* of the page: tells the process from a later one with the same number */
 };
 
-/* Maps a page for reading: NULL where the file is none, or cannot be mapped.  munmap of
- * RS_PUBLISHED_BYTES is due. */
+/* Maps a page for reading.  NULL if the file is no page, or cannot be mapped.  The caller unmaps
+ * RS_PUBLISHED_BYTES. */
 const void *process_map_page(int fd, uint64_t *inode);
 
-/* Finds the page of a process and maps it.  process_close is due in any case. */
+/* Finds the page of a process and maps it.  The caller calls process_close in any case. */
 enum process_answer process_open(int number, struct process *process);
 void process_close(struct process *process);
 
-/* What a failure of the search for a file of the process means (-errno of rs_memory_file_find). */
+/* Converts a failure to find a file of the process (-errno of rs_memory_file_find) to an answer. */
 enum process_answer process_answer_of(int failed);
 
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);
 
-/* True when the process has ended, or does so within 2 s: it has closed its files. */
+/* Called when a process has closed its files.  True when it has ended, or ends within 2 s. */
 bool process_is_ending(const struct process *process);
 
-/* False when the process has another page than the one that is mapped, or none: it went on as
- * another program. */
+/* False when the process has no page, or another one than the mapped one: it now runs another
+ * program. */
 bool process_has_its_page(const struct process *process);
 
-/* What to say of an answer, after "process 4711 ": "has ended". */
+/* Returns the text for an answer, to be printed after "process 4711 ": "has ended". */
 const char *process_answer_text(enum process_answer answer);
 
-/* The numbers of all processes, ascending, or NULL without memory or /proc.  free() is due. */
+/* Returns the numbers of all processes, ascending; NULL without memory or /proc.  The caller frees
+ * them. */
 int *process_list(size_t *count);
 
-/* Their order, for qsort() and bsearch(), of anything that begins with such a number. */
+/* Compares, for qsort() and bsearch(), two objects that begin with a process's number. */
 int process_compare_numbers(const void *one, const void *other);
 
-/* ---- what /proc says of one ----
+/* ---- what /proc tells about a process ----
  *
- * `directory` is the process's in /proc, as "/proc/4711", or by its descriptor (process_path),
- * which cannot be another process's with the same number. */
+ * `directory` is the process's directory in /proc: "/proc/4711", or a path by its descriptor
+ * (process_path), which can never mean another process with the same number. */
 
 enum { PROCESS_PATH_BYTES = 64 };
 
-/* Writes the path of a file ("/maps") in the directory of an open process, or for "" its own. */
+/* Writes the path of a file ("/maps") in the directory of an open process; "" is the directory
+ * itself. */
 const char *process_path(const struct process *process, const char *name,
                          char path[PROCESS_PATH_BYTES]);
 
-/* The parent of the process of that number, or by the text of its /proc/PID/stat; 0 where it has
- * none, or /proc does not tell. */
+/* Both return the parent of a process, given its number or the text of its /proc/PID/stat; 0 if it
+ * has none, or /proc does not tell. */
 int process_parent(int number);
 int process_parent_in(const char *stat);
 
-/* Opens a file of the directory for reading; NULL where that is not possible. */
+/* Opens a file of the directory for reading; NULL if that fails. */
 FILE *process_file(const char *directory, const char *name);
 
-/* The variables with which the process was started, as an array like environ; NULL where they
- * cannot be read.  process_free_environment is due. */
+/* Returns the variables with which the process was started, as an array like environ; NULL if they
+ * cannot be read.  The caller calls process_free_environment. */
 char **process_environment(const char *directory);
 void process_free_environment(char **environment);
 
 /* A line of /proc/PID/maps.  All zero at first. */
 struct process_mapping {
     uintptr_t begin, end;
-    uint64_t offset; /* of its first byte in the file */
+    uint64_t offset; /* the offset of the mapping's first byte in the file */
     bool has_code;
-    const char *name; /* a path, "[stack]" or the like, or empty; valid until the next one */
+    const char *name; /* a path, "[stack]" or the like, or empty; valid until the next call */
     char *line;
     size_t room;
 };
 
-/* Takes the next mapping out of the file, which may be NULL and is closed behind the last one:
- * false then.  A process that ends meanwhile has the first mappings alone. */
+/* Reads the next mapping.  After the last one it closes the file and returns false, as for NULL.
+ * If the process ends meanwhile, only its first mappings are read. */
 bool process_next_mapping(FILE *maps, struct process_mapping *mapping);
 
-/* ---- its name ----
+/* ---- the name of a process ----
  *
- * What tells a process from others of its program's name: the script that an interpreter runs, and
- * the user.  Texts are plain (report/plain.h). */
+ * What tells processes of the same program apart: the script that an interpreter runs, and the
+ * user.  Texts are plain (report/plain.h). */
 
 enum { IDENTITY_SCRIPT_BYTES = 256, IDENTITY_USER_BYTES = 64 };
 
 struct identity {
-    char script[IDENTITY_SCRIPT_BYTES]; /* "train.py", "-m module"; empty: no interpreter's */
-    char user[IDENTITY_USER_BYTES];     /* a name, or the number of one without */
+    char script[IDENTITY_SCRIPT_BYTES]; /* "train.py", "-m module"; empty: the program is no
+                                           interpreter */
+    char user[IDENTITY_USER_BYTES];     /* the user's name, or number if there is no name */
 };
 
-/* What /proc tells of the process now.  Not thread safe. */
+/* Reads what /proc tells about the process now.  Not thread safe. */
 void identity_read(const struct process *process, struct identity *identity);
 
-/* The script alone, of the process of that number; empty too where the process is gone. */
+/* Reads only the script of the process with that number; empty also if the process has ended. */
 void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES]);
 
-/* What an interpreter with this command line (as /proc/PID/cmdline has it) runs; empty where it is
- * none, or runs no file. */
+/* Finds what an interpreter with this command line (in the form of /proc/PID/cmdline) runs; empty
+ * if the program is no interpreter, or runs no file. */
 void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIPT_BYTES]);
 
-/* ---- its page ----
+/* ---- the page of a process ----
  *
- * Read as it is mapped: of a process that runs, or that is gone.  The process may have been
- * anything: each offset is checked before it is used, and texts are plain. */
+ * A mapped page is read, of a process that runs or that has ended.  The process may be any program,
+ * so each offset is checked before it is used, and texts are made plain. */
 
-/* What the page said at one moment.  Its texts live until publication_release. */
+/* The contents of a page at one moment.  The texts live until publication_release. */
 struct publication {
     const char *file;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none */
-    int process;                        /* its number in its own PID namespace */
+    int process;                        /* the process's number in its own PID namespace */
     struct rs_reported_stack stacks[RS_PUBLISHED_STACKS_MAX];
-    size_t count; /* of stacks that have counters */
+    size_t count; /* the number of stacks that have counters */
     uint32_t fields_read;
 
-    struct rs_published_directory *directory; /* a copy, and what lies in it */
+    struct rs_published_directory *directory; /* a copy of the directory, and pointers into it */
     const struct rs_published_stack *from;
     const struct rs_published_counter *counters;
 };
 
-/* True when the process has stacks, or had any: it has taken its first memory. */
+/* True when the process has, or had, stacks, that is, has taken its first memory. */
 bool publication_has_directory(const void *file);
 
-/* Reads the mapped file of RS_PUBLISHED_BYTES.  False where it has no counters yet, or they make no
- * sense; publication_release is due in any case. */
+/* Reads a mapped page.  False if it has no counters yet, or invalid ones.  The caller calls
+ * publication_release in any case. */
 bool publication_read(struct publication *page, const void *file);
 void publication_release(struct publication *page);
 
-/* What the page says about the stacks of that kind and device: expression and device. */
+/* Returns what the page says about the stacks of that kind and device beside their counters. */
 const struct rs_published_stack *publication_stack(const struct publication *page,
                                                    const struct rs_reported_stack *stack);

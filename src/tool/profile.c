@@ -28,15 +28,15 @@ static const char *const folders[] = {
 
 struct assignment {
     char *entry;     /* VARIABLE=value, in the file's text */
-    unsigned number; /* of its line, from 1 */
+    unsigned number; /* the number of its line, from 1 */
     int index;       /* the variable's row in rs_variables */
-    int device;      /* -1: all */
+    int device;      /* -1: all devices */
     bool is_joined;  /* nothing overrides it */
 };
 
 static struct {
     char path[PATH_MAX];
-    char text[FILE_BYTES_MAX + 1]; /* the file; ends of lines have become ends of texts */
+    char text[FILE_BYTES_MAX + 1]; /* the file, with zero bytes in place of line ends */
     struct assignment assignments[ASSIGNMENTS_MAX];
     size_t count;
 } profile;
@@ -50,8 +50,8 @@ static int is_shipped(const struct dirent *entry)
     return suffix && suffix > entry->d_name && strcmp(suffix, SUFFIX) == 0;
 }
 
-/* The first comment of a profile's file, without its name: "at most 80 %" of "capped: at most 80
- * %".
+/* Reads the summary of a profile, its first comment without the name: "at most 80 %" of "capped: at
+ * most 80 %".
  */
 static void read_summary(const char *folder, const char *name, char summary[SUMMARY_BYTES])
 {
@@ -73,8 +73,7 @@ static void read_summary(const char *folder, const char *name, char summary[SUMM
 
 enum { NAMES_MAX = 32 };
 
-/* The names of the profiles that lie in a folder beside this command, ended by NULL, which live as
- * long as the command. */
+/* Lists the names of the installed profiles, ended by NULL.  They live as long as the command. */
 static void list_profiles(const char *names[NAMES_MAX + 1], char folder[PATH_MAX])
 {
     static struct dirent **entries;
@@ -89,7 +88,8 @@ static void list_profiles(const char *names[NAMES_MAX + 1], char folder[PATH_MAX
     }
 }
 
-/* A name with a slash is a path; else a profile of that name comes before a file of that name. */
+/* Finds a profile.  A name with a slash is a path; otherwise an installed profile is preferred to a
+ * file of that name. */
 static bool find_profile(const char *name)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX];
@@ -137,7 +137,7 @@ static const char *nearest_variable(const char *name)
     return rs_nearest_word(name, name + strlen(name), names);
 }
 
-/* Each of these functions returns false after saying what is wrong with the line. */
+/* The functions that read a part of a line return false after saying what is wrong. */
 static bool read_name(const char *name, struct assignment *assignment)
 {
     const char *nearest = nearest_variable(name);
@@ -156,7 +156,7 @@ static bool read_name(const char *name, struct assignment *assignment)
     return read.kind == RS_NAME_OURS;
 }
 
-/* systemd takes quotes, backslashes and blanks around a value away, docker leaves them. */
+/* Refuses quotes, backslashes and blanks around a value, which systemd removes and docker keeps. */
 static bool check_value(const char *value, const struct assignment *assignment)
 {
     size_t length = strlen(value);
@@ -224,7 +224,8 @@ static bool split_lines(void)
 
 /* ---- what overrides it ---- */
 
-/* The library takes no limit of another system where RMM_LIMIT is set for its device or for all. */
+/* True when a limit of another system (RMM_COMPAT) in `given` overrides the assignment: the library
+ * ignores such a limit if RMM_LIMIT is set for its device or for all. */
 static bool has_compat_limit(char *const *given, const struct assignment *assignment)
 {
     const char *asked = tool_variable(given, rs_variables[RS_VARIABLE_COMPAT].option.name);
@@ -278,7 +279,8 @@ bool profile_enter(const char *name)
     char **joined = profile_join(name, environ);
 
     if (joined)
-        environ = joined; /* what is set later is copied by the C library */
+        environ = joined; /* the array stays in use; the C library copies it when a variable is set
+                             later */
     return joined != NULL;
 }
 

@@ -61,19 +61,21 @@ char *program_why_not(const char *command, const char *name, int failed)
 
 /* ---- scripts ---- */
 
-/* As Linux: bytes read of a script, and scripts that run one another. */
+/* Linux's bounds: the bytes that are read of a script's first line, and how many scripts may run
+ * one another. */
 enum { LINE_BYTES = 256, SCRIPTS_MAX = 5 };
 
-/* What runs a script. */
+/* The program that runs a script. */
 struct script {
-    char line[LINE_BYTES]; /* behind its "#!" */
+    char line[LINE_BYTES]; /* the first line, after "#!" */
     const char *interpreter;
-    char *rest;            /* of the line, behind the interpreter, or behind `started` */
-    const char *started;   /* by `env`: its first word that is no option and no variable, or NULL */
-    char of_env[PATH_MAX]; /* where that is; empty: nowhere */
+    char *rest;            /* the rest of the line, after the interpreter or after `started` */
+    const char *started;   /* if the interpreter is `env`: its first word that is neither an option
+                              nor a variable; else NULL */
+    char of_env[PATH_MAX]; /* the path of `started`; empty: not found */
 };
 
-/* False when the file names no interpreter. */
+/* Reads the first line of a script.  False when the file names no interpreter. */
 static bool read_shebang(const char *path, struct script *script)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -132,14 +134,15 @@ static void append_word(char *words, size_t *bytes, const char *word)
     size_t length = strlen(word) + 1;
 
     if (length > RS_ONLY_WORDS_BYTES - *bytes)
-        return; /* a process is named by its first words */
+        return; /* there is no more room, and the first words suffice as names */
     memcpy(words + *bytes, word, length);
     *bytes += length;
 }
 
-/* Makes the process that of what runs the script at `path`, and writes the path of that: of its
- * words the script stands in place of the first.  What stands behind an interpreter is one word to
- * Linux, which `env` takes apart.  False where that is no script, or `env` starts nothing. */
+/* If `path` is a script, changes `process` to the process of its interpreter, and `path` to the
+ * interpreter's path.  The script's path becomes a word of the command line in place of the first
+ * one.  Linux passes everything after the interpreter as one word, which `env` splits.  False if
+ * `path` is no script, or `env` starts nothing. */
 static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
 {
     char before[RS_ONLY_WORDS_BYTES] = "";
@@ -185,8 +188,8 @@ void program_names(const char *name, char *const *arguments, const char *path,
 
 /* ---- whether it loads the library ---- */
 
-/* The question while it is answered: `started` is what the user asked for, and `path` that, or what
- * runs it. */
+/* A question of program_loads: `started` is the program that the user named, and `path` that
+ * program or its interpreter. */
 struct question {
     const struct elf_file *library;
     const char *started;
@@ -214,7 +217,7 @@ static bool refuse_program(const struct question *of, const char *path, const ch
     return false;
 }
 
-/* Programs that the kernel starts with more rights than who starts them (AT_SECURE). */
+/* Refuses programs that the kernel starts with more rights than their parent has (AT_SECURE). */
 static bool check_rights(const struct question *of, const char *path)
 {
     const char *why = NULL;
@@ -235,8 +238,8 @@ static bool check_rights(const struct question *of, const char *path)
                "%s, so the dynamic linker ignores LD_PRELOAD", why);
 }
 
-/* Dynamic linkers of other libcs.  They read LD_PRELOAD and end the program because the library
- * needs glibc. */
+/* Dynamic linkers of other libcs.  They read LD_PRELOAD too, and refuse to start the program, since
+ * the library needs glibc. */
 static const struct {
     const char *begins, *libc;
 } other_linkers[] = {
@@ -378,7 +381,8 @@ bool library_preload(const char *path)
 
 bool library_inject_nvtx(const char *path)
 {
-    /* Names the one library that NVTX hands its calls to, in a process of 64 bits. */
+    /* The variable that names the one library to which NVTX passes its calls, in a 64-bit process.
+     */
     static const char name[] = "NVTX_INJECTION64_PATH";
     const char *before = getenv(name);
 
@@ -390,8 +394,9 @@ bool library_inject_nvtx(const char *path)
 
 /* ---- preparing a program for it ---- */
 
-/* The library says the same to the runtime (hook/load.c), which does not ask it where the
- * program has options of its own.  The last option given counts. */
+/* Sets the option by which a runtime of AddressSanitizer accepts the library before it.  The
+ * library itself sets it too (hook/load.c), but that is not used if the program has options of its
+ * own.  Of several equal options the last one counts. */
 static bool let_asan_start(void)
 {
     static const char any_order[] = "verify_asan_link_order";
@@ -426,8 +431,8 @@ int library_check_program(const char *library, const char *program)
     return TOOL_RUN_FAILED;
 }
 
-/* Puts the object in front of LD_PRELOAD.  False, and nothing is changed, where a program that does
- * not need the object could not load it: it may be a child of this one. */
+/* Puts the object in front of LD_PRELOAD.  False, with nothing changed, if a program that does not
+ * need the object could not load it; such a program may be started by this one. */
 static bool preload_first(const char *path)
 {
     const char *preloaded = getenv("LD_PRELOAD");

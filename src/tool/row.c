@@ -27,13 +27,13 @@ static void put_uuid(char text[ROW_UUID_BYTES], const unsigned char uuid[RS_PUBL
         to += snprintf(to, 4, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
 }
 
-/* Rounds; a process that lies may have counted more in a moment than the number holds. */
+/* Rounds a rate.  It is bounded, since a faulty process may report any counts. */
 static uint64_t whole_number(double number)
 {
     return number < (double)INT64_MAX ? (uint64_t)(number + 0.5) : UINT64_MAX;
 }
 
-/* Rates and samples stay. */
+/* Fills in the fields that a page gives; rates and samples stay as they are. */
 static void row_fill(struct row *row, const struct watched *of,
                      const struct rs_reported_stack *stack)
 {
@@ -51,7 +51,7 @@ static void row_fill(struct row *row, const struct watched *of,
     memcpy(row->expression, from->expression, sizeof(row->expression));
 }
 
-/* Empty texts are no labels. */
+/* Adds a text as a label, unless it is empty. */
 static void put_label(struct rs_node *object, const char *name, const char *text)
 {
     rs_node_text(object, name, text)->is_label = *text != '\0';
@@ -165,11 +165,12 @@ static void add_sample(struct row *row)
 /* ---- watched processes ---- */
 
 enum {
-    SCAN_NS = 1000 * 1000 * 1000, /* /proc is looked through no more often than this, */
-    SCAN_SHARE = 20,              /* and for no more than 1/20 of the time */
+    SCAN_NS = 1000 * 1000 * 1000, /* /proc is searched at most once in this time, */
+    SCAN_SHARE = 20,              /* and searching takes at most 1/20 of the time */
 };
 
-/* A device that nobody uses any more is forgotten. */
+/* Sums the rows of processes for each device.  A device that no process uses any more is dropped.
+ */
 static void sum_devices(struct watch *watch)
 {
     size_t kept = 0;
@@ -269,7 +270,7 @@ enum process_answer watch_add(struct watch *watch, int number)
     return answer;
 }
 
-/* A process's directory is open for each process. */
+/* Raises the limit on open files, since the directory of each process stays open. */
 static void allow_many_files(void)
 {
     struct rlimit limit;

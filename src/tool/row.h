@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of `ls` and `top`: one kind of memory of one device in one process each; the processes
- * whose pages are read for them, again and again in `top`, and the columns in which they are shown.
+/* The rows of `ls` and `top`: each is one kind of memory on one device in one process.  Also the
+ * processes whose pages are read for them, repeatedly in `top`, and the columns in which they are
+ * shown.
  */
 #pragma once
 
@@ -14,23 +15,24 @@
 
 enum { ROW_UUID_BYTES = 40, ROW_SAMPLES = 128 };
 
-/* A row of a device sums up those of all processes: `process` is their number, and what names one
- * of them is empty. */
+/* A row of a device is the sum over all processes: `process` is their number, and the fields that
+ * identify one process are empty. */
 struct row {
     int process;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     struct identity identity;
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none */
-    int device;                         /* as the process counts them */
-    char uuid[ROW_UUID_BYTES];          /* of the device; empty: not known */
-    uint64_t device_bytes;              /* that the device has in all; 0: not known */
+    int device;                         /* the device's number in the process */
+    char uuid[ROW_UUID_BYTES];          /* the device's UUID; empty: not known */
+    uint64_t device_bytes;              /* the device's total memory; 0: not known */
     enum rs_kind kind;
     struct rs_usage usage;
     char expression[RS_EXPRESSION_TEXT_BYTES];
 
-    bool has_rates; /* seen twice */
+    bool has_rates; /* the row was read at least twice */
     double allocations_per_second, bytes_per_second;
-    uint64_t held[ROW_SAMPLES]; /* what it was; the newest is that of `samples` - 1, modulo */
+    uint64_t held[ROW_SAMPLES]; /* earlier values, a ring; the newest is at index (samples - 1) %
+                                   ROW_SAMPLES */
     size_t samples;
     uint64_t counted_at_ns;
 };
@@ -38,16 +40,16 @@ struct row {
 /* Adds the row as an object to a list: as `ls --json` prints it, and with its metrics. */
 struct rs_node *row_put(struct rs_node *list, const struct row *row);
 
-/* Prints rows as a JSON array on stdout.  False, after a line, where that failed. */
+/* Prints rows as a JSON array on stdout.  False, after a line, if that failed. */
 bool rows_print_json(const struct row *const *rows, size_t count);
 
-/* That no process has memory; and how many cannot be read, if there are any: a line each. */
+/* Prints that no process has memory, and, if there are any, how many processes cannot be read. */
 void rows_say_none(void);
 void rows_say_unreadable(size_t count);
 
 /* ---- watched processes ---- */
 
-/* A served process.  The page is as it was read last; its rows keep those that it once had. */
+/* A served process, with its page as it was last read.  Rows that it has had once stay. */
 struct watched {
     struct process process;
     struct identity identity;
@@ -62,17 +64,19 @@ struct watch {
     size_t count;
     struct row *devices;
     size_t device_count;
-    size_t with_rows, unreadable; /* processes that have rows, or whose page cannot be read */
+    size_t with_rows, unreadable; /* the numbers of processes that have rows, and of those whose
+                                     page cannot be read */
     size_t of_other_versions;
     uint64_t next_scan_ns;
-    uint64_t reading_ns; /* that reading all pages took */
+    uint64_t reading_ns; /* how long reading all pages took */
 };
 
-/* Looks for processes that have come or gone, where it is time for that, and reads all pages. */
+/* Reads all pages.  Now and then it also looks for new processes and for processes that have ended.
+ */
 void watch_sample(struct watch *watch);
 
-/* Adds one process, where it is not there yet, and reads all pages.  Those of a watch that is read
- * once have a row for each of their stacks, in that order. */
+/* Adds a process, unless it is there already, and reads all pages.  In a watch that is read only
+ * once, a process has a row for each of its stacks, in their order. */
 enum process_answer watch_add(struct watch *watch, int number);
 void watch_read(struct watch *watch);
 
@@ -80,8 +84,8 @@ enum row_sort { ROW_BY_HELD, ROW_BY_USED, ROW_BY_PEAK, ROW_BY_RATE, ROW_BY_PID, 
 
 extern const char *const row_sort_names[ROW_SORTS + 1]; /* ended by NULL */
 
-/* The rows of all processes, or of all devices, in order; free() is due.  Valid until the next
- * sample. */
+/* Returns the rows of all processes, or of all devices, sorted.  The caller frees the array; the
+ * rows are valid until the next sample. */
 const struct row **watch_rows(const struct watch *watch, bool is_by_device, enum row_sort sort,
                               bool is_reversed, size_t *count);
 
@@ -91,7 +95,8 @@ void watch_release(struct watch *watch);
 
 enum { COLUMN_BYTES = RS_EXPRESSION_TEXT_BYTES };
 
-/* In the order in which they are shown; `ls` has those before COLUMN_TOTAL, and the last one. */
+/* The columns in the order in which they are shown.  `ls` shows those before COLUMN_TOTAL, and the
+ * last one. */
 enum column {
     COLUMN_PROCESS,
     COLUMN_USER,
@@ -115,20 +120,21 @@ enum column {
 
 extern const struct column_form {
     const char *title;
-    bool is_left; /* aligned; numbers are aligned on the right */
+    bool is_left; /* the cells are aligned on the left; numbers are aligned on the right */
     int least_width;
-    size_t offset; /* in struct row: of a text, or of a number of bytes */
-    bool is_bytes; /* then `of_zero` is shown for 0, if it is not NULL */
+    size_t offset; /* the offset in struct row of a text, or of a number of bytes */
+    bool is_bytes; /* the field is a number of bytes; for 0 `of_zero` is shown, if it is not NULL */
     const char *of_zero;
 } column_forms[COLUMNS];
 
-/* Before rows are shown: the device's column has the UUID, too, where that is asked for, or where
- * one device has several numbers, or one number means several devices: processes may see some
- * devices only, in their own order. */
+/* Called before rows are shown.  The device's column also has the UUID if needs_uuids, or if one
+ * device has several numbers or one number means several devices: processes may see only some
+ * devices, in their own order. */
 void columns_begin(const struct row *const *rows, size_t count, bool needs_uuids);
 
 /* Writes a cell's text. */
 void column_put(enum column column, const struct row *row, char text[COLUMN_BYTES]);
 
-/* Columns of a terminal that the widest cell takes, title included; 0 where all cells are empty. */
+/* Returns the columns of a terminal that the widest cell needs, title included; 0 if all cells are
+ * empty. */
 int column_width(enum column column, const struct row *const *rows, size_t count);

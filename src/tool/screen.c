@@ -25,7 +25,8 @@ enum { PIECE_BYTES = 4096 };
 
 /* ---- text in columns ---- */
 
-/* Columns of the character that begins there, and its bytes; 0 bytes where the locale has none. */
+/* Returns the columns of the character at `text`, and its length in *bytes; 0 bytes if it is no
+ * character of the locale. */
 static int width_of(const char *text, size_t *bytes)
 {
     mbstate_t state;
@@ -43,7 +44,7 @@ static int width_of(const char *text, size_t *bytes)
 
 int screen_fit(char *to, size_t room, const char *text, int columns)
 {
-    char *end = to + room - 1, *last = to; /* where the character in the last column began */
+    char *end = to + room - 1, *last = to; /* where the character in the last column begins */
     int used = 0, used_before = 0;
 
     while (*text) {
@@ -109,7 +110,7 @@ int frame_lines_left(const struct frame *frame)
     return frame->lines ? frame->lines - frame->used_lines : INT_MAX;
 }
 
-/* Reverse video is older than colours. */
+/* True when the frame shows this style; reverse video also works on terminals without colours. */
 static bool is_styled(const struct frame *frame, enum frame_style style)
 {
     return frame->is_screen && (style == FRAME_TITLE || (frame->has_colors && style));
@@ -147,7 +148,7 @@ void frame_end_line(struct frame *frame)
     frame->used_lines++;
 }
 
-/* Between these two a terminal that knows them shows what was there before: no half pictures. */
+/* Terminals that know these sequences show the new picture only when it is complete. */
 static const char begin_picture[] = "\033[?2026h\033[H", end_picture[] = "\033[?2026l";
 
 int frame_write(struct frame *frame)
@@ -174,7 +175,8 @@ enum { LEVELS = 9 };
 
 static const char letters[] = " .:-=+*#@";
 
-/* Only zero has level 0, so that the smallest value can be seen. */
+/* Returns the height of a value in the chart.  Only 0 has level 0, so that the smallest value can
+ * be seen. */
 static int level_of(uint64_t value, uint64_t whole)
 {
     double part = (double)rs_min(value, whole) / (double)whole;
@@ -195,7 +197,7 @@ void frame_put_chart(struct frame *frame, const uint64_t *values, size_t count, 
     length = snprintf(text, sizeof(text), "%*s", columns - (int)shown, "");
     for (size_t i = count - shown; i < count && length < PIECE_BYTES - 4; i++) {
         int level = level_of(values[i], whole ? whole : largest);
-        bool is_block = has_blocks && level > 0; /* U+2580 and more */
+        bool is_block = has_blocks && level > 0; /* the characters from U+2580 on */
         length += sprintf(text + length, is_block ? "\xe2\x96%c" : "%c",
                           is_block ? 0x80 + level : letters[level]);
     }
@@ -216,7 +218,7 @@ void frame_put_bar(struct frame *frame, uint64_t part, uint64_t whole, int colum
 
 /* ---- the terminal ---- */
 
-/* Another screen, no cursor, no wrapping of long lines; and back. */
+/* Switch to a second screen without a cursor and without wrapping of long lines, and back. */
 static const char take_screen[] = "\033[?1049h\033[?25l\033[?7l\033[2J";
 static const char give_screen[] = "\033[0m\033[?7h\033[?25h\033[?1049l";
 
@@ -330,7 +332,7 @@ void terminal_end(void)
 
 /* ---- signals ---- */
 
-/* It goes on when the shell continues the job, which sends SIGCONT, too. */
+/* Stops this process.  It continues when the shell continues the job, by SIGCONT. */
 static void stop(void)
 {
     give_terminal();
@@ -345,17 +347,17 @@ static enum terminal_event answer_signal(int number)
     if (number == SIGTSTP)
         stop();
     else if (number == SIGCONT)
-        take_terminal(); /* the shell may have set it otherwise */
+        take_terminal(); /* the shell may have changed the terminal's modes */
     else if (number != SIGWINCH) {
         give_terminal();
-        tool_end_by(number); /* as without us: who waits for this process sees the signal */
+        tool_end_by(number); /* the parent of this process then sees that the signal ended it */
     }
     return TERMINAL_CHANGED;
 }
 
 /* ---- keys ---- */
 
-/* The key whose escape sequence ends with that character, after that number. */
+/* Returns the key whose escape sequence has that number and ends with that character. */
 static int key_of_sequence(char last, int number)
 {
     static const struct {
@@ -375,7 +377,8 @@ static int key_of_sequence(char last, int number)
     return TERMINAL_TIMEOUT;
 }
 
-/* Takes one byte more; a sequence may come in several pieces.  TERMINAL_TIMEOUT: no key yet. */
+/* Takes one byte of input; a sequence may arrive in several pieces.  TERMINAL_TIMEOUT: the key is
+ * not complete yet. */
 static int take_byte(char byte)
 {
     static enum { NONE, ESCAPED, IN_SEQUENCE } state;
@@ -398,7 +401,7 @@ static int take_byte(char byte)
     return state == ESCAPED ? TERMINAL_TIMEOUT : TERMINAL_KEY + (unsigned char)byte;
 }
 
-/* TERMINAL_END when nobody will press any more. */
+/* Reads a key.  TERMINAL_END when there will be no more input. */
 static int read_key(void)
 {
     char byte;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text in the columns of a terminal, pictures for it in the making, and the terminal itself: ANSI
- * sequences and termios, which every terminal of today understands, over ssh too. */
+/* Text in the columns of a terminal, frames to draw, and the terminal itself, by ANSI sequences and
+ * termios, which all present terminals understand, also over ssh. */
 #pragma once
 
 #include "base/check.h"
@@ -10,22 +10,23 @@
 #include <stdint.h>
 
 /* Copies as much as fits into `room` bytes and `columns` columns of a terminal, in the locale's
- * characters: '?' for others.  The last column is '~' where something is cut off.  Returns the
+ * characters; others become '?'.  The last column is '~' where something is cut off.  Returns the
  * columns used. */
 int screen_fit(char *to, size_t room, const char *text, int columns);
 
-/* Writes the text into exactly `width` columns of a terminal, cut off where it is longer. */
+/* Writes the text into exactly `width` columns of a terminal; a longer text is cut off. */
 void screen_align(char *to, size_t room, const char *text, int width, bool is_left);
 
 /* ---- frames ----
  *
- * A picture for the terminal: lines of pieces with a style each, cut off at the terminal's edge.
- * On a screen it is drawn over the one before; else the lines are printed. */
+ * A frame is a picture of lines; each line has pieces with a style, and is cut off at the
+ * terminal's edge.  On a screen it is drawn over the previous frame; otherwise the lines are
+ * printed. */
 
 enum frame_style { FRAME_PLAIN, FRAME_TITLE, FRAME_CHART, FRAME_FAINT, FRAME_WARN, FRAME_ALARM };
 
 struct frame {
-    int columns, lines; /* of the terminal; 0 lines: as many as there are */
+    int columns, lines; /* the size of the terminal; 0 lines: no bound */
     bool is_screen, has_colors;
 
     char *text; /* owned */
@@ -33,60 +34,60 @@ struct frame {
     int used_columns, used_lines;
 };
 
-/* The columns that are left in this line, and the lines below it. */
+/* Return the columns that are left in this line, and the lines below it. */
 int frame_columns_left(const struct frame *frame);
 int frame_lines_left(const struct frame *frame);
 
 void frame_put(struct frame *frame, enum frame_style style, const char *format, ...)
     RS_PRINTF(3, 4);
 
-/* Ends a line.  Nothing more may follow in a frame without lines left. */
+/* Ends a line.  If no lines are left, nothing may be added afterwards. */
 void frame_end_line(struct frame *frame);
 
-/* Writes all and frees it.  0 or -errno. */
+/* Writes the frame and frees it.  Returns 0 or -errno. */
 int frame_write(struct frame *frame);
 
-/* The last `columns` of `count` values (oldest first), a column each: blocks of eight heights in
- * UTF-8, else ASCII; the whole as high as can be, or the largest of them where the whole is 0: not
- * known.  Blanks stand in front where there are fewer. */
+/* Adds a chart of the last `columns` of `count` values (oldest first), one column each: blocks of
+ * eight heights in UTF-8, else ASCII characters.  The full height is `whole`, or the largest value
+ * if `whole` is 0 (not known).  If there are fewer values, blanks come first. */
 void frame_put_chart(struct frame *frame, const uint64_t *values, size_t count, uint64_t whole,
                      int columns, bool has_blocks);
 
-/* A part of a whole: "|||||    ". */
+/* Adds a bar that shows a part of a whole: "||||| ". */
 void frame_put_bar(struct frame *frame, uint64_t part, uint64_t whole, int columns);
 
 /* ---- the terminal of a full-screen command ---- */
 
 enum terminal_event {
     TERMINAL_TIMEOUT,
-    TERMINAL_CHANGED, /* its size, or it has to be drawn anew */
-    TERMINAL_END,     /* by Ctrl-C, or the terminal is gone */
+    TERMINAL_CHANGED, /* the size has changed, or the screen must be drawn again */
+    TERMINAL_END,     /* Ctrl-C was pressed, or the terminal is gone */
     TERMINAL_KEY_UP,
     TERMINAL_KEY_DOWN,
     TERMINAL_KEY_PAGE_UP,
     TERMINAL_KEY_PAGE_DOWN,
     TERMINAL_KEY_HOME,
     TERMINAL_KEY_END,
-    TERMINAL_KEY, /* and more: TERMINAL_KEY + the character */
+    TERMINAL_KEY, /* the first key; a key is TERMINAL_KEY + its character */
 };
 
-/* True where stdin and stdout are a terminal that can be drawn on. */
+/* True when stdin and stdout are a terminal that can be drawn on. */
 bool terminal_is_usable(void);
 
-/* True where it has colours and they are wanted (NO_COLOR). */
+/* True when the terminal has colours and NO_COLOR is not set. */
 bool terminal_has_colors(void);
 
-/* True where the locale is UTF-8. */
+/* True when the locale's characters are UTF-8. */
 bool terminal_has_blocks(void);
 
-/* Of stdout, or what COLUMNS and LINES say; else 80 x 24. */
+/* Stores the size of the terminal at stdout, or what COLUMNS and LINES say; else 80 x 24. */
 void terminal_size(int *columns, int *lines);
 
-/* Takes the terminal: an empty screen, keys without Enter, and signals by terminal_wait.  It is
- * given back at exit, too.  False after saying why not. */
+/* Takes over the terminal: an empty screen, keys without Enter, and signals through terminal_wait.
+ * At exit the terminal is restored.  False after saying why it failed. */
 bool terminal_begin(void);
 void terminal_end(void);
 
-/* Waits for a key or a signal.  A stop by Ctrl-Z happens in here; so does an end by SIGTERM, SIGHUP
- * or SIGQUIT, with the terminal given back. */
+/* Waits for a key or a signal.  A stop by Ctrl-Z happens inside this call, and so does the end of
+ * the process by SIGTERM, SIGHUP or SIGQUIT, after the terminal is restored. */
 int terminal_wait(int timeout_ms);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Valid until the fourth call after this one. */
+/* Returns text as code in Markdown; valid until the fourth call after this one. */
 static const char *code(const char *text)
 {
     static char texts[4][DESCRIBE_BYTES];
@@ -20,7 +20,8 @@ static const char *code(const char *text)
     return quoted;
 }
 
-/* A '|' would end the cell, so it is escaped.  The cells are ended by NULL; their number. */
+/* Prints a row; the cells are ended by NULL.  A '|' would end a cell, so it is escaped.  Returns
+ * the number of cells. */
 static size_t put_markdown_row(const char *const *cells)
 {
     size_t count = 0;

@@ -40,7 +40,8 @@ void tool_add_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
-            is_added[fd] = open("/dev/null", O_RDWR) == fd; /* the lowest number is given */
+            /* Open() returns the lowest free number, which is fd. */
+            is_added[fd] = open("/dev/null", O_RDWR) == fd;
 }
 
 void tool_close_added_streams(void)
@@ -64,7 +65,8 @@ void tool_say(const char *format, ...)
     body = vsnprintf(line + begin, room, format, arguments);
     va_end(arguments);
     line[begin] = body < 0 ? '\0' : line[begin];
-    rs_plain_make(line + begin); /* paths, words and names of processes are others' text */
+    /* Paths, words and names of processes may contain any characters. */
+    rs_plain_make(line + begin);
     length = begin + strlen(line + begin);
     line[length] = '\n';
     (void)rs_write_all(STDERR_FILENO, line, length + 1);
@@ -92,9 +94,9 @@ bool tool_begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to its
- * last word.  NULL where **arguments is another word, or, with *failed set, after saying that the
- * option has no value. */
+/* Returns the value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves
+ * to its last word.  NULL if **arguments is another word, or, with *failed set, after saying that
+ * the option has no value. */
 static const char *option_value(char ***arguments, const char *name, bool *failed)
 {
     size_t length = strlen(name);
@@ -184,7 +186,7 @@ bool tool_set(const char *name, const char *value)
     return is_set;
 }
 
-/* It is there already as in `rmmshim run rmmshim run`. */
+/* The path may be there already, as in `rmmshim run rmmshim run`. */
 bool tool_set_first(const char *name, const char *path, const char *ends)
 {
     const char *before = getenv(name);

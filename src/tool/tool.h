@@ -21,7 +21,7 @@ enum {
     TOOL_USAGE = 2,
     TOOL_LATE = 3, /* a process did not answer in time */
 
-    /* of `run`, as env, nohup and timeout have them */
+    /* the codes of `run`, as of env, nohup and timeout */
     TOOL_RUN_FAILED = 125,
     TOOL_RUN_NOT_EXECUTABLE = 126,
     TOOL_RUN_NOT_FOUND = 127,
@@ -29,32 +29,33 @@ enum {
 
 struct tool_command {
     const char *name;
-    const char *arguments; /* as in the usage line */
+    const char *arguments; /* the arguments as the usage line shows them */
     const char *summary;
-    int (*run)(char **arguments); /* what follows the command's name, ended by NULL */
-    const char *help;             /* what follows the usage line */
-    void (*print_help)(void);     /* the same, of a command whose help is no mere text */
+    int (*run)(char **arguments); /* gets the words after the command's name, ended by NULL */
+    const char *help;             /* the text after the usage line */
+    void (*print_help)(void);     /* prints the text after the usage line, if it is no constant */
 };
 
 #define TOOL_COMMAND(name) extern const struct tool_command tool_##name;
 TOOL_COMMANDS(TOOL_COMMAND)
 #undef TOOL_COMMAND
 
-/* Opens /dev/null for each of stdin, stdout and stderr that is closed, so that no other file gets
- * its number; and closes these again, before this process becomes a program that is to find them
- * closed.
+/* tool_add_streams opens /dev/null for each of stdin, stdout and stderr that is closed, so that no
+ * other file gets its number.  The other function closes these again, before this process becomes a
+ * program that must find them closed.
  */
 void tool_add_streams(void);
 void tool_close_added_streams(void);
 
-/* One line on stderr, after "rmmshim: ", by one write; its text is made plain (report/plain.h). */
+/* Prints one line on stderr, after "rmmshim: ", by one write.  The text is made plain
+ * (report/plain.h). */
 void tool_say(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Diagnostics go to stderr the same way, or nowhere. */
+/* Return diagnostics that are printed by tool_say, or not at all. */
 struct rs_diagnostics tool_diagnostics(void);
 void tool_ignore_line(void *data, const char *line);
 
-/* Says "unknown <kind> '<word>'", with the nearest of `words` (NULL-terminated). */
+/* Prints "unknown <kind> '<word>'" and the nearest of `words` (NULL-terminated). */
 void tool_say_unknown(const char *kind, const char *word, const char *const *words);
 
 /* ---- options ---- */
@@ -67,43 +68,43 @@ enum { TOOL_OPTIONS_MAX = 8 };
 
 struct tool_option {
     const char *name; /* "--json"; NULL ends a list */
-    bool *flag;       /* becomes true; NULL: the option has a value */
+    bool *flag;       /* set to true if the option is there; NULL: the option has a value */
     const char **value;
-    bool is_single; /* it is wrong to give it twice; of others the last one counts */
+    bool is_single; /* giving the option twice is an error; of other options the last one counts */
 };
 
-/* Takes the options out of the arguments.  The other words stay; without `has_words` each must be
- * an option.  False after saying what is wrong. */
+/* Removes the options from the arguments.  Other words stay; without `has_words` they are an error.
+ * False after saying what is wrong. */
 bool tool_take_options(char **arguments, bool has_words, const struct tool_option *options);
 
-/* The same of the options before the first other word, which is returned, or the end: `--` ends
- * them too.  NULL after saying what is wrong. */
+/* The same for the options before the first other word; `--` ends them too.  Returns that word's
+ * place, or the end; NULL after saying what is wrong. */
 char **tool_take_leading_options(char **arguments, const struct tool_option *options);
 
-/* False, after a line, where a word is left. */
+/* False, after a line, if a word is left. */
 bool tool_has_no_more(char *const *arguments);
 
 void tool_print_help(const struct tool_command *command);
-void tool_print_usage(const struct tool_command *command); /* its first lines */
+void tool_print_usage(const struct tool_command *command); /* prints the first lines of the help */
 
-/* For help: lines of 80 columns at most, broken between words.  A term stands at the left, and what
- * it means beside it or, where it is long, below it. */
+/* Print help in lines of at most 80 columns, broken between words.  A term is on the left, and its
+ * meaning beside it, or, for a long term, below it. */
 void tool_print_paragraph(const char *text);
 void tool_print_term(const char *term, const char *meaning);
 
-/* What a variable is set to in an array like environ (or NULL); NULL: it is not set. */
+/* Returns the value of a variable in an array like environ (or NULL); NULL: it is not set. */
 const char *tool_variable(char *const *environment, const char *name);
 
-/* Sets a variable of this process's environment; also puts a path in front of the list that it has,
- * whose words are ended by one of `ends`, unless it stands there already.  False after saying why
- * not. */
+/* tool_set sets a variable of this process's environment. tool_set_first puts a path in front of a
+ * variable's list, whose words are separated by characters of `ends`, unless it is there already.
+ * False after saying why it failed. */
 bool tool_set(const char *name, const char *value);
 bool tool_set_first(const char *name, const char *path, const char *ends);
 
 /* ---- documents ---- */
 
-/* Prints a document: as text, JSON or metrics.  False, after a line that begins with `name`, where
- * that failed, or where there was no memory for all of the document.  Not thread safe. */
+/* Prints a document as text, JSON or metrics.  False, after a line that begins with `name`, if that
+ * failed, or if there was no memory for the whole document.  Not thread safe. */
 bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,
                 const char *name);
 
@@ -112,19 +113,21 @@ bool tool_show(const struct rs_node *root, bool as_json);
 
 /* ---- memory and other programs ---- */
 
-/* As realloc; ends the command where there is no memory. */
+/* Does as realloc, and ends the command if there is no memory. */
 void *tool_grow(void *memory, size_t bytes);
 
-/* Enters a number, which is no address, into a table of pointers; the same. */
+/* Enters a number, which is no address, into a table of pointers; ends the command if there is no
+ * memory. */
 void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number);
 
-/* A text of its own, for free(); the same. */
+/* Returns formatted text, which the caller frees; ends the command if there is no memory. */
 char *tool_format(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Ends this process by a signal, whose action and mask are as at first again. */
+/* Ends this process by a signal, after restoring its default action and unblocking it. */
 void tool_end_by(int signal);
 
-/* Starts a program, with at most so many seconds to run (0: any), whose output is to be read; its
- * stdin and stderr are /dev/null.  NULL: it cannot be started; else tool_end is due. */
+/* Starts a program that may run for `seconds` (0: no bound), and returns its output, to be read;
+ * its stdin and stderr are /dev/null.  NULL if it cannot be started; otherwise the caller calls
+ * tool_end. */
 FILE *tool_start(char *const *words, char *const *environment, unsigned seconds, pid_t *child);
 void tool_end(FILE *output, pid_t child);

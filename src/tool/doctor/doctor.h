@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `rmmshim doctor` found about a machine, a program or a process: findings, of which the first
- * problem is the verdict's reason. */
+/* What `rmmshim doctor` found about a machine, a program or a process: a list of findings.  The
+ * first problem among them is the reason that the verdict gives. */
 #pragma once
 
 #include "base/check.h"
@@ -16,44 +16,44 @@
 enum { DOCTOR_TEXT_BYTES = 2 * PATH_MAX + 512 };
 
 struct doctor {
-    const char *good; /* static text: the verdict without a problem */
-    bool is_served;   /* problems then say "not wholly" */
-    bool is_unseen;   /* a problem keeps from seeing whether it is served */
+    const char *good; /* static text: the verdict if there is no problem */
+    bool is_served;   /* memory is served; with problems the verdict then says "not wholly" */
+    bool is_unseen;   /* because of a problem it cannot be seen whether memory is served */
     bool has_problem;
     struct rs_document document;
     struct rs_node *verdict, *reason, *findings;
 };
 
-/* Adds a finding; a problem keeps memory from being served.  `topic` is static text, one word;
- * `step`, the setting or step that would change it, is static too, or NULL. */
+/* Adds a finding. is_problem: it keeps memory from being served.  `topic` is one word; `step` is
+ * what the user can do about it, or NULL.  Both are static texts. */
 void doctor_add(struct doctor *doctor, bool is_problem, const char *topic, const char *step,
                 const char *format, ...) RS_PRINTF(5, 6);
 
 #define doctor_note(doctor, ...)    doctor_add(doctor, false, __VA_ARGS__)
 #define doctor_problem(doctor, ...) doctor_add(doctor, true, __VA_ARGS__)
 
-/* Parses the RMM_ variables of an environment; what they refer to (%q{NAME}) is its own, too.  The
- * number of bad ones.  rs_config_free is due. */
+/* Parses the RMM_ variables of an environment, which also gives the variables that they refer to
+ * (%q{NAME}).  Returns the number of bad ones.  The caller calls rs_config_free. */
 unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnostics,
                       struct rs_config *config);
 
 /* Judges the RMM_ variables of an environment by the library's own parser; each bad one is a
- * problem.  Returns false when one is bad.  *asks is whether they ask for anything. */
+ * problem.  Returns false when one is bad.  *asks: the variables ask for something. */
 bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks);
 
-/* Judges whether RMM_ONLY, with that value or NULL, leaves the process out: then that is a problem.
- * False then: the library looks at no other variable of such a process.  Of a program whose
- * arguments are not known that is not known either: one may match. */
+/* Judges RMM_ONLY with the value `patterns` (NULL: not set).  If it leaves the process out, that is
+ * a problem, and the result is false: the library reads no other variable in such a process.  If
+ * the arguments are not known, one of them may match, so that is reported as unknown. */
 bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
                  bool has_arguments);
 
-/* Tells that the driver comes before the library. */
+/* Adds the finding that the driver comes before the library. */
 void doctor_driver_first(struct doctor *doctor, const char *path);
 
-/* Look at a program (a path, or a name in PATH) with its arguments, and at a process. */
+/* Examine a program (a path, or a name in PATH) with its arguments, or a process. */
 void doctor_program(struct doctor *doctor, const char *name, char *const *arguments);
 void doctor_process(struct doctor *doctor, int number);
 
-/* True when libcuda.so.1 can be loaded, which a child process tries: one that crashes or hangs is a
- * finding. */
+/* True when libcuda.so.1 can be loaded.  A child process tries that, so that a libcuda that crashes
+ * or hangs becomes a finding. */
 bool driver_can_be_loaded(void);

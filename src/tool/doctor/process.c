@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `rmmshim doctor PID`: what a running process has loaded, and what its page counts. */
+/* `rmmshim doctor PID`: what a running process has loaded, and what the counters in its page show.
+ */
 #include "tool/process.h"
 #include "base/file.h"
 #include "base/size.h"
@@ -20,14 +21,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The process that is looked at. */
+/* The process that is examined. */
 struct patient {
     struct doctor *doctor;
     struct process process;
-    char directory[PROCESS_PATH_BYTES]; /* its own in /proc, by the descriptor */
-    char **environment; /* what it was started with, as an array like environ; NULL: unreadable */
+    char directory[PROCESS_PATH_BYTES]; /* its directory in /proc, as a path by the descriptor */
+    char **environment; /* the variables with which it was started, as an array like environ; NULL:
+                           unreadable */
     bool has_library, has_driver, has_torch;
-    struct load_order files; /* that are mapped with code */
+    struct load_order files; /* the files that are mapped with code */
 };
 
 static const char start_step[] =
@@ -35,13 +37,13 @@ static const char start_step[] =
 
 /* ---- what /proc says ---- */
 
-/* The value of a variable of the process; NULL: not set, or not readable. */
+/* Returns the value of a variable of the process; NULL: not set, or not readable. */
 static const char *variable_of(void *patient, const char *name)
 {
     return tool_variable(((const struct patient *)patient)->environment, name);
 }
 
-/* True when the kernel started it with more rights than who started it has. */
+/* True when the kernel started the process with more rights than its parent has (AT_SECURE). */
 static bool is_secure(const struct patient *patient)
 {
     Elf64_auxv_t entries[64] = {{.a_type = AT_NULL}};
@@ -65,7 +67,7 @@ static bool read_executable(const struct process *process, char path[PATH_MAX])
 
 /* ---- its libraries ---- */
 
-/* A runtime of a Python package serves that package alone; another one may be the system's. */
+/* True for a CUDA runtime inside a Python package, which only that package uses. */
 static bool is_bundled(const char *path)
 {
     return strstr(path, "/site-packages/") || strstr(path, "/dist-packages/") ||
@@ -109,7 +111,7 @@ static void read_libraries(struct patient *patient)
 {
     FILE *maps = process_file(patient->directory, "maps");
     struct process_mapping mapping = {.line = NULL};
-    char *last = NULL; /* a library's segments lie in lines behind each other */
+    char *last = NULL; /* the segments of one library are on consecutive lines */
 
     while (process_next_mapping(maps, &mapping)) {
         if (*mapping.name != '/')
@@ -137,7 +139,8 @@ static bool is_sanitizer(const char *name)
     return false;
 }
 
-/* Names what stands before the library in LD_PRELOAD, and copies the library's own entry. */
+/* Adds a finding about entries before the library in LD_PRELOAD, and copies the library's own
+ * entry. */
 static bool find_in_preload(struct patient *patient, char ours[PATH_MAX])
 {
     const char *list = variable_of(patient, "LD_PRELOAD");
@@ -203,7 +206,7 @@ static void explain_not_loaded(struct patient *patient)
 
 /* ---- what is in the wrong place ---- */
 
-/* True when one of the first `count` is that file, perhaps by a link. */
+/* True when one of the first `count` objects is that file, possibly by a link. */
 static bool is_among(const struct load_order *order, size_t count, const char *path)
 {
     char real[PATH_MAX];
@@ -214,7 +217,8 @@ static bool is_among(const struct load_order *order, size_t count, const char *p
     return false;
 }
 
-/* The objects in the order of its start; false where its files are not these, as in a container. */
+/* Reads the order in which the process's objects were loaded at its start.  False if its files are
+ * not those of this process, as in a container. */
 static bool read_order(struct patient *patient, struct load_order *order)
 {
     char path[PATH_MAX];
@@ -227,8 +231,9 @@ static bool read_order(struct patient *patient, struct load_order *order)
            load_order_read(path, patient->environment, order);
 }
 
-/* Judges the objects behind the library in the order of look-up: those of the start that the linker
- * lists there, and all that were loaded later.  The program's own variables come before it. */
+/* Judges the objects that come after the library in the order of look-up: those that the linker
+ * lists there, and all that were loaded later.  The program's own variables come before the
+ * library. */
 static void look_at_loaded_objects(struct patient *patient)
 {
     const struct load_order *files = &patient->files;
@@ -270,7 +275,7 @@ static bool is_served(int number, const char *executable)
     return is_same;
 }
 
-/* True when it may not have a file as large as a page. */
+/* True when the process's limit on file sizes is smaller than a page. */
 static bool limits_files(struct patient *patient)
 {
     struct rlimit limit;
@@ -279,7 +284,8 @@ static bool limits_files(struct patient *patient)
            limit.rlim_cur < RS_PUBLISHED_BYTES;
 }
 
-/* Without a page the library serves too. */
+/* Explains why it cannot be seen whether memory is served: the library also serves without a page.
+ */
 static void explain_unseen(struct doctor *doctor)
 {
     doctor->is_unseen = true;
@@ -289,7 +295,8 @@ static void explain_unseen(struct doctor *doctor)
                    RS_PUBLISHED_BYTES >> 20);
 }
 
-/* The library of a process with elevated privileges looks at no variable. */
+/* Judges RMM_ONLY for the process.  In a process with elevated privileges the library reads no
+ * variable. */
 static bool is_named_by_only(struct patient *patient)
 {
     struct rs_only_process process;
@@ -346,7 +353,8 @@ static void explain_not_served(struct patient *patient)
 
 /* ---- what its page counts ---- */
 
-/* Memory that is charged besides the stacks (context/limit.c), and what would change it. */
+/* Memory that is charged beside the stacks (context/limit.c), and the setting that would have
+ * stacks serve it. */
 static const struct {
     const char *counter, *what, *step;
 } paths[] = {
@@ -402,7 +410,8 @@ static void add_counters(struct patient *patient)
     publication_release(&page);
 }
 
-/* The library reads the driver's pools only when something depends on them (rs_limit_follows). */
+/* Adds that the driver's pools are not counted.  The library only reads them when something depends
+ * on them (rs_limit_follows). */
 static void add_uncounted(struct patient *patient)
 {
     struct rs_diagnostics nobody = {.write = tool_ignore_line};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `rmmshim doctor PROGRAM`: what the file says before it is run. */
+/* `rmmshim doctor PROGRAM`: what a program's file tells before it is run. */
 #include "tool/program.h"
 #include "tool/doctor/doctor.h"
 #include "tool/objects.h"
@@ -13,11 +13,11 @@
 
 /* ---- the interpreter behind a script ---- */
 
-enum { CHILD_SECONDS = 20 }; /* a script that hangs says nothing */
+enum { CHILD_SECONDS = 20 }; /* the longest that a script may take */
 
-/* Where `path` is a script that is called python, as pyenv's and asdf's are, it is run to say which
- * interpreter it starts: that depends on folders, files and variables of its tool.  With -I and -S
- * no file of the user's is run beside it. */
+/* If `path` is a script with the name of Python, as pyenv and asdf install them, runs it to find
+ * out which interpreter it starts, which depends on folders, files and variables of that tool.  The
+ * options -I and -S keep the interpreter from running any file of the user. */
 static bool find_started_python(const char *path, char found[PATH_MAX])
 {
     char *words[] = {(char *)(uintptr_t)path,
@@ -43,8 +43,8 @@ static bool find_started_python(const char *path, char found[PATH_MAX])
 
 /* ---- the file ---- */
 
-/* Notes how the program comes to CUDA, as far as its file tells.  Names of the runtime's errors
- * stay in a stripped program. */
+/* Adds how the program uses CUDA, as far as its file tells.  A static runtime is recognised by the
+ * names of its errors, which stay in a stripped program. */
 static void add_way(struct doctor *doctor, const char *path)
 {
     char name[ELF_NAME_BYTES];
@@ -77,7 +77,8 @@ static void add_way(struct doctor *doctor, const char *path)
                     path);
 }
 
-/* Variables of a program come first by themselves. */
+/* True for a library.  A program is first in the order of look-up anyway, so its variables are
+ * safe. */
 static bool is_library(const char *path)
 {
     struct elf_file elf;
@@ -98,7 +99,8 @@ static void add_namesake(struct doctor *doctor, const char *path, const struct n
         path, found->count, found->count == 1 ? "" : "s", found->names);
 }
 
-/* As `run` would start it, or as it is started where LD_PRELOAD names the library already. */
+/* Examines the order of loading as `run` would start the program, or, if LD_PRELOAD already names
+ * the library, as it is started now. */
 static void look_at_load_order(struct doctor *doctor, const char *library, const char *path)
 {
     const char *preload = getenv("LD_PRELOAD");
@@ -121,7 +123,8 @@ static void look_at_load_order(struct doctor *doctor, const char *library, const
     load_order_free(&order);
 }
 
-/* A script that a shell runs most often starts another program, and no file says which. */
+/* True for a shell.  A shell script usually starts another program, and its file does not tell
+ * which. */
 static bool is_shell(const char *runner)
 {
     static const char *const shells[] = {"sh", "bash", "dash", "ksh", "zsh", "busybox"};
@@ -140,7 +143,7 @@ static void note_runner(struct doctor *doctor, const char *path, const char *run
                     "%s is a shell script: the programs that it starts are not examined", path);
 }
 
-/* False where the library cannot be loaded into the program. */
+/* Examines the program's file.  False if the library cannot be loaded into it. */
 static bool look_at_file(struct doctor *doctor, const char *path)
 {
     char library[PATH_MAX], why[LIBRARY_WHY_BYTES], runner[PATH_MAX], python[PATH_MAX];

@@ -30,7 +30,7 @@ static int show_page(const char *page, const char *folder)
     const char *const places[] = {installed, compressed, built};
 
     snprintf(installed, sizeof(installed), "../" RMMSHIM_MANDIR "/%s/%s", folder, page);
-    /* as packages of distributions have them */
+    /* distributions' packages compress manual pages */
     snprintf(compressed, sizeof(compressed), "../" RMMSHIM_MANDIR "/%s/%s.gz", folder, page);
     snprintf(built, sizeof(built), "man/%s", page);
     if (!library_find_beside(places, RS_ARRAY_LENGTH(places), path)) {

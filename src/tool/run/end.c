@@ -31,7 +31,7 @@ bool run_end_begin(const struct run_options *options)
     return json_file.state == RS_PAGE_FILE_CLAIMED;
 }
 
-/* A program chooses its name: a terminal is not to obey it. */
+/* Makes a name safe for a terminal, since a program may set its name to any text. */
 static const char *printable(const char *name, char text[NAME_BYTES])
 {
     snprintf(text, NAME_BYTES, "%.*s", NAME_BYTES - 1, name);
@@ -39,7 +39,7 @@ static const char *printable(const char *name, char text[NAME_BYTES])
     return text;
 }
 
-/* By what a person knows it: the script, or else the program. */
+/* Returns the name under which a user knows the process: the script, or else the program. */
 static const char *shown_name(const struct summary_process *process, char text[NAME_BYTES])
 {
     return printable(*process->script ? process->script : process->program, text);
@@ -47,13 +47,14 @@ static const char *shown_name(const struct summary_process *process, char text[N
 
 /* ---- the report of a process that is gone ---- */
 
-/* The process may have had another root directory, or other mounts. */
+/* True when the file at the report's path is not the one that the process wrote: it may have had
+ * another root directory, or other mounts. */
 static bool is_elsewhere(const struct rs_publication *head, const struct stat *status)
 {
     return status->st_dev != (dev_t)head->file_device || status->st_ino != (ino_t)head->file_inode;
 }
 
-/* Somebody who came later has written there, or it never was the process's. */
+/* True when another process has written to the file since, or it never was this process's. */
 static bool is_anothers(const struct rs_publication *head, const struct stat *status)
 {
     return atomic_load(&head->report) == RS_REPORT_NOT_BEGUN && status->st_size > 0 &&
@@ -100,8 +101,8 @@ static bool wants_report(const struct rs_publication *head)
            memchr(head->path, '\0', sizeof(head->path)) != NULL;
 }
 
-/* Writes the report that the process was asked for where it belongs, unless it has done so.  A file
- * that somebody has or has written since stays; it is PATH.PID then. */
+/* Writes the report for a process that has not written it itself.  A file that another process
+ * holds, or has written since, is left alone; the report then goes to PATH.PID. */
 static void write_left_report(const struct rs_publication *head, const struct publication *of)
 {
     static struct rs_page page;
@@ -127,7 +128,8 @@ static void write_left_report(const struct rs_publication *head, const struct pu
 
 /* ---- what a process that is gone left unsaid ---- */
 
-/* A copy of the text, or NULL.  A process that was killed while it wrote has none. */
+/* Returns a copy of the text; NULL if there is none, or the process was killed while it wrote it.
+ */
 static char *copy_text(const struct rs_published_refusal *refusal)
 {
     uint32_t sequence = atomic_load_explicit(&refusal->sequence, memory_order_acquire);
@@ -143,19 +145,19 @@ static char *copy_text(const struct rs_published_refusal *refusal)
         free(text);
         return NULL;
     }
-    rs_plain_make_lines(text); /* the process may have been anything */
+    rs_plain_make_lines(text); /* the process may have been any program */
     return text;
 }
 
-/* The program has those of this process. */
+/* Returns a variable of this process, whose environment the program inherits. */
 static const char *own_variable(void *data, const char *name)
 {
     (void)data;
     return getenv(name);
 }
 
-/* The report of a refusal, that its leak report is missing, and what its calls give reason to
- * advise. */
+/* Notes what the process could not report: the report of a refusal, a missing leak report, and
+ * advice. */
 static void note_unsaid(struct summary_process *process, const struct publication *page)
 {
     const struct rs_publication *head = (const void *)page->file;
@@ -184,7 +186,7 @@ static struct summary_device *summary_device_of(struct summary_process *process,
     return &process->devices[at];
 }
 
-/* The account is the device's and stands at one of its stacks. */
+/* Adds a stack's numbers to its device.  The device's account is listed with one of its stacks. */
 static void add_stack_to_device(struct summary_device *device,
                                 const struct rs_reported_stack *stack,
                                 const struct rs_published_stack *from)
@@ -201,14 +203,15 @@ static void add_stack_to_device(struct summary_device *device,
     if (stack->kind != RS_KIND_PINNED) {
         device->used_peak_bytes += usage.used_peak;
         device->spilled_peak_bytes += usage.spilled_peak;
-        if (stack->kind == RS_KIND_DEVICE) /* managed memory is charged there, too */
+        if (stack->kind == RS_KIND_DEVICE) /* the account includes managed memory */
             device->held_peak_bytes = usage.held_peak;
     }
     if (from)
         device->total_bytes = rs_max(device->total_bytes, from->device_total_bytes);
 }
 
-/* A page without counters is of a process that allocated nothing. */
+/* Adds the numbers of a page.  False for a page without counters, whose process allocated nothing.
+ */
 static bool add_page_to_process(struct summary_process *process, const struct publication *page)
 {
     memcpy(process->program, page->program, sizeof(process->program));
@@ -222,7 +225,7 @@ static bool add_page_to_process(struct summary_process *process, const struct pu
     return process->devices;
 }
 
-/* The page is read once for all that is made of it. */
+/* The page is read once, for the summary, the report and the advice. */
 void summary_add(struct summary *summary, const struct summary_process *known, bool is_below,
                  const void *file)
 {
@@ -285,7 +288,7 @@ static void put_summary_device(struct rs_node *devices, const struct summary_dev
                        "[{refused!}no out-of-memory errors]\n";
 }
 
-/* Most on any device. */
+/* Returns the largest peak on any device. */
 static uint64_t used_peak_of(const struct summary_process *process)
 {
     uint64_t peak = 0;
@@ -305,7 +308,7 @@ static int by_peak(const void *one, const void *other)
     return (a->number > b->number) - (a->number < b->number);
 }
 
-/* Those that used the most come first. */
+/* Adds the processes, those that used the most first. */
 static void add_processes(struct rs_node *root, const struct summary *summary)
 {
     struct rs_node *processes = rs_node_list(root, "processes");
@@ -359,8 +362,8 @@ static void add_unserved(struct rs_node *root, const struct summary *summary)
             summary->unserved_count - SAID_MAX);
 }
 
-/* Why no process used CUDA through the library, if that is known.  RMM_ONLY may hold any name, so
- * that a misspelt one shows here alone. */
+/* Returns why no process used CUDA through the library, if that is known.  A misspelt name in
+ * RMM_ONLY only shows here, since any name is allowed. */
 static const char *why_none(struct rs_document *document, const struct run_options *options)
 {
     const char *only = rs_variables[RS_VARIABLE_ONLY].option.name, *patterns = getenv(only);
@@ -381,7 +384,8 @@ static const char *why_none(struct rs_document *document, const struct run_optio
     return "rmmshim: {program} did not use CUDA, so rmmshim had nothing to do\n";
 }
 
-/* Says nothing where all went well: then each process that used CUDA has its lines. */
+/* Returns why the summary is incomplete; NULL if it is complete, so that each process that used
+ * CUDA has its lines. */
 static const char *why_incomplete(struct rs_document *document, const struct run_options *options,
                                   const struct summary *summary)
 {
@@ -457,7 +461,8 @@ static void say_refusals(const struct summary *summary)
         tool_say("%zu more processes were out of memory", count - SAID_MAX);
 }
 
-/* How the program ended is known; how a process that it started ended is not. */
+/* Writes how a process ended, which is only known of the program itself, not of the processes that
+ * it started. */
 static void put_why(const struct summary_process *process, const struct parent_result *result,
                     char *why, size_t room)
 {
@@ -474,7 +479,8 @@ static void put_why(const struct summary_process *process, const struct parent_r
                  is_program ? "_exit or exec" : "a signal, _exit or exec");
 }
 
-/* Call sites are in the process's own memory, so nobody else can write its leak report. */
+/* Prints that the leak report of a process is missing: call sites are in the process's own memory,
+ * so no other process can write it. */
 static void say_no_leak_report(const struct summary_process *process,
                                const struct parent_result *result)
 {
@@ -521,7 +527,7 @@ static void say_advice(const struct summary *summary)
 
 /* ---- checks ---- */
 
-/* True where the check failed. */
+/* Checks --fail-over for a process on a device.  True if it used more. */
 static bool used_more(const struct run_options *options, const struct summary_process *process,
                       const struct summary_device *device, bool is_said)
 {
@@ -556,7 +562,7 @@ static bool leaked(const struct run_options *options, const struct summary_proce
     return has_leaked;
 }
 
-/* Why the checks are not passed though nothing was found: not seen is not well. */
+/* True when the checks cannot count as passed, since some processes were not seen. */
 static bool has_not_seen_all(const struct summary *summary)
 {
     if (summary->missed)

@@ -30,17 +30,17 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 1000, /* how often it is looked who is gone, at least */
+    LOOK_MS = 1000, /* at least this often it checks which processes have ended */
     NS_PER_MS = 1000 * 1000,
-    NAP_MS = 10,  /* while no more descriptors are to be had */
-    AT_ONCE = 64, /* events that are taken in one go */
+    NAP_MS = 10,  /* the nap while this process has no descriptors left */
+    AT_ONCE = 64, /* the most events that are taken at a time */
     WORD_LENGTH = RS_JOB_WORD_BYTES - 1,
     RANDOM_BYTES = WORD_LENGTH / 2,
 };
 
 /* ---- jobs with a limit: this one, and those of each `run` above ---- */
 
-/* The innermost one first. */
+/* The jobs with a limit, the innermost one first. */
 static struct {
     struct rs_job_limit *job;
     struct rs_size limit;
@@ -49,7 +49,7 @@ static struct {
 
 static uint32_t job_count;
 
-/* Opens the jobs of the enclosing `run`. */
+/* Opens the jobs of the enclosing `run`s. */
 static bool have_those_above(void)
 {
     int more, file, copy;
@@ -88,7 +88,7 @@ static bool make_job(struct rs_size limit)
     return true;
 }
 
-/* A limit that is inherited is the same one. */
+/* True when a job above already has this limit, which this process then inherited. */
 static bool is_held_above(struct rs_size limit)
 {
     char text[RS_SIZE_TEXT_BYTES];
@@ -122,39 +122,41 @@ bool limit_job_begin(bool becomes)
 
 /* ---- what is held ---- */
 
-/* What is waited for.  The first member of what it belongs to. */
+/* A descriptor that epoll watches.  It is the first member of the structure to which it belongs. */
 struct watched {
     enum { OF_PROGRAM, OF_LISTENER, OF_CONNECTION, OF_PROCESS } kind;
-    int fd; /* -1: there is none */
+    int fd; /* -1: none */
 };
 
-/* Of a process that has not sent its request yet. */
+/* A connection of a process that has not sent its request yet. */
 struct connection {
     struct watched watched;
     struct connection *next;
     uint64_t since_ns;
 };
 
-/* A process whose page is held.  One that went on as another program has several. */
+/* A held page.  A process that has become another program by exec() has several. */
 struct held {
-    struct watched watched; /* a pidfd, where the kernel has them */
+    struct watched watched; /* a pidfd, if the kernel has them */
     struct held *next;
     bool is_below; /* a `run` below this one holds it too, and writes its report */
     const void *page;
-    uint64_t inode;               /* of the page */
-    struct summary_process known; /* number 0: of a PID namespace that is not seen from here */
+    uint64_t inode; /* the inode of the page */
+    /* Number 0: the process is in a PID namespace that cannot be seen from here. */
+    struct summary_process known;
 };
 
 static struct watched listener = {OF_LISTENER, -1}, program = {OF_PROGRAM, -1};
-static int events = -1; /* of epoll */
+static int events = -1; /* the descriptor of epoll */
 static char token[RS_JOB_WORD_BYTES];
-static char *above;              /* RMMSHIM_JOB of the `run` above; NULL: there is none */
-static _Atomic uint32_t *unheld; /* pages that did not come by the socket; NULL: it is not known */
+static char *above; /* RMMSHIM_JOB of the `run` above; NULL: there is none */
+/* The number of pages that could not be sent by the socket; NULL: not known. */
+static _Atomic uint32_t *unheld;
 static struct connection *connections;
 static struct held *all_held;
 static struct summary summary;
 
-/* Does nothing where there is no descriptor. */
+/* Adds a descriptor to epoll, or changes it.  Does nothing if there is none. */
 static void watch(int operation, struct watched *watched)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
@@ -177,7 +179,7 @@ static void unmap_page(const void *page)
         munmap((void *)(uintptr_t)page, RS_PUBLISHED_BYTES);
 }
 
-/* A process that has ended since is held all the same. */
+/* Holds a page, even if its process has ended meanwhile. */
 static bool hold_page(pid_t process, int fd, bool is_below)
 {
     uint64_t inode;
@@ -267,7 +269,7 @@ static void answer_job_request(int connection, const struct rs_job_request *requ
         (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, (uint32_t)process, fd, NULL);
 }
 
-/* Anybody may connect: the token tells who is of this job. */
+/* Handles a request.  Any process may connect; the token shows that it belongs to this job. */
 static void take_request(int connection)
 {
     struct rs_job_request request;
@@ -279,7 +281,7 @@ static void take_request(int connection)
         if (strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
             answer_job_request(connection, &request, fd);
         else
-            summary.missed++; /* a library of another version serves the process */
+            summary.missed++; /* the process is served by a library of another version */
     }
     if (fd >= 0)
         close(fd);
@@ -290,7 +292,7 @@ static void end_connection(struct connection *ended)
     struct connection **at = &connections;
 
     while (*at != ended) {
-        RS_ASSERT(*at); /* each connection is in the list until it is ended here */
+        RS_ASSERT(*at); /* a connection stays in the list until it is ended here */
         at = &(*at)->next;
     }
     *at = ended->next;
@@ -298,14 +300,14 @@ static void end_connection(struct connection *ended)
     free(ended);
 }
 
-/* True when there was one. */
+/* Accepts a waiting connection.  True when there was one. */
 static bool accept_one(void)
 {
     int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct connection *connection;
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-        (void)poll(NULL, 0, NAP_MS); /* it waits on, and so does its process */
+        (void)poll(NULL, 0, NAP_MS); /* the connection stays in the queue, and its process waits */
         return false;
     }
     if (fd < 0)
@@ -322,7 +324,8 @@ static bool accept_one(void)
     return true;
 }
 
-/* A process sends its request at once.  Others may have connected to keep descriptors busy. */
+/* Closes connections without a request.  Processes of the job send it at once; others may connect
+ * only to use up descriptors. */
 static void end_silent_connections(void)
 {
     uint64_t now_ns = rs_clock_ns();
@@ -337,7 +340,7 @@ static void end_silent_connections(void)
 
 /* ---- the loop ---- */
 
-/* False when the program's descriptor can be read. */
+/* Serves the job for a while.  False when the program's descriptor can be read. */
 static bool serve_some(int timeout_ms)
 {
     struct epoll_event some[AT_ONCE];
@@ -377,7 +380,7 @@ static void look_now_and_then(void)
 void job_serve_until(int readable)
 {
     program.fd = readable;
-    watch(EPOLL_CTL_ADD, &program); /* or it is watched already */
+    watch(EPOLL_CTL_ADD, &program); /* fails if it is watched already */
     while (serve_some((int)rs_min(unserved_look(is_page_held) / NS_PER_MS + 1, (uint64_t)LOOK_MS)))
         look_now_and_then();
 }
@@ -407,7 +410,8 @@ static bool listen_for_job(const char *name)
            listen(listener.fd, SOMAXCONN) == 0;
 }
 
-/* Without the memory file the job is the same, but for processes that do not reach the socket. */
+/* Puts the job into the environment.  Without the memory file only processes that cannot reach the
+ * socket go unnoticed. */
 static bool put_into_environment(const char *name)
 {
     struct stat status = {.st_ino = 0};
@@ -434,7 +438,7 @@ void job_begin(void)
         return;
     tool_say("cannot observe the program's processes: %s", strerror(errno));
     (void)rs_run_ask(RS_JOB_PASS_PAGE, 0, -1, NULL);
-    unsetenv(RS_JOB_VARIABLE); /* of a `run` above */
+    unsetenv(RS_JOB_VARIABLE); /* the variable of a `run` above */
     listener.fd = -1;
 }
 
@@ -446,7 +450,7 @@ void job_watch(void)
     watch(EPOLL_CTL_ADD, &listener);
 }
 
-/* Requests that have been sent are still taken, from processes that are gone too. */
+/* Requests that were sent before are still handled, also those of processes that have ended. */
 void job_end(void)
 {
     watch(EPOLL_CTL_DEL, &program);

@@ -55,8 +55,9 @@ bool run_is_set(const char *name)
     return value && *value;
 }
 
-/* When all options were taken: pools pinned memory too where the pools were switched off, unless a
- * setting says what it comes from.  CuPy's is one of those, and copies go through it. */
+/* Called when all options were taken.  If frameworks' pools were switched off, pinned memory gets a
+ * pool here, unless a setting describes its stack: CuPy's pinned pool is among those switched off,
+ * and its copies go through pinned memory. */
 static bool settle_framework_pools(void)
 {
     return !is_off || run_is_set("RMM_PINNED_POOL_SIZE") || run_is_set("RMM_PINNED_RESOURCE") ||
@@ -102,8 +103,9 @@ static bool set_profile(struct run_options *options, const char *value)
 
 static const struct own_option {
     const char *name, *value, *help;
-    bool (*set)(struct run_options *options, const char *value); /* NULL: the member is set, of */
-    size_t member; /* an option with a value the text, of a switch that it was given */
+    /* NULL: stores the option in `member`: */
+    bool (*set)(struct run_options *options, const char *value);
+    size_t member; /* the text of its value, or for a switch that it was given */
 } own_options[] = {
     {"--profile", "NAME|FILE",
      "take settings from a profile or a file; options and variables of the environment take "
@@ -125,7 +127,7 @@ static const struct own_option {
     {"--framework-pools", "on or off", NULL, .set = set_framework_pools},
 };
 
-/* NULL where the word is none of these. */
+/* Returns the option of that name that is no variable; NULL if there is none. */
 static const struct own_option *find_own(const char *word)
 {
     size_t length = strcspn(word, "=");
@@ -156,14 +158,14 @@ static bool take_own(const struct own_option *option, char ***arguments,
 
 /* ---- options that set variables ---- */
 
-/* "--pool-size-1=4GiB" taken apart. */
+/* The parts of "--pool-size-1=4GiB". */
 struct given_option {
     const struct rs_variable *variable;
     char device[DEVICE_TEXT_BYTES]; /* "_1" or "" */
     const char *value;              /* after '=', or NULL */
 };
 
-/* The variable whose option is written `length` bytes long as `text`. */
+/* Returns the variable whose option is the first `length` bytes of `text`. */
 static const struct rs_variable *variable_of_option(const char *text, size_t length)
 {
     char option[DESCRIBE_BYTES];
@@ -194,7 +196,8 @@ static bool parse_variable_option(const char *text, struct given_option *option)
     return option->variable != NULL;
 }
 
-/* Our option for one that is named as a parameter of RMM's.  False where `given` is none. */
+/* Suggests our option for an option that is named like a parameter of RMM.  False if `given` is no
+ * such name. */
 static bool say_guide_word(const char *given)
 {
     char text[DESCRIBE_BYTES];
@@ -239,14 +242,14 @@ static bool is_yes_or_no(const struct rs_variable *variable, const char *word)
                            &nobody, &value);
 }
 
-/* True where the word behind a switch is its value: 0 or 1, or, where more follows, another word
- * for them, as programs called true, false and yes are everywhere.  Any other word is the program,
- * or the next option. */
+/* True when the word after a switch is its value: 0 or 1; or, if more words follow, another word
+ * for them (as the last word, true, false or yes may be the program of that name).  Any other word
+ * is the program, or the next option. */
 static bool is_switch_value(const struct rs_variable *variable, char *const *word)
 {
     if (!*word)
         return false;
-    if (!**word) /* "$UNSET", and no program's name */
+    if (!**word) /* an empty word ("$UNSET") is no program's name */
         return true;
     if (!(variable->is_report ? rs_config_is_report(*word) : is_yes_or_no(variable, *word)))
         return false;
@@ -277,7 +280,8 @@ bool run_options_take(char ***arguments, struct run_options *options)
         option.value = is_switch_value(option.variable, *arguments + 1) ? *++*arguments : "1";
     else if (!option.value && (*arguments)[1])
         option.value = *++*arguments;
-    /* `--limit "$UNSET"` must not run without a limit; only an empty variable is not set. */
+    /* `--limit "$UNSET"` must not run the program without a limit, though an empty variable counts
+     * as not set. */
     if (!option.value || !*option.value) {
         tool_say("%.*s needs a value", (int)strcspn(given, "="), given);
         return false;
@@ -288,7 +292,7 @@ bool run_options_take(char ***arguments, struct run_options *options)
 
 /* ---- together ---- */
 
-/* "RMM_LIMIT=...", also of one device. */
+/* True for "RMM_LIMIT=..." and "RMM_LIMIT_<N>=...". */
 static bool is_limit(const char *entry)
 {
     size_t length = strlen("RMM_LIMIT");
@@ -337,7 +341,7 @@ static const char *const group_titles[RS_GROUPS] = {
     [RS_GROUP_PROCESS] = "Which processes and calls rmmshim serves, and how it behaves in them",
 };
 
-/* `is_short`: what follows a semicolon is left out. */
+/* Prints the help of a variable's option.  `is_short`: without the part after a semicolon. */
 static void print_variable(const struct rs_variable *variable, bool is_short)
 {
     char option[DESCRIBE_BYTES], type[DESCRIBE_BYTES], term[TERM_BYTES], meaning[MEANING_BYTES];
@@ -351,7 +355,7 @@ static void print_variable(const struct rs_variable *variable, bool is_short)
     tool_print_term(term, meaning);
 }
 
-/* `is_short`: only those that are used most, without a title. */
+/* Prints the options of a group.  `is_short`: only the most used ones, without a title. */
 static void print_group(enum rs_group group, bool is_short)
 {
     if (!is_short)
@@ -368,7 +372,7 @@ static void print_own(void)
     puts("\nThe run itself:");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++) {
         const struct own_option *option = &own_options[i];
-        if (!option->help) /* it has a paragraph of its own */
+        if (!option->help) /* the option has a paragraph of its own */
             continue;
         snprintf(term, sizeof(term), "%s%s%s", option->name, option->value ? " " : "",
                  option->value ? option->value : "");

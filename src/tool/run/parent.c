@@ -15,11 +15,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* What the program finds as if `run` were not there. */
+/* What `run` itself inherited and restores for the program. */
 struct inherited {
     sigset_t mask;
-    struct sigaction child_action; /* of SIGCHLD: who ignores it has no children to wait for */
-    struct sigaction pipe_action;  /* of SIGPIPE: this process goes on when its reader is gone */
+    struct sigaction child_action; /* for SIGCHLD, which `run` resets: a process that ignores it
+                                      cannot wait for its children */
+    struct sigaction pipe_action;  /* for SIGPIPE, which `run` ignores, so that it goes on when its
+                                      reader is gone */
     struct rlimit files;
 };
 
@@ -34,7 +36,7 @@ int parent_become(char **program)
     return failed == ENOENT ? TOOL_RUN_NOT_FOUND : TOOL_RUN_NOT_EXECUTABLE;
 }
 
-/* All but those that tell of a mistake of this process's own, and a reader that is gone. */
+/* Returns the signals to pass on: all but those for faults of this process itself, and SIGPIPE. */
 static void signals_to_pass(sigset_t *signals)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPIPE};
@@ -44,8 +46,8 @@ static void signals_to_pass(sigset_t *signals)
         sigdelset(signals, own[i]);
 }
 
-/* Returns a descriptor that tells of signals, or -1.  Only the first call changes anything, so that
- * each further program of --find-min inherits what the first one did. */
+/* Returns a signalfd, or -1.  Only the first call changes signals, so that each program of
+ * --find-min inherits the same. */
 static int begin_to_catch(struct inherited *inherited)
 {
     static int caught = -1;
@@ -61,7 +63,7 @@ static int begin_to_catch(struct inherited *inherited)
     sigaction(SIGPIPE, &ignored, &inherited->pipe_action);
     (void)getrlimit(RLIMIT_NOFILE, &inherited->files);
     files = inherited->files;
-    files.rlim_cur = files.rlim_max; /* each process of the job takes one */
+    files.rlim_cur = files.rlim_max; /* `run` needs a descriptor for each process of the job */
     (void)setrlimit(RLIMIT_NOFILE, &files);
     return caught = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -78,7 +80,8 @@ static void redirect(enum parent_streams streams)
             (void)dup2(fd, stream);
 }
 
-/* A kill -9 of `run` is meant for the program. */
+/* The child's part: becomes the program.  If `run` is killed, the kernel kills the program too,
+ * since a kill -9 of `run` is meant for it. */
 static int be_program(char **program, const struct inherited *inherited, pid_t parent,
                       enum parent_streams streams)
 {
@@ -95,12 +98,12 @@ static int be_program(char **program, const struct inherited *inherited, pid_t p
 
 /* ---- signals ---- */
 
-enum { DEPTH_MAX = 64 }; /* of processes between the program and one below it */
+enum { DEPTH_MAX = 64 }; /* the most generations of processes below the program that are searched */
 
-/* The terminal sends these to all of its foreground processes, and so to the program by itself; a
- * hangup it tells the leader of the session alone.  Whatever else the kernel sends (a timer that
- * was set before this process became `run`, a limit on processor time) is for this process alone,
- * and would have come to the program. */
+/* True when the kernel has sent the signal to the program too: the terminal sends its signals to
+ * all foreground processes (but a hangup only to the session's leader).  Other signals of the
+ * kernel (a timer that was set before this process became `run`, a limit on processor time) come to
+ * this process alone and must be passed on. */
 static bool has_reached_the_program(const struct signalfd_siginfo *info)
 {
     static const int of_terminal[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
@@ -114,9 +117,9 @@ static bool has_reached_the_program(const struct signalfd_siginfo *info)
     return (number == SIGHUP || number == SIGCONT) && getsid(0) != getpid();
 }
 
-/* True when the program, or a process below it, sent the signal, and sender and program are of this
- * process's group: the signal is taken as sent to the group, so the program has it.  A sender that
- * is gone is not known. */
+/* True when the program or a process below it sent the signal, and both are in this process's
+ * group: the signal was then probably sent to the whole group, so that the program has it.  A
+ * sender that has ended cannot be checked. */
 static bool is_of_program(pid_t program, const struct signalfd_siginfo *info)
 {
     pid_t sender = info->ssi_code == SI_USER ? (pid_t)info->ssi_pid : 0, group = getpgrp();
@@ -138,9 +141,9 @@ static void pass_on(pid_t program, const struct signalfd_siginfo *info)
         (void)kill(program, (int)info->ssi_signo);
 }
 
-/* True where a shell with job control may wait for this process, and expects it to stop: in the
- * background only by a stop of job control, since a SIGSTOP may be for the program alone.  Who is
- * the leader of its session has no shell. */
+/* True when a shell with job control may wait for this process and expect it to stop.  In the
+ * background only stops of job control count, since a SIGSTOP may be meant for the program alone.
+ * The leader of a session has no shell. */
 static bool stops_with(int stop)
 {
     int terminal = getsid(0) == getpid() ? -1 : open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
@@ -152,9 +155,9 @@ static bool stops_with(int stop)
     return stops;
 }
 
-/* The shell is to see that its job has stopped: it continues only jobs of which it has seen that.
- * Anybody else who stops the program continues it alone, and this process would stay stopped for
- * good. */
+/* Stops this process with the program, so that the shell sees that its job has stopped; it only
+ * continues jobs that it saw stop.  Anyone else who stops the program will continue only the
+ * program, and this process would stay stopped for good. */
 static void stop_too(pid_t program, int stop)
 {
     if (!stops_with(stop))
@@ -163,8 +166,8 @@ static void stop_too(pid_t program, int stop)
     (void)kill(program, SIGCONT);
 }
 
-/* True when the program has ended, with its status.  Orphans below a subreaper or the first process
- * of a PID namespace are this process's children too. */
+/* True when the program has ended; stores its status.  Other children are only reaped: as a
+ * subreaper or the first process of a PID namespace this process also gets orphans. */
 static bool has_ended(pid_t program, int *status)
 {
     bool ended = false;
@@ -186,11 +189,11 @@ static bool has_ended(pid_t program, int *status)
 static void take_signal(struct parent_result *result, const struct signalfd_siginfo *info)
 {
     int number = (int)info->ssi_signo;
-    struct sigaction action; /* as it was inherited: this process sets none but SIGCHLD's */
+    struct sigaction action; /* the inherited action, since this process only changes SIGCHLD's */
 
     if (number == SIGCHLD || is_of_program(result->program, info))
         return;
-    /* Blocked signals that are ignored come even so. */
+    /* A signalfd also reports blocked signals that are ignored. */
     result->is_interrupted |=
         (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT) &&
         !(sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN);
@@ -200,7 +203,7 @@ static void take_signal(struct parent_result *result, const struct signalfd_sigi
 
 /* ---- the end ---- */
 
-/* This process leaves no core file: the program has left its own where one was wanted. */
+/* This process must leave no core file; the program has left its own if one was wanted. */
 void parent_end_as(const struct parent_result *result)
 {
     struct rlimit none = {0, 0};
@@ -208,7 +211,7 @@ void parent_end_as(const struct parent_result *result)
     if (!WIFSIGNALED(result->status))
         return;
     (void)setrlimit(RLIMIT_CORE, &none);
-    (void)prctl(PR_SET_DUMPABLE, 0); /* nor by a program that the kernel hands cores to */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* also not to a program to which the kernel passes cores */
     tool_end_by(WTERMSIG(result->status));
 }
 
@@ -244,21 +247,23 @@ bool parent_run(char **program, enum parent_streams streams, struct parent_resul
 
 /* ---- --find-min ---- */
 
-/* The driver's granularity of large blocks; a device has less than the limit that stands for none,
- * which is set as without any setting nothing is counted. */
+/* STEP_BYTES is the driver's granularity of large blocks.  The run without a limit uses a limit
+ * that is larger than any device, since nothing is counted without a setting. */
 enum { STEP_BYTES = 2 << 20, PERCENT = 100, RAISES_MAX = 8 };
 #define NO_LIMIT_BYTES ((size_t)1 << 46)
 
 struct search {
     char **program;
     const struct run_options *options;
-    struct parent_result result; /* of the latest run */
+    struct parent_result result; /* the result of the latest run */
     unsigned runs;
-    size_t fails_bytes, succeeds_bytes; /* the limits known to be too small and enough */
-    bool empty_pools;                   /* pools that would decide the result begin empty */
+    size_t fails_bytes, succeeds_bytes; /* the largest limit known to be too small, and the smallest
+                                           known to suffice */
+    bool empty_pools; /* pools whose initial size would decide the result begin empty */
 };
 
-/* False when the program could not be started, or the user wants an end. */
+/* Runs the program with a limit.  False when it could not be started, or the user has interrupted
+ * the search. */
 static bool run_with(struct search *search, size_t limit_bytes)
 {
     enum parent_streams streams = search->runs ? PARENT_STREAMS_MUTE : PARENT_STREAMS_NO_INPUT;
@@ -303,7 +308,7 @@ static bool try_limit(struct search *search, size_t limit_bytes)
     return true;
 }
 
-/* Most of any process on any device. */
+/* Returns the highest peaks of any process on any device. */
 static struct summary_device highest_peaks(const struct summary *summary)
 {
     struct summary_device most = {.total_bytes = 0};
@@ -318,8 +323,9 @@ static struct summary_device highest_peaks(const struct summary *summary)
     return most;
 }
 
-/* A pool that takes more at its beginning than the program ever uses would be all that the search
- * finds: a limit below it is a bad setting.  In the limited runs such pools begin empty. */
+/* True when a pool's initial size is more than the program ever uses: a limit below the initial
+ * size is a bad setting, so the search would only find that size.  In the runs with a limit such
+ * pools begin empty. */
 static bool empty_pools(struct search *search, const struct summary_device *most)
 {
     static const char *const pools[] = {"RMM_POOL_SIZE", "RMM_MANAGED_POOL_SIZE"};
@@ -341,8 +347,8 @@ static bool empty_pools(struct search *search, const struct summary_device *most
     return true;
 }
 
-/* Finds a limit that suffices: what the program used in the first run, else what was held for it,
- * or more where runs differ. */
+/* Finds a limit that suffices: it tries what the program used in the first run, then what was held
+ * for it, then more, since runs may differ. */
 static bool find_upper(struct search *search, size_t used_bytes, size_t held_bytes)
 {
     size_t limit_bytes;
@@ -372,7 +378,7 @@ static bool bisect(struct search *search)
     }
 }
 
-/* The exit code of a search that came to nothing. */
+/* Returns the exit code of a search without a result. */
 static int give_up(const struct search *search)
 {
     if (search->result.program < 0)
@@ -402,7 +408,7 @@ static int say_found(const struct search *search, struct run_outcome *first)
     return run_end(search->options, search->program, first);
 }
 
-/* After the first run, which succeeded. */
+/* Searches, after a first run that succeeded. */
 static int search_from(struct search *search, struct run_outcome *first)
 {
     struct summary_device most = highest_peaks(&first->summary);

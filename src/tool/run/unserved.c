@@ -17,11 +17,12 @@
 #include <unistd.h>
 
 enum {
-    FIRST_NS = 50 * 1000 * 1000,     /* between looks at first; doubles */
+    FIRST_NS = 50 * 1000 * 1000,     /* the first time between two looks; it doubles */
     LONGEST_NS = 1000 * 1000 * 1000, /* ... up to 1 s */
-    COST_DIVISOR = 20,               /* looking may take a twentieth of the time */
-    SURE_TIMES = 2, /* seen once, it may be between its context's begin and its first allocation */
-    LIST_MAX = 256, /* beyond these processes are not remembered */
+    COST_DIVISOR = 20,               /* looking takes at most a twentieth of the time */
+    SURE_TIMES = 2, /* a process must be seen this often: the first time it may be between the begin
+                       of its context and its first allocation */
+    LIST_MAX = 256, /* the most processes that are remembered */
 };
 
 /* A process of the machine. */
@@ -36,7 +37,8 @@ static size_t seen_count;
 
 /* ---- all processes ---- */
 
-/* "4711 (name) S parent ...": the name may hold anything. */
+/* Reads /proc/PID/stat, "4711 (name) S parent ...", in which the name may contain any characters.
+ */
 static bool read_row(int number, struct row *row)
 {
     char text[RS_PROCESS_TEXT_BYTES];
@@ -68,7 +70,8 @@ static struct row *read_rows(size_t *count)
     return rows;
 }
 
-/* Rows are in the order of process_list, and begin with their number. */
+/* Finds the row of a process.  Rows are in the order of process_list, and begin with their number.
+ */
 static const struct row *find_row(const struct row *rows, size_t count, int number)
 {
     return bsearch(&number, rows, count, sizeof(*rows), process_compare_numbers);
@@ -86,7 +89,7 @@ static bool is_below(const struct row *rows, size_t count, const struct row *row
     return false;
 }
 
-/* The variables with which the process was started, or NULL. */
+/* Returns the variables with which the process was started, or NULL. */
 static char **environment_of_process(int number)
 {
     char directory[PROCESS_PATH_BYTES];
@@ -95,7 +98,8 @@ static char **environment_of_process(int number)
     return process_environment(directory);
 }
 
-/* A process whose parents are gone is known by the job's variable. */
+/* True for a process of the job: one below this process, or, if its parents have ended, one with
+ * the job's variable. */
 static bool is_of_job(const struct row *rows, size_t count, const struct row *row)
 {
     const struct row *own = find_row(rows, count, getpid());
@@ -116,15 +120,16 @@ static bool is_of_job(const struct row *rows, size_t count, const struct row *ro
 /* ---- what a process uses ---- */
 
 struct use {
-    bool can_read, has_libcuda, has_library, has_linker; /* by its maps */
-    bool has_context; /* by its maps too: a CUDA context maps the device file of managed memory.
-                         cuInit and NVML only open it (driver 580) */
-    uint64_t page;    /* the inode of its page, or 0.  One inherited by fork is its parent's: CUDA
-                         does not work in that child */
+    bool can_read, has_libcuda, has_library, has_linker; /* as its maps show */
+    bool has_context; /* as its maps show, too: a CUDA context maps the device file of managed
+                         memory, which cuInit and NVML only open (driver 580) */
+    uint64_t page;    /* the inode of its own page, or 0.  A page that a forked child inherited does
+                         not count; CUDA does not work in that child */
 };
 
-/* The list ends early when the process ends or becomes another program meanwhile, and would lack
- * libraries then.  So it counts only with the line of the stack, which is one of the last. */
+/* Reads what the process has mapped.  If the process ends or becomes another program meanwhile, the
+ * list ends early and lacks libraries.  So it is only used if it has the line of the stack, which
+ * is one of the last. */
 static void read_loaded(int number, struct use *use)
 {
     struct process_mapping mapping = {.line = NULL};
@@ -138,7 +143,7 @@ static void read_loaded(int number, struct use *use)
         use->can_read |= strcmp(name, "[stack]") == 0;
         use->has_libcuda |= strstr(name, "/libcuda.so") != NULL;
         use->has_library |= strstr(name, "/librmmshim.so") != NULL;
-        /* In a container's own /dev it has no folder when seen from outside. */
+        /* Seen from outside, a file of a container's own /dev has no folder. */
         use->has_context |= tail && strcmp(tail, "/nvidia-uvm") == 0;
         use->has_linker |= strstr(name, "/ld-") || strstr(name, "/ld.so") || strstr(name, "/ld64");
     }
@@ -164,7 +169,8 @@ static void read_page(int number, struct use *use)
         closedir(listing);
 }
 
-/* True where RMM_ONLY has the library serve a process of that name; this process gave it to all. */
+/* True when RMM_ONLY has the library serve the process; all processes have the value of this one.
+ */
 static bool is_chosen(int number)
 {
     const char *patterns = getenv(rs_variables[RS_VARIABLE_ONLY].option.name);
@@ -178,7 +184,7 @@ static bool is_chosen(int number)
     return rs_only_serves(patterns, &process);
 }
 
-/* True where the process was started with the driver named before the library. */
+/* True when the process's LD_PRELOAD names the driver before the library. */
 static bool is_behind_driver(int number)
 {
     char **environment = environment_of_process(number);
@@ -212,8 +218,8 @@ static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_in
 
 /* ---- the list ---- */
 
-/* The name is read again: the process may have become another program after the first reading.  A
- * script that is known already stays known when the process is gone. */
+/* Notes a process.  Its name is read each time, since it may have become another program.  A script
+ * that is known stays known when the process has ended. */
 static void note_unserved(const struct row *row, enum unserved_reason reason)
 {
     char script[IDENTITY_SCRIPT_BYTES];
