@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* void *dlsym(void *handle, const char *name)
  *
- * Asks rs_look_up(handle, name, caller).  A look-up that it does not answer is a jump into the real
- * dlsym with the registers and the stack as they came.  It must be a jump: by the return address glibc
- * tells the object that RTLD_NEXT and RUNPATH refer to, which would be the library after a call. */
+ * Calls rs_look_up(handle, name, caller).  If that does not answer, jumps to the real dlsym with the
+ * registers and the stack as they were on entry.  It must be a jump and not a call: glibc finds the
+ * object to which RTLD_NEXT and RUNPATH refer by the return address, and after a call that would be the
+ * library. */
         .text
         .globl  dlsym
         .type   dlsym, @function
