@@ -92,8 +92,8 @@ static uint64_t *emptied_of(struct shard *shard, uint64_t start)
                           (EMPTIED_COUNT - 1)];
 }
 
-/* Slots change only between these two.  Every store in between has release order, so a reader
- * that sees one of them sees the odd sequence number too. */
+/* Slots change only between write_begin and write_end.  Every store in between has release order,
+ * so a reader that sees one of them sees the odd sequence number too. */
 static void write_begin(struct shard *shard)
 {
     unsigned sequence = atomic_load_explicit(&shard->sequence, memory_order_relaxed);

@@ -17,7 +17,8 @@
     ((condition) ? (void)0 : rs_assert_failed(#condition, __FILE__, __LINE__))
 #endif
 
-/* For checks that walk whole structures: compiled only with -Dslow_asserts=true. */
+/* RS_ASSERT_SLOW is for checks that walk whole structures, or that run in every allocation; it is
+ * compiled only with -Dslow_asserts=true. */
 #ifdef RS_SLOW_ASSERTS
 #define RS_ASSERT_SLOW(condition) RS_ASSERT(condition)
 #else

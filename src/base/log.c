@@ -99,7 +99,8 @@ void rs_log_asked(const char *format, ...)
 
 static _Atomic bool serving;
 static struct {
-    _Atomic(const char *) text; /* stored after name; exchanged for NULL by the one that logs it */
+    /* Stored after name; the thread that logs it exchanges it for NULL. */
+    _Atomic(const char *) text;
     char name[64];
 } kept;
 

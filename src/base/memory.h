@@ -36,7 +36,8 @@ static inline bool rs_leak_roots_matter(void)
     return __lsan_register_root_region && __lsan_unregister_root_region;
 }
 
-/* All of it must be readable while it is mapped. */
+/* Registers memory that has such pointers.  All of it must be readable as long as it is registered.
+ */
 static inline void rs_leak_roots_add(const void *begin, size_t bytes)
 {
     if (rs_leak_roots_matter())

@@ -90,7 +90,7 @@ struct rs_option {
 /* A parsed value.  Percentages stay unresolved, since resolving them needs a device.  `text` is
  * owned: rs_option_value_clear frees it. */
 struct rs_option_value {
-    bool given;                   /* by the user; false: it is the default */
+    bool given;                   /* the user gave the value; false: it is the default */
     struct rs_size size, size_to; /* SIZE and EXPONENT: size.  RANGE: both */
     bool none;                    /* SIZE: the word "none" was given */
     uint64_t count;               /* COUNT: the number.  BOOLEAN: 0 or 1.  WORD: its index */

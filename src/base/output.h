@@ -55,8 +55,9 @@ void rs_output_drop(struct rs_output *output);
 char *rs_path_buffer_take(void);
 void rs_path_buffer_give(char *const *buffer);
 
-/* From this call on rs_path_expand makes relative paths absolute by the working directory of now,
- * even after the program has changed its own. Before this call they stay relative. Not thread safe.
+/* From this call on rs_path_expand makes relative paths absolute by the working directory at the
+ * time of this call, even if the program changes its directory later.  Before this call they stay
+ * relative.  Not thread safe.
  */
 void rs_path_keep_directory(void);
 

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static struct rs_pool_record *pools; /* newest first; under the lock */
+static struct rs_pool_record *pools; /* newest first; protected by the lock */
 static pthread_cond_t calls_done = PTHREAD_COND_INITIALIZER;
 RS_RESET_IN_CHILD(calls_done, calls_done);
 

@@ -28,8 +28,9 @@ enum {
     SAY_NS = 1000 * 1000 * 1000,
     LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
-    IDLE_NAP_NS = 1000 * 1000,        /* between two looks at whether a context is idle */
-    SETTLE_NAP_NS = 10 * 1000 * 1000, /* between two looks at processes of the job that are gone */
+    IDLE_NAP_NS = 1000 * 1000, /* between two looks at whether a context is idle */
+    /* Between two looks at processes of the job that have ended. */
+    SETTLE_NAP_NS = 10 * 1000 * 1000,
 };
 
 enum {

@@ -10,7 +10,7 @@
 
 enum { RS_ONLY_WORDS_BYTES = 4096 }; /* only this much of a command line is looked at */
 
-/* Where a process gets its names from. */
+/* The texts from which the names of a process are taken. */
 struct rs_only_process {
     char executable[PATH_MAX];       /* a path, or empty */
     char words[RS_ONLY_WORDS_BYTES]; /* as /proc/PID/cmdline has them: each ends in a zero byte */
@@ -21,7 +21,7 @@ struct rs_only_process {
  * `patterns` is NULL or empty. */
 bool rs_only_serves_this_process(const char *patterns);
 
-/* The same for any process. */
+/* True when one of the patterns matches a name of that process, or `patterns` is NULL or empty. */
 bool rs_only_serves(const char *patterns, const struct rs_only_process *process);
 
 /* Reads the names of a process, given its directory in /proc ("/proc/self"). */

@@ -91,7 +91,7 @@ bool rs_block_is_near(CUdeviceptr address, size_t size_bytes);
 /* True when address lies in a driver allocation that a stack holds, in a live block or not. */
 bool rs_block_is_our_memory(CUdeviceptr address);
 
-/* Forgets every block of a context whose memory is gone, and ends their exports. */
+/* Forgets every block of a context whose memory has ended, and ends the blocks' exports. */
 void rs_block_forget_all(struct rs_context *context);
 
 /* ---- what every allocation and free calls ----

@@ -128,7 +128,8 @@ enum rs_context_ending {
 
 struct rs_context {
     CUcontext handle;
-    /* Of cuCtxGetId: a reused handle has another id; 0 on drivers without it. */
+    /* The context's number from cuCtxGetId, which is another one when a handle is reused; 0 on
+     * drivers without it. */
     unsigned long long id;
     CUdevice device;
     bool primary;

@@ -51,8 +51,8 @@ static bool is_probe_gone(struct rs_liveness_probe probe)
     return result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != probe.id);
 }
 
-/* As is_probe_gone, for a thread that may have no context current: makes `handle` current for the
- * question. */
+/* Does as is_probe_gone for a thread that may have no current context: it makes `handle` current
+ * for the question. */
 static bool is_gone_there(struct rs_liveness_probe probe, CUcontext handle)
 {
     CUresult result;

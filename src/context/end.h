@@ -54,10 +54,11 @@ struct rs_ending {
  * may be the last one; the context stays in service, and look-ups ask the driver whether it still
  * exists.
  *
- * Between the two no thread caches its context, as a handle may become another context's at any
- * moment.  The driver may give the context's addresses to other contexts, so look-ups by address
- * skip its entries (rs_context_serves).  The entries are removed when the context has ended, or
- * earlier, when another entry takes their place; if the context lives on, they are valid again.
+ * Between the two calls no thread caches its context, since a handle may become another context's
+ * at any moment.  The driver may give the context's addresses to other contexts, so look-ups by
+ * address skip its entries (rs_context_serves).  The entries are removed when the context has
+ * ended, or earlier, when another entry takes their place; if the context lives on, they are valid
+ * again.
  *
  * has_ended (of rs_ending_finish): the call has ended the context.  For a call that gives up a
  * reference to a primary context: the call has succeeded; the driver is then asked whether that was

@@ -61,7 +61,7 @@ bool rs_phase_get(unsigned index, enum rs_kind kind, int device, struct rmmshim_
  * is live now, those of ended ones at 0. */
 void rs_phase_reset_peaks(enum rs_kind kind, int device);
 
-/* Must be called in a child after fork(), whose counters begin anew: forgets all levels, and keeps
- * only the phases that the calling thread has open, and their names, each entered as often as it is
- * open. */
+/* Must be called in a child after fork(), whose counters begin at zero: forgets all levels, and
+ * keeps only the phases that the calling thread has open, and their names, each entered as often as
+ * it is open. */
 void rs_scopes_forked(void);

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool initial_taken[RS_KINDS][RS_DEVICES_MAX]; /* under the lock */
+static bool initial_taken[RS_KINDS][RS_DEVICES_MAX]; /* protected by the contexts' lock */
 
 _Atomic bool rs_context_has_threshold;
 

@@ -36,7 +36,7 @@ bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context 
 
 void rs_contexts_remove_entry(struct rs_context_entry *entry);
 
-/* Removes all entries of the context, and makes all threads look up anew. */
+/* Removes all entries of the context, and makes all threads look up their contexts again. */
 void rs_contexts_remove(const struct rs_context *context);
 
 /* ---- walks through stacks ---- */
@@ -75,8 +75,8 @@ void rs_stack_walk_end(struct rs_stack_walk *walk);
 /* Called by rs_ending_begin and rs_ending_finish around each driver call that may end a context:
  * that of the handle, or with NULL the primary one of the device.  The first waits for the
  * deallocations under way in that context, none of which waits for the program's work, and returns
- * the context for the second call; NULL: it has no stack.  Between the two no thread caches its
- * context. */
+ * the context for the second call; NULL: it has no stack.  Between the two calls no thread caches
+ * its context. */
 struct rs_context *rs_context_ending_enter(CUcontext handle, CUdevice device);
 void rs_context_ending_leave(struct rs_context *context);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps track of all stream captures: every entry point that begins or ends one is hooked.
  *
- * Recording an event on a context while one of its streams captures fails and spoils the
- * capture, from any thread and in any mode (MEASURED.md, "One fence").  Therefore a begin holds
- * the gate exclusively around the driver's call, and whoever records an event passes through the
+ * Recording an event on a context while one of its streams captures fails and invalidates the
+ * capture, from any thread and in any mode (MEASURED.md, "One fence").  Therefore a begin holds the
+ * gate exclusively around the driver's call, and a thread that records an event passes through the
  * gate.  While a stream captures, the gate is shut for the stream's context, for the primary
- * context too when the stream is of a green context, and for all contexts when the driver does
- * not tell the stream's context.
+ * context too when the stream is of a green context, and for all contexts when the driver does not
+ * tell the stream's context.
  *
  * A capture also ends with its stream and with its context.  A review finds captures that ended
  * without a hooked call. */

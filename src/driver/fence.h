@@ -78,8 +78,9 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context);
 /* ---- idle contexts, for memory that only a waiting driver call can give back ---- */
 
 /* Waits at most bound_ns for all work that the context was given so far.  Returns RS_FENCE_DONE
- * when it is done; RS_FENCE_PENDING when it is not; RS_FENCE_FAULT; RS_FENCE_BROKEN when nobody can
- * tell: a driver without context events, a stream that captures, an error of the context. */
+ * when it is done; RS_FENCE_PENDING when it is not; RS_FENCE_FAULT; RS_FENCE_BROKEN when that
+ * cannot be known: the driver has no context events, a stream captures, or the context has an
+ * error. */
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns);
 
 /* Called inside a request.  True when the context is idle, after a wait of at most 0.5 ms; a driver

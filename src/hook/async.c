@@ -199,7 +199,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
     CUmemoryPool usual;
     int devices = 0;
 
-    /* Also before the settings are read: stacks may serve later. */
+    /* This is noted even before the settings are read, since stacks may serve later. */
     if (result != CUDA_SUCCESS || atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
         !rs_driver.cuDeviceGetDefaultMemPool ||
         rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)

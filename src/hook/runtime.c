@@ -25,7 +25,7 @@
 enum {
     ATTACH_GLOBAL = 1,          /* cudaMemAttachGlobal */
     NO_RUNTIME = 999,           /* cudaErrorUnknown */
-    FIRST_EAGER_RUNTIME = 12000 /* older: cudaSetDevice leaves the old context current */
+    FIRST_EAGER_RUNTIME = 12000 /* in older runtimes cudaSetDevice leaves the old context current */
 };
 
 enum function { MALLOC, FREE, MALLOC_MANAGED, FUNCTIONS };

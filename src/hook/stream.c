@@ -98,7 +98,7 @@ RS_HOOK_BY(cuStreamBeginCaptureToCig_ptsz, (CUstream stream, CUstreamCigCaptureP
            begin_to_cig, stream, params)
 
 /* An end that the driver refuses (from a wrong thread, for example) leaves the capture under way;
- * an end that it answers with an error (the capture was spoilt) ends the capture all the same.
+ * an end that it answers with an error (the capture was invalidated) still ends the capture.
  * Asking whether the stream still captures tells the two apart. */
 static CUresult end_capture(__typeof__(&cuStreamEndCapture) real, bool per_thread_default,
                             CUstream stream, CUgraph *graph)

@@ -20,7 +20,7 @@ struct rs_reported_stack {
     enum rs_kind kind;
     int device;
     struct rs_report report;
-    /* From which its stacks are made; NULL: the one of this process's settings. */
+    /* The expression from which the stacks are made; NULL: that of this process's settings. */
     const char *expression;
 };
 

@@ -28,8 +28,8 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics);
 /* Claims the reports' files for this process, before there is anything to report. */
 void rs_report_claim(void);
 
-/* Notes the live blocks of a stack whose memory is gone.  The caller holds the contexts' lock.
- * Makes no driver call. */
+/* Notes the live blocks of a stack whose memory has ended with its context.  The caller holds the
+ * contexts' lock.  Makes no driver call. */
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr);
 
 /* The list of a device's live blocks that `rmmshim leaks` reads (shared/commands.h): lines in

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 enum {
-    /* Of every block, in bytes; the driver's blocks have it too (MEASURED.md). */
+    /* The alignment of every block, in bytes; the driver's blocks have it too (MEASURED.md). */
     RS_BLOCK_ALIGNMENT = 512,
     RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's unit for large allocations, 2 MiB */
 };

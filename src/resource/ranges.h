@@ -77,8 +77,8 @@ struct rs_block_index {
     struct rs_block *roots[RS_BLOCK_CLASSES];
 };
 
-/* These insert and remove a block, whose size and address must not change while it is in the index.
- * Both take O(log n) steps for n blocks of the size's class. */
+/* Insert and remove a block, whose size and address must not change while it is in the index.  Both
+ * take O(log n) steps for n blocks of the size's class. */
 void rs_block_index_insert(struct rs_block_index *index, struct rs_block *block);
 void rs_block_index_remove(struct rs_block_index *index, struct rs_block *block);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counters of resources.  Each resource adds its own; one emitter writes them as text, JSON and
- * Prometheus.  The counters of a stack that is gone are folded into those of its device. */
+ * Prometheus.  The counters of a dropped stack are folded into those of its device. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,7 +40,7 @@ struct rs_counter {
     uint64_t value;
 
     /* Where the value comes from, for a process that reads it later (report/publish.h): the value
-     * is `past`, which belongs to stacks that are gone, plus the sum of the terms at that time. */
+     * is `past`, which belongs to dropped stacks, plus the sum of the terms at that time. */
     uint64_t past;
     struct rs_term terms[RS_TERMS_MAX];
     unsigned term_count;

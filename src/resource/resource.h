@@ -138,9 +138,10 @@ struct rs_mr_ops {
      * deallocations do nothing.  Called once, never at process exit.  Default: does nothing. */
     void (*context_ended)(struct rs_mr *mr);
 
-    /* For a resource that rs_mr_add_unfinished was called for: tries again to give its memory back.
-     * Returns true when no memory is left to give back.  Called by one thread at a time; takes no
-     * lock that is held around a call of rs_mr_remove_unfinished or rs_mr_retry_unfinished. */
+    /* Called for a resource that was passed to rs_mr_add_unfinished: tries again to give its memory
+     * back.  Returns true when no memory is left to give back.  Called by one thread at a time;
+     * takes no lock that is held around a call of rs_mr_remove_unfinished or
+     * rs_mr_retry_unfinished. */
     bool (*finish)(struct rs_mr *mr);
 
     /* Called when another device, `peer`, may access the context's memory from now on, or no longer
@@ -472,7 +473,7 @@ enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns);
  * changed during a request, the request's refusal may be stale. */
 uint64_t rs_mr_progress(struct rs_mr *mr);
 
-/* These call the op of `mr` and of every resource below it; sizes are summed. */
+/* The next functions call the op of `mr` and of every resource below it; sizes are summed. */
 void rs_mr_context_ended(struct rs_mr *mr);
 CUresult rs_mr_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed);
 size_t rs_mr_idle_bytes(struct rs_mr *mr);

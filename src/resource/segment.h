@@ -28,5 +28,5 @@ void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr sta
  */
 bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment);
 
-/* Removes all segments of an environment, whose memory is gone. */
+/* Removes all segments of an environment whose memory has ended with its context. */
 void rs_segment_remove_all(const struct rs_environment *environment);

@@ -8,8 +8,8 @@
  * request, so a member that dies leaves no wrong total.  A member that gives bytes back, or counts
  * bytes that it already has, changes its own entry without the mutex.  If the mutex's owner is
  * stopped, requests are refused after 2 s.  No system call that can wait is made under the mutex,
- * so on a busy machine an owner that does not run is at least able to run, by which it is told from
- * a stopped one. tests/model goes through every order of these steps.
+ * so on a busy machine an owner that does not run is waiting for a processor; that tells it from a
+ * stopped one. tests/model goes through every order of these steps.
  *
  * The bytes of a dead process stay counted for RS_JOB_LIMIT_SETTLE_MS after its death was first
  * seen, since the kernel closes the GPU only after it has ended the process's threads.

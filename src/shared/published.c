@@ -93,7 +93,7 @@ void rs_published_forget(void)
         (void)mprotect(published.memory, RS_PUBLISHED_BYTES, PROT_READ);
     published.memory = NULL;
     rs_mutex_init(&published.lock,
-                  /* Begun anew, since another thread of the parent may have held it. */
+                  /* Initialised again, since another thread of the parent may have held it. */
                   RS_RANK_TABLE);
 }
 

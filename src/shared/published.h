@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of this process that other processes may read: a sealed memory file in which the
- * counters themselves lie.  A process that holds the file reads the counters, even when this
- * process is gone, however it ended.  Unless rs_published_begin is called nothing is published,
- * and all memory comes from the heap. */
+/* Memory of this process that other processes may read: a sealed memory file in which the counters
+ * themselves lie.  A process that holds the file can read the counters even after this process has
+ * ended, in whatever way.  Unless rs_published_begin is called nothing is published, and all memory
+ * comes from the heap. */
 #pragma once
 
 #include "base/file.h"

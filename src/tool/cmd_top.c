@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim ls: who holds memory through rmmshim.  rmmshim top: the same as it changes. */
+/* rmmshim ls: lists the processes that hold memory through rmmshim. rmmshim top: shows the same
+ * list as it changes. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/size.h"

@@ -81,7 +81,7 @@ bool tool_take_options(char **arguments, bool has_words, const struct tool_optio
  * place, or the end; NULL after saying what is wrong. */
 char **tool_take_leading_options(char **arguments, const struct tool_option *options);
 
-/* False, after a line, if a word is left. */
+/* True if no word is left; else prints the first one as an error, and returns false. */
 bool tool_has_no_more(char *const *arguments);
 
 void tool_print_help(const struct tool_command *command);
@@ -108,7 +108,7 @@ bool tool_set_first(const char *name, const char *path, const char *ends);
 bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,
                 const char *name);
 
-/* The same on stdout. */
+/* Prints a document on stdout, as text or JSON.  Errors are those of tool_print. */
 bool tool_show(const struct rs_node *root, bool as_json);
 
 /* ---- memory and other programs ---- */

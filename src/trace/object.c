@@ -44,7 +44,7 @@ static unsigned long long identity_of(const char *path)
     return hash | 1;
 }
 
-/* Where an object was loaded from, and to. */
+/* The file from which an object was loaded, and the place to which it was. */
 struct origin {
     const char *path; /* the loader's, valid while the object is loaded */
     uintptr_t base;

@@ -44,7 +44,7 @@ static uint64_t read_fixed(struct reader *reader, unsigned bytes)
 
     skip(reader, bytes);
     if (!reader->is_bad)
-        memcpy(&value, from, bytes); /* both processors are little-endian */
+        memcpy(&value, from, bytes); /* both supported processors are little-endian */
     return value;
 }
 

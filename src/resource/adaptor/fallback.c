@@ -9,14 +9,14 @@
  *
  * An upstream that is out of memory has already given its free chunks back (pool, binning).  For
  * blocks in quarantine, `reuse` above asks for the first upstream alone (RS_EFFORT_BEST) and waits
- * for freed blocks, up to 20 ms, before it lets the second one serve.  So a request rather uses the
- * second upstream than fails, and rather waits 20 ms than uses it.  With an allocator in between,
- * as in pool(fallback(cuda, managed)), there is no such wait, and chunks of both kinds of memory
- * lie in one pool: fallback(pool(cuda), pool(managed)) is better.
+ * for freed blocks, up to 20 ms, before it lets the second one serve.  So a request waits up to 20
+ * ms before it uses the second upstream, and uses that rather than fail.  With an allocator in
+ * between, as in pool(fallback(cuda, managed)), there is no such wait, and chunks of both kinds of
+ * memory lie in one pool: fallback(pool(cuda), pool(managed)) is better.
  *
- * A caller that can do with less (RS_EFFORT_AHEAD: a step of a pool) is refused what the first does
- * not have, and asks for less, before the second serves: otherwise a whole step would be of the
- * second while there is room for the request in the first. */
+ * A caller that can do with less (RS_EFFORT_AHEAD: a step of a pool) is refused if the first
+ * upstream has not enough, and asks for less before the second one serves.  Otherwise the whole
+ * step would come from the second upstream, although the first has room for the request itself. */
 #include "base/lock.h"
 #include "base/request.h"
 #include "resource/record_slab.h"

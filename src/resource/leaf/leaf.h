@@ -23,7 +23,7 @@ struct rs_leaf_calls {
 
 struct rs_leaf {
     struct rs_mr base;
-    enum rs_memory memory; /* the kind as which the memory is counted */
+    enum rs_memory memory; /* the kind of memory as which it is counted */
     int node;              /* `pinned`: the NUMA node on which the memory should lie */
     const struct rs_leaf_calls *calls;
     _Atomic uint64_t allocations, deallocations, failures;

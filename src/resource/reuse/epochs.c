@@ -392,7 +392,7 @@ enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large)
 
     if (!lock_in_passing(reuse))
         return rs_fence_supported() ? refusal : RS_FENCE_REFUSED;
-    /* Before the seal, whose fence cannot be done yet. */
+    /* Fences are queried before the seal, whose own fence cannot be done yet. */
     retire_in_passing(reuse, is_large, &ready);
     leave_backlog(reuse, &ready, AT_ONCE);
     if (!seal_locked(reuse))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quarantine: freed blocks gather in open lists, one per shard, which an epoch or a full wait takes
  * as one batch; those freed in the order of a stream are in slots instead.  The counts of the
- * quarantine also cover blocks on their way upstream, in neither. */
+ * quarantine also cover blocks on their way upstream, which are in neither. */
 #include "resource/resource.h"
 #include "resource/reuse/reuse.h"
 
@@ -209,7 +209,7 @@ static struct rs_ordered_slot *find_ordered(struct rs_ordered_blocks *ordered,
     return best;
 }
 
-/* Under the lock, so that a plain store does. */
+/* Adds to the live bytes.  The caller holds the lock, so a plain store suffices. */
 static void add_ordered_live(struct rs_ordered_blocks *ordered, ptrdiff_t bytes)
 {
     atomic_store_explicit(&ordered->live_bytes, ordered->live_bytes + bytes, memory_order_relaxed);

@@ -93,7 +93,7 @@ enum {
 
 /* ---- the way upstream ---- */
 
-/* Memory that is gone with its context stays where it is. */
+/* Gives a block upstream.  Does nothing for memory that has ended with its context. */
 static CUresult deallocate_upstream(struct rs_reuse *reuse, const struct rs_block_record *freed)
 {
     const struct rs_allocation allocation = rs_freed_upstream(freed);
@@ -313,7 +313,7 @@ struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse)
     return sum;
 }
 
-/* Written only when it changes, as every free reads it. */
+/* Stores own_bytes only when it changes, since every free reads its cache line. */
 static void note_own_bytes(struct rs_reuse *reuse, const struct rs_reuse_room *room)
 {
     size_t own_bytes = reuse->keeps_blocks ? rs_min(room->largest_bytes, PLENTY_LARGE) : 0;
@@ -342,8 +342,8 @@ void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     }
     keep_some(reuse, &batch->rest, &room, &rest);
     (void)give_list_upstream(reuse, &rest);
-    /* Counted now, not before: a thread that finds no block in quarantine and none upstream is out
-     * of memory. */
+    /* The blocks count as left only now that they are kept or upstream.  Another thread that found
+     * them in neither place would take the memory for exhausted. */
     rs_reuse_count_left(reuse, size.bytes, size.blocks);
     *batch = rs_reuse_no_batch;
 }

@@ -146,7 +146,7 @@ struct rs_ordered_blocks {
     _Atomic uint64_t reuses;      /* blocks taken back; read without the lock */
     _Atomic bool is_used;         /* any block was ever freed in order; read without the lock */
     uint64_t filled;              /* one bit per set that may have a block */
-    /* Of each full set: the slot that the next block replaces. */
+    /* For each full set, the slot that the next block replaces. */
     unsigned char turn[RS_ORDERED_SETS];
     struct rs_ordered_slot slots[RS_ORDERED_SETS][RS_ORDERED_WAYS];
 };
@@ -499,7 +499,7 @@ static inline struct rs_allocation rs_freed_upstream(const struct rs_block_recor
  */
 void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
-/* As rs_reuse_give_ready, for blocks that no shard is to keep. */
+/* Does as rs_reuse_give_ready for blocks that no shard will keep. */
 void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *list);
 
 /* Sorts some of the ready blocks of the calling thread's shard. */

@@ -484,9 +484,9 @@ static bool be_alone(struct rs_virtual *vm, struct asking *asking)
     return true;
 }
 
-/* Finds a block, growing as needed.  A refusal counts only when no other thread's call had memory
- * in hand.  The rounds are bounded, as trims are calls too, and begin at any time.  Called and left
- * with the lock held. */
+/* Finds a block, growing as needed.  A refusal counts only if no other thread was taking or moving
+ * memory meanwhile.  The rounds are bounded, since trims also move memory and may begin at any
+ * time.  Called and left with the lock held. */
 static CUresult attempt_undisturbed(struct rs_virtual *vm, struct asking *asking,
                                     struct rs_allocation *out)
 {
@@ -509,8 +509,8 @@ static CUresult attempt_undisturbed(struct rs_virtual *vm, struct asking *asking
     return result;
 }
 
-/* As attempt_undisturbed, and again after the device's other stacks gave back idle memory.  Called
- * and left with the lock held. */
+/* Does attempt_undisturbed, and repeats it after the device's other stacks have given back idle
+ * memory.  Called and left with the lock held. */
 static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking,
                                     enum rs_effort effort, struct rs_allocation *out)
 {

@@ -96,7 +96,8 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
 
         rs_virtual_take_free(vm, block);
         if (block->size_bytes - lead_bytes < granule_bytes) {
-            /* This block covers no whole granule; a smaller one may, by its place. */
+            /* This block covers no whole granule.  A smaller block still may, depending on where it
+             * begins. */
             block->left = without;
             without = block;
             continue;
