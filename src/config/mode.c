@@ -3,7 +3,7 @@
 
 #include "base/output.h"
 #include "base/process.h"
-#include "config/only.h"
+#include "config/program_filter.h"
 #include "shared/published.h"
 #include "shim/wiring.h"
 
@@ -141,7 +141,7 @@ static enum rs_mode read_settings(void)
     rs_environment_keep(); /* the call may come from a constructor of another library, before ours
                               has run */
     /* Checked first, since a bad setting must not end a process that RMM_ONLY leaves out. */
-    if (!rs_only_serves_this_process(
+    if (!rs_program_filter_serves_this_process(
             rs_environment_get(rs_variables[RS_VARIABLE_ONLY].option.name)))
         return RS_MODE_FORWARD;
     rs_path_keep_directory();

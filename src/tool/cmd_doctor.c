@@ -83,23 +83,23 @@ enum { NAMES_BYTES = 512 };
 
 /* Writes the names of a process.  The executable's name is left out if it comes again, usually as
  * the first word of the command line. */
-static void put_names(const struct rs_only_process *process, char *text, size_t room)
+static void put_names(const struct rs_program_names *process, char *text, size_t room)
 {
     size_t at = 0, length;
-    const char *executable = rs_only_next_name(process, &at), *name;
+    const char *executable = rs_program_names_next(process, &at), *name;
 
     length = (size_t)snprintf(text, room, "%s", executable);
-    while (length < room && (name = rs_only_next_name(process, &at)))
+    while (length < room && (name = rs_program_names_next(process, &at)))
         if (strcmp(name, executable) != 0)
             length += (size_t)snprintf(text + length, room - length, ", %s", name);
 }
 
-bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
-                 bool has_arguments)
+bool doctor_program_filter(struct doctor *doctor, const char *patterns,
+                           const struct rs_program_names *process, bool has_arguments)
 {
     char names[NAMES_BYTES];
 
-    if (rs_only_serves(patterns, process))
+    if (rs_program_filter_serves(patterns, process))
         return true;
     put_names(process, names, sizeof(names));
     doctor->is_unseen = !has_arguments;

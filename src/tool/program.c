@@ -133,7 +133,7 @@ static void append_word(char *words, size_t *bytes, const char *word)
 {
     size_t length = strlen(word) + 1;
 
-    if (length > RS_ONLY_WORDS_BYTES - *bytes)
+    if (length > RS_PROGRAM_WORDS_BYTES - *bytes)
         return; /* there is no more room, and the first words suffice as names */
     memcpy(words + *bytes, word, length);
     *bytes += length;
@@ -143,9 +143,9 @@ static void append_word(char *words, size_t *bytes, const char *word)
  * interpreter's path.  The script's path becomes a word of the command line in place of the first
  * one.  Linux passes everything after the interpreter as one word, which `env` splits.  False if
  * `path` is no script, or `env` starts nothing. */
-static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
+static bool put_runner(char path[PATH_MAX], struct rs_program_names *process)
 {
-    char before[RS_ONLY_WORDS_BYTES] = "";
+    char before[RS_PROGRAM_WORDS_BYTES] = "";
     const char *word, *end = before + process->bytes;
     struct script script;
     size_t bytes = 0, length;
@@ -171,7 +171,7 @@ static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
 }
 
 void program_names(const char *name, char *const *arguments, const char *path,
-                   struct rs_only_process *process)
+                   struct rs_program_names *process)
 {
     char runner[PATH_MAX];
 

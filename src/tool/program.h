@@ -4,7 +4,7 @@
  * that `run` preloads; functions that begin with library_ print why they fail. */
 #pragma once
 
-#include "config/only.h"
+#include "config/program_filter.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -36,7 +36,7 @@ bool program_find_runner(const char *path, char runner[PATH_MAX]);
  * and is started as `name` with these arguments.  The process of a script is that of its
  * interpreter. */
 void program_names(const char *name, char *const *arguments, const char *path,
-                   struct rs_only_process *process);
+                   struct rs_program_names *process);
 
 /* Returns a text that says why program_find failed, which the caller frees.  It suggests what was
  * probably meant after "rmmshim <command>": "python3 train.py", or "./app" if the file is in this

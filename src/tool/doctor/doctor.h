@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "config/only.h"
+#include "config/program_filter.h"
 #include "report/document.h"
 
 #include <limits.h>
@@ -44,8 +44,8 @@ bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks
 /* Judges RMM_ONLY with the value `patterns` (NULL: not set).  If it leaves the process out, that is
  * a problem, and the result is false: the library reads no other variable in such a process.  If
  * the arguments are not known, one of them may match, so that is reported as unknown. */
-bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
-                 bool has_arguments);
+bool doctor_program_filter(struct doctor *doctor, const char *patterns,
+                           const struct rs_program_names *process, bool has_arguments);
 
 /* Adds the finding that the driver comes before the library. */
 void doctor_driver_first(struct doctor *doctor, const char *path);

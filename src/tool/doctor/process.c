@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 /* The process that is examined. */
-struct patient {
+struct target_process {
     struct doctor *doctor;
     struct process process;
     char directory[PROCESS_PATH_BYTES]; /* its directory in /proc, as a path by the descriptor */
@@ -38,19 +38,19 @@ static const char start_step[] =
 /* ---- what /proc says ---- */
 
 /* Returns the value of a variable of the process; NULL: not set, or not readable. */
-static const char *variable_of(void *patient, const char *name)
+static const char *variable_of(void *target, const char *name)
 {
-    return tool_variable(((const struct patient *)patient)->environment, name);
+    return tool_variable(((const struct target_process *)target)->environment, name);
 }
 
 /* True when the kernel started the process with more rights than its parent has (AT_SECURE). */
-static bool is_secure(const struct patient *patient)
+static bool is_secure(const struct target_process *target)
 {
     Elf64_auxv_t entries[64] = {{.a_type = AT_NULL}};
     const Elf64_auxv_t *entry = entries;
     char path[PROCESS_PATH_BYTES];
 
-    (void)rs_file_text(process_path(&patient->process, "/auxv", path), (char *)entries,
+    (void)rs_file_text(process_path(&target->process, "/auxv", path), (char *)entries,
                        sizeof(entries) - sizeof(*entry));
     while (entry->a_type != AT_NULL && entry->a_type != AT_SECURE)
         entry++;
@@ -74,19 +74,19 @@ static bool is_bundled(const char *path)
            strstr(path, "/torch/lib/");
 }
 
-static void note_library(struct patient *patient, const char *path)
+static void note_library(struct target_process *target, const char *path)
 {
     static const char host_memory[] = ", which serves host memory, not GPU memory";
     const struct {
         const char *begin, *topic, *more;
         bool *has;
     } rows[] = {
-        {"librmmshim", "library", "", &patient->has_library},
-        {"libcuda.so", "driver", "", &patient->has_driver},
+        {"librmmshim", "library", "", &target->has_library},
+        {"libcuda.so", "driver", "", &target->has_driver},
         {"libcudart", "runtime", is_bundled(path) ? ", which belongs to a Python package" : "",
          NULL},
-        {"libtorch_cuda", "framework", "", &patient->has_torch},
-        {"libc10_cuda", "framework", "", &patient->has_torch},
+        {"libtorch_cuda", "framework", "", &target->has_torch},
+        {"libc10_cuda", "framework", "", &target->has_torch},
         {"libjemalloc", "preload", host_memory, NULL},
         {"libtcmalloc", "preload", host_memory, NULL},
         {"libmimalloc", "preload", host_memory, NULL},
@@ -98,18 +98,18 @@ static void note_library(struct patient *patient, const char *path)
             continue;
         if (rows[i].has)
             *rows[i].has = true;
-        if (rows[i].has == &patient->has_library && strstr(name, "(deleted)"))
+        if (rows[i].has == &target->has_library && strstr(name, "(deleted)"))
             step = "start the program again to use the new file";
-        doctor_note(patient->doctor, rows[i].topic, step, "%s is loaded%s", path, rows[i].more);
+        doctor_note(target->doctor, rows[i].topic, step, "%s is loaded%s", path, rows[i].more);
         return;
     }
 }
 
 /* Notes the libraries that matter to GPU memory, with their versions, which are part of their
  * files' names. */
-static void read_libraries(struct patient *patient)
+static void read_libraries(struct target_process *target)
 {
-    FILE *maps = process_file(patient->directory, "maps");
+    FILE *maps = process_file(target->directory, "maps");
     struct process_mapping mapping = {.line = NULL};
     char *last = NULL; /* the segments of one library are on consecutive lines */
 
@@ -119,10 +119,10 @@ static void read_libraries(struct patient *patient)
         if (!last || strcmp(mapping.name, last) != 0) {
             free(last);
             last = strdup(mapping.name);
-            note_library(patient, mapping.name);
+            note_library(target, mapping.name);
         }
         if (mapping.has_code)
-            load_order_add(&patient->files, mapping.name);
+            load_order_add(&target->files, mapping.name);
     }
     free(last);
 }
@@ -141,9 +141,9 @@ static bool is_sanitizer(const char *name)
 
 /* Adds a finding about entries before the library in LD_PRELOAD, and copies the library's own
  * entry. */
-static bool find_in_preload(struct patient *patient, char ours[PATH_MAX])
+static bool find_in_preload(struct target_process *target, char ours[PATH_MAX])
 {
-    const char *list = variable_of(patient, "LD_PRELOAD");
+    const char *list = variable_of(target, "LD_PRELOAD");
     char word[PATH_MAX];
 
     *ours = '\0';
@@ -159,11 +159,11 @@ static bool find_in_preload(struct patient *patient, char ours[PATH_MAX])
             return true;
         }
         if (is_sanitizer(name))
-            doctor_note(patient->doctor, "preload", NULL,
+            doctor_note(target->doctor, "preload", NULL,
                         "%s, a sanitizer's runtime, comes before librmmshim.so, which is allowed",
                         name);
         else
-            doctor_note(patient->doctor, "preload",
+            doctor_note(target->doctor, "preload",
                         "put librmmshim.so first in LD_PRELOAD if calls are missed",
                         "%s is loaded before librmmshim.so, so its functions take the place of "
                         "the library's of the same name",
@@ -174,22 +174,22 @@ static bool find_in_preload(struct patient *patient, char ours[PATH_MAX])
 
 /* ---- why the library is not loaded ---- */
 
-static void explain_not_loaded(struct patient *patient)
+static void explain_not_loaded(struct target_process *target)
 {
-    struct doctor *doctor = patient->doctor;
+    struct doctor *doctor = target->doctor;
     char library[PATH_MAX], path[PATH_MAX], why[LIBRARY_WHY_BYTES], ours[PATH_MAX];
     struct program_refusal refusal;
-    bool is_named = find_in_preload(patient, ours);
+    bool is_named = find_in_preload(target, ours);
 
-    if (is_secure(patient))
+    if (is_secure(target))
         doctor_problem(
             doctor, "loader",
             "start the program as an ordinary user, without setuid, setgid or capabilities",
             "it runs with elevated privileges: the dynamic linker ignores LD_PRELOAD");
-    if (library_look(library, why) && read_executable(&patient->process, path) &&
+    if (library_look(library, why) && read_executable(&target->process, path) &&
         !program_loads(library, path, &refusal))
         doctor_problem(doctor, "loader", refusal.step, "%s", refusal.why);
-    if (!is_named && !patient->environment)
+    if (!is_named && !target->environment)
         doctor_problem(doctor, "preload", start_step,
                        "the library is not loaded; its environment cannot be read");
     else if (!is_named)
@@ -219,41 +219,41 @@ static bool is_among(const struct load_order *order, size_t count, const char *p
 
 /* Reads the order in which the process's objects were loaded at its start.  False if its files are
  * not those of this process, as in a container. */
-static bool read_order(struct patient *patient, struct load_order *order)
+static bool read_order(struct target_process *target, struct load_order *order)
 {
     char path[PATH_MAX];
     struct stat its, ours;
 
     *order = (struct load_order){.count = 0};
-    return patient->environment && read_executable(&patient->process, path) &&
-           fstatat(patient->process.directory, "exe", &its, 0) == 0 && stat(path, &ours) == 0 &&
+    return target->environment && read_executable(&target->process, path) &&
+           fstatat(target->process.directory, "exe", &its, 0) == 0 && stat(path, &ours) == 0 &&
            its.st_dev == ours.st_dev && its.st_ino == ours.st_ino &&
-           load_order_read(path, patient->environment, order);
+           load_order_read(path, target->environment, order);
 }
 
 /* Judges the objects that come after the library in the order of look-up: those that the linker
  * lists there, and all that were loaded later.  The program's own variables come before the
  * library. */
-static void look_at_loaded_objects(struct patient *patient)
+static void look_at_loaded_objects(struct target_process *target)
 {
-    const struct load_order *files = &patient->files;
+    const struct load_order *files = &target->files;
     size_t library = load_order_find(files, "librmmshim"), ours, driver;
     char executable[PATH_MAX];
     struct load_order order;
     struct namesake found;
 
-    if (library == files->count || !read_order(patient, &order))
+    if (library == files->count || !read_order(target, &order))
         return;
     ours = load_order_find(&order, "librmmshim");
     driver = load_order_find(&order, "libcuda.so");
     if (driver < ours && driver < order.count && ours < order.count)
-        doctor_driver_first(patient->doctor, order.paths[driver]);
-    (void)read_executable(&patient->process, executable);
+        doctor_driver_first(target->doctor, order.paths[driver]);
+    (void)read_executable(&target->process, executable);
     for (size_t i = 0; i < files->count; i++)
         if (i != library && strcmp(files->paths[i], executable) != 0 &&
             !is_among(&order, ours, files->paths[i]) &&
             namesake_look(files->paths[library], files->paths[i], &found))
-            doctor_problem(patient->doctor, "names",
+            doctor_problem(target->doctor, "names",
                            "start it by `rmmshim run`, or LD_PRELOAD=THAT-OBJECT:librmmshim.so",
                            "%s has %u variable%s with names of the driver's functions (%s): the "
                            "library's functions take their place, and the program crashes",
@@ -276,11 +276,11 @@ static bool is_served(int number, const char *executable)
 }
 
 /* True when the process's limit on file sizes is smaller than a page. */
-static bool limits_files(struct patient *patient)
+static bool limits_files(struct target_process *target)
 {
     struct rlimit limit;
 
-    return prlimit(patient->process.number, RLIMIT_FSIZE, NULL, &limit) == 0 &&
+    return prlimit(target->process.number, RLIMIT_FSIZE, NULL, &limit) == 0 &&
            limit.rlim_cur < RS_PUBLISHED_BYTES;
 }
 
@@ -297,49 +297,49 @@ static void explain_unseen(struct doctor *doctor)
 
 /* Judges RMM_ONLY for the process.  In a process with elevated privileges the library reads no
  * variable. */
-static bool is_named_by_only(struct patient *patient)
+static bool passes_program_filter(struct target_process *target)
 {
-    struct rs_only_process process;
+    struct rs_program_names process;
 
-    rs_only_read(&process, patient->directory);
-    return is_secure(patient) ||
-           doctor_only(patient->doctor,
-                       variable_of(patient, rs_variables[RS_VARIABLE_ONLY].option.name), &process,
-                       true);
+    rs_program_names_read(&process, target->directory);
+    return is_secure(target) ||
+           doctor_program_filter(target->doctor,
+                                 variable_of(target, rs_variables[RS_VARIABLE_ONLY].option.name),
+                                 &process, true);
 }
 
-static void explain_not_served(struct patient *patient)
+static void explain_not_served(struct target_process *target)
 {
-    struct doctor *doctor = patient->doctor;
-    int parent = process_parent(patient->process.number);
+    struct doctor *doctor = target->doctor;
+    int parent = process_parent(target->process.number);
     char path[PATH_MAX];
     bool asks = false;
 
-    if (!patient->environment) {
+    if (!target->environment) {
         doctor_problem(doctor, "settings", NULL, "its environment cannot be read");
         return;
     }
-    if (!is_named_by_only(patient) || !doctor_settings(doctor, patient->environment, &asks))
+    if (!passes_program_filter(target) || !doctor_settings(doctor, target->environment, &asks))
         return;
     if (!asks)
         doctor_problem(doctor, "settings", start_step,
                        "the library is loaded, but no RMM_ variable asks for a pool, a limit or a "
                        "report: each call "
                        "goes to the driver");
-    else if (is_secure(patient))
+    else if (is_secure(target))
         doctor_problem(
             doctor, "loader",
             "start the program as an ordinary user, without setuid, setgid or capabilities",
             "it runs with elevated privileges, so the library ignores its variables");
-    else if (patient->has_driver && limits_files(patient))
+    else if (target->has_driver && limits_files(target))
         explain_unseen(doctor);
-    else if (read_executable(&patient->process, path) && is_served(parent, path))
+    else if (read_executable(&target->process, path) && is_served(parent, path))
         doctor_problem(doctor, "process",
                        "use CUDA in newly started processes instead (Python: start method spawn)",
                        "it was forked by process %d: CUDA does not work in a forked child of a "
                        "process that has used it, so rmmshim serves only the parent",
                        parent);
-    else if (!patient->has_driver)
+    else if (!target->has_driver)
         doctor_problem(doctor, "driver", "run doctor again when it uses the GPU",
                        "the library is loaded, but libcuda is not: it has made no CUDA "
                        "call yet");
@@ -393,18 +393,18 @@ static void add_stack_counters(struct doctor *doctor, const struct rs_reported_s
     }
 }
 
-static void add_counters(struct patient *patient)
+static void add_counters(struct target_process *target)
 {
     static struct publication page;
-    struct doctor *doctor = patient->doctor;
+    struct doctor *doctor = target->doctor;
     struct advice advices[RS_KINDS];
     size_t advice_count;
 
-    if (!publication_read(&page, patient->process.file))
+    if (!publication_read(&page, target->process.file))
         doctor_note(doctor, "memory", NULL, "rmmshim has served no allocation yet");
     for (size_t i = 0; i < page.count; i++)
         add_stack_counters(doctor, &page.stacks[i]);
-    advice_count = advice_of(&page, patient->process.file, variable_of, patient, advices);
+    advice_count = advice_of(&page, target->process.file, variable_of, target, advices);
     for (size_t i = 0; i < advice_count; i++)
         doctor_note(doctor, "pool", advices[i].step, "%s", advices[i].text);
     publication_release(&page);
@@ -412,17 +412,17 @@ static void add_counters(struct patient *patient)
 
 /* Adds that the driver's pools are not counted.  The library only reads them when something depends
  * on them (rs_limit_follows). */
-static void add_uncounted(struct patient *patient)
+static void add_uncounted(struct target_process *target)
 {
     struct rs_diagnostics nobody = {.write = tool_ignore_line};
     struct rs_config config;
 
-    if (!patient->environment)
+    if (!target->environment)
         return;
-    if (doctor_parse(patient->environment, &nobody, &config) == 0 &&
+    if (doctor_parse(target->environment, &nobody, &config) == 0 &&
         config.statistics == RS_STATISTICS_NONE && !config.any_limit && !config.limit_job &&
         config.control == RS_CONTROL_UNASKED)
-        doctor_note(patient->doctor, "memory",
+        doctor_note(target->doctor, "memory",
                     "set RMM_STATISTICS, RMM_LIMIT or RMM_CONTROL to count them",
                     "stream-ordered pools of the driver (cudaMallocAsync) are not counted with "
                     "these settings");
@@ -431,40 +431,40 @@ static void add_uncounted(struct patient *patient)
 
 /* ---- the frameworks ---- */
 
-static void add_framework_pools(struct patient *patient)
+static void add_framework_pools(struct target_process *target)
 {
-    const char *uncached = variable_of(patient, "PYTORCH_NO_CUDA_MEMORY_CACHING");
+    const char *uncached = variable_of(target, "PYTORCH_NO_CUDA_MEMORY_CACHING");
 
-    if (patient->has_torch && patient->environment && !(uncached && *uncached))
-        doctor_note(patient->doctor, "framework", "rmmshim run --framework-pools off",
+    if (target->has_torch && target->environment && !(uncached && *uncached))
+        doctor_note(target->doctor, "framework", "rmmshim run --framework-pools off",
                     "PyTorch keeps freed memory in a pool of its own: all memory in that pool "
                     "counts as used");
 }
 
 /* ---- the process ---- */
 
-static void examine_process(struct patient *patient, bool is_served)
+static void examine_process(struct target_process *target, bool is_served)
 {
     char ours[PATH_MAX];
 
-    process_path(&patient->process, "", patient->directory);
-    patient->environment = process_environment(patient->directory);
-    read_libraries(patient);
-    look_at_loaded_objects(patient);
-    if (is_served || patient->has_library)
-        (void)find_in_preload(patient, ours);
+    process_path(&target->process, "", target->directory);
+    target->environment = process_environment(target->directory);
+    read_libraries(target);
+    look_at_loaded_objects(target);
+    if (is_served || target->has_library)
+        (void)find_in_preload(target, ours);
     if (is_served) {
-        patient->doctor->is_served = true;
-        add_counters(patient);
-        add_uncounted(patient);
-    } else if (patient->has_library) {
-        explain_not_served(patient);
+        target->doctor->is_served = true;
+        add_counters(target);
+        add_uncounted(target);
+    } else if (target->has_library) {
+        explain_not_served(target);
     } else {
-        explain_not_loaded(patient);
+        explain_not_loaded(target);
     }
-    add_framework_pools(patient);
-    load_order_free(&patient->files);
-    process_free_environment(patient->environment);
+    add_framework_pools(target);
+    load_order_free(&target->files);
+    process_free_environment(target->environment);
 }
 
 static void explain_denied(struct doctor *doctor, int number)
@@ -485,12 +485,12 @@ static void explain_denied(struct doctor *doctor, int number)
 
 void doctor_process(struct doctor *doctor, int number)
 {
-    struct patient patient = {.doctor = doctor};
-    enum process_answer answer = process_open(number, &patient.process);
+    struct target_process target = {.doctor = doctor};
+    enum process_answer answer = process_open(number, &target.process);
 
     doctor->good = "served";
     if (answer == PROCESS_SERVED || answer == PROCESS_UNSERVED)
-        examine_process(&patient, answer == PROCESS_SERVED);
+        examine_process(&target, answer == PROCESS_SERVED);
     else if (answer == PROCESS_DENIED)
         explain_denied(doctor, number);
     else
@@ -499,5 +499,5 @@ void doctor_process(struct doctor *doctor, int number)
                            ? "use the rmmshim command of the version that serves the process"
                            : NULL,
                        "process %d %s", number, process_answer_text(answer));
-    process_close(&patient.process);
+    process_close(&target.process);
 }

@@ -176,11 +176,11 @@ static bool look_at_file(struct doctor *doctor, const char *path)
 static bool look_at_names(struct doctor *doctor, const char *name, char *const *arguments,
                           const char *path)
 {
-    struct rs_only_process process;
+    struct rs_program_names process;
 
     program_names(name, arguments, path, &process);
-    return doctor_only(doctor, getenv(rs_variables[RS_VARIABLE_ONLY].option.name), &process,
-                       *arguments != NULL);
+    return doctor_program_filter(doctor, getenv(rs_variables[RS_VARIABLE_ONLY].option.name),
+                                 &process, *arguments != NULL);
 }
 
 static void explain_not_found(struct doctor *doctor, const char *name, int failed)

@@ -3,7 +3,7 @@
 #include "base/lock.h"
 #include "base/process.h"
 #include "config/config.h"
-#include "config/only.h"
+#include "config/program_filter.h"
 #include "shared/job.h"
 #include "tool/process.h"
 #include "tool/run/run.h"
@@ -174,14 +174,14 @@ static void read_page(int number, struct use *use)
 static bool is_chosen(int number)
 {
     const char *patterns = getenv(rs_variables[RS_VARIABLE_ONLY].option.name);
-    struct rs_only_process process;
+    struct rs_program_names process;
     char directory[64];
 
     if (!patterns || !*patterns)
         return true;
     snprintf(directory, sizeof(directory), "/proc/%d", number);
-    rs_only_read(&process, directory);
-    return rs_only_serves(patterns, &process);
+    rs_program_names_read(&process, directory);
+    return rs_program_filter_serves(patterns, &process);
 }
 
 /* True when the process's LD_PRELOAD names the driver before the library. */

@@ -2,15 +2,15 @@
 /* RMM_ONLY: the names that a process has. */
 #include "unit.h"
 
-#include "config/only.h"
+#include "config/program_filter.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* A process with words that are separated by spaces here. */
-static struct rs_only_process process_of(const char *executable, const char *line)
+static struct rs_program_names process_of(const char *executable, const char *line)
 {
-    struct rs_only_process process = {.bytes = *line ? strlen(line) + 1 : 0};
+    struct rs_program_names process = {.bytes = *line ? strlen(line) + 1 : 0};
 
     snprintf(process.executable, sizeof(process.executable), "%s", executable);
     snprintf(process.words, sizeof(process.words), "%s", line);
@@ -21,18 +21,18 @@ static struct rs_only_process process_of(const char *executable, const char *lin
 
 static bool serves(const char *patterns, const char *executable, const char *line)
 {
-    struct rs_only_process process = process_of(executable, line);
+    struct rs_program_names process = process_of(executable, line);
 
-    return rs_only_serves(patterns, &process);
+    return rs_program_filter_serves(patterns, &process);
 }
 
 TEST(without_a_pattern_all_are_served)
 {
     assert_true(serves(NULL, "/bin/a", ""));
     assert_true(serves("", "/bin/a", ""));
-    assert_true(rs_only_serves_this_process(NULL));
-    assert_false(rs_only_serves_this_process("no_such_name"));
-    assert_true(rs_only_serves_this_process("*only*"));
+    assert_true(rs_program_filter_serves_this_process(NULL));
+    assert_false(rs_program_filter_serves_this_process("no_such_name"));
+    assert_true(rs_program_filter_serves_this_process("*program_filter*"));
 }
 
 TEST(a_pattern_matches_the_whole_base_name)
@@ -100,16 +100,16 @@ TEST(each_word_that_is_no_option_is_a_name)
 
 static void expect_names(const char *executable, const char *line, const char *const *expected)
 {
-    struct rs_only_process process = process_of(executable, line);
+    struct rs_program_names process = process_of(executable, line);
     const char *name;
     size_t at = 0;
 
-    while ((name = rs_only_next_name(&process, &at))) {
+    while ((name = rs_program_names_next(&process, &at))) {
         assert_non_null(*expected);
         assert_string_equal(name, *expected++);
     }
     assert_null(*expected);
-    assert_null(rs_only_next_name(&process, &at));
+    assert_null(rs_program_names_next(&process, &at));
 }
 
 TEST(the_names_one_after_the_other)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/only.h"
+#include "config/program_filter.h"
 
 #include "base/check.h"
 #include "base/file.h"
@@ -39,7 +39,7 @@ static bool matches(const char *patterns, const char *name)
     return false;
 }
 
-const char *rs_only_next_name(const struct rs_only_process *process, size_t *at)
+const char *rs_program_names_next(const struct rs_program_names *process, size_t *at)
 {
     if (*at == 0) {
         *at = 1; /* words follow the executable; *at is the offset of the next word plus 1 */
@@ -55,20 +55,20 @@ const char *rs_only_next_name(const struct rs_only_process *process, size_t *at)
     return NULL;
 }
 
-bool rs_only_serves(const char *patterns, const struct rs_only_process *process)
+bool rs_program_filter_serves(const char *patterns, const struct rs_program_names *process)
 {
     const char *name;
     size_t at = 0;
 
     if (!patterns || !*patterns)
         return true;
-    while ((name = rs_only_next_name(process, &at)))
+    while ((name = rs_program_names_next(process, &at)))
         if (matches(patterns, name))
             return true;
     return false;
 }
 
-void rs_only_read(struct rs_only_process *process, const char *directory)
+void rs_program_names_read(struct rs_program_names *process, const char *directory)
 {
     char path[64];
     ssize_t length, bytes;
@@ -85,12 +85,12 @@ void rs_only_read(struct rs_only_process *process, const char *directory)
     process->bytes = (size_t)bytes;
 }
 
-bool rs_only_serves_this_process(const char *patterns)
+bool rs_program_filter_serves_this_process(const char *patterns)
 {
-    static struct rs_only_process process; /* static, since only one thread reads the settings */
+    static struct rs_program_names process; /* static, since only one thread reads the settings */
 
     if (!patterns || !*patterns)
         return true;
-    rs_only_read(&process, "/proc/self");
-    return rs_only_serves(patterns, &process);
+    rs_program_names_read(&process, "/proc/self");
+    return rs_program_filter_serves(patterns, &process);
 }

@@ -8,25 +8,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { RS_ONLY_WORDS_BYTES = 4096 }; /* only this much of a command line is looked at */
+enum { RS_PROGRAM_WORDS_BYTES = 4096 }; /* only this much of a command line is looked at */
 
 /* The texts from which the names of a process are taken. */
-struct rs_only_process {
-    char executable[PATH_MAX];       /* a path, or empty */
-    char words[RS_ONLY_WORDS_BYTES]; /* as /proc/PID/cmdline has them: each ends in a zero byte */
-    size_t bytes;                    /* the length of `words` */
+struct rs_program_names {
+    char executable[PATH_MAX]; /* a path, or empty */
+    /* As /proc/PID/cmdline has them: each word ends in a zero byte. */
+    char words[RS_PROGRAM_WORDS_BYTES];
+    size_t bytes; /* the length of `words` */
 };
 
 /* True when one of the patterns (glob(7), separated by commas) matches a name of this process, or
  * `patterns` is NULL or empty. */
-bool rs_only_serves_this_process(const char *patterns);
+bool rs_program_filter_serves_this_process(const char *patterns);
 
 /* True when one of the patterns matches a name of that process, or `patterns` is NULL or empty. */
-bool rs_only_serves(const char *patterns, const struct rs_only_process *process);
+bool rs_program_filter_serves(const char *patterns, const struct rs_program_names *process);
 
 /* Reads the names of a process, given its directory in /proc ("/proc/self"). */
-void rs_only_read(struct rs_only_process *process, const char *directory);
+void rs_program_names_read(struct rs_program_names *process, const char *directory);
 
 /* Returns the next name; *at, which is 0 at first, is the position in the list.  The executable's
  * name comes first, and is empty if it is not known.  NULL after the last name. */
-const char *rs_only_next_name(const struct rs_only_process *process, size_t *at);
+const char *rs_program_names_next(const struct rs_program_names *process, size_t *at);
