@@ -213,19 +213,20 @@ static struct field read_field(const char *at, const struct rs_node *around)
     return field;
 }
 
-static void put_number(struct rs_page *page, const struct rs_node *node, bool in_hexadecimal)
+static void put_number(struct rs_page *page, const struct rs_node *node, const char *option)
 {
     unsigned long long number = node->number;
+    int columns = *option == ':' ? atoi(option + 1) : 0;
     char text[RS_SIZE_TEXT_BYTES];
 
-    if (in_hexadecimal)
+    if (strncmp(option, ":x", 2) == 0)
         rs_page_put(page, "%#llx", number);
     else if (node->value == RS_VALUE_BYTES)
-        rs_page_put(page, "%s", rs_size_format_short(number, text));
+        rs_page_put(page, "%*s", columns, rs_size_format_short(number, text));
     else if (node->value == RS_VALUE_NANOSECONDS)
         rs_page_put(page, "%.3f ms", (double)number / 1e6);
     else
-        rs_page_put(page, "%llu", number);
+        rs_page_put(page, "%*llu", columns, number);
 }
 
 /* "|block|blocks}" */
@@ -253,7 +254,7 @@ static void put_field(struct rs_page *page, const struct field *field)
         columns -= rs_page_put_plain(page, node->text, "");
         rs_page_put(page, "%*s", columns > 0 ? columns : 0, "");
     } else {
-        put_number(page, node, strncmp(field->option, ":x", 2) == 0);
+        put_number(page, node, field->option);
     }
 }
 

@@ -63,7 +63,7 @@ struct rs_node {
      *   {name}    the field of that name of this object, or of the nearest object around it that
      *             has one; {} is the node itself
      *   {name:x}  a number in hexadecimal
-     *   {name:11} a text, filled up with blanks to 11 columns
+     *   {name:11} a text, or a number with blanks before it, in 11 columns
      *   {name|block|blocks}  the first word where the number is 1, else the second
      *   [...]     only if each {name} inside that stands so, without an option, is there, and
      * neither 0 nor empty.  {name?} is such a condition that writes nothing, {name!} the opposite

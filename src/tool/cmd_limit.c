@@ -356,32 +356,6 @@ int steer_open(struct steer_target *target)
 
 /* ---- the command line ---- */
 
-static bool parse_device(const char *text, int *device)
-{
-    char *end;
-    long number = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
-
-    if (number < 0 || *end || number >= RS_DEVICES_MAX) {
-        tool_say("--device %s: not the number of a device", text);
-        return false;
-    }
-    *device = (int)number;
-    return true;
-}
-
-static bool parse_wait(const char *text, uint64_t *wait_ns)
-{
-    char *end;
-    double seconds = strtod(text, &end);
-
-    if (end == text || *end || !(seconds >= 0 && seconds <= 3600)) {
-        tool_say("--wait %s: not a number of seconds from 0 to 3600", text);
-        return false;
-    }
-    *wait_ns = (uint64_t)(seconds * 1e9);
-    return true;
-}
-
 static bool parse_size_of(const char *name, const char *text, struct rs_size *size)
 {
     const struct rs_option *option = &rs_variables[RS_VARIABLE_LIMIT].option;
@@ -412,8 +386,8 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
 
     *target = (struct steer_target){.device = -1, .wait_ns = WAIT_NS};
     if (!tool_take_options(arguments, true, options) ||
-        (device && !parse_device(device, &target->device)) ||
-        (wait && !parse_wait(wait, &target->wait_ns)))
+        (device && !tool_parse_device(device, &target->device)) ||
+        (wait && !tool_parse_seconds("--wait", wait, &target->wait_ns)))
         return false;
     target->number = *arguments;
     if (!*arguments) {

@@ -111,8 +111,8 @@ static int run(char **arguments)
     int code = TOOL_OK;
 
     if (!tool_take_options(arguments, true,
-                           (const struct tool_option[]){{"-o", NULL, &wanted.page, true},
-                                                        {"--svg", NULL, &wanted.plot, true},
+                           (const struct tool_option[]){{"-o", NULL, &wanted.page, true, 0},
+                                                        {"--svg", NULL, &wanted.plot, true, 0},
                                                         {.name = NULL}}) ||
         is_wrong_usage(&wanted, arguments))
         return TOOL_USAGE;

@@ -114,6 +114,21 @@ static const char *option_value(char ***arguments, const char *name, bool *faile
     return value;
 }
 
+/* False after a line. */
+static bool store_value(const struct tool_option *option, const char *value)
+{
+    const char **place = option->value;
+
+    while (option->room && *place && place < option->value + option->room)
+        place++;
+    if (option->room && place == option->value + option->room) {
+        tool_say("%s can be given at most %zu times", option->name, option->room);
+        return false;
+    }
+    *place = value;
+    return true;
+}
+
 static bool take_option(char ***arguments, const struct tool_option *options)
 {
     const char *known[TOOL_OPTIONS_MAX + 2] = {"--help"}, *value;
@@ -129,9 +144,9 @@ static bool take_option(char ***arguments, const struct tool_option *options)
             return false;
         }
         if (value)
-            *options[i].value = value;
-        if (value || failed)
-            return !failed;
+            return store_value(&options[i], value);
+        if (failed)
+            return false;
     }
     tool_say_unknown("option", **arguments, known);
     return false;
@@ -165,6 +180,32 @@ bool tool_has_no_more(char *const *arguments)
     if (*arguments)
         tool_say("unexpected argument '%s'", *arguments);
     return !*arguments;
+}
+
+bool tool_parse_device(const char *text, int *device)
+{
+    char *end;
+    long number = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
+
+    if (number < 0 || *end || number >= RS_DEVICES_MAX) {
+        tool_say("--device %s: not the number of a device", text);
+        return false;
+    }
+    *device = (int)number;
+    return true;
+}
+
+bool tool_parse_seconds(const char *option, const char *text, uint64_t *ns)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+
+    if (end == text || *end || !(seconds >= 0 && seconds <= 3600)) {
+        tool_say("%s %s: not a number of seconds from 0 to 3600", option, text);
+        return false;
+    }
+    *ns = (uint64_t)(seconds * 1e9);
+    return true;
 }
 
 const char *tool_variable(char *const *environment, const char *name)
@@ -240,7 +281,7 @@ bool tool_show(const struct rs_node *root, bool as_json)
 
 /* ---- memory and other programs ---- */
 
-static void end_without_memory(void)
+void tool_end_without_memory(void)
 {
     tool_say("out of host memory");
     exit(TOOL_FINDING);
@@ -251,7 +292,7 @@ void *tool_grow(void *memory, size_t bytes)
     void *more = realloc(memory, bytes ? bytes : 1);
 
     if (!more)
-        end_without_memory();
+        tool_end_without_memory();
     return more;
 }
 
@@ -270,7 +311,7 @@ char *tool_format(const char *format, ...)
 
     va_start(arguments, format);
     if (vasprintf(&text, format, arguments) < 0)
-        end_without_memory();
+        tool_end_without_memory();
     va_end(arguments);
     return text;
 }

@@ -70,6 +70,8 @@ struct tool_option {
     const char *name; /* "--json"; NULL ends a list */
     bool *flag;       /* set to true if the option is there; NULL: the option has a value */
     const char **value;
+    bool is_single; /* it is wrong to give it twice; of others the last one counts */
+    size_t room;    /* more than 0: `value` has so many places, NULL at first, one for each time */
     bool is_single; /* giving the option twice is an error; of other options the last one counts */
 };
 
@@ -83,6 +85,10 @@ char **tool_take_leading_options(char **arguments, const struct tool_option *opt
 
 /* True if no word is left; else prints the first one as an error, and returns false. */
 bool tool_has_no_more(char *const *arguments);
+
+/* What stands behind --device, and a time behind another option.  False after a line. */
+bool tool_parse_device(const char *text, int *device);
+bool tool_parse_seconds(const char *option, const char *text, uint64_t *ns);
 
 void tool_print_help(const struct tool_command *command);
 void tool_print_usage(const struct tool_command *command); /* prints the first lines of the help */
@@ -112,6 +118,9 @@ bool tool_print(const struct rs_node *root, enum rs_statistics_format format, in
 bool tool_show(const struct rs_node *root, bool as_json);
 
 /* ---- memory and other programs ---- */
+
+/* Ends the command after a line. */
+__attribute__((noreturn)) void tool_end_without_memory(void);
 
 /* Does as realloc, and ends the command if there is no memory. */
 void *tool_grow(void *memory, size_t bytes);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rmmshim replay: what a recording's requests would have taken from other stacks. */
+#include "tool/replay/replay.h"
+#include "tool/tool.h"
+
+enum { STACKS_MAX = 64, LAG_NS = 1000 * 1000 };
+
+/* A row of the table, which `rest` ends, and an object. */
+static void put_result(struct rs_node *one, const struct replay_result *result, const char *rest)
+{
+    double ratio = (double)result->held_peak / (double)rs_max(result->used_peak, 1);
+
+    rs_node_bytes(one, "used_peak_bytes", result->used_peak);
+    rs_node_bytes(one, "held_peak_bytes", result->held_peak);
+    rs_node_count(one, "refused", result->refusals);
+    one->line = rs_document_format(
+        one->document, "{used_peak_bytes:10} {held_peak_bytes:10} %9.3f %s\n", ratio, rest);
+}
+
+static bool show(const struct sequence *sequence, const char *const *resources,
+                 const struct replay_result *results, bool as_json)
+{
+    static struct rs_document document;
+    struct rs_node *root = &document.root, *list, *one;
+    bool is_good;
+
+    rs_document_begin(&document);
+    rs_node_count(root, "schema", 1);
+    rs_node_count(root, "device", sequence->device);
+    rs_node_count(root, "lost_events", sequence->lost);
+    list = rs_node_list(root, "replays");
+    list->line = "      USED       HELD HELD/USED DRIVER CALLS  WAITS REFUSED  RESOURCE\n";
+    for (size_t i = 0; resources[i]; i++) {
+        one = rs_node_object(list, NULL);
+        rs_node_text(one, "resource", resources[i]);
+        put_result(one, &results[i], "{driver_calls:12} {waits:6} {refused:7}  {resource}");
+        rs_node_count(one, "driver_calls", results[i].driver_calls);
+        rs_node_count(one, "waits", results[i].waits);
+        rs_node_nanoseconds(one, "waited_nanoseconds", results[i].waited_ns);
+    }
+    put_result(rs_node_object(root, "recorded"), &sequence->recorded,
+               "           -      - {refused:7}  (as recorded)");
+    is_good = tool_show(root, as_json);
+    rs_document_release(&document);
+    return is_good;
+}
+
+/* ---- the command ---- */
+
+struct wanted {
+    const char *resources[STACKS_MAX + 1]; /* ended by NULL */
+    const char *path;
+    uint64_t lag_ns;
+    int device; /* -1: any */
+    bool as_json;
+};
+
+static bool parse(char **arguments, struct wanted *wanted)
+{
+    const char *lag = NULL, *device = NULL;
+    const struct tool_option options[] = {
+        {.name = "--resource", .value = wanted->resources, .room = STACKS_MAX},
+        {.name = "--lag", .value = &lag},
+        {.name = "--device", .value = &device},
+        {.name = "--json", .flag = &wanted->as_json},
+        {.name = NULL},
+    };
+
+    if (!tool_take_options(arguments, true, options) ||
+        (lag && !tool_parse_seconds("--lag", lag, &wanted->lag_ns)) ||
+        (device && !tool_parse_device(device, &wanted->device)))
+        return false;
+    wanted->path = *arguments;
+    if (!wanted->path || !wanted->resources[0]) {
+        tool_say("replay needs %s; see rmmshim replay --help",
+                 wanted->path ? "a --resource" : "the FILE of a recording");
+        return false;
+    }
+    return tool_has_no_more(arguments + 1);
+}
+
+static int play_all(const struct sequence *sequence, const struct wanted *wanted)
+{
+    struct rs_diagnostics diagnostics = tool_diagnostics();
+    struct replay_result results[STACKS_MAX];
+
+    for (size_t i = 0; wanted->resources[i]; i++)
+        if (!replay_play(sequence, wanted->resources[i], wanted->lag_ns, &diagnostics, &results[i]))
+            return TOOL_USAGE;
+    return show(sequence, wanted->resources, results, wanted->as_json) ? TOOL_OK : TOOL_FINDING;
+}
+
+static int run(char **arguments)
+{
+    struct wanted wanted = {.device = -1, .lag_ns = LAG_NS};
+    struct sequence sequence;
+    int code, played = TOOL_OK;
+
+    if (!parse(arguments, &wanted))
+        return TOOL_USAGE;
+    code = sequence_read(&sequence, wanted.path, wanted.device);
+    if (sequence.event_count > 0)
+        played = play_all(&sequence, &wanted);
+    sequence_release(&sequence);
+    return rs_max(code, played);
+}
+
+const struct tool_command tool_replay = {
+    .name = "replay",
+    .arguments = "FILE --resource EXPRESSION... [--lag SECONDS] [--device N] [--json]",
+    .summary = "Plays a recording through other memory resources, without a GPU",
+    .run = run,
+    .help =
+        "Makes the requests for device memory that a recording has (rmmshim run --record FILE),\n"
+        "or an event log in RMM's CSV format (RMM_LOG), of memory resources that it makes as\n"
+        "RMM_RESOURCE does. Shows the most that was used and held at once, calls of the driver\n"
+        "that take memory or give it back, waits for the GPU, and refused requests.\n\n"
+        "  --resource EXPRESSION  may be given repeatedly: a row for each. It must take its\n"
+        "                         memory from 'cuda' or 'virtual'\n"
+        "  --lag SECONDS          how far the GPU is behind the program all the time (0.001):\n"
+        "                         it is done with a freed block so much later\n"
+        "  --device N             which device; else the one with the most allocations\n\n"
+        "The program's threads are played as one, at the times of the recording. Pinned and\n"
+        "managed memory, and what the driver gave the program itself, are left out.\n\n"
+        "exit codes: 0; 1 the file cannot be read, has no such memory, or is damaged (what is\n"
+        "whole is used); 2 wrong usage\n\n"
+        "example: rmmshim replay app.rec --resource 'pool(cuda)' --resource virtual",
+};

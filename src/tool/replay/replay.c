@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/replay/replay.h"
+
+#include "base/lock.h"
+#include "base/request.h"
+#include "config/config.h"
+#include "driver/fence.h"
+#include "driver/stream.h"
+#include "ledger/account.h"
+#include "resource/expression.h"
+#include "resource/report.h"
+#include "resource/resource.h"
+#include "tool/replay/device.h"
+#include "tool/tool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLICE_NS = 5 * 1000 * 1000 };
+
+/* What stands for a device whose memory is not known. */
+#define UNKNOWN_BYTES ((size_t)1 << 43)
+
+/* The stack that is played, in its one context. */
+static struct {
+    struct rs_environment environment;
+    struct rs_account device, context;
+    struct rs_sentinel sentinel;
+    struct rs_own_stream own_stream;
+    struct rs_mr *mr; /* the one that is played; NULL while it is made */
+} played;
+
+struct play {
+    const struct sequence *sequence;
+    struct replay_result *result;
+    struct rs_allocation *blocks; /* of each block; the address 0: not served, or freed */
+    uint64_t used_bytes;
+};
+
+/* ---- the stack ---- */
+
+/* What charge/reclaim.c does where there is one stack and one thread. */
+static bool reclaim(const struct rs_environment *environment, const struct rs_refusal *refusal,
+                    bool may_wait)
+{
+    size_t held_bytes = atomic_load(&played.device.charged_bytes), idle_bytes;
+    enum rs_readiness readiness = RS_READY_NOTHING;
+
+    if (!played.mr)
+        return false;
+    if (rs_mr_trim_all(played.mr, 0) > 0)
+        return rs_request_patience_ns() > 0 || rs_request_may_look_again();
+    idle_bytes = rs_mr_idle_bytes(played.mr);
+    rs_request.is_hopeless =
+        refusal->size_bytes + held_bytes > environment->total_bytes + idle_bytes;
+    if (rs_request.is_hopeless)
+        return false;
+    if (rs_mr_trim_all(played.mr, 1u << RS_MEMORY_DEVICE) > 0)
+        return true;
+    do
+        if (may_wait)
+            readiness = rs_mr_make_ready(played.mr, rs_min(SLICE_NS, rs_request_patience_ns()));
+    while (readiness == RS_READY_PENDING && rs_request_patience_ns() > 0);
+    return readiness == RS_READY_SOME || rs_request_may_look_again();
+}
+
+static bool check_nodes(const struct rs_expression *node, struct rs_diagnostics *diagnostics)
+{
+    const struct rs_mr_descriptor *of = node->descriptor;
+
+    if (of == &rs_mr_descriptor_logging || of == &rs_mr_descriptor_recording ||
+        (!node->upstream[0] && of != &rs_mr_descriptor_cuda && of != &rs_mr_descriptor_virtual))
+        return rs_diagnose(diagnostics, node->source, node->at,
+                           "'%s' cannot be replayed: a replay writes no files, and has the memory "
+                           "of 'cuda' and of 'virtual' alone",
+                           of->name);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && node->upstream[i]; i++)
+        if (!check_nodes(node->upstream[i], diagnostics))
+            return false;
+    return true;
+}
+
+static void prepare(size_t total_bytes, uint64_t lag_ns)
+{
+    replay_device_install(lag_ns, total_bytes);
+    rs_request = (struct rs_request){.depth = 0};
+    rs_hash_clear(&played.context.blocks);
+    rs_account_begin(&played.device, NULL);
+    rs_account_begin(&played.context, &played.device);
+    rs_sentinel_prepare(&played.sentinel, replay_device_context);
+    played.environment = (struct rs_environment){
+        .context = replay_device_context,
+        .sentinel = &played.sentinel,
+        .own_stream = &played.own_stream,
+        .account = &played.context,
+        .reclaim = reclaim,
+        .total_bytes = total_bytes,
+        .free_bytes = total_bytes,
+        .first_on_device = true,
+    };
+}
+
+/* As RMM_RESOURCE has it made.  NULL after a diagnostic. */
+static struct rs_mr *make_stack(const struct rs_source *source, struct rs_diagnostics *diagnostics)
+{
+    static const struct rs_config nothing_set;
+    struct rs_expression *expression = rs_config_expression(&nothing_set, source, diagnostics);
+    struct rs_mr *mr = NULL;
+
+    if (expression && check_nodes(expression, diagnostics)) {
+        played.environment.frees_are_ready = rs_expression_frees_are_ready(expression);
+        if (rs_expression_build(expression, &played.environment, diagnostics, &mr) != 0)
+            mr = NULL;
+        if (!mr && !diagnostics->count)
+            (void)rs_diagnose(diagnostics, source, NULL, "it cannot be set up on this device");
+    }
+    rs_expression_free(expression);
+    return mr;
+}
+
+/* ---- playing ---- */
+
+static bool take(struct play *play, size_t number, CUstream stream)
+{
+    size_t bytes = play->sequence->block_bytes[number];
+    struct rs_allocation *block = &play->blocks[number];
+
+    if (rs_mr_allocate(played.mr, bytes, stream, block) != CUDA_SUCCESS) {
+        block->address = 0;
+        play->result->refusals++;
+        return false;
+    }
+    play->used_bytes += bytes;
+    play->result->used_peak = rs_max(play->result->used_peak, play->used_bytes);
+    return true;
+}
+
+static void give(struct play *play, size_t number, CUstream stream)
+{
+    struct rs_allocation *block = &play->blocks[number];
+
+    if (!block->address)
+        return;
+    play->used_bytes -= play->sequence->block_bytes[number];
+    (void)rs_mr_deallocate(played.mr, block, stream);
+    block->address = 0;
+}
+
+/* What the program was refused is asked for again, but not kept. */
+static void play_events(struct play *play)
+{
+    uint64_t ns = 0;
+
+    for (size_t i = 0; i < play->sequence->event_count; i++) {
+        const struct sequence_event *event = &play->sequence->events[i];
+        CUstream stream = (CUstream)(uintptr_t)event->stream;
+        replay_device_pass(event->ns - ns, event->thread);
+        ns = event->ns;
+        if (event->kind == SEQUENCE_FREE ||
+            (take(play, event->block, stream) && event->kind == SEQUENCE_REFUSED))
+            give(play, event->block, stream);
+    }
+}
+
+static void sum_up(struct replay_result *result)
+{
+    struct rs_report report = {.count = 0};
+
+    rs_mr_report(played.mr, &report);
+    for (size_t i = 0; i < report.count; i++) {
+        const struct rs_counter *counter = &report.counters[i];
+        if (strcmp(counter->name, "driver_allocations") == 0 ||
+            strcmp(counter->name, "driver_frees") == 0)
+            result->driver_calls += counter->value;
+    }
+    result->waits = rs_report_value(&report, "reuse", "waits", 0) +
+                    rs_report_value(&report, "reuse", "full_waits", 0);
+    result->waited_ns = rs_report_value(&report, "reuse", "waited", 0);
+    result->held_peak = atomic_load(&played.device.peak_charged_bytes);
+    rs_report_release(&report);
+}
+
+static void play_all(struct play *play)
+{
+    play_events(play);
+    sum_up(play->result);
+    for (size_t i = 0; i < play->sequence->block_count; i++)
+        give(play, i, NULL);
+}
+
+bool replay_play(const struct sequence *sequence, const char *expression, uint64_t lag_ns,
+                 struct rs_diagnostics *diagnostics, struct replay_result *result)
+{
+    struct rs_source source = {"--resource", expression};
+    struct play play = {.sequence = sequence, .result = result};
+
+    *result = (struct replay_result){.used_peak = 0};
+    prepare(sequence->device_bytes ? (size_t)sequence->device_bytes : UNKNOWN_BYTES, lag_ns);
+    played.mr = NULL;
+    played.mr = make_stack(&source, diagnostics);
+    if (played.mr) {
+        play.blocks = tool_grow(NULL, sequence->block_count * sizeof(*play.blocks));
+        memset(play.blocks, 0, sequence->block_count * sizeof(*play.blocks));
+        play_all(&play);
+        rs_mr_destroy(played.mr, false);
+        free(play.blocks);
+    }
+    replay_device_remove();
+    return played.mr;
+}

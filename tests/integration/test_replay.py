@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rmmshim replay`: its figures are those of real runs of the same program; and recordings that are made up here.  TOOL is
+the command."""
+import json
+import os
+import sys
+
+import json_schema
+import recordings
+import support
+from recordings import REFUSED, STACK, STACK_GONE, Recording
+from support import run
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCENE = os.path.join(HERE, "replay_scene.py")
+TOOL = os.environ["TOOL"]
+MIB, SECOND = 1 << 20, 10**9
+DEVICE = {"HOSTCUDA_MEMORY": "4GiB"}
+STACKS = ["cuda", "pool(cuda)", "pool(cuda, initial_size=256MiB)", "arena(cuda, arena_size=512MiB)", "virtual",
+          "virtual(granularity=2MiB)", "binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)",
+          "pool(cuda, maximum_size=64MiB)", "limiting(pool(cuda), limit=48MiB)"]
+
+
+class Replay(support.Test):
+    def replay(self, *words, **how):
+        return run([TOOL, "replay", *words], preload=[], **how)
+
+    def replayed(self, path, *resources, words=(), said=""):
+        """The document, and the figures by resource."""
+        options = [word for resource in resources for word in ("--resource", resource)]
+        result = self.replay(path, *options, *words, "--json")
+        self.assertEqual((result.status, result.stderr), (0, said), result)
+        document = json_schema.check(result.stdout, "replay.json")
+        return document, {one["resource"]: one for one in document["replays"]}
+
+    def made(self, recording, name="a.rec"):
+        return recording.write(self.path(name))
+
+
+class RealRuns(Replay):
+    def real(self, resource, words, **settings):
+        """What a run of the scene with these resources counted."""
+        path = self.path("statistics.json")
+        result = run([sys.executable, SCENE, *words], dict(settings, RMM_RESOURCE=resource, RMM_STATISTICS="json:" + path),
+                     more=DEVICE)
+        self.assertEqual(result.status, 0, result)
+        with open(path, encoding="utf-8") as file:
+            device, = json.load(file)["devices"]
+        counters = {(one["resource"], one["name"]): one["value"] for one in device["counters"]}
+        return {"used_peak_bytes": counters["statistics", "peak"],
+                "held_peak_bytes": counters["account", "charged_peak"],
+                "refused": counters["program", "refused"],
+                "driver_calls": sum(value for (_, name), value in counters.items() if name in ("driver_allocations", "driver_frees")),
+                "waits": counters.get(("reuse", "waits"), 0) + counters.get(("reuse", "full_waits"), 0)}
+
+    def assert_like_real_runs(self, recorded, words, **settings):
+        path = self.path("a.rec")
+        self.real(recorded, words, RMM_RECORD=path, **settings)
+        resources = STACKS[STACKS.index(recorded):]
+        _, replays = self.replayed(path, *resources, words=["--lag", "0"])
+        for resource in resources:
+            with self.subTest(resource):
+                real = self.real(resource, words, **settings)
+                if resource == "cuda":  # the driver's own way to have small blocks share larger ones
+                    held = replays[resource]["held_peak_bytes"]
+                    self.assertLess(abs(held - real["held_peak_bytes"]), 0.02 * held)
+                    real["held_peak_bytes"] = held
+                self.assertEqual({name: replays[resource][name] for name in real}, real)
+        return replays
+
+    def test_figures_are_those_of_real_runs(self):
+        replays = self.assert_like_real_runs("cuda", ["1", "3000"])
+        self.assertLess(replays["pool(cuda)"]["driver_calls"], replays["cuda"]["driver_calls"] // 10)
+        self.assertGreater(replays["limiting(pool(cuda), limit=48MiB)"]["refused"], 0)
+
+    def test_memory_in_the_order_of_streams(self):
+        # Frees of `cuda` may wait, so the driver serves such memory.
+        self.assert_like_real_runs("pool(cuda)", ["2", "3000", "ordered"], RMM_HOOKS="all")
+
+    def test_the_recording_says_the_same(self):
+        path = self.path("a.rec")
+        real = self.real("pool(cuda)", ["3", "2000"], RMM_RECORD=path)
+        document, replays = self.replayed(path, "pool(cuda)", words=["--lag", "0"])
+        self.assertEqual(document["recorded"], {name: real[name] for name in document["recorded"]})
+        self.assertEqual({name: replays["pool(cuda)"][name] for name in real}, real)
+
+
+class MadeUp(Replay):
+    def loop(self, count=200, size=64 * MIB, step_ns=100_000):
+        """Allocates and frees a block again and again, half of the time apart from the next one."""
+        recording = Recording()
+        for i in range(count):
+            recording.allocate((i + 1) * step_ns, 0x7000_0000_0000, size)
+            recording.free((i + 1) * step_ns + step_ns // 2, 0x7000_0000_0000, size)
+        return recording
+
+    def test_late_fences(self):
+        path = self.made(self.loop())
+        prompt = self.replayed(path, "pool(cuda)", words=["--lag", "0"])[1]["pool(cuda)"]
+        late = self.replayed(path, "pool(cuda)", words=["--lag", "0.005"])[1]["pool(cuda)"]
+        self.assertEqual((prompt["used_peak_bytes"], late["used_peak_bytes"]), (64 * MIB, 64 * MIB))
+        self.assertEqual((prompt["held_peak_bytes"], prompt["waits"], prompt["waited_nanoseconds"]), (64 * MIB, 0, 0))
+        # The block that was freed 0.05 ms ago may be in use for 5 ms.
+        self.assertGreaterEqual(late["held_peak_bytes"] + late["waits"] * MIB, 128 * MIB, late)
+        self.assertEqual(bool(late["waits"]), late["waited_nanoseconds"] > 0)
+
+    def test_the_same_each_time(self):
+        path = self.made(self.loop())
+        self.assertEqual(self.replayed(path, "pool(cuda)", "virtual"), self.replayed(path, "pool(cuda)", "virtual"))
+        first = self.replayed(path, "virtual", "pool(cuda)")[1]
+        self.assertEqual(self.replayed(path, "pool(cuda)", "cuda", "virtual", "cuda")[1]["virtual"], first["virtual"])
+
+    def test_the_memory_of_the_device(self):
+        recording = Recording()
+        recording.add(STACK, 1, 0, 256 * MIB)
+        for i in range(4):
+            recording.allocate(10 + i, 0x7000_0000_0000 + i * 128 * MIB, 100 * MIB)
+        recording.add(REFUSED, 100, 0, 50 * MIB)
+        document, replays = self.replayed(self.made(recording), "pool(cuda)", "virtual")
+        self.assertEqual([replays[name]["refused"] for name in ("pool(cuda)", "virtual")], [2, 2])
+        self.assertEqual(replays["virtual"]["used_peak_bytes"], (200 + 50) * MIB)  # two, and what was refused before
+        self.assertEqual(document["recorded"], {"used_peak_bytes": 400 * MIB, "held_peak_bytes": 0, "refused": 1})
+
+    def test_what_was_refused_is_not_kept(self):
+        recording = Recording()
+        recording.allocate(1, 0x7000_0000_0000, 100 * MIB)
+        recording.add(REFUSED, 2, 0, 400 * MIB)
+        recording.add(REFUSED, 3, 0, 400 * MIB)
+        one = self.replayed(self.made(recording), "cuda")[1]["cuda"]
+        self.assertEqual((one["refused"], one["used_peak_bytes"], one["held_peak_bytes"]), (0, 500 * MIB, 500 * MIB))
+
+    def test_blocks_of_a_context_that_ends_are_freed(self):
+        recording = Recording()
+        for i in range(3):
+            for at in range(4):
+                recording.allocate(i * SECOND + at + 1, 0x7000_0000_0000 + at * 8 * MIB, 8 * MIB)
+            recording.add(STACK_GONE, i * SECOND + 100)
+        document, replays = self.replayed(self.made(recording), "cuda")
+        self.assertEqual((replays["cuda"]["used_peak_bytes"], replays["cuda"]["held_peak_bytes"]), (32 * MIB, 32 * MIB))
+        self.assertEqual((replays["cuda"]["driver_calls"], document["lost_events"]), (24, 0))
+
+    def test_lost_events(self):
+        recording = self.loop(3, 4 * MIB)
+        recording.free(SECOND, 0x7fff_0000_0000, 8 * MIB)  # its allocation is missing
+        recording.allocate(SECOND + 1, 0x7000_0000_0000, 4 * MIB)
+        recording.allocate(SECOND + 2, 0x7000_0000_0000, 4 * MIB)  # a free is
+        recording.lost = 5
+        path = self.made(recording)
+        said = "rmmshim: %s: 6 events are missing in it, so all figures may be too low\n" % path
+        document, replays = self.replayed(path, "cuda", said=said)
+        self.assertEqual((document["lost_events"], replays["cuda"]["used_peak_bytes"]), (6, 4 * MIB))
+
+    def test_devices_and_kinds_of_memory(self):
+        recording = self.loop(2, 4 * MIB)
+        for i in range(3):
+            recording.allocate(SECOND + i, 0x7100_0000_0000 + i * MIB, 1000, device=1)
+            recording.allocate(SECOND + i, 0x7200_0000_0000 + i * MIB, 9 * MIB, memory=1)
+        path = self.made(recording)
+        for words, device, used in (([], 1, 3000), (["--device", "0"], 0, 4 * MIB), (["--device=1"], 1, 3000)):
+            document, replays = self.replayed(path, "cuda", words=words)
+            self.assertEqual((document["device"], replays["cuda"]["used_peak_bytes"]), (device, used))
+
+    def test_the_table(self):
+        recording = self.loop(10, 4 * MIB)
+        recording.held(1, 6 * MIB)
+        result = self.replay(self.made(recording), "--resource", "cuda", "--resource=pool(cuda)", "--lag=0")
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        self.assertEqual([line.split() for line in result.stdout.splitlines()], [
+            "USED HELD HELD/USED DRIVER CALLS WAITS REFUSED RESOURCE".split(),
+            "4.00 MiB 4.00 MiB 1.000 20 0 0 cuda".split(),
+            "4.00 MiB 4.00 MiB 1.000 1 0 0 pool(cuda)".split(),
+            "4.00 MiB 6.00 MiB 1.500 - - 0 (as recorded)".split()])
+        heads = [line.rindex("  ") for line in result.stdout.splitlines()]
+        self.assertEqual(len(set(heads)), 1, result)  # the columns are below their heads
+
+
+class BadInput(Replay):
+    def assert_refused(self, *words, status, says):
+        result = self.replay(*words)
+        self.assertEqual((result.status, result.stdout), (status, ""), result)
+        self.assertRegex(result.stderr, r"^rmmshim: [^\n]*%s[^\n]*\n$" % says)
+
+    def test_words(self):
+        good = self.made(MadeUp.loop(self, 2))
+        pool = ["--resource", "pool(cuda)"]
+        for words, says in (([], "needs the FILE"), ([good], "needs a --resource"), ([good, *pool, "x"], "unexpected argument 'x'"),
+                            ([good, *pool, "--lag", "1ms"], "--lag 1ms: not a number of seconds"),
+                            ([good, *pool, "--lag", "-1"], "--lag -1: not a number of seconds"),
+                            ([good, *pool, "--device", "x"], "not the number of a device"),
+                            ([good, "--resource"], "--resource needs a value"), ([good, *pool, "--jsn"], "unknown option '--jsn'"),
+                            ([good, *pool * 65], "--resource can be given at most 64 times"),
+                            ([good, "--resource", "pol(cuda)"], "pol"), ([good, *pool, "--resource", "pool(cuda"], "--resource="),
+                            ([good, "--resource", "pool(managed)"], "'managed' cannot be replayed"),
+                            ([good, "--resource", "fallback(pool(cuda), pinned)"], "'pinned' cannot be replayed"),
+                            ([good, "--resource", "logging(cuda, path=x)"], "'logging' cannot be replayed"),
+                            ([good, "--resource", "recording(cuda, path=x)"], "'recording' cannot be replayed"),
+                            ([good, "--resource", "simulated"], "simulated"),
+                            ([good, "--resource", "pool(cuda, initial_size=9TiB)"], "--resource=")):
+            with self.subTest(words=words):
+                self.assert_refused(*words, status=2, says=says)
+
+    def test_files(self):
+        pool = ["--resource", "pool(cuda)"]
+        whole = self.made(MadeUp.loop(self, 2))
+        with open(whole, "rb") as file:
+            content = file.read()
+        for name, data, says in (("empty", b"", "is neither a recording|is not a recording"), ("foreign", b"\x7fELF" * 2000, "is not a recording|is neither"),
+                                 ("newer", content[:12] + b"\x02\0" + content[14:], "was written by a version"),
+                                 ("begin", content[:4096], "there is no request for memory")):
+            path = self.path(name)
+            with open(path, "wb") as file:
+                file.write(data)
+            with self.subTest(name):
+                self.assert_refused(path, *pool, status=1, says="(%s)" % says)
+        self.assert_refused(self.path("absent"), *pool, status=1, says="No such file")
+        self.assert_refused(self.path(""), *pool, status=1, says="is not a regular file")
+        self.assert_refused(whole, *pool, "--device", "3", status=1, says="no request for memory of device 3")
+
+    def test_what_is_whole_of_a_damaged_file_is_used(self):
+        path = self.made(MadeUp.loop(self, 100, 4 * MIB))
+        with open(path, "r+b") as file:
+            file.seek(-recordings.CHUNK_BYTES + 100, os.SEEK_END)
+            file.write(b"\xff" * 8)
+        result = self.replay(path, "--resource", "cuda", "--json")
+        self.assertEqual(result.status, 1, result)
+        self.assertRegex(result.stderr, r": 1 part of it is damaged; the rest is used\n$")
+        self.assertEqual(json_schema.check(result.stdout, "replay.json")["replays"][0]["used_peak_bytes"], 4 * MIB)
+
+
+if __name__ == "__main__":
+    support.main()
