@@ -84,6 +84,15 @@ class RealRuns(Replay):
         self.assertEqual(document["recorded"], {name: real[name] for name in document["recorded"]})
         self.assertEqual({name: replays["pool(cuda)"][name] for name in real}, real)
 
+    def test_a_log_in_csv(self):
+        path = self.path("a.csv")
+        resources = ["cuda", "pool(cuda)", "virtual(granularity=2MiB)"]
+        self.real("cuda", ["4", "2000"], RMM_LOG=path, RMM_RECORD=self.path("a.rec"))
+        document, of_log = self.replayed(path, *resources, words=["--lag", "0"])
+        self.assertEqual(of_log, self.replayed(self.path("a.rec"), *resources, words=["--lag", "0"])[1])
+        self.assertEqual((document["recorded"]["used_peak_bytes"], document["recorded"]["held_peak_bytes"]),
+                         (of_log["cuda"]["used_peak_bytes"], 0))
+
 
 class MadeUp(Replay):
     def loop(self, count=200, size=64 * MIB, step_ns=100_000):
