@@ -37,6 +37,7 @@ static bool show(const struct sequence *sequence, const char *const *resources,
         rs_node_count(one, "driver_calls", results[i].driver_calls);
         rs_node_count(one, "waits", results[i].waits);
         rs_node_nanoseconds(one, "waited_nanoseconds", results[i].waited_ns);
+        rs_node_nanoseconds(one, "longer_nanoseconds", results[i].longer_ns);
     }
     put_result(rs_node_object(root, "recorded"), &sequence->recorded,
                "           -      - {refused:7}  (as recorded)");
@@ -117,11 +118,12 @@ const struct tool_command tool_replay = {
         "that take memory or give it back, waits for the GPU, and refused requests.\n\n"
         "  --resource EXPRESSION  may be given repeatedly: a row for each. It must take its\n"
         "                         memory from 'cuda' or 'virtual'\n"
-        "  --lag SECONDS          how far the GPU is behind the program all the time (0.001):\n"
-        "                         it is done with a freed block so much later\n"
+        "  --lag SECONDS          how far the GPU is behind the program at most (0.001)\n"
         "  --device N             which device; else the one with the most allocations\n\n"
-        "The program's threads are played as one, at the times of the recording. Pinned and\n"
-        "managed memory, and what the driver gave the program itself, are left out.\n\n"
+        "The program's threads are played as one. The GPU is taken to work all the time of the\n"
+        "recording, and the program itself half of it, so that it runs ahead by --lag; with\n"
+        "--lag 0 the GPU is done at once. Pinned and managed memory, and what the driver gave\n"
+        "the program itself, are left out.\n\n"
         "exit codes: 0; 1 the file cannot be read, has no such memory, or is damaged (what is\n"
         "whole is used); 2 wrong usage\n\n"
         "example: rmmshim replay app.rec --resource 'pool(cuda)' --resource virtual",

@@ -48,7 +48,8 @@ struct space {
 static struct {
     bool is_installed;
     uint64_t now_ns; /* never goes back, also from one play to the next */
-    uint64_t lag_ns, gpu_ns;
+    uint64_t lag_ns;
+    uint64_t gpu_ns, idle_ns; /* when the GPU's work ends; how long it had none */
     uint32_t thread;
     size_t capacity_bytes, taken_bytes;
     struct space small, large;
@@ -85,9 +86,19 @@ int __wrap_nanosleep(const struct timespec *delay, struct timespec *left)
 
 void replay_device_pass(uint64_t ns, uint32_t thread)
 {
-    device.now_ns += ns;
-    device.gpu_ns = device.now_ns + device.lag_ns;
     device.thread = thread;
+    device.now_ns += device.lag_ns ? ns / 2 : ns;
+    if (device.gpu_ns < device.now_ns) {
+        device.idle_ns += device.now_ns - device.gpu_ns;
+        device.gpu_ns = device.now_ns;
+    }
+    device.gpu_ns += device.lag_ns ? ns : 0;
+    device.now_ns = rs_max(device.now_ns + device.lag_ns, device.gpu_ns) - device.lag_ns;
+}
+
+uint64_t replay_device_idle_ns(void)
+{
+    return device.idle_ns;
 }
 
 /* ---- contexts, streams and events ---- */
@@ -276,7 +287,8 @@ void replay_device_install(uint64_t lag_ns, size_t capacity_bytes)
     device.lag_ns = lag_ns;
     device.capacity_bytes = capacity_bytes;
     device.is_installed = true;
-    replay_device_pass(0, 0);
+    device.gpu_ns = device.now_ns;
+    device.idle_ns = 0;
     rs_driver = (struct rs_driver){
         .cuCtxGetCurrent = get_current,
         .cuCtxRecordEvent = event_record,

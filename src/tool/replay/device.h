@@ -2,9 +2,11 @@
 /* A device that only counts, for the stacks that `replay` plays on: a driver without a GPU, whose
  * memory is addresses and whose clock is a number.  Each run says the same on every machine.
  *
- * Time passes as the sequence tells, and where the library looks at the clock or sleeps.  The GPU
- * is always the lag behind the program: a fence is done that long after the request at which it was
- * recorded.  Without a lag each fence is done at once.
+ * Time passes as the sequence tells, and where the library looks at the clock or sleeps.  With a
+ * lag the GPU works for as long as passes from one request to the next.  The program itself takes
+ * half of that, so that it runs ahead of the GPU, by the lag at most, and then waits by itself.
+ * So a fence is done up to the lag after it was recorded, and a wait of the library's costs the run
+ * something only where the GPU has nothing more to do.  Without a lag each fence is done at once.
  *
  * There is one device.  Not thread safe. */
 #pragma once
@@ -21,5 +23,8 @@ void replay_device_remove(void);
 
 /* So much later, the thread makes its next request. */
 void replay_device_pass(uint64_t ns, uint32_t thread);
+
+/* How long the GPU had nothing to do; with a lag it is by so much that the run got longer. */
+uint64_t replay_device_idle_ns(void);
 
 extern CUcontext const replay_device_context;

@@ -149,7 +149,7 @@ static void give(struct play *play, size_t number, CUstream stream)
 /* What the program was refused is asked for again, but not kept. */
 static void play_events(struct play *play)
 {
-    uint64_t ns = 0;
+    uint64_t ns = play->sequence->events[0].ns;
 
     for (size_t i = 0; i < play->sequence->event_count; i++) {
         const struct sequence_event *event = &play->sequence->events[i];
@@ -180,10 +180,11 @@ static void sum_up(struct replay_result *result)
     rs_report_release(&report);
 }
 
-static void play_all(struct play *play)
+static void play_all(struct play *play, uint64_t lag_ns)
 {
     play_events(play);
     sum_up(play->result);
+    play->result->longer_ns = lag_ns ? replay_device_idle_ns() : play->result->waited_ns;
     for (size_t i = 0; i < play->sequence->block_count; i++)
         give(play, i, NULL);
 }
@@ -201,7 +202,7 @@ bool replay_play(const struct sequence *sequence, const char *expression, uint64
     if (played.mr) {
         play.blocks = tool_grow(NULL, sequence->block_count * sizeof(*play.blocks));
         memset(play.blocks, 0, sequence->block_count * sizeof(*play.blocks));
-        play_all(&play);
+        play_all(&play, lag_ns);
         rs_mr_destroy(played.mr, false);
         free(play.blocks);
     }

@@ -11,6 +11,7 @@ struct replay_result {
     uint64_t used_peak, held_peak; /* bytes */
     uint64_t driver_calls;         /* that take memory or give it back */
     uint64_t waits, waited_ns;
+    uint64_t longer_ns; /* by how much the run got longer for the waits */
     uint64_t refusals;
 };
 
