@@ -333,7 +333,7 @@ struct rs_mr_descriptor {
 };
 
 /* What makes a resource and what it does.  It stands beside the descriptor and not in it, so that a
- * program that only parses and describes expressions, as the command does, links none of it. */
+ * program that only parses and describes expressions, as rmmshim-tables does, links none of it. */
 struct rs_mr_class {
     /* The structure of the resource and its ops, for rs_mr_create, which copies `config` to this
      * offset (0: nowhere) and calls `init` with all other fields zero.  `init` returns 0, or

@@ -3,9 +3,8 @@
 #include "tool/replay/replay.h"
 #include "tool/tool.h"
 
-enum { STACKS_MAX = 64, LAG_NS = 1000 * 1000 };
+enum { STACKS_MAX = 64 };
 
-/* A row of the table, which `rest` ends, and an object. */
 static void put_result(struct rs_node *one, const struct replay_result *result, const char *rest)
 {
     double ratio = (double)result->held_peak / (double)rs_max(result->used_peak, 1);
@@ -17,30 +16,49 @@ static void put_result(struct rs_node *one, const struct replay_result *result, 
         one->document, "{used_peak_bytes:10} {held_peak_bytes:10} %9.3f %s\n", ratio, rest);
 }
 
+struct rs_node *replay_put_list(struct rs_node *root, const char *name)
+{
+    struct rs_node *list = rs_node_list(root, name);
+
+    list->line = "      USED       HELD HELD/USED DRIVER CALLS  WAITS REFUSED  RESOURCE\n";
+    return list;
+}
+
+struct rs_node *replay_put(struct rs_node *list, const char *resource,
+                           const struct replay_result *result)
+{
+    struct rs_node *one = rs_node_object(list, NULL);
+
+    rs_node_text(one, "resource", resource);
+    put_result(one, result, "{driver_calls:12} {waits:6} {refused:7}  {resource}");
+    rs_node_count(one, "driver_calls", result->driver_calls);
+    rs_node_count(one, "waits", result->waits);
+    rs_node_nanoseconds(one, "waited_nanoseconds", result->waited_ns);
+    rs_node_nanoseconds(one, "longer_nanoseconds", result->longer_ns);
+    return one;
+}
+
+void replay_put_recorded(struct rs_node *root, const struct sequence *sequence)
+{
+    put_result(rs_node_object(root, "recorded"), &sequence->recorded,
+               "           -      - {refused:7}  (as recorded)");
+}
+
 static bool show(const struct sequence *sequence, const char *const *resources,
                  const struct replay_result *results, bool as_json)
 {
     static struct rs_document document;
-    struct rs_node *root = &document.root, *list, *one;
+    struct rs_node *root = &document.root, *list;
     bool is_good;
 
     rs_document_begin(&document);
     rs_node_count(root, "schema", 1);
     rs_node_count(root, "device", sequence->device);
     rs_node_count(root, "lost_events", sequence->lost);
-    list = rs_node_list(root, "replays");
-    list->line = "      USED       HELD HELD/USED DRIVER CALLS  WAITS REFUSED  RESOURCE\n";
-    for (size_t i = 0; resources[i]; i++) {
-        one = rs_node_object(list, NULL);
-        rs_node_text(one, "resource", resources[i]);
-        put_result(one, &results[i], "{driver_calls:12} {waits:6} {refused:7}  {resource}");
-        rs_node_count(one, "driver_calls", results[i].driver_calls);
-        rs_node_count(one, "waits", results[i].waits);
-        rs_node_nanoseconds(one, "waited_nanoseconds", results[i].waited_ns);
-        rs_node_nanoseconds(one, "longer_nanoseconds", results[i].longer_ns);
-    }
-    put_result(rs_node_object(root, "recorded"), &sequence->recorded,
-               "           -      - {refused:7}  (as recorded)");
+    list = replay_put_list(root, "replays");
+    for (size_t i = 0; resources[i]; i++)
+        replay_put(list, resources[i], &results[i]);
+    replay_put_recorded(root, sequence);
     is_good = tool_show(root, as_json);
     rs_document_release(&document);
     return is_good;
@@ -51,7 +69,7 @@ static bool show(const struct sequence *sequence, const char *const *resources,
 struct wanted {
     const char *resources[STACKS_MAX + 1]; /* ended by NULL */
     const char *path;
-    uint64_t lag_ns;
+    struct replay_settings settings;
     int device; /* -1: any */
     bool as_json;
 };
@@ -68,7 +86,7 @@ static bool parse(char **arguments, struct wanted *wanted)
     };
 
     if (!tool_take_options(arguments, true, options) ||
-        (lag && !tool_parse_seconds("--lag", lag, &wanted->lag_ns)) ||
+        (lag && !tool_parse_seconds("--lag", lag, &wanted->settings.lag_ns)) ||
         (device && !tool_parse_device(device, &wanted->device)))
         return false;
     wanted->path = *arguments;
@@ -86,14 +104,15 @@ static int play_all(const struct sequence *sequence, const struct wanted *wanted
     struct replay_result results[STACKS_MAX];
 
     for (size_t i = 0; wanted->resources[i]; i++)
-        if (!replay_play(sequence, wanted->resources[i], wanted->lag_ns, &diagnostics, &results[i]))
+        if (!replay_play(sequence, wanted->resources[i], &wanted->settings, &diagnostics,
+                         &results[i]))
             return TOOL_USAGE;
     return show(sequence, wanted->resources, results, wanted->as_json) ? TOOL_OK : TOOL_FINDING;
 }
 
 static int run(char **arguments)
 {
-    struct wanted wanted = {.device = -1, .lag_ns = LAG_NS};
+    struct wanted wanted = {.device = -1, .settings = {.lag_ns = REPLAY_LAG_NS}};
     struct sequence sequence;
     int code, played = TOOL_OK;
 

@@ -43,7 +43,7 @@ struct play {
 static bool reclaim(const struct rs_environment *environment, const struct rs_refusal *refusal,
                     bool may_wait)
 {
-    size_t held_bytes = atomic_load(&played.device.charged_bytes), idle_bytes;
+    size_t held_bytes = atomic_load(&played.device.charged_bytes), idle_bytes, most_bytes;
     enum rs_readiness readiness = RS_READY_NOTHING;
 
     if (!played.mr)
@@ -51,8 +51,8 @@ static bool reclaim(const struct rs_environment *environment, const struct rs_re
     if (rs_mr_trim_all(played.mr, 0) > 0)
         return rs_request_patience_ns() > 0 || rs_request_may_look_again();
     idle_bytes = rs_mr_idle_bytes(played.mr);
-    rs_request.is_hopeless =
-        refusal->size_bytes + held_bytes > environment->total_bytes + idle_bytes;
+    most_bytes = rs_min(environment->total_bytes, rs_account_most(&played.device));
+    rs_request.is_hopeless = refusal->size_bytes + held_bytes > most_bytes + idle_bytes;
     if (rs_request.is_hopeless)
         return false;
     if (rs_mr_trim_all(played.mr, 1u << RS_MEMORY_DEVICE) > 0)
@@ -80,13 +80,14 @@ static bool check_nodes(const struct rs_expression *node, struct rs_diagnostics 
     return true;
 }
 
-static void prepare(size_t total_bytes, uint64_t lag_ns)
+static void prepare(size_t total_bytes, const struct replay_settings *settings)
 {
-    replay_device_install(lag_ns, total_bytes);
+    replay_device_install(settings->lag_ns, total_bytes);
     rs_request = (struct rs_request){.depth = 0};
     rs_hash_clear(&played.context.blocks);
     rs_account_begin(&played.device, NULL);
     rs_account_begin(&played.context, &played.device);
+    atomic_store(&played.device.limit_bytes, settings->limit_bytes);
     rs_sentinel_prepare(&played.sentinel, replay_device_context);
     played.environment = (struct rs_environment){
         .context = replay_device_context,
@@ -189,20 +190,21 @@ static void play_all(struct play *play, uint64_t lag_ns)
         give(play, i, NULL);
 }
 
-bool replay_play(const struct sequence *sequence, const char *expression, uint64_t lag_ns,
-                 struct rs_diagnostics *diagnostics, struct replay_result *result)
+bool replay_play(const struct sequence *sequence, const char *expression,
+                 const struct replay_settings *settings, struct rs_diagnostics *diagnostics,
+                 struct replay_result *result)
 {
     struct rs_source source = {"--resource", expression};
     struct play play = {.sequence = sequence, .result = result};
 
     *result = (struct replay_result){.used_peak = 0};
-    prepare(sequence->device_bytes ? (size_t)sequence->device_bytes : UNKNOWN_BYTES, lag_ns);
+    prepare(sequence->device_bytes ? (size_t)sequence->device_bytes : UNKNOWN_BYTES, settings);
     played.mr = NULL;
     played.mr = make_stack(&source, diagnostics);
     if (played.mr) {
         play.blocks = tool_grow(NULL, sequence->block_count * sizeof(*play.blocks));
         memset(play.blocks, 0, sequence->block_count * sizeof(*play.blocks));
-        play_all(&play, lag_ns);
+        play_all(&play, settings->lag_ns);
         rs_mr_destroy(played.mr, false);
         free(play.blocks);
     }

@@ -4,9 +4,24 @@
 #pragma once
 
 #include "base/log.h"
+#include "report/document.h"
 #include "tool/replay/sequence.h"
 
-/* lag_ns: by which the GPU is behind the program.  False after a diagnostic about the expression.
- */
-bool replay_play(const struct sequence *sequence, const char *expression, uint64_t lag_ns,
-                 struct rs_diagnostics *diagnostics, struct replay_result *result);
+enum { REPLAY_LAG_NS = 1000 * 1000 }; /* without --lag */
+
+struct replay_settings {
+    uint64_t lag_ns;    /* by which the GPU is behind the program at most */
+    size_t limit_bytes; /* as RMM_LIMIT; 0: none */
+};
+
+/* False after a diagnostic about the expression. */
+bool replay_play(const struct sequence *sequence, const char *expression,
+                 const struct replay_settings *settings, struct rs_diagnostics *diagnostics,
+                 struct replay_result *result);
+
+/* Adds a list of results, whose first line is the head of a table; an object in it, which is a row;
+ * and what the recording tells, which is the last row. */
+struct rs_node *replay_put_list(struct rs_node *root, const char *name);
+struct rs_node *replay_put(struct rs_node *list, const char *resource,
+                           const struct replay_result *result);
+void replay_put_recorded(struct rs_node *root, const struct sequence *sequence);

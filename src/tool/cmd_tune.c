@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rmmshim tune: which memory resources suit a recorded program, by replay and by runs. */
+#include "base/size.h"
+#include "tool/tool.h"
+#include "tool/tune/tune.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS_MAX = 1000, REASON_BYTES = 1024 };
+
+static const char *const wishes[] = {"footprint", "speed", "limit", NULL};
+
+struct wanted {
+    const char *path;
+    const char *limit; /* of --for limit=, as it was written; NULL: none */
+    char **program;    /* NULL: nothing is run */
+    struct replay_settings settings;
+    enum tune_wish first, last; /* that are asked for */
+    size_t rounds;
+    int device; /* -1: any */
+    bool as_json;
+};
+
+/* ---- the command line ---- */
+
+static bool parse_limit(const char *text, struct wanted *wanted)
+{
+    const char *at, *reason = "a percentage cannot be used here";
+    struct rs_size size;
+
+    if (!rs_size_parse(text, text + strlen(text), &size, &at, &reason) ||
+        size.kind != RS_SIZE_BYTES || size.number == 0) {
+        tool_say("--for limit=%s: %s", text, *text ? reason : "a size is missing");
+        return false;
+    }
+    wanted->limit = text;
+    wanted->settings.limit_bytes = (size_t)size.number;
+    wanted->first = wanted->last = TUNE_LIMIT;
+    return true;
+}
+
+static bool parse_wish(const char *text, struct wanted *wanted)
+{
+    static const char limit[] = "limit=";
+
+    if (tool_begins(text, limit))
+        return parse_limit(text + sizeof(limit) - 1, wanted);
+    for (enum tune_wish wish = TUNE_FOOTPRINT; wish < TUNE_LIMIT; wish++)
+        if (strcmp(text, wishes[wish]) == 0) {
+            wanted->first = wanted->last = wish;
+            return true;
+        }
+    if (strcmp(text, wishes[TUNE_LIMIT]) == 0)
+        tool_say("--for limit needs a size, as in limit=8GiB");
+    else
+        tool_say_unknown("--for", text, wishes);
+    return false;
+}
+
+/* Takes "--run N PROGRAM..." off the end of the arguments. */
+static bool take_run(char **arguments, struct wanted *wanted)
+{
+    char *end = NULL, *number;
+    unsigned long rounds;
+
+    while (*arguments && strcmp(*arguments, "--run") != 0)
+        arguments++;
+    if (!*arguments)
+        return true;
+    number = arguments[1];
+    rounds = number && *number >= '0' && *number <= '9' ? strtoul(number, &end, 10) : 0;
+    if (rounds < INTERVAL_LEAST || rounds > ROUNDS_MAX || *end) {
+        tool_say("--run needs a number of runs from %d, which an interval takes, to %d",
+                 INTERVAL_LEAST, ROUNDS_MAX);
+        return false;
+    }
+    if (!arguments[2]) {
+        tool_say("--run needs a program behind the number of runs");
+        return false;
+    }
+    wanted->rounds = rounds;
+    wanted->program = arguments + 2;
+    *arguments = NULL;
+    return true;
+}
+
+static bool parse(char **arguments, struct wanted *wanted)
+{
+    const char *wish = NULL, *lag = NULL, *device = NULL;
+    const struct tool_option options[] = {
+        {.name = "--for", .value = &wish},
+        {.name = "--lag", .value = &lag},
+        {.name = "--device", .value = &device},
+        {.name = "--json", .flag = &wanted->as_json},
+        {.name = NULL},
+    };
+
+    if (!take_run(arguments, wanted) || !tool_take_options(arguments, true, options) ||
+        (wish && !parse_wish(wish, wanted)) ||
+        (lag && !tool_parse_seconds("--lag", lag, &wanted->settings.lag_ns)) ||
+        (device && !tool_parse_device(device, &wanted->device)))
+        return false;
+    wanted->path = *arguments;
+    if (!wanted->path) {
+        tool_say("tune needs the FILE of a recording; see rmmshim tune --help");
+        return false;
+    }
+    return tool_has_no_more(arguments + 1);
+}
+
+/* ---- results ---- */
+
+static void put_candidates(struct rs_node *root, const struct tune_candidates *candidates)
+{
+    struct rs_node *list = replay_put_list(root, "candidates");
+
+    for (size_t i = 0; i < candidates->count; i++) {
+        const struct tune_candidate *one = &candidates->all[i];
+        struct rs_node *row = replay_put(list, one->resource, &one->result);
+        rs_node_flag(row, "on_front", one->on_front);
+        row->line = one->on_front ? row->line : NULL;
+    }
+}
+
+static void put_runs(struct rs_node *root, const struct tune_runs *runs)
+{
+    struct rs_node *list = rs_node_list(root, "runs");
+
+    list->line = "\n   MEDIAN  95 % INTERVAL OF THE MEDIAN  RESOURCE\n";
+    for (size_t i = 0; i < runs->count; i++) {
+        const struct tune_finalist *one = &runs->finalists[i];
+        struct rs_node *row = rs_node_object(list, NULL);
+        rs_node_text(row, "resource", one->candidate->resource);
+        rs_node_nanoseconds(row, "median_nanoseconds", (uint64_t)(1e9 * one->interval.median));
+        rs_node_nanoseconds(row, "low_nanoseconds", (uint64_t)(1e9 * one->interval.low));
+        rs_node_nanoseconds(row, "high_nanoseconds", (uint64_t)(1e9 * one->interval.high));
+        rs_node_flag(row, "slower", one->is_told_apart);
+        row->line = rs_document_format(row->document, "%7.3f s  %10.3f s to %9.3f s  {resource}\n",
+                                       one->interval.median, one->interval.low, one->interval.high);
+    }
+}
+
+/* Of those that cannot be told apart from the fastest one, the one that holds least. */
+static const struct tune_candidate *fastest(const struct tune_runs *runs)
+{
+    const struct tune_candidate *best = NULL;
+
+    for (size_t i = 0; i < runs->count; i++) {
+        const struct tune_finalist *one = &runs->finalists[i];
+        if (!one->is_told_apart &&
+            (!best || one->candidate->result.held_peak < best->result.held_peak))
+            best = one->candidate;
+    }
+    return best;
+}
+
+static void add_runs_to_reason(char reason[REASON_BYTES], const struct tune_runs *runs,
+                               const struct tune_candidate *chosen)
+{
+    const char *before = "; this time cannot be told apart from that of ";
+
+    for (size_t i = 0; i < runs->count; i++)
+        if (runs->finalists[i].candidate == chosen)
+            rs_text_add(reason, REASON_BYTES, "; the median of %zu runs is %.3f s", runs->rounds,
+                        runs->finalists[i].interval.median);
+    for (size_t i = 0; i < runs->count; i++) {
+        const struct tune_finalist *one = &runs->finalists[i];
+        if (one->candidate == chosen || one->is_told_apart || chosen != fastest(runs))
+            continue;
+        rs_text_add(reason, REASON_BYTES, "%s%s", before, one->candidate->resource);
+        before = " and ";
+    }
+}
+
+static void add_count(char reason[REASON_BYTES], const char *before, uint64_t count,
+                      const char *what)
+{
+    rs_text_add(reason, REASON_BYTES, "%s%" PRIu64 " %s%s", before, count, what,
+                count == 1 ? "" : "s");
+}
+
+static void give_reason(char reason[REASON_BYTES], const struct tune_candidates *candidates,
+                        enum tune_wish wish, const struct tune_candidate *chosen, bool is_measured)
+{
+    const struct replay_result *result = &chosen->result;
+    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES];
+
+    reason[0] = '\0';
+    rs_text_add(reason, REASON_BYTES,
+                "of %zu stacks that were replayed it %s: up to %s are held for "
+                "%s used",
+                candidates->count,
+                wish == TUNE_FOOTPRINT ? "holds least"
+                : is_measured          ? "is the fastest, or of equally fast ones holds least"
+                                       : "has the fewest driver calls and waits",
+                rs_size_format_short(result->held_peak, held),
+                rs_size_format_short(result->used_peak, used));
+    add_count(reason, ", with ", result->driver_calls, "driver call");
+    add_count(reason, " and ", result->waits, "wait");
+}
+
+/* False where nothing can be chosen. */
+static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum tune_wish wish,
+                       const struct tune_candidates *candidates, const struct tune_runs *runs)
+{
+    bool is_measured = runs->fastest && wish != TUNE_FOOTPRINT;
+    const struct tune_candidate *chosen = is_measured ? fastest(runs) : tune_best(candidates, wish);
+    struct rs_node *one = rs_node_object(list, NULL), *variables;
+    char reason[REASON_BYTES] = "no stack that was replayed serves all requests";
+
+    rs_node_word(one, "for", wishes[wish]);
+    rs_node_flag(one, "found", chosen != NULL);
+    if (chosen) {
+        give_reason(reason, candidates, wish, chosen, is_measured);
+        if (runs->fastest)
+            add_runs_to_reason(reason, runs, chosen);
+        variables = rs_node_object(one, "variables");
+        rs_node_text(variables, "RMM_RESOURCE", chosen->resource);
+        if (wanted->limit)
+            rs_node_text(variables, "RMM_LIMIT", wanted->limit);
+        variables->line = "RMM_RESOURCE='{RMM_RESOURCE}'[ RMM_LIMIT={RMM_LIMIT}]\n";
+    } else if (wanted->limit) {
+        rs_text_add(reason, sizeof(reason), " within %s", wanted->limit);
+    }
+    rs_node_text(one, "reason", reason);
+    one->line = chosen ? "\nfor {for}: " : "\nfor {for}: nothing\n";
+    one->end = "  {reason}.\n";
+    return chosen;
+}
+
+static int show(const struct wanted *wanted, const struct sequence *sequence,
+                const struct tune_candidates *candidates, const struct tune_runs *runs)
+{
+    static struct rs_document document;
+    struct rs_node *root = &document.root, *list;
+    bool is_good = true;
+
+    rs_document_begin(&document);
+    rs_node_count(root, "schema", 1);
+    rs_node_count(root, "device", sequence->device);
+    rs_node_count(root, "lost_events", sequence->lost);
+    put_candidates(root, candidates);
+    replay_put_recorded(root, sequence);
+    if (runs->fastest)
+        put_runs(root, runs);
+    list = rs_node_list(root, "choices");
+    for (enum tune_wish wish = wanted->first; wish <= wanted->last; wish++)
+        is_good = put_choice(list, wanted, wish, candidates, runs) && is_good;
+    is_good = tool_show(root, wanted->as_json) && is_good;
+    rs_document_release(&document);
+    return is_good ? TOOL_OK : TOOL_FINDING;
+}
+
+/* ---- the command ---- */
+
+static void add_finalist(struct tune_runs *runs, const struct tune_candidate *candidate)
+{
+    for (size_t i = 0; i < runs->count; i++)
+        if (runs->finalists[i].candidate == candidate)
+            return;
+    if (candidate && runs->count < TUNE_FINALISTS_MAX)
+        runs->finalists[runs->count++].candidate = candidate;
+}
+
+/* The best ones, and then others of the front. */
+static int run_finalists(const struct wanted *wanted, const struct tune_candidates *candidates,
+                         struct tune_runs *runs)
+{
+    runs->rounds = wanted->rounds;
+    for (enum tune_wish wish = TUNE_FOOTPRINT; wish < TUNE_LIMIT; wish++)
+        add_finalist(runs, tune_best(candidates, wish));
+    for (size_t i = 0; i < candidates->count; i++)
+        if (candidates->all[i].on_front)
+            add_finalist(runs, &candidates->all[i]);
+    return runs->count > 0 ? tune_run(runs, wanted->program, wanted->limit) : TOOL_OK;
+}
+
+static int tune_sequence(const struct wanted *wanted, const struct sequence *sequence)
+{
+    static struct tune_candidates candidates;
+    struct tune_runs runs = {.count = 0};
+    int code = TOOL_OK;
+
+    tune_replay(&candidates, sequence, &wanted->settings);
+    if (wanted->program)
+        code = run_finalists(wanted, &candidates, &runs);
+    if (code == TOOL_OK)
+        code = show(wanted, sequence, &candidates, &runs);
+    tune_runs_release(&runs);
+    return code;
+}
+
+static int run(char **arguments)
+{
+    struct wanted wanted = {.device = -1,
+                            .settings = {.lag_ns = REPLAY_LAG_NS},
+                            .first = TUNE_FOOTPRINT,
+                            .last = TUNE_SPEED};
+    struct sequence sequence;
+    int code, tuned = TOOL_OK;
+
+    if (!parse(arguments, &wanted))
+        return TOOL_USAGE;
+    code = sequence_read(&sequence, wanted.path, wanted.device);
+    if (sequence.event_count > 0)
+        tuned = tune_sequence(&wanted, &sequence);
+    sequence_release(&sequence);
+    return rs_max(code, tuned);
+}
+
+const struct tool_command tool_tune = {
+    .name = "tune",
+    .arguments = "FILE [--for footprint|speed|limit=SIZE] [--lag SECONDS] [--device N] [--json] "
+                 "[--run N PROGRAM [ARGUMENTS...]]",
+    .summary = "Finds memory resources that suit a recorded program",
+    .run = run,
+    .help =
+        "Replays a recording, or an event log in RMM's CSV format, through a fixed set of memory\n"
+        "resources, as rmmshim replay does. Shows those of which no other one holds as little\n"
+        "with as few calls of the driver and waits, and the variables to set, with the reason.\n\n"
+        "  --for footprint   for the least held memory\n"
+        "  --for speed       for the fewest calls of the driver and waits\n"
+        "  --for limit=SIZE  the same under RMM_LIMIT=SIZE; without --for, the first two\n"
+        "  --lag SECONDS     how far the GPU is behind the program at most (0.001)\n"
+        "  --device N        which device; else the one with the most allocations\n"
+        "  --run N PROGRAM   then runs the program N times, 6 or more, with each of up to four\n"
+        "                    of them in turn, and without input and output: the fastest is for\n"
+        "                    speed, and for a limit. Those whose times cannot be told apart, by\n"
+        "                    95 % intervals of the median difference, count as equally fast\n\n"
+        "A replay does not know how long calls and waits take; runs do.\n\n"
+        "exit codes: 0; 1 the file cannot be read, has no such memory, or is damaged (what is\n"
+        "whole is used); no resources serve all requests; or the program fails; 2 wrong usage\n\n"
+        "example: rmmshim tune app.rec --for limit=8GiB --run 10 ./app --steps 100",
+};

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/check.h"
+#include "base/size.h"
+#include "tool/tool.h"
+#include "tool/tune/tune.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNIT_BYTES = 2 << 20, PERCENT = 100 };
+
+/* What is tried; %s is a share of the recording's peak of used bytes. */
+static const struct {
+    const char *format;
+    unsigned percent;
+} tried[] = {
+    {"cuda", 0},
+    {"pool(cuda)", 0},
+    {"pool(cuda, initial_size=%s)", 100},
+    {"pool(cuda, initial_size=%s)", 110},
+    {"pool(cuda, initial_size=%s)", 125},
+    {"arena(cuda, arena_size=%s)", 110},
+    {"arena(cuda, arena_size=%s)", 125},
+    {"arena(cuda, arena_size=%s)", 150},
+    {"binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)", 0},
+    {"virtual", 0},
+    {"virtual(granularity=2MiB)", 0},
+};
+_Static_assert(RS_ARRAY_LENGTH(tried) <= TUNE_CANDIDATES_MAX, "all have room");
+
+uint64_t tune_stops(const struct tune_candidate *candidate)
+{
+    return candidate->result.driver_calls + candidate->result.waits;
+}
+
+/* Of two that are alike, the first one. */
+static bool is_better(const struct tune_candidate *a, const struct tune_candidate *b)
+{
+    return a->serves && a->result.held_peak <= b->result.held_peak &&
+           tune_stops(a) <= tune_stops(b) &&
+           (a->result.held_peak < b->result.held_peak || tune_stops(a) < tune_stops(b) || a < b);
+}
+
+/* The initial size of an arena and of a pool counts against the limit. */
+static void add(struct tune_candidates *candidates, size_t number, const struct sequence *sequence,
+                const struct replay_settings *settings)
+{
+    struct tune_candidate *one = &candidates->all[candidates->count];
+    struct rs_diagnostics nobody = {.write = tool_ignore_line};
+    uint64_t bytes = sequence->recorded.used_peak * tried[number].percent / PERCENT;
+    char size[RS_SIZE_TEXT_BYTES];
+
+    bytes = (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+    rs_size_format(bytes, size);
+    snprintf(one->resource, sizeof(one->resource), "%.*s%s%s",
+             (int)strcspn(tried[number].format, "%"), tried[number].format,
+             tried[number].percent ? size : "", tried[number].percent ? ")" : "");
+    if ((settings->limit_bytes && bytes > settings->limit_bytes) ||
+        !replay_play(sequence, one->resource, settings, &nobody, &one->result))
+        return;
+    one->serves = one->result.refusals <= sequence->recorded.refusals;
+    candidates->count++;
+}
+
+static int compare_held(const void *a, const void *b)
+{
+    const struct tune_candidate *left = a, *right = b;
+    uint64_t left_stops = tune_stops(left), right_stops = tune_stops(right);
+    uint64_t left_held = left->result.held_peak, right_held = right->result.held_peak;
+
+    return left_held != right_held ? (left_held > right_held) - (left_held < right_held)
+                                   : (left_stops > right_stops) - (left_stops < right_stops);
+}
+
+void tune_replay(struct tune_candidates *candidates, const struct sequence *sequence,
+                 const struct replay_settings *settings)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(tried); i++)
+        add(candidates, i, sequence, settings);
+    qsort(candidates->all, candidates->count, sizeof(candidates->all[0]), compare_held);
+    for (size_t i = 0; i < candidates->count; i++) {
+        candidates->all[i].on_front = candidates->all[i].serves;
+        for (size_t j = 0; j < candidates->count; j++)
+            if (j != i && is_better(&candidates->all[j], &candidates->all[i]))
+                candidates->all[i].on_front = false;
+    }
+}
+
+const struct tune_candidate *tune_best(const struct tune_candidates *candidates,
+                                       enum tune_wish wish)
+{
+    const struct tune_candidate *best = NULL;
+
+    for (size_t i = 0; i < candidates->count; i++) {
+        const struct tune_candidate *one = &candidates->all[i];
+        if (one->on_front &&
+            (!best || (wish == TUNE_FOOTPRINT ? one->result.held_peak < best->result.held_peak
+                                              : tune_stops(one) < tune_stops(best))))
+            best = one;
+    }
+    return best;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/check.h"
+#include "base/lock.h"
+#include "tool/tool.h"
+#include "tool/tune/tune.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* In the child: becomes the program as `rmmshim run --exec` does.  What it prints would come once
+ * for each run. */
+static _Noreturn void become(char **program, const char *resource, const char *limit)
+{
+    static char exec[] = "--exec", end[] = "--";
+    size_t count = 0;
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    char **words;
+
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
+        (void)dup2(nothing, stream);
+    while (program[count])
+        count++;
+    words = tool_grow(NULL, (count + 3) * sizeof(char *));
+    words[0] = exec;
+    words[1] = end;
+    memcpy((void *)(words + 2), (void *)program, (count + 1) * sizeof(char *));
+    if (!tool_set("RMM_RESOURCE", resource) || (limit && !tool_set("RMM_LIMIT", limit)))
+        _exit(TOOL_RUN_FAILED);
+    _exit(tool_run.run(words));
+}
+
+static int say_failed(int status, const char *resource)
+{
+    if (WIFSIGNALED(status))
+        tool_say("with %s the program is ended by signal %d: nothing is measured", resource,
+                 WTERMSIG(status));
+    else
+        tool_say("with %s the program ends with exit status %d: nothing is measured; `rmmshim run "
+                 "--resource` shows what it says",
+                 resource, WEXITSTATUS(status));
+    return TOOL_FINDING;
+}
+
+static int run_once(char **program, const char *resource, const char *limit, double *seconds)
+{
+    uint64_t begin_ns = rs_clock_ns();
+    pid_t child;
+    int status;
+
+    (void)fflush(stdout);
+    child = fork();
+    if (child == 0)
+        become(program, resource, limit);
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    *seconds = (double)(rs_clock_ns() - begin_ns) / 1e9;
+    if (child < 0) {
+        tool_say("%s: %s", program[0], strerror(errno));
+        return TOOL_FINDING;
+    }
+    return status == 0 ? TOOL_OK : say_failed(status, resource);
+}
+
+/* Numbers of one round have what the machine did meanwhile in common, so it is their differences
+ * that are looked at. */
+static bool takes_longer(const struct tune_finalist *one, const struct tune_finalist *fastest,
+                         size_t rounds)
+{
+    double *more = tool_grow(NULL, rounds * sizeof(*more));
+    bool takes_longer;
+
+    for (size_t i = 0; i < rounds; i++)
+        more[i] = one->seconds[i] - fastest->seconds[i];
+    takes_longer = interval_of(more, rounds).low > 0;
+    free(more);
+    return takes_longer;
+}
+
+static void judge(struct tune_runs *runs)
+{
+    double *sorted = tool_grow(NULL, runs->rounds * sizeof(*sorted));
+
+    runs->fastest = &runs->finalists[0];
+    for (size_t i = 0; i < runs->count; i++) {
+        struct tune_finalist *one = &runs->finalists[i];
+        memcpy(sorted, one->seconds, runs->rounds * sizeof(*sorted));
+        one->interval = interval_of(sorted, runs->rounds);
+        if (one->interval.median < runs->fastest->interval.median)
+            runs->fastest = one;
+    }
+    for (size_t i = 0; i < runs->count; i++)
+        runs->finalists[i].is_told_apart =
+            takes_longer(&runs->finalists[i], runs->fastest, runs->rounds);
+    free(sorted);
+}
+
+/* Each round begins with another finalist: the first one of a round finds other caches. */
+int tune_run(struct tune_runs *runs, char **program, const char *limit)
+{
+    int code = TOOL_OK;
+
+    for (size_t i = 0; i < runs->count; i++)
+        runs->finalists[i].seconds = tool_grow(NULL, runs->rounds * sizeof(double));
+    for (size_t round = 0; round < runs->rounds; round++)
+        for (size_t i = 0; i < runs->count && code == TOOL_OK; i++) {
+            struct tune_finalist *one = &runs->finalists[(round + i) % runs->count];
+            code = run_once(program, one->candidate->resource, limit, &one->seconds[round]);
+        }
+    if (code == TOOL_OK)
+        judge(runs);
+    return code;
+}
+
+void tune_runs_release(struct tune_runs *runs)
+{
+    for (size_t i = 0; i < runs->count; i++)
+        free(runs->finalists[i].seconds);
+}

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rmmshim tune`: what it shows is what `replay` counts, what it chooses is best of that, and how it runs the program.
+test_replay.py has how figures are those of real runs; here they are under a limit.  TOOL is the command."""
+import json
+import os
+import sys
+
+import json_schema
+import replays
+import support
+from recordings import Recording
+from support import run
+
+TOOL = os.environ["TOOL"]
+MIB = 1 << 20
+FIGURES = ["used_peak_bytes", "held_peak_bytes", "refused", "driver_calls", "waits", "waited_nanoseconds", "longer_nanoseconds"]
+# Writes what it is run with.
+PROGRAM = ["sh", "-c", 'echo "$RMM_RESOURCE|$RMM_LIMIT|$1" >>"$0"; echo printed; echo said >&2']
+
+
+def stops(candidate):
+    return candidate["driver_calls"] + candidate["waits"]
+
+
+class Tune(replays.Test):
+    def setUp(self):
+        super().setUp()
+        self.recording = self.path("a.rec")
+
+    def record(self, *words):
+        self.real("cuda", words, RMM_RECORD=self.recording)
+
+    def tune(self, *words, **how):
+        return run([TOOL, "tune", *words], preload=[], **how)
+
+    def tuned(self, *words, status=0):
+        """The document, and its choices by wish."""
+        result = self.tune(self.recording, "--json", *words)
+        self.assertEqual((result.status, result.stderr), (status, ""), result)
+        document = json_schema.check(result.stdout, "tune.json")
+        return document, {choice["for"]: choice for choice in document["choices"]}
+
+
+class Candidates(Tune):
+    def test_what_is_shown_is_what_a_replay_counts(self):
+        self.record("5", "1000")
+        document, _ = self.tuned("--lag", "0.002")
+        candidates = document["candidates"]
+        words = [word for one in candidates for word in ("--resource", one["resource"])]
+        result = run([TOOL, "replay", self.recording, "--lag", "0.002", "--json", *words], preload=[])
+        self.assertEqual([[one[name] for name in FIGURES] for one in candidates],
+                         [[one[name] for name in FIGURES] for one in json.loads(result.stdout)["replays"]])
+        self.assertGreaterEqual(len(candidates), 10)
+        self.assertEqual([one["held_peak_bytes"] for one in candidates], sorted(one["held_peak_bytes"] for one in candidates))
+
+    def test_the_front_and_the_choices(self):
+        for seed in ("6", "7", "8"):
+            self.record(seed, "1000")
+            document, choices = self.tuned()
+            os.unlink(self.recording)
+            serving = [one for one in document["candidates"] if not one["refused"]]
+            front = [one for one in document["candidates"] if one["on_front"]]
+            self.assertGreaterEqual(len(front), 2)
+            points = [(one["held_peak_bytes"], stops(one)) for one in serving]
+            for at, (held, stop) in enumerate(points):  # of two that are alike, the first is on the front
+                better = [other for number, other in enumerate(points) if other[0] <= held and other[1] <= stop
+                          and (other != (held, stop) or number < at)]
+                self.assertEqual(serving[at]["on_front"], not better, (serving[at], better))
+            self.assertEqual(choices["footprint"]["variables"], {"RMM_RESOURCE": min(front, key=lambda one: one["held_peak_bytes"])["resource"]})
+            self.assertEqual(choices["speed"]["variables"], {"RMM_RESOURCE": min(front, key=stops)["resource"]})
+
+    def test_under_a_limit_figures_are_those_of_real_runs(self):
+        self.record("9", "1500")
+        used = self.tuned()[0]["recorded"]["used_peak_bytes"] // MIB
+        limit = "%dMiB" % (used * 5 // 4)
+        document, choices = self.tuned("--for", "limit=" + limit, "--lag", "0")
+        self.assertEqual(choices["limit"]["variables"]["RMM_LIMIT"], limit)
+        for one in document["candidates"]:
+            with self.subTest(one["resource"]):
+                self.assertLessEqual(one["held_peak_bytes"], used * 5 // 4 * MIB)
+                self.assert_like_real_run(one, ["9", "1500"], RMM_LIMIT=limit)
+        serving = [one for one in document["candidates"] if not one["refused"]]
+        chosen, = [one for one in serving if one["resource"] == choices["limit"]["variables"]["RMM_RESOURCE"]]
+        self.assertEqual(stops(chosen), min(map(stops, serving)))
+
+    def test_a_limit_that_nothing_keeps(self):
+        self.record("9", "300")
+        document, choices = self.tuned("--for=limit=8MiB", status=1)
+        self.assertEqual(choices["limit"], {"for": "limit", "found": False,
+                                            "reason": "no stack that was replayed serves all requests within 8MiB"})
+        self.assertEqual([one for one in document["candidates"] if one["on_front"]], [])
+        result = self.tune(self.recording, "--for=limit=8MiB")
+        self.assertEqual((result.status, result.stdout.splitlines()[-2:]),
+                         (1, ["for limit: nothing", "  no stack that was replayed serves all requests within 8MiB."]))
+
+    def test_what_the_program_was_refused_is_asked_of_none(self):
+        self.real("limiting(pool(cuda), limit=48MiB)", ["1", "1000"], RMM_RECORD=self.recording)
+        document, choices = self.tuned()
+        self.assertGreater(document["recorded"]["refused"], 0)
+        self.assertTrue(choices["footprint"]["found"] and choices["speed"]["found"])
+
+    def test_the_text(self):
+        self.record("5", "1000")
+        document, choices = self.tuned()
+        result = self.tune(self.recording)
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        lines = result.stdout.splitlines()
+        front = [one["resource"] for one in document["candidates"] if one["on_front"]]
+        self.assertEqual([line.rpartition("  ")[2] for line in lines[:len(front) + 2]], ["RESOURCE", *front, "(as recorded)"])
+        for wish, choice in choices.items():
+            at = lines.index("for %s: RMM_RESOURCE='%s'" % (wish, choice["variables"]["RMM_RESOURCE"]))
+            self.assertEqual(lines[at + 1], "  %s." % choice["reason"])
+            self.assertRegex(choice["reason"], r"^of \d+ stacks that were replayed it (holds least|has the fewest driver calls and "
+                             r"waits): up to [\d.]+ MiB are held for [\d.]+ MiB used, with \d+ driver calls? and \d+ waits?$")
+            checked = run([TOOL, "check", "RMM_RESOURCE=" + choice["variables"]["RMM_RESOURCE"]], preload=[])
+            self.assertEqual(checked.status, 0, checked)
+
+
+class Runs(Tune):
+    def test_finalists_are_run_in_turn(self):
+        self.record("5", "1000")
+        document, choices = self.tuned("--for", "limit=300MiB", "--run", "6", *PROGRAM, self.path("ran"), "a word")
+        finalists = [one["resource"] for one in document["runs"]]
+        front = [one["resource"] for one in document["candidates"] if one["on_front"]]
+        self.assertEqual(len(finalists), min(len(front), 4))
+        self.assertLessEqual(set(finalists), set(front))
+        with open(self.path("ran"), encoding="utf-8") as file:
+            ran = file.read().splitlines()
+        count = len(finalists)
+        self.assertEqual(ran, ["%s|300MiB|a word" % finalists[(at // count + at) % count] for at in range(6 * count)])
+        for one in document["runs"]:
+            self.assertTrue(0 < one["low_nanoseconds"] <= one["median_nanoseconds"] <= one["high_nanoseconds"], one)
+        # The fastest, or one whose time cannot be told apart and that holds less.
+        chosen, = [one for one in document["runs"] if one["resource"] == choices["limit"]["variables"]["RMM_RESOURCE"]]
+        self.assertFalse(chosen["slower"])
+        held = {one["resource"]: one["held_peak_bytes"] for one in document["candidates"]}
+        alike = [one["resource"] for one in document["runs"] if not one["slower"]]
+        self.assertEqual(held[chosen["resource"]], min(held[name] for name in alike))
+        self.assertFalse(min(document["runs"], key=lambda one: one["median_nanoseconds"])["slower"])
+        for name in alike:
+            self.assertEqual(name in choices["limit"]["reason"].partition("cannot be told apart")[2], name != chosen["resource"])
+
+    def test_without_a_limit_the_first_are_those_that_are_chosen(self):
+        self.record("5", "1000")
+        replayed = self.tuned()[1]
+        document, _ = self.tuned("--run", "6", *PROGRAM, self.path("ran"))
+        self.assertEqual([one["resource"] for one in document["runs"][:2]],
+                         [replayed[wish]["variables"]["RMM_RESOURCE"] for wish in ("footprint", "speed")])
+
+    def test_the_program_is_served(self):
+        self.record("5", "500")
+        result = self.tune(self.recording, "--run", "6", sys.executable, replays.SCENE, "5", "500", more=replays.DEVICE)
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        self.assertIn("95 % INTERVAL", result.stdout)
+
+    def test_a_program_that_fails(self):
+        self.record("5", "300")
+        for program, how in ((["sh", "-c", "exit 3"], "ends with exit status 3"), (["sh", "-c", "kill -9 $$"], "is ended by signal 9"),
+                             ([self.path("absent")], "ends with exit status 127")):
+            result = self.tune(self.recording, "--run", "6", *program)
+            self.assertEqual((result.status, result.stdout), (1, ""), result)
+            self.assertRegex(result.stderr, r"^rmmshim: with \S.* the program %s: nothing is measured[^\n]*\n$" % how)
+
+
+class BadInput(Tune):
+    def test_words(self):
+        recording = Recording()
+        recording.allocate(1, 0x7000_0000_0000, MIB)
+        good = recording.write(self.recording)
+        for words, says in (([], "needs the FILE"), ([good, "x"], "unexpected argument 'x'"), ([good, "--for", "sped"], "unknown --for 'sped'"),
+                            ([good, "--for", "limit"], "--for limit needs a size"), ([good, "--for", "limit="], "--for limit=: a size is missing"),
+                            ([good, "--for", "limit=80%"], "--for limit=80%: a percentage"), ([good, "--for", "limit=8QiB"], "--for limit=8QiB: "),
+                            ([good, "--lag", "x"], "--lag x: not a number of seconds"), ([good, "--device", "-1"], "not the number of a device"),
+                            ([good, "--run", "5", "true"], "--run needs a number of runs from 6"), ([good, "--run"], "--run needs a number"),
+                            ([good, "--run", "6"], "--run needs a program"), ([good, "--run", "x", "true"], "--run needs a number"),
+                            ([good, "--run=6", "true"], "unknown option '--run=6'"), (["--run", "6", "true"], "needs the FILE")):
+            with self.subTest(words=words):
+                result = self.tune(*words)
+                self.assertEqual((result.status, result.stdout), (2, ""), result)
+                self.assertRegex(result.stderr, r"^rmmshim: [^\n]*%s[^\n]*\n$" % says)
+        result = self.tune(self.path("absent"))
+        self.assertEqual((result.status, result.stdout, result.stderr),
+                         (1, "", "rmmshim: %s: No such file or directory\n" % self.path("absent")))
+
+
+if __name__ == "__main__":
+    support.main()
