@@ -3,17 +3,21 @@
 #include "tool/replay/replay.h"
 #include "tool/tool.h"
 
-enum { STACKS_MAX = 64 };
+#include <stdio.h>
+
+enum { STACKS_MAX = 64, HELD_BYTES = 64 };
 
 static void put_result(struct rs_node *one, const struct replay_result *result, const char *rest)
 {
     double ratio = (double)result->held_peak / (double)rs_max(result->used_peak, 1);
+    char held[HELD_BYTES] = "         -         -";
 
+    if (result->held_peak)
+        snprintf(held, sizeof(held), "{held_peak_bytes:10} %9.3f", ratio);
     rs_node_bytes(one, "used_peak_bytes", result->used_peak);
     rs_node_bytes(one, "held_peak_bytes", result->held_peak);
     rs_node_count(one, "refused", result->refusals);
-    one->line = rs_document_format(
-        one->document, "{used_peak_bytes:10} {held_peak_bytes:10} %9.3f %s\n", ratio, rest);
+    one->line = rs_document_format(one->document, "{used_peak_bytes:10} %s %s\n", held, rest);
 }
 
 struct rs_node *replay_put_list(struct rs_node *root, const char *name)
@@ -141,7 +145,8 @@ const struct tool_command tool_replay = {
         "  --device N             which device; else the one with the most allocations\n\n"
         "The program's threads are played as one. The GPU is taken to work all the time of the\n"
         "recording, and the program itself half of it, so that it runs ahead by --lag; with\n"
-        "--lag 0 the GPU is done at once. Pinned and managed memory, and what the driver gave\n"
+        "--lag 0 the GPU is done at once. The device has the recorded one's memory, or, for a\n"
+        "log, which does not tell it, 8 TiB. Pinned and managed memory, and what the driver gave\n"
         "the program itself, are left out.\n\n"
         "exit codes: 0; 1 the file cannot be read, has no such memory, or is damaged (what is\n"
         "whole is used); 2 wrong usage\n\n"

@@ -155,6 +155,8 @@ class MadeUp(Replay):
             "4.00 MiB 4.00 MiB 1.000 20 0 0 cuda".split(),
             "4.00 MiB 4.00 MiB 1.000 1 0 0 pool(cuda)".split(),
             "4.00 MiB 6.00 MiB 1.500 - - 0 (as recorded)".split()])
+        without = self.replay(self.made(self.loop(1, 4 * MIB)), "--resource", "cuda")
+        self.assertEqual(without.stdout.splitlines()[-1].split(), "4.00 MiB - - - - 0 (as recorded)".split())
         heads = [line.rindex("  ") for line in result.stdout.splitlines()]
         self.assertEqual(len(set(heads)), 1, result)  # the columns are below their heads
 

@@ -33,8 +33,6 @@ enum {
 #define LARGE_BASE  ((CUdeviceptr)3 << 45)
 #define MAPPED_BASE ((CUdeviceptr)4 << 45)
 
-CUcontext const replay_device_context = (CUcontext)(uintptr_t)0x1000;
-
 struct event {
     uint64_t done_ns;
 };
@@ -105,7 +103,7 @@ uint64_t replay_device_idle_ns(void)
 
 static CUresult get_current(CUcontext *out)
 {
-    *out = replay_device_context;
+    *out = REPLAY_CONTEXT;
     return CUDA_SUCCESS;
 }
 

@@ -88,9 +88,9 @@ static void prepare(size_t total_bytes, const struct replay_settings *settings)
     rs_account_begin(&played.device, NULL);
     rs_account_begin(&played.context, &played.device);
     atomic_store(&played.device.limit_bytes, settings->limit_bytes);
-    rs_sentinel_prepare(&played.sentinel, replay_device_context);
+    rs_sentinel_prepare(&played.sentinel, REPLAY_CONTEXT);
     played.environment = (struct rs_environment){
-        .context = replay_device_context,
+        .context = REPLAY_CONTEXT,
         .sentinel = &played.sentinel,
         .own_stream = &played.own_stream,
         .account = &played.context,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
 #include "base/size.h"
+#include "tool/report/outputs.h"
 #include "tool/tool.h"
 #include "tool/tune/tune.h"
 
@@ -76,8 +77,11 @@ static int compare_held(const void *a, const void *b)
 void tune_replay(struct tune_candidates *candidates, const struct sequence *sequence,
                  const struct replay_settings *settings)
 {
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(tried); i++)
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(tried); i++) {
+        progress_show("replaying", i, RS_ARRAY_LENGTH(tried));
         add(candidates, i, sequence, settings);
+    }
+    progress_clear();
     qsort(candidates->all, candidates->count, sizeof(candidates->all[0]), compare_held);
     for (size_t i = 0; i < candidates->count; i++) {
         candidates->all[i].on_front = candidates->all[i].serves;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
 #include "base/lock.h"
+#include "tool/report/outputs.h"
 #include "tool/tool.h"
 #include "tool/tune/tune.h"
 
@@ -35,6 +36,7 @@ static _Noreturn void become(char **program, const char *resource, const char *l
 
 static int say_failed(int status, const char *resource)
 {
+    progress_clear();
     if (WIFSIGNALED(status))
         tool_say("with %s the program is ended by signal %d: nothing is measured", resource,
                  WTERMSIG(status));
@@ -108,8 +110,10 @@ int tune_run(struct tune_runs *runs, char **program, const char *limit)
     for (size_t round = 0; round < runs->rounds; round++)
         for (size_t i = 0; i < runs->count && code == TOOL_OK; i++) {
             struct tune_finalist *one = &runs->finalists[(round + i) % runs->count];
+            progress_show("running", round * runs->count + i, runs->rounds * runs->count);
             code = run_once(program, one->candidate->resource, limit, &one->seconds[round]);
         }
+    progress_clear();
     if (code == TOOL_OK)
         judge(runs);
     return code;
