@@ -198,8 +198,8 @@ bool replay_play(const struct sequence *sequence, const char *expression,
     struct play play = {.sequence = sequence, .result = result};
 
     *result = (struct replay_result){.used_peak = 0};
-    prepare(sequence->device_bytes ? (size_t)sequence->device_bytes : UNKNOWN_BYTES, settings);
     played.mr = NULL;
+    prepare(sequence->device_bytes ? (size_t)sequence->device_bytes : UNKNOWN_BYTES, settings);
     played.mr = make_stack(&source, diagnostics);
     if (played.mr) {
         play.blocks = tool_grow(NULL, sequence->block_count * sizeof(*play.blocks));

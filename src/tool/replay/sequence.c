@@ -84,8 +84,10 @@ static void allocate_block(struct reader *reader, const struct tool_recording_ev
 {
     size_t block = add_block(reader->sequence, event->size_bytes);
 
-    if (rs_hash_get(&reader->live, event->address))
+    if (rs_hash_get(&reader->live, event->address)) {
         free_block(reader, event);
+        reader->sequence->lost++;
+    }
     remember(&reader->live, event->address, block + 1);
     add_event(reader, event, SEQUENCE_ALLOCATE, block);
 }
