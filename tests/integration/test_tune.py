@@ -70,18 +70,21 @@ class Candidates(Tune):
             self.assertEqual(choices["speed"]["variables"], {"RMM_RESOURCE": min(front, key=stops)["resource"]})
 
     def test_under_a_limit_figures_are_those_of_real_runs(self):
-        self.record("9", "1500")
+        """Also where it has idle memory given back, waits, and refuses."""
+        self.record("3", "1500")
         used = self.tuned()[0]["recorded"]["used_peak_bytes"] // MIB
-        limit = "%dMiB" % (used * 5 // 4)
-        document, choices = self.tuned("--for", "limit=" + limit, "--lag", "0")
+        for percent in (106, 125):
+            limit = "%dMiB" % (used * percent // 100)
+            document, choices = self.tuned("--for", "limit=" + limit, "--lag", "0", status=int(percent == 106))
+            for one in document["candidates"]:
+                with self.subTest(one["resource"], percent=percent):
+                    self.assertLessEqual(one["held_peak_bytes"], used * percent // 100 * MIB)
+                    self.assert_like_real_run(one, ["3", "1500"], RMM_LIMIT=limit)
+            serving = {one["resource"]: stops(one) for one in document["candidates"] if not one["refused"]}
+            self.assertEqual(choices["limit"]["found"], bool(serving))
+            self.assertLess(len(serving), len(document["candidates"]))
         self.assertEqual(choices["limit"]["variables"]["RMM_LIMIT"], limit)
-        for one in document["candidates"]:
-            with self.subTest(one["resource"]):
-                self.assertLessEqual(one["held_peak_bytes"], used * 5 // 4 * MIB)
-                self.assert_like_real_run(one, ["9", "1500"], RMM_LIMIT=limit)
-        serving = [one for one in document["candidates"] if not one["refused"]]
-        chosen, = [one for one in serving if one["resource"] == choices["limit"]["variables"]["RMM_RESOURCE"]]
-        self.assertEqual(stops(chosen), min(map(stops, serving)))
+        self.assertEqual(serving[choices["limit"]["variables"]["RMM_RESOURCE"]], min(serving.values()))
 
     def test_a_limit_that_nothing_keeps(self):
         self.record("9", "300")
