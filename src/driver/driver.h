@@ -48,7 +48,7 @@ static inline void rs_capture_relax_end(const CUstreamCaptureMode *mode)
     rs_capture_restore(*mode);
 }
 
-/* From here to the end of the block. */
+/* Relaxed capture mode from here to the end of the block. */
 #define RS_RELAXED_GUARD()                                                                         \
     RS_GUARD(const CUstreamCaptureMode, rs_capture_relax_end) = rs_capture_relax()
 
@@ -91,7 +91,7 @@ static inline void rs_driver_context_guard_end(const bool *entered)
     rs_driver_context_leave(*entered);
 }
 
-/* From here to the end of the block. */
+/* Makes the context current from here to the end of the block. */
 #define RS_CONTEXT_GUARD(context, result)                                                          \
     RS_GUARD(const bool, rs_driver_context_guard_end) = rs_driver_context_enter(context, result)
 

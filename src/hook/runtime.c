@@ -194,7 +194,7 @@ static void *forward_target(const void *caller, enum function which)
     return target == rs_thread.forwarding_to ? rs_caller_next(names[which]) : target;
 }
 
-/* What a thread was forwarding before it called a runtime. */
+/* The call that a thread was already forwarding when it called a runtime. */
 struct before {
     void *target;
     unsigned object;

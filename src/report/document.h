@@ -106,7 +106,8 @@ struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_val
 /* Adds the two fields of an amount. */
 void rs_node_block_sum(struct rs_node *in, struct rs_block_sum amount);
 
-/* The text is copied; rs_node_word's lives as long as the document. */
+/* rs_node_text copies the text.  rs_node_word keeps the pointer, so that the word must live as long
+ * as the document. */
 struct rs_node *rs_node_text(struct rs_node *in, const char *name, const char *text);
 struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *word);
 
