@@ -68,8 +68,8 @@ static int run(char **arguments)
     int code;
 
     if (!tool_take_options(arguments, true,
-                           (const struct tool_option[]){{"--format", NULL, &name, true},
-                                                        {"-o", NULL, &path, true},
+                           (const struct tool_option[]){{"--format", NULL, &name, true, 0},
+                                                        {"-o", NULL, &path, true, 0},
                                                         {.name = NULL}}) ||
         !(format = find_format(name)) || is_wrong_usage(format, path, arguments))
         return TOOL_USAGE;

@@ -70,9 +70,9 @@ struct tool_option {
     const char *name; /* "--json"; NULL ends a list */
     bool *flag;       /* set to true if the option is there; NULL: the option has a value */
     const char **value;
-    bool is_single; /* it is wrong to give it twice; of others the last one counts */
-    size_t room;    /* more than 0: `value` has so many places, NULL at first, one for each time */
     bool is_single; /* giving the option twice is an error; of other options the last one counts */
+    size_t room;    /* more than 0: `value` has so many places, NULL at first, for each time it is
+                       given */
 };
 
 /* Removes the options from the arguments.  Other words stay; without `has_words` they are an error.
