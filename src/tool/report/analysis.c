@@ -97,8 +97,10 @@ struct run *analysis_begin(struct analysis *analysis, const char *path, const ch
 
     if (analysis->run_count == 0)
         (void)analysis_site(analysis, (const uint32_t[]){0}, 0); /* number 0: no frames */
-    *run = (struct run){
-        .path = plain_copy(path), .program = plain_copy(program), .rank = plain_copy(rank), .observer = analysis->observer};
+    *run = (struct run){.path = plain_copy(path),
+                        .program = plain_copy(program),
+                        .rank = plain_copy(rank),
+                        .observer = analysis->observer};
     analysis->runs = grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
     return analysis->runs[analysis->run_count++] = run;
 }
