@@ -45,11 +45,11 @@ struct rs_option {
     const char *help;          /* one clause that names the unit */
     uint64_t minimum, maximum; /* bounds of COUNT, and of every size in bytes; maximum 0: none */
     uint64_t unit_below;       /* a size below this many bytes must have a unit; 0: no such rule */
-    size_t multiple_of;        /* a size in bytes is rounded down to one, but not to 0; 0: any */
-    bool none;                 /* SIZE: the word "none" is allowed */
-    bool all;                  /* SIZE: the word "all" is allowed, and means 1 byte */
-    bool beyond_whole;         /* SIZE: percentages above 100 % are allowed */
-    bool of_device; /* SIZE: percentages are of the device's memory, whatever the upstream is */
+    size_t multiple_of; /* a size in bytes is rounded down to such a one, but never to 0; 0: any */
+    bool none;          /* SIZE: the word "none" is allowed */
+    bool all;           /* SIZE: the word "all" is allowed, and means 1 byte */
+    bool beyond_whole;  /* SIZE: percentages above 100 % are allowed */
+    bool of_device;     /* SIZE: percentages are of the device's memory, whatever the upstream is */
     const char *const *words; /* WORD: the allowed words, NULL-terminated */
     const char *only_no; /* BOOLEAN: the text that says why yes is refused and what to use instead;
                             NULL: yes is allowed */

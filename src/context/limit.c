@@ -426,7 +426,9 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
         return;
     atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
                               memory_order_relaxed);
-    if (path == RS_PATH_GRAPH) /* the driver does not tell how much a graph requested */
+    /* The driver does not tell how many bytes a graph requested, so those that it is charged are
+     * noted here; for other paths the caller notes what was requested. */
+    if (path == RS_PATH_GRAPH)
         rs_limit_note_unserved(device, from_bytes, to_bytes);
 }
 

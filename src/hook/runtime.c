@@ -147,7 +147,8 @@ RS_HOT_INLINE struct rs_recent_caller *served_caller(const void *caller, enum fu
     return &rs_thread.served_callers[which][site_slot(caller) % RS_RECENT_CALLERS];
 }
 
-/* Returns the caller's object (for a free 0, which needs none), or NOT_AT_ONCE. */
+/* Returns the number of the caller's shared object, or 0 for a free, which needs no object;
+ * NOT_AT_ONCE if the call cannot be served at once. */
 __attribute__((noinline)) static int serves_at_once_slowly(const void *caller, enum function which)
 {
     struct rs_recent_caller *recent = served_caller(caller, which);

@@ -240,7 +240,7 @@ static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
         owner->borrowers[device] = borrower;
 }
 
-/* Lends access.  The context that gets it is current. */
+/* Lends access to the memory of `owner`.  `borrower` is current. */
 static bool lend_here(CUcontext owner, CUdevice device, CUcontext borrower)
 {
     CUresult result = rs_driver.cuCtxEnablePeerAccess(owner, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of a process to the `rmmshim run` that started it.  They go to a socket with an abstract
  * name, which all processes of a network namespace can reach, whatever their user, root directory
- * and other namespaces.  The name is public, so each request begins with a token that only
+ * and other namespaces.  The name is public, so each request has a token that only
  * RMMSHIM_JOB tells.  One request and its answer are one message each on a connection of their own;
  * either may carry a descriptor.  A message waits in the socket even after its sender has ended.
  *

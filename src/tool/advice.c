@@ -52,8 +52,9 @@ static bool pools(const char *expression)
     return false;
 }
 
-/* Adds the calls of those stacks of a kind that keep no memory; calls that came after a free also
- * count as `repeated`. */
+/* Adds the driver allocations of all stacks of this kind to *calls, and to *repeated as many of
+ * them as there were driver frees.  False if one of the stacks keeps memory, as a pool does: there
+ * is nothing to advise then. */
 static bool add_calls(const struct publication *page, int kind, uint64_t *calls, uint64_t *repeated)
 {
     for (size_t i = 0; i < page->count; i++) {

@@ -394,7 +394,7 @@ class Output(Export):
         self.refused("folded", status=2, says="needs the FILE")
         self.refused("foldet", path, status=2, says="unknown format 'foldet'.*folded")
         self.refused("folded", path, "--output", "x", status=2, says="unknown option")
-        self.refused("folded", path, "-o", path, status=2, says="is a file to read")
+        self.refused("folded", path, "-o", path, status=2, says="is a recording that is read")
         result = run([TOOL, "export", path], preload=[])
         self.assertEqual((result.status, result.stderr), (2, "rmmshim: export needs --format; see rmmshim export --help\n"))
 

@@ -119,7 +119,8 @@ static void give_slot(struct bin *bin, struct slot *slot)
     rs_counter_subtract(&bin->live_bytes, bin->bytes);
 }
 
-/* Adds a chunk, new or back from a trim, with all of its slots free. */
+/* Adds a chunk with all of its slots free: a new one, or one that a trim offered to the upstream in
+ * vain. */
 static void add_cut_chunk(struct bin *bin, struct chunk *chunk)
 {
     RS_ASSERT(chunk->live_count == 0 && chunk->slot_count == 0);
@@ -357,8 +358,8 @@ static size_t bins_free_blocks(struct rs_mr *mr)
     return blocks;
 }
 
-/* Each bin with blocks adds the counters of a fixed_size resource, and these are summed into one
- * set. */
+/* Each bin that has no `resource` adds the counters that a fixed_size resource has; the report sums
+ * them up over the bins. */
 static void bins_report(struct rs_mr *mr, struct rs_report *report)
 {
     const char *name = rs_mr_descriptor_fixed_size.name;

@@ -378,7 +378,7 @@ void analysis_add(struct run *run, const struct analysis_event *event)
         break;
     case ANALYSIS_STACK_END:
         end_stack(run, event);
-        break;
+        return;
     }
     show(run, event);
 }

@@ -154,9 +154,10 @@ struct analysis_event {
     const char *thread_name; /* "" where it is not known */
 };
 
-/* Sees the events of runs as far as they mean something: of a block that lives, one ANALYSIS_FREE
- * with its address, size and call site, which is made up where the block has ended by another event
- * or by none; no ANALYSIS_SERIES_END. */
+/* Gets the events of a run in their order.  A free of an unknown address is left out.  A block that
+ * ends in another way (its address is allocated again, or its stack ends) gets an ANALYSIS_FREE,
+ * made up with the time of the event that ended it, in place of an ANALYSIS_STACK_END.  Each
+ * ANALYSIS_FREE has the block's address, size and call site. */
 struct analysis_observer {
     void (*see)(struct analysis_observer *observer, const struct run *run,
                 const struct analysis_event *event);

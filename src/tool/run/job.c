@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 1000, /* at least this often it checks which processes have ended */
+    LOOK_MS = 1000, /* at least this often the loop checks which processes have ended */
     NS_PER_MS = 1000 * 1000,
     NAP_MS = 10,  /* the nap while this process has no descriptors left */
     AT_ONCE = 64, /* the most events that are taken at a time */
