@@ -464,7 +464,9 @@ class Machine(Doctor):
         process = subprocess.Popen([daemon, "infinity"])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        others |= self.mps_daemons() | {process.pid}
+        # Popen returns once exec has closed its pipe, which it does just before it gives the process its name.
+        support.until(lambda: process.pid in self.mps_daemons(), "the daemon's name")
+        others |= self.mps_daemons()
         answer = doctor(driver=True)
         self.expect(answer, 0, "rmmshim can be used .*", "(%s)" % "|".join(map(self.MPS_RUNS, others | self.mps_daemons())))
 
