@@ -601,9 +601,9 @@ const struct tool_command tool_serve = {
         "Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, "
         "until SIGINT or\n"
         "SIGTERM.\n\n"
-        "--listen ADDRESS  where to answer (default " ADDRESS_DEFAULT
-        "), as in [::1]:9835; a port alone\n"
-        "                  is one of 127.0.0.1; port 0: any free port, which is printed to stderr\n"
+        "--listen ADDRESS  the address and port to listen on (default " ADDRESS_DEFAULT "), as in\n"
+        "                  [::1]:9835; a port alone is at 127.0.0.1; port 0: any free port, which\n"
+        "                  is printed to stderr\n"
         "--all-metrics     add the counters of each memory resource, which are for developers\n\n"
         "All users of this machine can read the metrics at a loopback address; at any other\n"
         "address everybody on the network can.\n\n"

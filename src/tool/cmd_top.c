@@ -536,7 +536,7 @@ static bool take_interval(const char *text, double *seconds)
     *seconds = strtod(text, &end);
     if (end != text && !*end && *seconds >= interval_least && *seconds <= interval_most)
         return true;
-    tool_say("--interval '%s': a number of seconds from %g to %g", text, interval_least,
+    tool_say("--interval '%s': expected a number of seconds from %g to %g", text, interval_least,
              interval_most);
     return false;
 }

@@ -277,8 +277,8 @@ class Process(Doctor):
 
     def test_no_library(self):
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[])
-        self.expect(doctor(sleeper), 1, "not served: it was started without the library: its LD_PRELOAD does not "
-                                        "name it", "! preload: .* -> start the program by `rmmshim run` with an option "
+        self.expect(doctor(sleeper), 1, "not served: the process was started without the library: its LD_PRELOAD does not "
+                                        "name librmmshim.so", "! preload: .* -> start the program by `rmmshim run` with an option "
                                                    "such as --pool-size")
         missing = self.path("librmmshim.so")
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[missing])
@@ -302,7 +302,7 @@ class Process(Doctor):
                 ({}, "not served: the library is loaded, but no RMM_ variable asks for a pool, a limit or a report: .*",
                  "! settings: .* -> start the program by `rmmshim run` with an option such as --pool-size"),
                 ({ONE_ASKED: "1GiB"}, "not served: the library is loaded, but libcuda is not: .*",
-                 "! driver: .* -> run doctor again"),
+                 "! driver: .* -> run `rmmshim doctor` again when the process uses the GPU"),
                 ({ONE_ASKED: "1Gib?"}, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*", "! settings: ")):
             with self.subTest(settings):
                 self.expect(doctor(self.start([sys.executable, "-c", WAITS], settings)), 1, verdict, line)
@@ -336,7 +336,7 @@ class Process(Doctor):
         self.addCleanup(process.communicate)
         child = int(process.stdout.readline())
         self.expect(doctor(process.pid), 0, "served")
-        self.expect(doctor(child), 1, "not served: it was forked by process %d: CUDA does not work in a forked child .*" % process.pid,
+        self.expect(doctor(child), 1, "not served: the process was forked by process %d: CUDA does not work in a forked child .*" % process.pid,
                     "! process: .* -> .*spawn")
 
     def test_no_room_for_the_page(self):
@@ -344,8 +344,8 @@ class Process(Doctor):
         steered.step("used")
         resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
         steered.step("device", 1)
-        self.expect(doctor(steered.pid), 1, "not known whether it is served: its limit on file sizes is below the 32 MiB in which a process "
-                                            "publishes its counters, so .*", "! page: .* -> set `ulimit -f unlimited`")
+        self.expect(doctor(steered.pid), 1, "not known whether it is served: the limit on file sizes of the process is below the 32 MiB in which it would "
+                                            "publish its counters, so .*", "! page: .* -> set `ulimit -f unlimited`")
         self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
 
     def test_the_order_of_preloaded_libraries(self):

@@ -137,7 +137,8 @@ static const struct rs_option prefetch_options[] = {
     RS_OPTION_WORD_ROW(
         struct prefetch_config, preferred_location, preferred_words, "none",
         "where the driver is advised to keep the pages of each block "
-        "(cudaMemAdviseSetPreferredLocation); none (the default): no such advice is given"),
+        "(cudaMemAdviseSetPreferredLocation); device: on the device; host: in host memory; none "
+        "(the default): no such advice is given"),
     RS_OPTION_BOOLEAN_ROW(struct prefetch_config, accessed_by, "0",
                           "1: advise the driver that the device accesses each block, so that the "
                           "device reads pages that lie on the host without page faults "

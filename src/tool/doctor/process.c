@@ -185,16 +185,18 @@ static void explain_not_loaded(struct target_process *target)
         doctor_problem(
             doctor, "loader",
             "start the program as an ordinary user, without setuid, setgid or capabilities",
-            "it runs with elevated privileges: the dynamic linker ignores LD_PRELOAD");
+            "the process runs with elevated privileges, so the dynamic linker ignores LD_PRELOAD");
     if (library_look(library, why) && read_executable(&target->process, path) &&
         !program_loads(library, path, &refusal))
         doctor_problem(doctor, "loader", refusal.step, "%s", refusal.why);
     if (!is_named && !target->environment)
-        doctor_problem(doctor, "preload", start_step,
-                       "the library is not loaded; its environment cannot be read");
+        doctor_problem(
+            doctor, "preload", start_step,
+            "the library is not loaded, and the environment of the process cannot be read");
     else if (!is_named)
         doctor_problem(doctor, "preload", start_step,
-                       "it was started without the library: its LD_PRELOAD does not name it");
+                       "the process was started without the library: its LD_PRELOAD does not name "
+                       "librmmshim.so");
     else if (access(ours, R_OK) != 0 && *ours == '/')
         doctor_problem(doctor, "preload", start_step, "LD_PRELOAD names %s: %s", ours,
                        strerror(errno));
@@ -290,8 +292,8 @@ static void explain_unseen(struct doctor *doctor)
 {
     doctor->is_unseen = true;
     doctor_problem(doctor, "page", "set `ulimit -f unlimited` before the program is started",
-                   "its limit on file sizes is below the %d MiB in which a process publishes its "
-                   "counters, so it cannot be examined",
+                   "the limit on file sizes of the process is below the %d MiB in which it would "
+                   "publish its counters, so it cannot be examined",
                    RS_PUBLISHED_BYTES >> 20);
 }
 
@@ -316,7 +318,7 @@ static void explain_not_served(struct target_process *target)
     bool asks = false;
 
     if (!target->environment) {
-        doctor_problem(doctor, "settings", NULL, "its environment cannot be read");
+        doctor_problem(doctor, "settings", NULL, "the environment of the process cannot be read");
         return;
     }
     if (!passes_program_filter(target) || !doctor_settings(doctor, target->environment, &asks))
@@ -330,25 +332,26 @@ static void explain_not_served(struct target_process *target)
         doctor_problem(
             doctor, "loader",
             "start the program as an ordinary user, without setuid, setgid or capabilities",
-            "it runs with elevated privileges, so the library ignores its variables");
+            "the process runs with elevated privileges, so the library ignores RMM_ variables");
     else if (target->has_driver && limits_files(target))
         explain_unseen(doctor);
     else if (read_executable(&target->process, path) && is_served(parent, path))
-        doctor_problem(doctor, "process",
-                       "use CUDA in newly started processes instead (Python: start method spawn)",
-                       "it was forked by process %d: CUDA does not work in a forked child of a "
-                       "process that has used it, so rmmshim serves only the parent",
-                       parent);
+        doctor_problem(
+            doctor, "process",
+            "use CUDA in newly started processes instead (Python: start method spawn)",
+            "the process was forked by process %d: CUDA does not work in a forked child of a "
+            "process that has used it, so rmmshim serves only the parent",
+            parent);
     else if (!target->has_driver)
-        doctor_problem(doctor, "driver", "run doctor again when it uses the GPU",
-                       "the library is loaded, but libcuda is not: it has made no CUDA "
+        doctor_problem(doctor, "driver", "run `rmmshim doctor` again when the process uses the GPU",
+                       "the library is loaded, but libcuda is not: the process has made no CUDA "
                        "call yet");
     else
-        doctor_problem(
-            doctor, "driver",
-            "run doctor again when it has allocated; memory from a library that was loaded "
-            "with RTLD_DEEPBIND or dlmopen is not seen",
-            "libcuda is loaded, but the library has seen no allocation yet");
+        doctor_problem(doctor, "driver",
+                       "run `rmmshim doctor` again when the process has allocated; memory from a "
+                       "library that was loaded "
+                       "with RTLD_DEEPBIND or dlmopen is not seen",
+                       "libcuda is loaded, but the library has seen no allocation yet");
 }
 
 /* ---- what its page counts ---- */

@@ -508,7 +508,8 @@ static void say_missing_leak_reports(const struct run_outcome *outcome)
         if (outcome->summary.processes[i].lacks_leak_report && ++count <= SAID_MAX)
             say_no_leak_report(&outcome->summary.processes[i], &outcome->result);
     if (count > SAID_MAX)
-        tool_say("and no leak report of %zu more", count - SAID_MAX);
+        tool_say("and no leak report of %zu more process%s", count - SAID_MAX,
+                 count - SAID_MAX == 1 ? "" : "es");
 }
 
 static void say_advice(const struct summary *summary)
