@@ -16,7 +16,7 @@ static const struct export_format *find_format(const char *name)
     const char *names[RS_ARRAY_LENGTH(formats) + 1] = {NULL};
 
     if (!name) {
-        tool_say("export needs --format; see rmmshim export --help");
+        tool_say("export needs --format, the format to write; see rmmshim export --help");
         return NULL;
     }
     for (size_t i = 0; i < RS_ARRAY_LENGTH(formats); i++) {
@@ -35,8 +35,9 @@ static bool is_wrong_usage(const struct export_format *format, const char *path,
         return true;
     }
     if (format->is_of_one && files[1]) {
-        tool_say("%s has no place for a second process: export each recording to a file of its own",
-                 format->name);
+        tool_say(
+            "the format %s holds a single recording: export each recording to a file of its own",
+            format->name);
         return true;
     }
     return output_is_input(path, files);
@@ -90,23 +91,23 @@ static int run(char **arguments)
 const struct tool_command tool_export = {
     .name = "export",
     .arguments = "--format perfetto|pytorch|csv|folded FILE... [-o FILE]",
-    .summary = "Writes recordings of memory in the formats of other tools",
+    .summary =
+        "Converts recordings to the formats of other tools: Perfetto, PyTorch, RMM, flame graphs",
     .run = run,
     .help =
-        "Reads recordings (rmmshim run --record FILE), or logs in RMM's CSV format (RMM_LOG), and\n"
-        "writes to standard output:\n\n"
-        "  perfetto  a trace for https://ui.perfetto.dev: used, held and limit by device, phases,\n"
-        "            marks and refusals by thread; of several processes too\n"
+        "Reads recordings (rmmshim run --record FILE), or event logs in RMM's CSV format\n"
+        "(RMM_LOG), and writes them to standard output in the format of another tool:\n\n"
+        "  perfetto  a trace for https://ui.perfetto.dev: used memory, held memory and limit of\n"
+        "            each device over time; phases, marks and refused requests of each thread\n"
         "  pytorch   a memory snapshot for https://pytorch.org/memory_viz: each allocation and\n"
-        "            free with its call site\n"
-        "  csv       a log as RMM_LOG and RMM itself write it, for RMM's replay benchmark; it "
-        "does\n"
-        "            not tell devices apart\n"
-        "  folded    bytes by call site at the peak, for flamegraph.pl; of several processes "
-        "too\n\n"
-        "  -o FILE   write this file instead\n\n"
-        "Of a damaged recording, what is whole is used.\n\n"
-        "exit codes: 0 all of it is written; 1 a file cannot be read or written, or is damaged;\n"
-        "2 wrong usage\n\n"
+        "            each free, with the code that allocated the block\n"
+        "  csv       an event log as RMM_LOG and RMM write it, which RMM's replay benchmark\n"
+        "            reads; its rows do not say which device they are about\n"
+        "  folded    for flamegraph.pl: the bytes that were in use at the peak, by call site\n\n"
+        "  -o FILE   write to this file instead of standard output\n\n"
+        "perfetto and folded can hold several recordings, pytorch and csv only one. Of a\n"
+        "damaged recording, the undamaged parts are used.\n\n"
+        "exit codes: 0 the recordings are converted; 1 a file cannot be read or written, or is\n"
+        "damaged; 2 wrong usage\n\n"
         "example: rmmshim export --format perfetto rank0.rec rank1.rec -o job.perfetto-trace",
 };

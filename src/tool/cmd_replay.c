@@ -132,23 +132,35 @@ static int run(char **arguments)
 const struct tool_command tool_replay = {
     .name = "replay",
     .arguments = "FILE --resource EXPRESSION... [--lag SECONDS] [--device N] [--json]",
-    .summary = "Plays a recording through other memory resources, without a GPU",
+    .summary = "Replays the requests of a recording with other memory resources, without a GPU",
     .run = run,
     .help =
-        "Makes the requests for device memory that a recording has (rmmshim run --record FILE),\n"
-        "or an event log in RMM's CSV format (RMM_LOG), of memory resources that it makes as\n"
-        "RMM_RESOURCE does. Shows the most that was used and held at once, calls of the driver\n"
-        "that take memory or give it back, waits for the GPU, and refused requests.\n\n"
-        "  --resource EXPRESSION  may be given repeatedly: a row for each. It must take its\n"
-        "                         memory from 'cuda' or 'virtual'\n"
-        "  --lag SECONDS          how far the GPU is behind the program at most (0.001)\n"
-        "  --device N             which device; else the one with the most allocations\n\n"
-        "The program's threads are played as one. The GPU is taken to work all the time of the\n"
-        "recording, and the program itself half of it, so that it runs ahead by --lag; with\n"
-        "--lag 0 the GPU is done at once. The device has the recorded one's memory, or, for a\n"
-        "log, which does not tell it, 8 TiB. Pinned and managed memory, and what the driver gave\n"
-        "the program itself, are left out.\n\n"
-        "exit codes: 0; 1 the file cannot be read, has no such memory, or is damaged (what is\n"
-        "whole is used); 2 wrong usage\n\n"
+        "Repeats the requests for device memory of a recording (rmmshim run --record FILE), or\n"
+        "of an event log in RMM's CSV format (RMM_LOG), on a simulated device, with each of the\n"
+        "memory resources given. It prints a row for each; the last row is the recorded run\n"
+        "itself.\n\n"
+        "  USED          the most memory that was allocated and not yet freed at one time\n"
+        "  HELD          the most memory that was taken from the driver at one time\n"
+        "  HELD/USED     HELD divided by USED\n"
+        "  DRIVER CALLS  calls of the driver that take memory or give it back\n"
+        "  WAITS         allocations and frees that wait until the GPU is done with freed\n"
+        "                memory\n"
+        "  REFUSED       requests that fail because memory runs out\n\n"
+        "  --resource EXPRESSION  memory resources as in RMM_RESOURCE, which take their memory\n"
+        "                         from `cuda` or `virtual`; can be given repeatedly\n"
+        "  --lag SECONDS          the most time by which the simulated GPU is behind the\n"
+        "                         program, so that it still uses freed memory (default 0.001);\n"
+        "                         0: never behind\n"
+        "  --device N             replay the requests for this device; default: the device with\n"
+        "                         the most allocations\n"
+        "  --json                 print JSON: an object, in which bytes are integers\n\n"
+        "All threads of the program are replayed as one. The simulated GPU works for as long as\n"
+        "the recording lasts, and the program itself takes half of that time, so that it is\n"
+        "ahead of the GPU, by --lag at most. The simulated device has as much memory as the\n"
+        "recorded one; an event log does not say how much that was, and gets 8 TiB. Pinned and\n"
+        "managed memory are left out, and so is device memory that the driver allocated without\n"
+        "rmmshim.\n\n"
+        "exit codes: 0 replayed; 1 the file cannot be read, has no such requests, or is damaged\n"
+        "(its undamaged parts are used); 2 wrong usage\n\n"
         "example: rmmshim replay app.rec --resource 'pool(cuda)' --resource virtual",
 };

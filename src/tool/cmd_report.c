@@ -132,16 +132,16 @@ const struct tool_command tool_report = {
     .summary = "Shows memory use from recordings: over time, at its peak, by call site",
     .run = run,
     .help =
-        "Reads recordings (rmmshim run --record FILE) of one or more processes, or logs in RMM's\n"
-        "CSV format (RMM_LOG). Prints a summary, or writes an HTML page, which needs no other\n"
-        "file.\n\n"
-        "  -o FILE     write a page: memory over time, which code allocated what was used at the\n"
-        "              peak, the address space at the peak, sizes and lifetimes of blocks,\n"
-        "              growth between phases, refused requests and waits for the GPU; it shows\n"
-        "              several recordings side by side, and compares any two\n"
+        "Reads recordings (rmmshim run --record FILE) of one or more processes, or logs in\n"
+        "RMM's CSV format (RMM_LOG). Prints a summary, or writes an HTML page, which needs no\n"
+        "other file.\n\n"
+        "  -o FILE     write a page: memory over time, which code allocated what was used at\n"
+        "              the peak, the address space at the peak, sizes and lifetimes of blocks,\n"
+        "              memory that phases leave behind, refused requests, waits for the GPU; it\n"
+        "              shows several recordings side by side, and compares any two\n"
         "  --svg FILE  write a picture of memory over time\n\n"
         "Of a damaged recording, the undamaged parts are used.\n\n"
-        "exit codes: 0 all of it is reported; 1 a file cannot be read or written, or is damaged;\n"
-        "2 wrong usage\n\n"
+        "exit codes: 0 the recordings are reported; 1 a file cannot be read or written, or is\n"
+        "damaged; 2 wrong usage\n\n"
         "example: rmmshim report rank0.rec rank1.rec -o report.html",
 };

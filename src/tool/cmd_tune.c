@@ -27,7 +27,7 @@ struct wanted {
 
 static bool parse_limit(const char *text, struct wanted *wanted)
 {
-    const char *at, *reason = "a percentage cannot be used here";
+    const char *at, *reason = "expected a size in bytes, above 0, as in 8GiB";
     struct rs_size size;
 
     if (!rs_size_parse(text, text + strlen(text), &size, &at, &reason) ||
@@ -53,7 +53,7 @@ static bool parse_wish(const char *text, struct wanted *wanted)
             return true;
         }
     if (strcmp(text, wishes[TUNE_LIMIT]) == 0)
-        tool_say("--for limit needs a size, as in limit=8GiB");
+        tool_say("--for limit needs a size, as in --for limit=8GiB");
     else
         tool_say_unknown("--for", text, wishes);
     return false;
@@ -72,12 +72,13 @@ static bool take_run(char **arguments, struct wanted *wanted)
     number = arguments[1];
     rounds = number && *number >= '0' && *number <= '9' ? strtoul(number, &end, 10) : 0;
     if (rounds < INTERVAL_LEAST || rounds > ROUNDS_MAX || *end) {
-        tool_say("--run needs a number of runs from %d, which an interval takes, to %d",
+        tool_say("--run needs a number of runs from %d to %d: fewer runs do not give a 95 %% "
+                 "interval of the median time",
                  INTERVAL_LEAST, ROUNDS_MAX);
         return false;
     }
     if (!arguments[2]) {
-        tool_say("--run needs a program behind the number of runs");
+        tool_say("--run needs a program after the number of runs, as in --run 10 ./app");
         return false;
     }
     wanted->rounds = rounds;
@@ -128,7 +129,8 @@ static void put_runs(struct rs_node *root, const struct tune_runs *runs)
 {
     struct rs_node *list = rs_node_list(root, "runs");
 
-    list->line = "\n   MEDIAN  95 % INTERVAL OF THE MEDIAN  RESOURCE\n";
+    list->line =
+        "\ntimes of the program's runs:\n   MEDIAN  95 % INTERVAL OF THE MEDIAN  RESOURCE\n";
     for (size_t i = 0; i < runs->count; i++) {
         const struct tune_finalist *one = &runs->finalists[i];
         struct rs_node *row = rs_node_object(list, NULL);
@@ -159,18 +161,18 @@ static const struct tune_candidate *fastest(const struct tune_runs *runs)
 static void add_runs_to_reason(char reason[REASON_BYTES], const struct tune_runs *runs,
                                const struct tune_candidate *chosen)
 {
-    const char *before = "; this time cannot be told apart from that of ";
+    const char *before = "; the runs show no clear difference in time from ";
 
     for (size_t i = 0; i < runs->count; i++)
         if (runs->finalists[i].candidate == chosen)
-            rs_text_add(reason, REASON_BYTES, "; the median of %zu runs is %.3f s", runs->rounds,
-                        runs->finalists[i].interval.median);
+            rs_text_add(reason, REASON_BYTES, "; the median time of %zu runs is %.3f s",
+                        runs->rounds, runs->finalists[i].interval.median);
     for (size_t i = 0; i < runs->count; i++) {
         const struct tune_finalist *one = &runs->finalists[i];
         if (one->candidate == chosen || one->is_told_apart || chosen != fastest(runs))
             continue;
         rs_text_add(reason, REASON_BYTES, "%s%s", before, one->candidate->resource);
-        before = " and ";
+        before = " or ";
     }
 }
 
@@ -181,24 +183,29 @@ static void add_count(char reason[REASON_BYTES], const char *before, uint64_t co
                 count == 1 ? "" : "s");
 }
 
+/* `fastest_run` is NULL where the choice is by replay alone. */
 static void give_reason(char reason[REASON_BYTES], const struct tune_candidates *candidates,
-                        enum tune_wish wish, const struct tune_candidate *chosen, bool is_measured)
+                        enum tune_wish wish, const struct tune_candidate *chosen,
+                        const struct tune_finalist *fastest_run)
 {
     const struct replay_result *result = &chosen->result;
     char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES];
 
     reason[0] = '\0';
     rs_text_add(reason, REASON_BYTES,
-                "of %zu stacks that were replayed it %s: up to %s are held for "
-                "%s used",
+                "of %zu combinations of memory resources that were replayed, this one %s: it "
+                "holds up to %s when the program uses up to %s",
                 candidates->count,
-                wish == TUNE_FOOTPRINT ? "holds least"
-                : is_measured          ? "is the fastest, or of equally fast ones holds least"
-                                       : "has the fewest driver calls and waits",
+                wish == TUNE_FOOTPRINT ? "holds the least memory"
+                : !fastest_run         ? "has the fewest driver calls and waits for the GPU"
+                : fastest_run->candidate == chosen
+                    ? "has the lowest median time"
+                    : "holds the least memory of those that are equally fast",
                 rs_size_format_short(result->held_peak, held),
                 rs_size_format_short(result->used_peak, used));
     add_count(reason, ", with ", result->driver_calls, "driver call");
     add_count(reason, " and ", result->waits, "wait");
+    rs_text_add(reason, REASON_BYTES, " for the GPU");
 }
 
 /* False where nothing can be chosen. */
@@ -208,12 +215,13 @@ static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum t
     bool is_measured = runs->fastest && wish != TUNE_FOOTPRINT;
     const struct tune_candidate *chosen = is_measured ? fastest(runs) : tune_best(candidates, wish);
     struct rs_node *one = rs_node_object(list, NULL), *variables;
-    char reason[REASON_BYTES] = "no stack that was replayed serves all requests";
+    char reason[REASON_BYTES] = "all combinations of memory resources that were replayed refused "
+                                "more requests than the recorded run";
 
     rs_node_word(one, "for", wishes[wish]);
     rs_node_flag(one, "found", chosen != NULL);
     if (chosen) {
-        give_reason(reason, candidates, wish, chosen, is_measured);
+        give_reason(reason, candidates, wish, chosen, is_measured ? runs->fastest : NULL);
         if (runs->fastest)
             add_runs_to_reason(reason, runs, chosen);
         variables = rs_node_object(one, "variables");
@@ -222,10 +230,10 @@ static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum t
             rs_node_text(variables, "RMM_LIMIT", wanted->limit);
         variables->line = "RMM_RESOURCE='{RMM_RESOURCE}'[ RMM_LIMIT={RMM_LIMIT}]\n";
     } else if (wanted->limit) {
-        rs_text_add(reason, sizeof(reason), " within %s", wanted->limit);
+        rs_text_add(reason, sizeof(reason), " under a limit of %s", wanted->limit);
     }
     rs_node_text(one, "reason", reason);
-    one->line = chosen ? "\nfor {for}: " : "\nfor {for}: nothing\n";
+    one->line = chosen ? "\nfor {for}: " : "\nfor {for}: no memory resources found\n";
     one->end = "  {reason}.\n";
     return chosen;
 }
@@ -314,23 +322,34 @@ const struct tool_command tool_tune = {
     .name = "tune",
     .arguments = "FILE [--for footprint|speed|limit=SIZE] [--lag SECONDS] [--device N] [--json] "
                  "[--run N PROGRAM [ARGUMENTS...]]",
-    .summary = "Finds memory resources that suit a recorded program",
+    .summary = "Finds the memory resources that suit a recorded program best",
     .run = run,
     .help =
-        "Replays a recording, or an event log in RMM's CSV format, through a fixed set of memory\n"
-        "resources, as rmmshim replay does. Shows those of which no other one holds as little\n"
-        "with as few calls of the driver and waits, and the variables to set, with the reason.\n\n"
-        "  --for footprint   for the least held memory\n"
-        "  --for speed       for the fewest calls of the driver and waits\n"
-        "  --for limit=SIZE  the same under RMM_LIMIT=SIZE; without --for, the first two\n"
-        "  --lag SECONDS     how far the GPU is behind the program at most (0.001)\n"
-        "  --device N        which device; else the one with the most allocations\n"
-        "  --run N PROGRAM   then runs the program N times, 6 or more, with each of up to four\n"
-        "                    of them in turn, and without input and output: the fastest is for\n"
-        "                    speed, and for a limit. Those whose times cannot be told apart, by\n"
-        "                    95 % intervals of the median difference, count as equally fast\n\n"
-        "A replay does not know how long calls and waits take; runs do.\n\n"
-        "exit codes: 0; 1 the file cannot be read, has no such memory, or is damaged (what is\n"
-        "whole is used); no resources serve all requests; or the program fails; 2 wrong usage\n\n"
+        "Replays a recording, or an event log in RMM's CSV format (RMM_LOG), as `rmmshim\n"
+        "replay` does, with a fixed set of combinations of memory resources. It prints a row,\n"
+        "as that command does, for each of the best: no other one holds as little memory with\n"
+        "as few driver calls and waits for the GPU. Then it prints the variables to set, and\n"
+        "why it chose them.\n\n"
+        "  --for footprint   choose what holds the least memory\n"
+        "  --for speed       choose what has the fewest driver calls and waits for the GPU, or\n"
+        "                    with --run what is fastest\n"
+        "  --for limit=SIZE  choose as for speed, under RMM_LIMIT=SIZE\n"
+        "                    Without --for it chooses twice: for footprint, and for speed.\n"
+        "  --lag SECONDS     the most time by which the simulated GPU is behind the program, so\n"
+        "                    that it still uses freed memory (default 0.001); 0: never behind\n"
+        "  --device N        replay the requests for this device; default: the device with the\n"
+        "                    most allocations\n"
+        "  --json            print JSON: an object, in which bytes are integers\n"
+        "  --run N PROGRAM   also run the program N times (6 or more) with each of up to four\n"
+        "                    of the combinations shown, in turn, without input, and discard its\n"
+        "                    output. The fastest is the one with the lowest median time.\n"
+        "                    Another one counts as equally fast unless the 95 % interval of the\n"
+        "                    median difference in time between the two is above 0. Of equally\n"
+        "                    fast ones it chooses the one that holds the least memory.\n\n"
+        "A replay counts driver calls and waits, but does not know how long they take: --run\n"
+        "tells.\n\n"
+        "exit codes: 0 variables are printed; 1 the file cannot be read, has no such requests,\n"
+        "or is damaged (its undamaged parts are used); all combinations refuse more requests\n"
+        "than the recorded run; or the program fails; 2 wrong usage\n\n"
         "example: rmmshim tune app.rec --for limit=8GiB --run 10 ./app --steps 100",
 };

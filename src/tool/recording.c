@@ -275,11 +275,11 @@ static bool read_bytes(struct tool_recording *recording, int fd, char reason[TOO
     if (fstat(fd, &status) != 0)
         return fail(reason, strerror(errno));
     if (!S_ISREG(status.st_mode))
-        return fail(reason, "is not a regular file");
+        return fail(reason, "this is not a regular file");
     length = (size_t)status.st_size;
     recording->bytes = calloc(1, (length + 8) & ~(size_t)7);
     if (!recording->bytes)
-        return fail(reason, "is too large for the memory of this machine");
+        return fail(reason, "the file is too large for the memory of this machine");
     while (recording->length < length && got > 0) {
         got = rs_file_read(fd, recording->bytes + recording->length, length - recording->length,
                            (off_t)recording->length);
@@ -297,17 +297,18 @@ static bool read_header(struct tool_recording *recording, char reason[TOOL_REASO
 
     if (recording->length < sizeof(*header) ||
         memcmp(recording->bytes, RS_RECORDING_MAGIC, sizeof(header->magic)) != 0)
-        return fail(reason, "is neither a recording of rmmshim nor a log in RMM's CSV format");
+        return fail(reason, "this is neither a recording of rmmshim nor a log in RMM's CSV format");
     memcpy(header, recording->bytes, sizeof(*header));
     if (header->byte_order != RS_RECORDING_BYTE_ORDER)
-        return fail(reason, "was written by a machine with another byte order");
+        return fail(reason, "the file was written by a machine with another byte order");
     if (header->major != RS_RECORDING_MAJOR)
-        return fail(reason, "was written by a version of rmmshim that this one cannot read");
+        return fail(reason, "the file was written by a version of rmmshim whose recordings this "
+                            "version cannot read");
     if (header->check != rs_recording_header_check(header) ||
         header->header_bytes < sizeof(*header) || header->header_bytes % 8 != 0 ||
         header->chunk_bytes < 1024 || header->chunk_bytes % 8 != 0 ||
         header->event_bytes < sizeof(struct rs_recording_event) || header->event_bytes % 8 != 0)
-        return fail(reason, "is damaged at its beginning");
+        return fail(reason, "the beginning of the file is damaged");
     return true;
 }
 
@@ -345,7 +346,7 @@ static bool read_chunks(struct tool_recording *recording, char reason[TOOL_REASO
     recording->chunks = calloc(most, sizeof(*recording->chunks));
     recording->heap = calloc(most, sizeof(struct chunk *));
     if (!recording->chunks || !recording->heap)
-        return fail(reason, "is too large for the memory of this machine");
+        return fail(reason, "the file is too large for the memory of this machine");
     for (size_t offset = recording->header.header_bytes; offset < recording->length;
          offset += recording->header.chunk_bytes) {
         if (!read_chunk(recording, offset, &chunk))
@@ -368,7 +369,7 @@ static bool read_parts(struct tool_recording *recording, char reason[TOOL_REASON
     if (!csv_log_is(recording->bytes, recording->length))
         return read_header(recording, reason) && read_chunks(recording, reason);
     return csv_log_read(recording->bytes, recording->length, &recording->log) ||
-           fail(reason, "is too large for the memory of this machine");
+           fail(reason, "the file is too large for the memory of this machine");
 }
 
 /* A log knows no process; its file's name tells of which one it is. */

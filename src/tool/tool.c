@@ -188,7 +188,7 @@ bool tool_parse_device(const char *text, int *device)
     long number = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
 
     if (number < 0 || *end || number >= RS_DEVICES_MAX) {
-        tool_say("--device %s: not the number of a device", text);
+        tool_say("--device %s: this is not the number of a device", text);
         return false;
     }
     *device = (int)number;
@@ -201,7 +201,7 @@ bool tool_parse_seconds(const char *option, const char *text, uint64_t *ns)
     double seconds = strtod(text, &end);
 
     if (end == text || *end || !(seconds >= 0 && seconds <= 3600)) {
-        tool_say("%s %s: not a number of seconds from 0 to 3600", option, text);
+        tool_say("%s %s: expected a number of seconds from 0 to 3600", option, text);
         return false;
     }
     *ns = (uint64_t)(seconds * 1e9);

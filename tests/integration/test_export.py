@@ -366,7 +366,7 @@ class Input(Export):
     def test_formats_of_one_process(self):
         files = [self.made(training(), name) for name in ("a.rec", "b.rec")]
         for form in ("csv", "pytorch"):
-            self.refused(form, *files, "-o", self.path("out"), status=2, says=form + " has no place for a second process")
+            self.refused(form, *files, "-o", self.path("out"), status=2, says="the format %s holds a single recording" % form)
             self.assertFalse(os.path.exists(self.path("out")))
 
 
@@ -394,9 +394,9 @@ class Output(Export):
         self.refused("folded", status=2, says="needs the FILE")
         self.refused("foldet", path, status=2, says="unknown format 'foldet'.*folded")
         self.refused("folded", path, "--output", "x", status=2, says="unknown option")
-        self.refused("folded", path, "-o", path, status=2, says="is a recording that is read")
+        self.refused("folded", path, "-o", path, status=2, says="is one of the recordings to read")
         result = run([TOOL, "export", path], preload=[])
-        self.assertEqual((result.status, result.stderr), (2, "rmmshim: export needs --format; see rmmshim export --help\n"))
+        self.assertEqual((result.status, result.stderr), (2, "rmmshim: export needs --format, the format to write; see rmmshim export --help\n"))
 
 
 if __name__ == "__main__":

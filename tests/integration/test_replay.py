@@ -131,7 +131,7 @@ class MadeUp(Replay):
         recording.allocate(SECOND + 2, 0x7000_0000_0000, 4 * MIB)  # a free is
         recording.lost = 5
         path = self.made(recording)
-        said = "rmmshim: %s: 7 events are missing in it, so all figures may be too low\n" % path
+        said = "rmmshim: %s: 7 events are missing from the file, so all figures may be too low\n" % path
         document, found = self.replayed(path, "cuda", said=said)
         self.assertEqual((document["lost_events"], found["cuda"]["used_peak_bytes"]), (7, 4 * MIB))
 
@@ -171,16 +171,16 @@ class BadInput(Replay):
         good = self.made(MadeUp.loop(self, 2))
         pool = ["--resource", "pool(cuda)"]
         for words, says in (([], "needs the FILE"), ([good], "needs a --resource"), ([good, *pool, "x"], "unexpected argument 'x'"),
-                            ([good, *pool, "--lag", "1ms"], "--lag 1ms: not a number of seconds"),
-                            ([good, *pool, "--lag", "-1"], "--lag -1: not a number of seconds"),
+                            ([good, *pool, "--lag", "1ms"], "--lag 1ms: expected a number of seconds"),
+                            ([good, *pool, "--lag", "-1"], "--lag -1: expected a number of seconds"),
                             ([good, *pool, "--device", "x"], "not the number of a device"),
                             ([good, "--resource"], "--resource needs a value"), ([good, *pool, "--jsn"], "unknown option '--jsn'"),
                             ([good, *pool * 65], "--resource can be given at most 64 times"),
                             ([good, "--resource", "pol(cuda)"], "pol"), ([good, *pool, "--resource", "pool(cuda"], "--resource="),
-                            ([good, "--resource", "pool(managed)"], "'managed' cannot be replayed"),
-                            ([good, "--resource", "fallback(pool(cuda), pinned)"], "'pinned' cannot be replayed"),
-                            ([good, "--resource", "logging(cuda, path=x)"], "'logging' cannot be replayed"),
-                            ([good, "--resource", "recording(cuda, path=x)"], "'recording' cannot be replayed"),
+                            ([good, "--resource", "pool(managed)"], "'managed' cannot be replayed: the memory"),
+                            ([good, "--resource", "fallback(pool(cuda), pinned)"], "'pinned' cannot be replayed: the memory"),
+                            ([good, "--resource", "logging(cuda, path=x)"], "'logging' cannot be replayed: a replay writes no log"),
+                            ([good, "--resource", "recording(cuda, path=x)"], "'recording' cannot be replayed: a replay writes no log"),
                             ([good, "--resource", "simulated"], "simulated"),
                             ([good, "--resource", "pool(cuda, initial_size=9TiB)"], "--resource=")):
             with self.subTest(words=words):
@@ -191,16 +191,16 @@ class BadInput(Replay):
         whole = self.made(MadeUp.loop(self, 2))
         with open(whole, "rb") as file:
             content = file.read()
-        for name, data, says in (("empty", b"", "is neither a recording|is not a recording"), ("foreign", b"\x7fELF" * 2000, "is not a recording|is neither"),
-                                 ("newer", content[:12] + b"\x02\0" + content[14:], "was written by a version"),
-                                 ("begin", content[:4096], "there is no request for memory")):
+        for name, data, says in (("empty", b"", "this is neither a recording"), ("foreign", b"\x7fELF" * 2000, "this is neither a recording"),
+                                 ("newer", content[:12] + b"\x02\0" + content[14:], "the file was written by a version"),
+                                 ("begin", content[:4096], "the file has no request for memory")):
             path = self.path(name)
             with open(path, "wb") as file:
                 file.write(data)
             with self.subTest(name):
                 self.assert_refused(path, *pool, status=1, says="(%s)" % says)
         self.assert_refused(self.path("absent"), *pool, status=1, says="No such file")
-        self.assert_refused(self.path(""), *pool, status=1, says="is not a regular file")
+        self.assert_refused(self.path(""), *pool, status=1, says="this is not a regular file")
         self.assert_refused(whole, *pool, "--device", "3", status=1, says="no request for memory of device 3")
 
     def test_what_is_whole_of_a_damaged_file_is_used(self):
@@ -210,7 +210,7 @@ class BadInput(Replay):
             file.write(b"\xff" * 8)
         result = self.replay(path, "--resource", "cuda", "--json")
         self.assertEqual(result.status, 1, result)
-        self.assertRegex(result.stderr, r": 1 part of it is damaged; the rest is used\n$")
+        self.assertRegex(result.stderr, r": 1 part of the file is damaged; the rest is used\n$")
         self.assertEqual(json_schema.check(result.stdout, "replay.json")["replays"][0]["used_peak_bytes"], 4 * MIB)
 
 

@@ -110,7 +110,7 @@ class Numbers(Report):
         self.assertEqual({name: rest[:6] for name, rest in sums.items()},
                          {"small": [1000_000, 1000, 1000_000, 1000, 500_000, 500], "large": [64_000, 1, 64_000, 1, 64_000, 1]})
         self.assertEqual(sums["small"][6], sum(10 * (3000 + i - i) for i in range(9, 500, 10)))
-        self.assertIn("of 9.77 KiB allocated, one block has a call site: estimates\n", self.report(self.path("0.rec")).stdout)
+        self.assertIn("  estimates: one block in every 9.77 KiB allocated has a call site\n", self.report(self.path("0.rec")).stdout)
 
     def test_a_sample_that_stands_for_too_much(self):
         recording = Recording()
@@ -232,15 +232,15 @@ class Summary(Report):
 train.py [4711]: 8.00 s, 31 events
   device 0
     peak: 15.0 MiB used, after 4.00 s; held at most: 32.0 MiB; limit: 64.0 MiB
-    11 allocations of 32.0 MiB in all; in use at the end: 8.00 MiB in 6 blocks
-    at the peak:
+    11 allocations, 32.0 MiB in all; in use at the end: 8.00 MiB in 6 blocks
+    in use at the peak, by call site:
       8.00 MiB  53.3 %         1 block   forward+0x10 (model.so+0x510) < train.~
       4.00 MiB  26.7 %         4 blocks  cache+0x20 (model.so+0x620) < train.py~
       3.00 MiB  20.0 %         1 block   (no call site was recorded)
-  phase step: 5 times, peak 15.0 MiB
-    its memory grows by 1.00 MiB each time
-      3.00 MiB left behind in 3 of them, 3 blocks  cache+0x20 (model.so+0x620) ~
-  refused: 1 request of 80.0 MiB in all
+  phase step: entered 5 times, used up to 15.0 MiB
+    memory in use grows by 1.00 MiB each time
+      3.00 MiB in 3 blocks left behind, 3 times  cache+0x20 (model.so+0x620) < ~
+  refused: 1 request, 80.0 MiB in all
   waited for the GPU: 1 time, 3.00 ms in all
 """)
 
@@ -395,7 +395,7 @@ class Output(Report):
         before = os.stat(path).st_size
         os.link(path, self.path("same"))
         for words in (("-o", path), ("-o", self.path("same")), ("--svg", path)):
-            self.refused(path, *words, status=2, says="is a recording that is read")
+            self.refused(path, *words, status=2, says="is one of the recordings to read")
         self.refused(path, "-o", self.path("x"), "--svg", self.path("x"), status=2, says="the same file")
         self.assertEqual(os.stat(path).st_size, before)
 

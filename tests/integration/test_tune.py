@@ -14,6 +14,7 @@ from support import run
 TOOL = os.environ["TOOL"]
 MIB = 1 << 20
 FIGURES = ["used_peak_bytes", "held_peak_bytes", "refused", "driver_calls", "waits", "waited_nanoseconds", "longer_nanoseconds"]
+NOTHING = "all combinations of memory resources that were replayed refused more requests than the recorded run under a limit of "
 # Writes what it is run with.
 PROGRAM = ["sh", "-c", 'echo "$RMM_RESOURCE|$RMM_LIMIT|$1" >>"$0"; echo printed; echo said >&2']
 
@@ -90,11 +91,11 @@ class Candidates(Tune):
         self.record("9", "300")
         document, choices = self.tuned("--for=limit=8MiB", status=1)
         self.assertEqual(choices["limit"], {"for": "limit", "found": False,
-                                            "reason": "no stack that was replayed serves all requests within 8MiB"})
+                                            "reason": NOTHING + "8MiB"})
         self.assertEqual([one for one in document["candidates"] if one["on_front"]], [])
         result = self.tune(self.recording, "--for=limit=8MiB")
         self.assertEqual((result.status, result.stdout.splitlines()[-2:]),
-                         (1, ["for limit: nothing", "  no stack that was replayed serves all requests within 8MiB."]))
+                         (1, ["for limit: no memory resources found", "  " + NOTHING + "8MiB."]))
 
     def test_what_the_program_was_refused_is_asked_of_none(self):
         self.real("limiting(pool(cuda), limit=48MiB)", ["1", "1000"], RMM_RECORD=self.recording)
@@ -113,8 +114,9 @@ class Candidates(Tune):
         for wish, choice in choices.items():
             at = lines.index("for %s: RMM_RESOURCE='%s'" % (wish, choice["variables"]["RMM_RESOURCE"]))
             self.assertEqual(lines[at + 1], "  %s." % choice["reason"])
-            self.assertRegex(choice["reason"], r"^of \d+ stacks that were replayed it (holds least|has the fewest driver calls and "
-                             r"waits): up to [\d.]+ MiB are held for [\d.]+ MiB used, with \d+ driver calls? and \d+ waits?$")
+            self.assertRegex(choice["reason"], r"^of \d+ combinations of memory resources that were replayed, this one (holds the least "
+                             r"memory|has the fewest driver calls and waits for the GPU): it holds up to [\d.]+ MiB when the "
+                             r"program uses up to [\d.]+ MiB, with \d+ driver calls? and \d+ waits? for the GPU$")
             checked = run([TOOL, "check", "RMM_RESOURCE=" + choice["variables"]["RMM_RESOURCE"]], preload=[])
             self.assertEqual(checked.status, 0, checked)
 
@@ -139,9 +141,12 @@ class Runs(Tune):
         held = {one["resource"]: one["held_peak_bytes"] for one in document["candidates"]}
         alike = [one["resource"] for one in document["runs"] if not one["slower"]]
         self.assertEqual(held[chosen["resource"]], min(held[name] for name in alike))
-        self.assertFalse(min(document["runs"], key=lambda one: one["median_nanoseconds"])["slower"])
+        fastest = min(document["runs"], key=lambda one: one["median_nanoseconds"])
+        self.assertFalse(fastest["slower"])
+        self.assertIn("this one has the lowest median time: " if chosen == fastest else
+                      "this one holds the least memory of those that are equally fast: ", choices["limit"]["reason"])
         for name in alike:
-            self.assertEqual(name in choices["limit"]["reason"].partition("cannot be told apart")[2], name != chosen["resource"])
+            self.assertEqual(name in choices["limit"]["reason"].partition("no clear difference in time from ")[2], name != chosen["resource"])
 
     def test_without_a_limit_the_first_are_those_that_are_chosen(self):
         self.record("5", "1000")
@@ -158,11 +163,11 @@ class Runs(Tune):
 
     def test_a_program_that_fails(self):
         self.record("5", "300")
-        for program, how in ((["sh", "-c", "exit 3"], "ends with exit status 3"), (["sh", "-c", "kill -9 $$"], "is ended by signal 9"),
-                             ([self.path("absent")], "ends with exit status 127")):
+        for program, how in ((["sh", "-c", "exit 3"], "ended with exit status 3"), (["sh", "-c", "kill -9 $$"], "was ended by signal 9"),
+                             ([self.path("absent")], "ended with exit status 127")):
             result = self.tune(self.recording, "--run", "6", *program)
             self.assertEqual((result.status, result.stdout), (1, ""), result)
-            self.assertRegex(result.stderr, r"^rmmshim: with \S.* the program %s: nothing is measured[^\n]*\n$" % how)
+            self.assertRegex(result.stderr, r"^rmmshim: with RMM_RESOURCE='\S.*' the program %s: no results are shown[^\n]*\n$" % how)
 
 
 class BadInput(Tune):
@@ -172,9 +177,10 @@ class BadInput(Tune):
         good = recording.write(self.recording)
         for words, says in (([], "needs the FILE"), ([good, "x"], "unexpected argument 'x'"), ([good, "--for", "sped"], "unknown --for 'sped'"),
                             ([good, "--for", "limit"], "--for limit needs a size"), ([good, "--for", "limit="], "--for limit=: a size is missing"),
-                            ([good, "--for", "limit=80%"], "--for limit=80%: a percentage"), ([good, "--for", "limit=8QiB"], "--for limit=8QiB: "),
-                            ([good, "--lag", "x"], "--lag x: not a number of seconds"), ([good, "--device", "-1"], "not the number of a device"),
-                            ([good, "--run", "5", "true"], "--run needs a number of runs from 6"), ([good, "--run"], "--run needs a number"),
+                            ([good, "--for", "limit=80%"], "--for limit=80%: expected a size in bytes, above 0"),
+                            ([good, "--for", "limit=0"], "--for limit=0: expected a size in bytes, above 0"), ([good, "--for", "limit=8QiB"], "--for limit=8QiB: "),
+                            ([good, "--lag", "x"], "--lag x: expected a number of seconds"), ([good, "--device", "-1"], "not the number of a device"),
+                            ([good, "--run", "5", "true"], "--run needs a number of runs from 6 to 1000"), ([good, "--run"], "--run needs a number"),
                             ([good, "--run", "6"], "--run needs a program"), ([good, "--run", "x", "true"], "--run needs a number"),
                             ([good, "--run=6", "true"], "unknown option '--run=6'"), (["--run", "6", "true"], "needs the FILE")):
             with self.subTest(words=words):

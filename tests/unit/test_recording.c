@@ -750,13 +750,14 @@ TEST(what_is_no_recording_is_refused)
     assert_null(tool_recording_open("missing", reason));
     assert_string_equal(reason, "No such file or directory");
     assert_null(tool_recording_open(".", reason));
-    assert_string_equal(reason, "is not a regular file");
+    assert_string_equal(reason, "this is not a regular file");
     assert_null(tool_recording_open("/proc/self/exe", reason));
-    assert_string_equal(reason, "is neither a recording of rmmshim nor a log in RMM's CSV format");
+    assert_string_equal(reason,
+                        "this is neither a recording of rmmshim nor a log in RMM's CSV format");
     assert_int_equal(in_child(write_and_end, "head"), 0);
     damage("head", 0x20);
     assert_null(tool_recording_open("head", reason));
-    assert_string_equal(reason, "is damaged at its beginning");
+    assert_string_equal(reason, "the beginning of the file is damaged");
 }
 
 TEST(a_file_that_was_cut_has_what_is_left)

@@ -194,7 +194,7 @@ TEST(other_files_are_no_logs)
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         assert_false(read_bytes(texts[i], strlen(texts[i])));
         assert_string_equal(reason,
-                            "is neither a recording of rmmshim nor a log in RMM's CSV format");
+                            "this is neither a recording of rmmshim nor a log in RMM's CSV format");
     }
 }
 

@@ -211,16 +211,19 @@ static const struct rs_option recording_options[] = {
     RS_OPTION_SIZE_ROW(
         struct recording_config, sites, "none",
         "for which blocks the call site is recorded; all: for every block; a size such as 1MiB: "
-        "for one block in so many allocated bytes; none (the default): for no block",
+        "for one block in every 1 MiB that is allocated; none (the default): for no block",
         .minimum = 1, .none = true, .all = true),
-    RS_OPTION_WORD_ROW(struct recording_config, kind, kinds, "device",
-                       "under which kind of memory the recording lists the blocks"),
+    RS_OPTION_WORD_ROW(
+        struct recording_config, kind, kinds, "device",
+        "which kind of memory the recording says the blocks are: device (the default), pinned or "
+        "managed"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_recording = {
     .name = "recording",
-    .summary = "records each allocation and each free in a compact file",
+    .summary =
+        "records each allocation and each free in a compact file, which `rmmshim report` reads",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct recording_config),

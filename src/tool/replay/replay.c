@@ -68,11 +68,14 @@ static bool check_nodes(const struct rs_expression *node, struct rs_diagnostics 
 {
     const struct rs_mr_descriptor *of = node->descriptor;
 
-    if (of == &rs_mr_descriptor_logging || of == &rs_mr_descriptor_recording ||
-        (!node->upstream[0] && of != &rs_mr_descriptor_cuda && of != &rs_mr_descriptor_virtual))
+    if (of == &rs_mr_descriptor_logging || of == &rs_mr_descriptor_recording)
         return rs_diagnose(diagnostics, node->source, node->at,
-                           "'%s' cannot be replayed: a replay writes no files, and has the memory "
-                           "of 'cuda' and of 'virtual' alone",
+                           "'%s' cannot be replayed: a replay writes no log and no recording",
+                           of->name);
+    if (!node->upstream[0] && of != &rs_mr_descriptor_cuda && of != &rs_mr_descriptor_virtual)
+        return rs_diagnose(diagnostics, node->source, node->at,
+                           "'%s' cannot be replayed: the memory of a replay must come from 'cuda' "
+                           "or 'virtual'",
                            of->name);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && node->upstream[i]; i++)
         if (!check_nodes(node->upstream[i], diagnostics))
@@ -113,7 +116,8 @@ static struct rs_mr *make_stack(const struct rs_source *source, struct rs_diagno
         if (rs_expression_build(expression, &played.environment, diagnostics, &mr) != 0)
             mr = NULL;
         if (!mr && !diagnostics->count)
-            (void)rs_diagnose(diagnostics, source, NULL, "it cannot be set up on this device");
+            (void)rs_diagnose(diagnostics, source, NULL,
+                              "these memory resources cannot be set up on the simulated device");
     }
     rs_expression_free(expression);
     return mr;

@@ -136,12 +136,12 @@ static void read_events(struct sequence *sequence, struct tool_recording *record
 static int say_facts(const struct sequence *sequence, const char *path, uint64_t damaged)
 {
     if (sequence->event_count == 0)
-        tool_say("%s: there is no request for memory of device %u in it", path, sequence->device);
+        tool_say("%s: the file has no request for memory of device %u", path, sequence->device);
     else if (sequence->lost)
-        tool_say("%s: %" PRIu64 " event%s missing in it, so all figures may be too low", path,
-                 sequence->lost, sequence->lost == 1 ? " is" : "s are");
+        tool_say("%s: %" PRIu64 " event%s missing from the file, so all figures may be too low",
+                 path, sequence->lost, sequence->lost == 1 ? " is" : "s are");
     if (damaged)
-        tool_say("%s: %" PRIu64 " part%s of it %s damaged; the rest is used", path, damaged,
+        tool_say("%s: %" PRIu64 " part%s of the file %s damaged; the rest is used", path, damaged,
                  damaged == 1 ? "" : "s", damaged == 1 ? "is" : "are");
     return sequence->event_count == 0 || damaged ? TOOL_FINDING : TOOL_OK;
 }

@@ -28,7 +28,7 @@ bool output_is_input(const char *output, char *const *files)
 {
     for (; output && *files; files++)
         if (output_is_same(output, *files)) {
-            tool_say("%s is a recording that is read: name another file to write", output);
+            tool_say("%s is one of the recordings to read: name another file to write to", output);
             return true;
         }
     return false;

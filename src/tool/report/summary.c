@@ -134,13 +134,12 @@ static void put_series(FILE *to, const struct analysis *analysis, const struct r
              duration_text(series->peak_ns, when), series->peak_held ? "; held at most: " : "",
              series->peak_held ? bytes_text(series->peak_held) : "",
              series->limit ? "; limit: " : "", series->limit ? bytes_text(series->limit) : "");
-    put_line(to,
-             "    %" PRIu64 " allocation%s of %s in all; in use at the end: %s in %" PRIu64
-             " block%s",
-             series->allocations, plural(series->allocations), bytes_text(series->allocated_bytes),
-             bytes_text(series->used), series->live_blocks, plural(series->live_blocks));
+    put_line(
+        to, "    %" PRIu64 " allocation%s, %s in all; in use at the end: %s in %" PRIu64 " block%s",
+        series->allocations, plural(series->allocations), bytes_text(series->allocated_bytes),
+        bytes_text(series->used), series->live_blocks, plural(series->live_blocks));
     if (series->peak_used)
-        put_line(to, "    at the peak:");
+        put_line(to, "    in use at the peak, by call site:");
     put_peak_sites(to, analysis, run, number);
 }
 
@@ -156,14 +155,15 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
 
     for (size_t i = 0; i < phase->count; i++)
         peak = rs_max(peak, phase->occurrences[i].peak_used);
-    put_line(to, "  phase %s: %zu time%s, peak %s", phase->name, phase->count, plural(phase->count),
-             bytes_text(peak));
+    put_line(to, "  phase %s: entered %zu time%s, used up to %s", phase->name, phase->count,
+             plural(phase->count), bytes_text(peak));
     if (growth > 0)
-        put_line(to, "    its memory grows by %s each time", bytes_text((uint64_t)growth));
+        put_line(to, "    memory in use grows by %s each time", bytes_text((uint64_t)growth));
     for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
-        put_line(to, "    %10s left behind in %" PRIu32 " of them, %" PRIu64 " block%s  %s",
-                 bytes_text(survivors[i].bytes), survivors[i].occurrences, survivors[i].blocks,
-                 plural(survivors[i].blocks), site_text(analysis, survivors[i].site));
+        put_line(to, "    %10s in %" PRIu64 " block%s left behind, %" PRIu32 " time%s  %s",
+                 bytes_text(survivors[i].bytes), survivors[i].blocks, plural(survivors[i].blocks),
+                 survivors[i].occurrences, plural(survivors[i].occurrences),
+                 site_text(analysis, survivors[i].site));
     free(survivors);
 }
 
@@ -172,14 +172,14 @@ static void put_incidents(FILE *to, const struct run *run)
     char text[DURATION_TEXT_BYTES];
 
     if (run->refusals.count)
-        put_line(to, "  refused: %" PRIu64 " request%s of %s in all", run->refusals.count,
+        put_line(to, "  refused: %" PRIu64 " request%s, %s in all", run->refusals.count,
                  plural(run->refusals.count), bytes_text(run->refusals.size_bytes));
     if (run->waits.count)
         put_line(to, "  waited for the GPU: %" PRIu64 " time%s, %s in all", run->waits.count,
                  plural(run->waits.count), duration_text(run->waits.duration_ns, text));
     if (run->lost_events)
-        put_line(to, "  the recording lacks %" PRIu64 " events, for which it had no room",
-                 run->lost_events);
+        put_line(to, "  the recording lacks %" PRIu64 " event%s, so figures may be too low",
+                 run->lost_events, plural(run->lost_events));
 }
 
 static void put_run(FILE *to, const struct analysis *analysis, const struct run *run)
@@ -189,7 +189,7 @@ static void put_run(FILE *to, const struct analysis *analysis, const struct run 
     put_line(to, "%s: %s, %" PRIu64 " event%s", run->title, duration_text(run->end_ns, text),
              run->events, plural(run->events));
     if (run->sample_bytes)
-        put_line(to, "  of %s allocated, one block has a call site: estimates",
+        put_line(to, "  estimates: one block in every %s allocated has a call site",
                  bytes_text(run->sample_bytes));
     for (uint32_t i = 0; i < run->series_count; i++)
         put_series(to, analysis, run, i);

@@ -38,11 +38,11 @@ static int say_failed(int status, const char *resource)
 {
     progress_clear();
     if (WIFSIGNALED(status))
-        tool_say("with %s the program is ended by signal %d: nothing is measured", resource,
-                 WTERMSIG(status));
+        tool_say("with RMM_RESOURCE='%s' the program was ended by signal %d: no results are shown",
+                 resource, WTERMSIG(status));
     else
-        tool_say("with %s the program ends with exit status %d: nothing is measured; `rmmshim run "
-                 "--resource` shows what it says",
+        tool_say("with RMM_RESOURCE='%s' the program ended with exit status %d: no results are "
+                 "shown; run it with `rmmshim run --resource` to see its output",
                  resource, WEXITSTATUS(status));
     return TOOL_FINDING;
 }
