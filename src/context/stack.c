@@ -125,10 +125,10 @@ static void say_absent_devices(void)
     count = rs_config_count_absent(&rs_config, devices, &first, &device);
     if (count == 0 || !rs_log_once(&said))
         return;
-    rs_log("%s is for device %d, but the process has only %d device%s: ignored%s", first->name,
-           device, devices, devices == 1 ? "" : "s",
-           count > 2    ? ", as are others"
-           : count == 2 ? ", as is another"
+    rs_log("%s is for device %d, but the process has only %d device%s: this setting is ignored%s",
+           first->name, device, devices, devices == 1 ? "" : "s",
+           count > 2    ? ", and so are others"
+           : count == 2 ? ", and so is another"
                         : "");
 }
 

@@ -341,11 +341,12 @@ static void add_dmem_of(struct doctor *doctor, const char *directory)
     file = fopen(path, "re");
     while (file && fscanf(file, "%255s %31s", region, limit) == 2)
         if (strcmp(limit, "max") != 0)
-            doctor_note(doctor, "cgroup",
-                        "set RMM_LIMIT below it, so that rmmshim gives back unused memory before "
-                        "the kernel refuses",
-                        "%s limits %s to %s", path, region,
-                        rs_size_format_short(strtoull(limit, NULL, 10), text));
+            doctor_note(
+                doctor, "cgroup",
+                "set RMM_LIMIT to less than that, so that rmmshim gives back unused memory before "
+                "the kernel refuses",
+                "%s limits %s to %s", path, region,
+                rs_size_format_short(strtoull(limit, NULL, 10), text));
     if (file)
         (void)fclose(file);
 }

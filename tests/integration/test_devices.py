@@ -41,12 +41,12 @@ class Devices(support.Test):
     def test_settings_for_a_device_that_is_not_there_are_said_once(self):
         report = "json:" + self.path("report.json")
         for settings, line in (
-            ({"RMM_LIMIT_3": "1GiB"}, "RMM_LIMIT_3 is for device 3, but the process has only 3 devices: ignored"),
+            ({"RMM_LIMIT_3": "1GiB"}, "RMM_LIMIT_3 is for device 3, but the process has only 3 devices: this setting is ignored"),
             ({"RMM_POOL_SIZE": "64MiB", "RMM_POOL_SIZE_7": "1GiB", "RMM_LIMIT_7": "2GiB", "RMM_LIMIT_63": "2GiB",
               "RMM_STATISTICS": report},
-             "RMM_POOL_SIZE_7 is for device 7, but the process has only 3 devices: ignored, as are others"),
+             "RMM_POOL_SIZE_7 is for device 7, but the process has only 3 devices: this setting is ignored, and so are others"),
             ({"RMM_FREE_3": "wait", "RMM_STATISTICS": report},
-             "RMM_FREE_3 is for device 3, but the process has only 3 devices: ignored"),
+             "RMM_FREE_3 is for device 3, but the process has only 3 devices: this setting is ignored"),
             ({"RMM_LIMIT_2": "1GiB", "RMM_STATISTICS": report}, None),
         ):
             with self.subTest(settings):

@@ -560,7 +560,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_bin = {
     .name = "bin",
     .aliases = {"add_bin"},
     .summary = "serves requests up to a given size from its upstream and refuses larger ones; it "
-               "stands within `binning`, for a bin that has a memory resource of its own",
+               "is written inside `binning`, for a bin that has a memory resource of its own",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct bin_config),

@@ -304,7 +304,8 @@ static CUresult take_initial_granules(struct rs_virtual *vm, size_t initial_byte
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
     if (vm->held_granules < vm->initial_granules)
-        rs_log("virtual: the initial size is %s, but only %s are free: it starts with that and "
+        rs_log("virtual: the initial size is %s, but only %s are free: the resource starts with "
+               "that and "
                "grows on demand",
                rs_size_format(initial_bytes, asked),
                rs_size_format(vm->held_granules * vm->granule_bytes, got));

@@ -202,7 +202,7 @@ static void explain_not_loaded(struct target_process *target)
                        strerror(errno));
     else
         doctor_problem(doctor, "preload",
-                       "LD_DEBUG=libs before the command shows what the dynamic linker does",
+                       "run the program with LD_DEBUG=libs to see what the dynamic linker does",
                        "LD_PRELOAD names %s, but the library is not loaded", ours);
 }
 
@@ -255,11 +255,12 @@ static void look_at_loaded_objects(struct target_process *target)
         if (i != library && strcmp(files->paths[i], executable) != 0 &&
             !is_among(&order, ours, files->paths[i]) &&
             namesake_look(files->paths[library], files->paths[i], &found))
-            doctor_problem(target->doctor, "names",
-                           "start it by `rmmshim run`, or LD_PRELOAD=THAT-OBJECT:librmmshim.so",
-                           "%s has %u variable%s with names of the driver's functions (%s): the "
-                           "library's functions take their place, and the program crashes",
-                           files->paths[i], found.count, found.count == 1 ? "" : "s", found.names);
+            doctor_problem(
+                target->doctor, "names",
+                "start the program by `rmmshim run`, or with LD_PRELOAD=THAT-OBJECT:librmmshim.so",
+                "%s has %u variable%s with names of the driver's functions (%s): the "
+                "library's functions take their place, and the program crashes",
+                files->paths[i], found.count, found.count == 1 ? "" : "s", found.names);
     load_order_free(&order);
 }
 

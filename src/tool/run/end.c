@@ -594,7 +594,7 @@ static bool checks_failed(const struct run_options *options, const struct summar
             found += leaked(options, process, &process->devices[j], found < SAID_MAX);
         }
     if (found > SAID_MAX)
-        tool_say("and %zu more", found - SAID_MAX);
+        tool_say("and %zu more failed check%s", found - SAID_MAX, found - SAID_MAX == 1 ? "" : "s");
     return has_not_seen_all(summary) || found;
 }
 
