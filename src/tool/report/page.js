@@ -169,7 +169,7 @@ function warningsOf(run) {
   const texts = [];
   if (run.damage) texts.push(run.damage + "; what is whole is shown");
   if (run.lost_events)
-    texts.push("the recording lacks " + countText(run.lost_events) + " events, for which it had no room");
+    texts.push("the recording lacks " + countText(run.lost_events) + " events, so figures may be too low");
   return texts.map((text) => make("p", { class: "warn" }, nameOf(run) + ": " + text));
 }
 
