@@ -11,18 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const char *const tool_recording_kinds[RS_RECORDING_EVENT_KINDS] = {
-    "",           "allocate", "deallocate", "refused",     "slow",      "stack",
-    "stack gone", "held",     "trim",       "phase begin", "phase end", "mark",
-};
-const char *const tool_recording_memories[RS_RECORDING_MEMORIES] = {"device", "pinned", "managed"};
-
-/* A chunk of events, of which `next` comes next. */
 struct chunk {
     const struct rs_recording_chunk *header;
     size_t bytes; /* of the content */
-    size_t next;  /* the event's offset in the content; bytes: there is none */
-    uint64_t time_ns;
 };
 
 /* A definition by its number. */
@@ -33,19 +24,18 @@ struct definition {
 };
 
 struct tool_recording {
-    char *bytes; /* the whole file */
+    char *bytes; /* the whole file, while it is opened */
     size_t length;
     struct rs_recording_header header;
     struct tool_recording_facts facts;
-    struct chunk *chunks;
+    struct chunk *chunks; /* of events */
     size_t chunk_count;
-    struct chunk **heap; /* of chunks with events left, by the time of the next one */
-    size_t heap_count;
     struct definition *definitions;
     uint32_t definition_count;
-    char *name;         /* of a log's file, owned */
-    struct csv_log log; /* its events are NULL where the file is no log */
-    size_t next_row;
+    char *name;                               /* of a log's file, owned */
+    struct tool_recording_event *events;      /* by chunk */
+    const struct tool_recording_event **next; /* in the order of their times */
+    size_t next_number;
 };
 
 /* ---- events of a chunk ---- */
@@ -86,46 +76,6 @@ static bool is_known(const struct rs_recording_event *event)
 {
     return kind_of(event) > 0 && kind_of(event) < RS_RECORDING_EVENT_KINDS &&
            memory_of(event->place) < RS_RECORDING_MEMORIES;
-}
-
-/* Goes to the next event that is whole and known, from `offset` on. */
-static void seek(const struct tool_recording *recording, struct chunk *chunk, size_t offset)
-{
-    size_t each = recording->header.event_bytes;
-    struct rs_recording_event event;
-
-    for (; chunk->bytes - offset >= each; offset += each)
-        if (read_event(chunk, offset, &event) && is_known(&event)) {
-            chunk->next = offset;
-            chunk->time_ns = time_of(&event);
-            return;
-        }
-    chunk->next = chunk->bytes;
-}
-
-/* Counts what a chunk has.  A place without an event before one with an event is damaged. */
-static void count_events(struct tool_recording *recording, const struct chunk *chunk)
-{
-    size_t each = recording->header.event_bytes, empty = 0;
-    struct tool_recording_facts *facts = &recording->facts;
-    struct rs_recording_event event;
-
-    for (size_t offset = 0; chunk->bytes - offset >= each; offset += each) {
-        bool is_whole = read_event(chunk, offset, &event);
-        if (!event.time_and_kind) {
-            empty++;
-            continue;
-        }
-        if (!is_whole) {
-            facts->damaged++;
-            continue;
-        }
-        facts->damaged += empty;
-        empty = 0;
-        facts->events += is_known(&event);
-        facts->unknown += !is_known(&event);
-        facts->duration_ns = rs_max(facts->duration_ns, time_of(&event));
-    }
 }
 
 static size_t good_events(const struct tool_recording *recording, const struct chunk *chunk)
@@ -257,7 +207,81 @@ static const char *or_empty(const char *text)
     return text ? text : "";
 }
 
+/* ---- events in the order of their times ---- */
+
+static void add_event(struct tool_recording *recording, const struct rs_recording_event *stored)
+{
+    const struct definition *of = definition_of(recording, stored->definition);
+    unsigned of_kind = of ? of->kind : 0;
+
+    recording->events[recording->facts.events++] = (struct tool_recording_event){
+        .kind = (enum rs_recording_event_kind)kind_of(stored),
+        .time_ns = time_of(stored),
+        .address = stored->address,
+        .size_bytes = stored->size_and_check,
+        .stream = stored->place & (((uint64_t)1 << RS_RECORDING_STREAM_BITS) - 1),
+        .thread = stored->thread,
+        .device = stored->place >> RS_RECORDING_STREAM_BITS & 0xff,
+        .memory = (enum rs_recording_memory)memory_of(stored->place),
+        .stack = (unsigned)(stored->place >> RS_RECORDING_STACK_SHIFT),
+        .site = of_kind == RS_RECORDING_SITE ? stored->definition : 0,
+        .name = of_kind == RS_RECORDING_NAME || of_kind == RS_RECORDING_RESOURCE ? of->text : "",
+    };
+}
+
+/* Adds what a chunk has.  A place without an event before one with an event is damaged. */
+static void add_events(struct tool_recording *recording, const struct chunk *chunk)
+{
+    size_t each = recording->header.event_bytes, empty = 0;
+    struct tool_recording_facts *facts = &recording->facts;
+    struct rs_recording_event event;
+
+    for (size_t offset = 0; chunk->bytes - offset >= each; offset += each) {
+        bool is_whole = read_event(chunk, offset, &event);
+        if (!event.time_and_kind) {
+            empty++;
+            continue;
+        }
+        if (!is_whole) {
+            facts->damaged++;
+            continue;
+        }
+        facts->damaged += empty;
+        empty = 0;
+        facts->duration_ns = rs_max(facts->duration_ns, time_of(&event));
+        if (is_known(&event))
+            add_event(recording, &event);
+        else
+            facts->unknown++;
+    }
+}
+
+/* Of equal times, chunks come in the order in which they begun, and a log's rows as they stand. */
+static int by_time(const void *first, const void *second)
+{
+    const struct tool_recording_event *a = *(const struct tool_recording_event *const *)first;
+    const struct tool_recording_event *b = *(const struct tool_recording_event *const *)second;
+
+    return a->time_ns != b->time_ns ? (a->time_ns > b->time_ns) - (a->time_ns < b->time_ns)
+                                    : (a > b) - (a < b);
+}
+
+static bool put_in_order(struct tool_recording *recording)
+{
+    size_t count = recording->facts.events;
+
+    recording->next = calloc(count + 1, sizeof(*recording->next));
+    if (!recording->next)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        recording->next[i] = &recording->events[i];
+    qsort((void *)recording->next, count, sizeof(*recording->next), by_time);
+    return true;
+}
+
 /* ---- reading a file ---- */
+
+static const char too_large[] = "the file is too large for the memory of this machine";
 
 static bool fail(char reason[TOOL_REASON_BYTES], const char *text)
 {
@@ -279,7 +303,7 @@ static bool read_bytes(struct tool_recording *recording, int fd, char reason[TOO
     length = (size_t)status.st_size;
     recording->bytes = calloc(1, (length + 8) & ~(size_t)7);
     if (!recording->bytes)
-        return fail(reason, "the file is too large for the memory of this machine");
+        return fail(reason, too_large);
     while (recording->length < length && got > 0) {
         got = rs_file_read(fd, recording->bytes + recording->length, length - recording->length,
                            (off_t)recording->length);
@@ -326,7 +350,7 @@ static bool read_chunk(struct tool_recording *recording, size_t offset, struct c
     size_t length = rs_min(recording->header.chunk_bytes, recording->length - offset);
     const char *bytes = recording->bytes + offset;
 
-    *chunk = (struct chunk){(const void *)bytes, 0, 0, 0};
+    *chunk = (struct chunk){(const void *)bytes, 0};
     if (length >= sizeof(*chunk->header) && chunk->header->magic == RS_RECORDING_CHUNK_MAGIC &&
         chunk->header->recording == recording->header.recording &&
         chunk->header->check == rs_recording_chunk_check(chunk->header)) {
@@ -338,56 +362,57 @@ static bool read_chunk(struct tool_recording *recording, size_t offset, struct c
     return false;
 }
 
-static bool read_chunks(struct tool_recording *recording, char reason[TOOL_REASON_BYTES])
+static void read_chunks(struct tool_recording *recording)
 {
-    size_t most = recording->length / recording->header.chunk_bytes + 1;
     struct chunk chunk;
 
-    recording->chunks = calloc(most, sizeof(*recording->chunks));
-    recording->heap = calloc(most, sizeof(struct chunk *));
-    if (!recording->chunks || !recording->heap)
-        return fail(reason, "the file is too large for the memory of this machine");
     for (size_t offset = recording->header.header_bytes; offset < recording->length;
          offset += recording->header.chunk_bytes) {
         if (!read_chunk(recording, offset, &chunk))
             continue;
         if (chunk.header->kind == RS_RECORDING_DEFINITIONS)
             read_definitions(recording, &chunk);
-        if (chunk.header->kind != RS_RECORDING_EVENTS)
-            continue;
-        RS_ASSERT(recording->chunk_count < most);
-        recording->chunks[recording->chunk_count++] = chunk;
+        else if (chunk.header->kind == RS_RECORDING_EVENTS)
+            recording->chunks[recording->chunk_count++] = chunk;
     }
     drop_copies(recording);
     for (size_t i = 0; i < recording->chunk_count; i++)
-        count_events(recording, &recording->chunks[i]);
+        add_events(recording, &recording->chunks[i]);
+}
+
+/* False: there is no memory for it. */
+static bool read_parts(struct tool_recording *recording)
+{
+    const struct rs_recording_header *header = &recording->header;
+
+    recording->chunks =
+        calloc(recording->length / header->chunk_bytes + 1, sizeof(*recording->chunks));
+    recording->events =
+        calloc(recording->length / header->event_bytes + 1, sizeof(*recording->events));
+    if (!recording->chunks || !recording->events)
+        return false;
+    read_chunks(recording);
     return true;
 }
 
-static bool read_parts(struct tool_recording *recording, char reason[TOOL_REASON_BYTES])
-{
-    if (!csv_log_is(recording->bytes, recording->length))
-        return read_header(recording, reason) && read_chunks(recording, reason);
-    return csv_log_read(recording->bytes, recording->length, &recording->log) ||
-           fail(reason, "the file is too large for the memory of this machine");
-}
-
 /* A log knows no process; its file's name tells of which one it is. */
-static void state_log_facts(struct tool_recording *recording, const char *path)
+static bool read_log(struct tool_recording *recording, const char *path)
 {
-    const struct csv_log *log = &recording->log;
+    struct csv_log log;
 
+    if (!csv_log_read(recording->bytes, recording->length, &log))
+        return false;
+    recording->events = log.events;
     recording->name = strdup(rs_file_base_name(path));
     recording->facts = (struct tool_recording_facts){
-        .begun_real_ns = log->begun_real_ns,
-        .duration_ns = log->count ? log->events[log->count - 1].time_ns : 0,
-        .events = log->count,
-        .damaged = log->damaged,
+        .begun_real_ns = log.begun_real_ns,
+        .duration_ns = log.count ? log.events[log.count - 1].time_ns : 0,
+        .events = log.count,
+        .damaged = log.damaged,
         .program = or_empty(recording->name),
         .rank = "",
-        .host = "",
-        .command = "",
     };
+    return true;
 }
 
 static void state_facts(struct tool_recording *recording)
@@ -395,7 +420,6 @@ static void state_facts(struct tool_recording *recording)
     struct tool_recording_facts *facts = &recording->facts;
     const struct rs_recording_header *header = &recording->header;
     const struct definition *sample = latest(recording, RS_RECORDING_SAMPLE, true, 0);
-    char *command = text_of(recording, RS_RECORDING_COMMAND, true, 0);
 
     facts->process = header->process;
     facts->begun_real_ns = header->begun_real_ns;
@@ -407,14 +431,32 @@ static void state_facts(struct tool_recording *recording)
     facts->program = or_empty(text_of(recording, RS_RECORDING_PROGRAM, true, 0));
     facts->sample_bytes = sample ? sample->value : 0;
     facts->rank = or_empty(text_of(recording, RS_RECORDING_RANK, true, 0));
-    facts->host = or_empty(text_of(recording, RS_RECORDING_HOST, true, 0));
-    for (uint32_t i = 0; command && i < recording->definition_count; i++)
-        for (size_t j = 0;
-             recording->definitions[i].text == command && j < recording->definitions[i].text_bytes;
-             j++)
-            if (!command[j])
-                command[j] = ' ';
-    facts->command = or_empty(command);
+}
+
+static bool read_all(struct tool_recording *recording, const char *path, int fd,
+                     char reason[TOOL_REASON_BYTES])
+{
+    bool is_read;
+
+    if (!read_bytes(recording, fd, reason))
+        return false;
+    if (csv_log_is(recording->bytes, recording->length)) {
+        is_read = read_log(recording, path);
+    } else {
+        if (!read_header(recording, reason))
+            return false;
+        is_read = read_parts(recording);
+        state_facts(recording);
+    }
+    return (is_read && put_in_order(recording)) || fail(reason, too_large);
+}
+
+static void drop_bytes(struct tool_recording *recording)
+{
+    free(recording->chunks);
+    free(recording->bytes);
+    recording->chunks = NULL;
+    recording->bytes = NULL;
 }
 
 struct tool_recording *tool_recording_open(const char *path, char reason[TOOL_REASON_BYTES])
@@ -424,19 +466,15 @@ struct tool_recording *tool_recording_open(const char *path, char reason[TOOL_RE
     bool is_read = fd >= 0 || fail(reason, strerror(errno));
 
     is_read = is_read && (recording || fail(reason, strerror(ENOMEM)));
-    is_read = is_read && read_bytes(recording, fd, reason) && read_parts(recording, reason);
+    is_read = is_read && read_all(recording, path, fd, reason);
     if (fd >= 0)
         rs_file_close(fd);
-    if (!is_read) {
-        tool_recording_close(recording);
-        return NULL;
+    if (is_read) {
+        drop_bytes(recording);
+        return recording;
     }
-    if (recording->log.events)
-        state_log_facts(recording, path);
-    else
-        state_facts(recording);
-    tool_recording_rewind(recording);
-    return recording;
+    tool_recording_close(recording);
+    return NULL;
 }
 
 void tool_recording_close(struct tool_recording *recording)
@@ -446,11 +484,10 @@ void tool_recording_close(struct tool_recording *recording)
     for (uint32_t i = 0; i < recording->definition_count; i++)
         free(recording->definitions[i].text);
     free(recording->definitions);
-    free(recording->chunks);
-    free(recording->heap);
-    free(recording->log.events);
+    free(recording->events);
+    free((void *)recording->next);
     free(recording->name);
-    free(recording->bytes);
+    drop_bytes(recording);
     free(recording);
 }
 
@@ -459,84 +496,16 @@ const struct tool_recording_facts *tool_recording_facts(const struct tool_record
     return &recording->facts;
 }
 
-/* ---- events in the order of their times ---- */
-
-static bool is_before(const struct chunk *a, const struct chunk *b)
-{
-    return a->time_ns != b->time_ns ? a->time_ns < b->time_ns
-                                    : a->header->sequence < b->header->sequence;
-}
-
-static void sink(struct tool_recording *recording, size_t at)
-{
-    struct chunk **heap = recording->heap, *chunk = heap[at];
-
-    for (;;) {
-        size_t child = 2 * at + 1;
-        if (child + 1 < recording->heap_count && is_before(heap[child + 1], heap[child]))
-            child++;
-        if (child >= recording->heap_count || !is_before(heap[child], chunk))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = chunk;
-}
-
 void tool_recording_rewind(struct tool_recording *recording)
 {
-    recording->heap_count = recording->next_row = 0;
-    for (size_t i = 0; i < recording->chunk_count; i++) {
-        struct chunk *chunk = &recording->chunks[i];
-        seek(recording, chunk, 0);
-        if (chunk->next < chunk->bytes)
-            recording->heap[recording->heap_count++] = chunk;
-    }
-    for (size_t i = recording->heap_count / 2; i-- > 0;)
-        sink(recording, i);
-}
-
-/* What an event's definition is: a call site, or a name. */
-static void resolve(const struct tool_recording *recording, uint32_t number,
-                    struct tool_recording_event *event)
-{
-    const struct definition *one = definition_of(recording, number);
-
-    event->site = one && one->kind == RS_RECORDING_SITE ? number : 0;
-    event->name = one && (one->kind == RS_RECORDING_NAME || one->kind == RS_RECORDING_RESOURCE)
-                      ? one->text
-                      : "";
+    recording->next_number = 0;
 }
 
 bool tool_recording_next(struct tool_recording *recording, struct tool_recording_event *event)
 {
-    struct chunk *chunk = recording->heap_count ? recording->heap[0] : NULL;
-    struct rs_recording_event stored;
-
-    if (recording->next_row < recording->log.count) {
-        *event = recording->log.events[recording->next_row++];
-        return true;
-    }
-    if (!chunk)
+    if (recording->next_number == recording->facts.events)
         return false;
-    (void)read_event(chunk, chunk->next, &stored);
-    *event = (struct tool_recording_event){
-        .kind = (enum rs_recording_event_kind)kind_of(&stored),
-        .time_ns = time_of(&stored),
-        .address = stored.address,
-        .size_bytes = stored.size_and_check,
-        .stream = stored.place & (((uint64_t)1 << RS_RECORDING_STREAM_BITS) - 1),
-        .thread = stored.thread,
-        .device = stored.place >> RS_RECORDING_STREAM_BITS & 0xff,
-        .memory = (enum rs_recording_memory)memory_of(stored.place),
-        .stack = (unsigned)(stored.place >> RS_RECORDING_STACK_SHIFT),
-    };
-    resolve(recording, stored.definition, event);
-    seek(recording, chunk, chunk->next + recording->header.event_bytes);
-    if (chunk->next == chunk->bytes)
-        recording->heap[0] = recording->heap[--recording->heap_count];
-    if (recording->heap_count)
-        sink(recording, 0);
+    *event = *recording->next[recording->next_number++];
     return true;
 }
 

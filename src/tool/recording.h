@@ -34,9 +34,7 @@ struct tool_recording_facts {
     uint64_t
         sample_bytes;    /* of so many allocated bytes, one block has a call site; 0: all or none */
     const char *program; /* of a log, the name of its file */
-    const char *host;
     const char *rank;    /* in its job; "" where there is none */
-    const char *command; /* its arguments with a blank between them */
 };
 
 struct tool_recording_frame {
@@ -63,9 +61,5 @@ size_t tool_recording_frames(const struct tool_recording *recording, uint32_t si
 /* A thread's name; "" where it is not known.  Walks all definitions, so ask once for each thread.
  */
 const char *tool_recording_thread(const struct tool_recording *recording, uint32_t thread);
-
-/* Words for kinds of events and of memory: "allocate", "pinned". */
-extern const char *const tool_recording_kinds[RS_RECORDING_EVENT_KINDS];
-extern const char *const tool_recording_memories[RS_RECORDING_MEMORIES];
 
 void tool_recording_close(struct tool_recording *recording);
