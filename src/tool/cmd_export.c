@@ -53,7 +53,6 @@ static int read_files(const struct export_format *format, char *const *files, st
     for (; *files; files++)
         if (input_read(analysis, *files) != TOOL_OK)
             code = TOOL_FINDING;
-    progress_clear();
     if (format->end && analysis->run_count > 0)
         format->end(export);
     return code;

@@ -119,7 +119,6 @@ static int run(char **arguments)
     for (char **file = arguments; *file; file++)
         if (input_read(&analysis, *file) != TOOL_OK)
             code = TOOL_FINDING;
-    progress_clear();
     if (analysis.run_count > 0 && !write_all(&wanted, &analysis))
         code = TOOL_FINDING;
     analysis_release(&analysis);

@@ -296,6 +296,13 @@ void *tool_grow(void *memory, size_t bytes)
     return more;
 }
 
+void *tool_grow_list(void *list, size_t count, size_t entry_bytes)
+{
+    if (count & (count - 1))
+        return list;
+    return tool_grow(list, (count ? 2 * count : 1) * entry_bytes);
+}
+
 void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number)
 {
     if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)number)) {

@@ -125,6 +125,10 @@ __attribute__((noreturn)) void tool_end_without_memory(void);
 /* Does as realloc, and ends the command if there is no memory. */
 void *tool_grow(void *memory, size_t bytes);
 
+/* Makes room for one more of `count` entries, by tool_grow: the room doubles at each power of two.
+ */
+void *tool_grow_list(void *list, size_t count, size_t entry_bytes);
+
 /* Enters a number, which is no address, into a table of pointers; ends the command if there is no
  * memory. */
 void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number);

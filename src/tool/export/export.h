@@ -21,7 +21,7 @@ struct export_format {
     bool is_of_one;   /* recording: it has no place to say which process did something */
     const char *head; /* what the file begins with */
     void (*see)(struct analysis_observer *observer, const struct run *run,
-                const struct analysis_event *event);
+                const struct tool_recording_event *event);
     void (*end)(struct export *export); /* this and `see` may be NULL */
 };
 

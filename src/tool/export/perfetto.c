@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "report/plain.h"
 #include "tool/export/export.h"
+#include "tool/recording.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
 
@@ -126,7 +127,7 @@ static void put_process(struct export *export, const struct run *run)
 }
 
 static uint64_t put_thread(struct export *export, const struct run *run,
-                           const struct analysis_event *event)
+                           const struct tool_recording_event *event)
 {
     uint64_t number = number_of(export, OF_THREAD, event->thread);
     struct message thread = {.length = 0};
@@ -135,7 +136,7 @@ static uint64_t put_thread(struct export *export, const struct run *run,
         return number;
     put_number(&thread, THREAD_PID, process_of(export, run));
     put_number(&thread, THREAD_TID, event->thread);
-    put_text(&thread, THREAD_NAME, event->thread_name);
+    put_text(&thread, THREAD_NAME, tool_recording_thread(run->recording, event->thread));
     put_track(export, number, NULL, THREAD, &thread);
     return number;
 }
@@ -176,24 +177,24 @@ static void put_count(struct export *export, const struct series *series, uint64
 }
 
 static void put_instant(struct export *export, uint64_t real_ns, uint64_t track,
-                        const struct analysis_event *from)
+                        const struct tool_recording_event *from)
 {
     struct message event = {.length = 0}, bytes = {.length = 0};
 
-    if (from->kind == ANALYSIS_REFUSED) {
+    if (from->kind == RS_RECORDING_REFUSED) {
         put_text(&bytes, ANNOTATION_NAME, "bytes");
         put_number(&bytes, ANNOTATION_UINT, from->size_bytes);
         put_message(&event, ANNOTATION, &bytes);
     }
-    put_text(&event, NAME, from->kind == ANALYSIS_REFUSED ? "refused" : from->name);
+    put_text(&event, NAME, from->kind == RS_RECORDING_REFUSED ? "refused" : from->name);
     put_event(export, real_ns, INSTANT, track, &event);
 }
 
 /* A phase that began before the recording has only its end. */
 static void put_phase(struct export *export, uint64_t real_ns, uint64_t track,
-                      const struct analysis_event *from)
+                      const struct tool_recording_event *from)
 {
-    bool begins = from->kind == ANALYSIS_PHASE_BEGIN;
+    bool begins = from->kind == RS_RECORDING_PHASE_BEGIN;
     size_t state = (size_t)rs_hash_get(&export->tracks, track);
     struct message event = {.length = 0};
 
@@ -206,22 +207,22 @@ static void put_phase(struct export *export, uint64_t real_ns, uint64_t track,
 }
 
 static void see(struct analysis_observer *observer, const struct run *run,
-                const struct analysis_event *event)
+                const struct tool_recording_event *event)
 {
     struct export *export = (struct export *)observer;
     const struct series *series = analysis_series(run, event);
-    uint64_t real_ns = run->begun_real_ns + event->ns;
+    uint64_t real_ns = run->begun_real_ns + event->time_ns;
 
     put_process(export, run);
-    if (event->kind == ANALYSIS_ALLOCATE || event->kind == ANALYSIS_FREE)
+    if (event->kind == RS_RECORDING_ALLOCATE || event->kind == RS_RECORDING_DEALLOCATE)
         put_count(export, series, real_ns, USED, series->used);
-    if (event->kind == ANALYSIS_HELD) {
+    if (event->kind == RS_RECORDING_HELD) {
         put_count(export, series, real_ns, HELD, series->held);
         put_count(export, series, real_ns, LIMIT, series->limit);
     }
-    if (event->kind == ANALYSIS_REFUSED || event->kind == ANALYSIS_MARK)
+    if (event->kind == RS_RECORDING_REFUSED || event->kind == RS_RECORDING_MARK)
         put_instant(export, real_ns, put_thread(export, run, event), event);
-    if (event->kind == ANALYSIS_PHASE_BEGIN || event->kind == ANALYSIS_PHASE_END)
+    if (event->kind == RS_RECORDING_PHASE_BEGIN || event->kind == RS_RECORDING_PHASE_END)
         put_phase(export, real_ns, put_thread(export, run, event), event);
 }
 

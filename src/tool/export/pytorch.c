@@ -148,7 +148,8 @@ static bool is_drawn(enum rs_kind memory, uint64_t size_bytes)
     return memory != RS_KIND_PINNED && size_bytes > 0; /* pinned memory is no device's */
 }
 
-static void put_entry(const struct run *run, enum word action, const struct analysis_event *event)
+static void put_entry(const struct run *run, enum word action,
+                      const struct tool_recording_event *event)
 {
     struct trace *trace = &traces[event->device % DEVICES];
     const struct series *series = analysis_series(run, event);
@@ -160,24 +161,24 @@ static void put_entry(const struct run *run, enum word action, const struct anal
     put(trace->output.to, "}(WWWNWNWNWNWSu", WORD_action, action,
         is_oom ? WORD_device_free : WORD_addr, is_oom ? left : event->address, WORD_size,
         event->size_bytes, WORD_stream, event->stream, WORD_time_us,
-        (run->begun_real_ns + event->ns) / 1000, WORD_frames, event->site);
+        (run->begun_real_ns + event->time_ns) / 1000, WORD_frames, event->site);
     end_item(trace->output.to, &trace->count);
 }
 
 static void see(struct analysis_observer *observer, const struct run *run,
-                const struct analysis_event *event)
+                const struct tool_recording_event *event)
 {
     (void)observer;
-    if (!is_drawn(event->memory, event->size_bytes))
+    if (!is_drawn((enum rs_kind)event->memory, event->size_bytes))
         return;
-    if (event->kind == ANALYSIS_ALLOCATE) {
+    if (event->kind == RS_RECORDING_ALLOCATE) {
         put_entry(run, WORD_segment_alloc, event);
         put_entry(run, WORD_alloc, event);
-    } else if (event->kind == ANALYSIS_FREE) {
+    } else if (event->kind == RS_RECORDING_DEALLOCATE) {
         put_entry(run, WORD_free_requested, event);
         put_entry(run, WORD_free_completed, event);
         put_entry(run, WORD_segment_free, event);
-    } else if (event->kind == ANALYSIS_REFUSED) {
+    } else if (event->kind == RS_RECORDING_REFUSED) {
         put_entry(run, WORD_oom, event);
     }
 }

@@ -20,12 +20,12 @@ static void put_pointer(FILE *to, uint64_t pointer, const char *none)
 
 /* The time is the local time of day. */
 static void see_csv(struct analysis_observer *observer, const struct run *run,
-                    const struct analysis_event *event)
+                    const struct tool_recording_event *event)
 {
-    static const char *const actions[] = {[ANALYSIS_ALLOCATE] = "allocate",
-                                          [ANALYSIS_FREE] = "free",
-                                          [ANALYSIS_REFUSED] = "allocate failure"};
-    const uint64_t second_ns = 1000000000, real_ns = run->begun_real_ns + event->ns;
+    static const char *const actions[] = {[RS_RECORDING_ALLOCATE] = "allocate",
+                                          [RS_RECORDING_DEALLOCATE] = "free",
+                                          [RS_RECORDING_REFUSED] = "allocate failure"};
+    const uint64_t second_ns = 1000000000, real_ns = run->begun_real_ns + event->time_ns;
     FILE *to = ((struct export *)observer)->to;
     time_t second = (time_t)(real_ns / second_ns);
     struct tm parts = {.tm_sec = 0};

@@ -125,28 +125,22 @@ static struct rs_mr *make_stack(const struct rs_source *source, struct rs_diagno
 
 /* ---- playing ---- */
 
-static bool take(struct play *play, size_t number, CUstream stream)
+static void take(struct play *play, size_t bytes, CUstream stream, struct rs_allocation *block)
 {
-    size_t bytes = play->sequence->block_bytes[number];
-    struct rs_allocation *block = &play->blocks[number];
-
     if (rs_mr_allocate(played.mr, bytes, stream, block) != CUDA_SUCCESS) {
         block->address = 0;
         play->result->refusals++;
-        return false;
+        return;
     }
     play->used_bytes += bytes;
     play->result->used_peak = rs_max(play->result->used_peak, play->used_bytes);
-    return true;
 }
 
-static void give(struct play *play, size_t number, CUstream stream)
+static void give(struct play *play, CUstream stream, struct rs_allocation *block)
 {
-    struct rs_allocation *block = &play->blocks[number];
-
     if (!block->address)
         return;
-    play->used_bytes -= play->sequence->block_bytes[number];
+    play->used_bytes -= block->size_bytes;
     (void)rs_mr_deallocate(played.mr, block, stream);
     block->address = 0;
 }
@@ -159,11 +153,15 @@ static void play_events(struct play *play)
     for (size_t i = 0; i < play->sequence->event_count; i++) {
         const struct sequence_event *event = &play->sequence->events[i];
         CUstream stream = (CUstream)(uintptr_t)event->stream;
+        bool is_refused = event->kind == RS_RECORDING_REFUSED;
+        struct rs_allocation not_kept;
+        struct rs_allocation *block = is_refused ? &not_kept : &play->blocks[event->block];
         replay_device_pass(event->ns - ns, event->thread);
         ns = event->ns;
-        if (event->kind == SEQUENCE_FREE ||
-            (take(play, event->block, stream) && event->kind == SEQUENCE_REFUSED))
-            give(play, event->block, stream);
+        if (event->kind != RS_RECORDING_DEALLOCATE)
+            take(play, (size_t)event->size_bytes, stream, block);
+        if (event->kind != RS_RECORDING_ALLOCATE)
+            give(play, stream, block);
     }
 }
 
@@ -191,7 +189,7 @@ static void play_all(struct play *play, uint64_t lag_ns)
     sum_up(play->result);
     play->result->longer_ns = lag_ns ? replay_device_idle_ns() : play->result->waited_ns;
     for (size_t i = 0; i < play->sequence->block_count; i++)
-        give(play, i, NULL);
+        give(play, NULL, &play->blocks[i]);
 }
 
 bool replay_play(const struct sequence *sequence, const char *expression,

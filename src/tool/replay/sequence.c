@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/replay/sequence.h"
 
-#include "base/hash_table.h"
-#include "tool/recording.h"
+#include "tool/report/outputs.h"
 #include "tool/tool.h"
 
 #include <inttypes.h>
@@ -11,32 +10,11 @@
 enum { DEVICES = 256 }; /* that a recording can tell apart */
 
 struct reader {
+    struct analysis_observer observer; /* first, so that it leads here */
     struct sequence *sequence;
-    struct rs_hash_table live;    /* of each address: the number of its block, plus 1 */
     struct rs_hash_table streams; /* of each handle: its number */
-    uint64_t used_bytes;
+    uint64_t device_bytes[DEVICES];
 };
-
-static unsigned busiest_device(struct tool_recording *recording)
-{
-    uint64_t counts[DEVICES] = {0};
-    struct tool_recording_event event;
-    unsigned busiest = 0;
-
-    while (tool_recording_next(recording, &event))
-        if (event.kind == RS_RECORDING_ALLOCATE && event.memory == RS_RECORDING_DEVICE &&
-            ++counts[event.device % DEVICES] > counts[busiest])
-            busiest = event.device % DEVICES;
-    tool_recording_rewind(recording);
-    return busiest;
-}
-
-static void remember(struct rs_hash_table *table, uint64_t key, size_t value)
-{
-    if (!rs_hash_reserve(table, 1))
-        tool_end_without_memory();
-    (void)rs_hash_put(table, key, (void *)value);
-}
 
 /* Handles are addresses, which are others in each run, but for those of CUDA's own streams. */
 static uint64_t stream_of(struct reader *reader, uint64_t handle)
@@ -46,132 +24,103 @@ static uint64_t stream_of(struct reader *reader, uint64_t handle)
     if (handle < FIRST)
         return handle;
     if (!rs_hash_get(&reader->streams, handle))
-        remember(&reader->streams, handle, FIRST + reader->streams.count);
+        tool_remember(&reader->streams, handle, FIRST + reader->streams.count);
     return (size_t)rs_hash_get(&reader->streams, handle);
 }
 
-static void add_event(struct reader *reader, const struct tool_recording_event *from,
-                      enum sequence_kind kind, size_t block)
+static void see(struct analysis_observer *observer, const struct run *run,
+                const struct tool_recording_event *event)
 {
+    struct reader *reader = (struct reader *)observer;
     struct sequence *sequence = reader->sequence;
-    uint64_t bytes = sequence->block_bytes[block];
+    const struct block *block = analysis_block(run, event->address);
 
+    if (event->memory != RS_RECORDING_DEVICE)
+        return;
+    if (event->kind == RS_RECORDING_STACK)
+        reader->device_bytes[event->device % DEVICES] = event->size_bytes;
+    if (event->size_bytes == 0 ||
+        (event->kind != RS_RECORDING_ALLOCATE && event->kind != RS_RECORDING_DEALLOCATE &&
+         event->kind != RS_RECORDING_REFUSED))
+        return;
+    sequence->events =
+        tool_grow_list(sequence->events, sequence->event_count, sizeof(*sequence->events));
     sequence->events[sequence->event_count++] = (struct sequence_event){
-        from->time_ns, stream_of(reader, from->stream), from->thread, (uint32_t)block, kind};
-    if (kind != SEQUENCE_REFUSED)
-        reader->used_bytes += kind == SEQUENCE_ALLOCATE ? bytes : 0 - bytes;
-    sequence->recorded.used_peak = rs_max(sequence->recorded.used_peak, reader->used_bytes);
+        .ns = event->time_ns,
+        .stream = stream_of(reader, event->stream),
+        .size_bytes = event->size_bytes,
+        .thread = event->thread,
+        .device = event->device,
+        .block = block ? (size_t)(block - run->blocks) : 0,
+        .kind = event->kind,
+    };
 }
 
-static size_t add_block(struct sequence *sequence, uint64_t bytes)
+/* The device's memory; with -1 that of the device with the most allocations.  NULL: none. */
+static const struct series *series_of(const struct run *run, int device)
 {
-    sequence->block_bytes[sequence->block_count] = (size_t)bytes;
-    return sequence->block_count++;
-}
+    const struct series *found = NULL;
 
-static void free_block(struct reader *reader, const struct tool_recording_event *event)
-{
-    size_t number = event->address ? (size_t)rs_hash_take(&reader->live, event->address) : 0;
-
-    if (number)
-        add_event(reader, event, SEQUENCE_FREE, number - 1);
-    else
-        reader->sequence->lost++;
-}
-
-/* Where a block of that address is live, its free was lost. */
-static void allocate_block(struct reader *reader, const struct tool_recording_event *event)
-{
-    size_t block = add_block(reader->sequence, event->size_bytes);
-
-    if (rs_hash_get(&reader->live, event->address)) {
-        free_block(reader, event);
-        reader->sequence->lost++;
+    for (size_t i = 0; i < run->series_count; i++) {
+        const struct series *one = &run->series[i];
+        if (one->kind == RS_KIND_DEVICE &&
+            (device < 0 ? !found || one->allocations > found->allocations : one->device == device))
+            found = one;
     }
-    remember(&reader->live, event->address, block + 1);
-    add_event(reader, event, SEQUENCE_ALLOCATE, block);
+    return found;
 }
 
-/* All blocks have ended with their context. */
-static void free_all(struct reader *reader, const struct tool_recording_event *event)
+static void keep_device(struct sequence *sequence)
 {
-    for (size_t i = 0; i < reader->live.slot_count; i++)
-        if (rs_hash_at(&reader->live, i))
-            add_event(reader, event, SEQUENCE_FREE, (size_t)rs_hash_at(&reader->live, i) - 1);
-    rs_hash_clear(&reader->live);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < sequence->event_count; i++)
+        if (sequence->events[i].device == sequence->device) {
+            sequence->events[kept++] = sequence->events[i];
+            sequence->recorded.refusals += sequence->events[i].kind == RS_RECORDING_REFUSED;
+        }
+    sequence->event_count = kept;
 }
 
-static void add(struct reader *reader, const struct tool_recording_event *event)
+static void take_run(struct sequence *sequence, const struct run *run, int device)
 {
-    struct sequence *sequence = reader->sequence;
+    const struct series *series = series_of(run, device);
 
-    if (event->kind == RS_RECORDING_ALLOCATE && event->address && event->size_bytes) {
-        allocate_block(reader, event);
-    } else if (event->kind == RS_RECORDING_DEALLOCATE) {
-        free_block(reader, event);
-    } else if (event->kind == RS_RECORDING_REFUSED && event->size_bytes) {
-        sequence->recorded.refusals++;
-        add_event(reader, event, SEQUENCE_REFUSED, add_block(sequence, event->size_bytes));
-    } else if (event->kind == RS_RECORDING_STACK) {
-        sequence->device_bytes = event->size_bytes;
-    } else if (event->kind == RS_RECORDING_STACK_GONE) {
-        free_all(reader, event);
-    } else if (event->kind == RS_RECORDING_HELD) {
-        sequence->recorded.held_peak = rs_max(sequence->recorded.held_peak, event->size_bytes);
+    sequence->device = series ? (unsigned)series->device : (unsigned)(device < 0 ? 0 : device);
+    sequence->block_count = run->block_count;
+    sequence->lost = run->lost_events + run->missing_events;
+    if (series) {
+        sequence->recorded.used_peak = series->peak_used;
+        sequence->recorded.held_peak = series->peak_held;
     }
-}
-
-static void read_events(struct sequence *sequence, struct tool_recording *recording)
-{
-    struct reader reader = {.sequence = sequence};
-    struct tool_recording_event event;
-
-    while (tool_recording_next(recording, &event))
-        if (event.memory == RS_RECORDING_DEVICE && event.device == sequence->device)
-            add(&reader, &event);
-    rs_hash_clear(&reader.live);
-    rs_hash_clear(&reader.streams);
-}
-
-static int say_facts(const struct sequence *sequence, const char *path, uint64_t damaged)
-{
-    if (sequence->event_count == 0)
-        tool_say("%s: the file has no request for memory of device %u", path, sequence->device);
-    else if (sequence->lost)
-        tool_say("%s: %" PRIu64 " event%s missing from the file, so all figures may be too low",
-                 path, sequence->lost, sequence->lost == 1 ? " is" : "s are");
-    if (damaged)
-        tool_say("%s: %" PRIu64 " part%s of the file %s damaged; the rest is used", path, damaged,
-                 damaged == 1 ? "" : "s", damaged == 1 ? "is" : "are");
-    return sequence->event_count == 0 || damaged ? TOOL_FINDING : TOOL_OK;
+    keep_device(sequence);
 }
 
 int sequence_read(struct sequence *sequence, const char *path, int device)
 {
-    char reason[TOOL_REASON_BYTES];
-    struct tool_recording *recording = tool_recording_open(path, reason);
-    const struct tool_recording_facts *facts;
+    struct reader reader = {.observer = {see}, .sequence = sequence};
+    struct analysis analysis = {.observer = &reader.observer};
     int code;
 
     *sequence = (struct sequence){.events = NULL};
-    if (!recording) {
-        tool_say("%s: %s", path, reason);
-        return TOOL_FINDING;
+    code = input_read(&analysis, path);
+    if (analysis.run_count > 0) {
+        take_run(sequence, analysis.runs[0], device);
+        sequence->device_bytes = reader.device_bytes[sequence->device % DEVICES];
+        if (sequence->event_count == 0) {
+            tool_say("%s: the file has no request for memory of device %u", path, sequence->device);
+            code = TOOL_FINDING;
+        } else if (sequence->lost) {
+            tool_say("%s: %" PRIu64 " event%s missing from the file, so all figures may be too low",
+                     path, sequence->lost, sequence->lost == 1 ? " is" : "s are");
+        }
     }
-    facts = tool_recording_facts(recording);
-    sequence->device = device < 0 ? busiest_device(recording) : (unsigned)device;
-    sequence->lost = facts->lost_events + facts->missed_events;
-    /* A block has two events at most: it may be freed without one, with its context. */
-    sequence->events = tool_grow(NULL, 2 * facts->events * sizeof(*sequence->events));
-    sequence->block_bytes = tool_grow(NULL, facts->events * sizeof(size_t));
-    read_events(sequence, recording);
-    code = say_facts(sequence, path, facts->damaged);
-    tool_recording_close(recording);
+    rs_hash_clear(&reader.streams);
+    analysis_release(&analysis);
     return code;
 }
 
 void sequence_release(struct sequence *sequence)
 {
     free(sequence->events);
-    free(sequence->block_bytes);
 }

@@ -3,6 +3,8 @@
  * what became of them. */
 #pragma once
 
+#include "recording/format.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,23 +17,18 @@ struct replay_result {
     uint64_t refusals;
 };
 
-enum sequence_kind {
-    SEQUENCE_ALLOCATE,
-    SEQUENCE_FREE,
-    SEQUENCE_REFUSED, /* the program was refused it, and went on without */
-};
-
 struct sequence_event {
     uint64_t ns;     /* since the recording began */
     uint64_t stream; /* CUDA's own ones as their handles, then from 3 on as they come first */
+    uint64_t size_bytes;
+    size_t block; /* its number; of a refused request: none */
     uint32_t thread;
-    uint32_t block; /* its number */
-    enum sequence_kind kind;
+    unsigned device;
+    enum rs_recording_event_kind kind; /* one of an allocation, a free and a refusal */
 };
 
 struct sequence {
     struct sequence_event *events;
-    size_t *block_bytes; /* of each block, as the program asked for it */
     size_t event_count, block_count;
     unsigned device;
     uint64_t device_bytes;         /* the device's memory; 0: not known */

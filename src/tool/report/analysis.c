@@ -9,13 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for one more of `count` entries: the room doubles at each power of two. */
-static void *grow_list(void *list, size_t count, size_t entry_bytes)
-{
-    if (count & (count - 1))
-        return list;
-    return tool_grow(list, (count ? 2 * count : 1) * entry_bytes);
-}
+_Static_assert((int)RS_KIND_DEVICE == (int)RS_RECORDING_DEVICE &&
+                   (int)RS_KIND_PINNED == (int)RS_RECORDING_PINNED &&
+                   (int)RS_KIND_MANAGED == (int)RS_RECORDING_MANAGED,
+               "kinds of memory are numbered alike");
 
 static void put(struct rs_hash_table *table, uint64_t key, size_t number)
 {
@@ -48,8 +45,8 @@ uint32_t text_number(struct text_table *table, const void *text, size_t length)
     copy = tool_grow(NULL, length + 1);
     memcpy(copy, text, length);
     copy[length] = '\0';
-    table->texts = grow_list(table->texts, table->count, sizeof(*table->texts));
-    table->lengths = grow_list(table->lengths, table->count, sizeof(*table->lengths));
+    table->texts = tool_grow_list(table->texts, table->count, sizeof(*table->texts));
+    table->lengths = tool_grow_list(table->lengths, table->count, sizeof(*table->lengths));
     table->texts[table->count] = copy;
     table->lengths[table->count] = length;
     return (uint32_t)table->count++;
@@ -101,27 +98,28 @@ struct run *analysis_begin(struct analysis *analysis, const char *path, const ch
                         .program = plain_copy(program),
                         .rank = plain_copy(rank),
                         .observer = analysis->observer};
-    analysis->runs = grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
+    analysis->runs = tool_grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
     return analysis->runs[analysis->run_count++] = run;
 }
 
-struct series *analysis_series(const struct run *run, const struct analysis_event *event)
+struct series *analysis_series(const struct run *run, const struct tool_recording_event *event)
 {
     for (size_t i = 0; i < run->series_count; i++)
-        if (run->series[i].device == event->device && run->series[i].kind == event->memory)
+        if (run->series[i].device == (int)event->device &&
+            run->series[i].kind == (enum rs_kind)event->memory)
             return &run->series[i];
     return NULL;
 }
 
-static struct series *series_of(struct run *run, const struct analysis_event *event)
+static struct series *series_of(struct run *run, const struct tool_recording_event *event)
 {
     struct series *series = analysis_series(run, event);
 
     if (series)
         return series;
-    run->series = grow_list(run->series, run->series_count, sizeof(*series));
+    run->series = tool_grow_list(run->series, run->series_count, sizeof(*series));
     series = &run->series[run->series_count++];
-    *series = (struct series){.device = event->device, .kind = event->memory};
+    *series = (struct series){.device = (int)event->device, .kind = (enum rs_kind)event->memory};
     return series;
 }
 
@@ -142,7 +140,7 @@ static struct phase *phase_of(struct run *run, const char *name)
             free(plain);
             return phase;
         }
-    run->phases = grow_list(run->phases, run->phase_count, sizeof(*phase));
+    run->phases = tool_grow_list(run->phases, run->phase_count, sizeof(*phase));
     phase = &run->phases[run->phase_count++];
     *phase = (struct phase){.name = plain};
     return phase;
@@ -153,16 +151,17 @@ static struct occurrence *occurrence_of(struct run *run, size_t open)
     return &run->phases[run->open[open].phase].occurrences[run->open[open].occurrence];
 }
 
-static void begin_phase(struct run *run, const struct analysis_event *event)
+static void begin_phase(struct run *run, const struct tool_recording_event *event)
 {
     struct phase *phase;
 
     if (run->open_count == ANALYSIS_OPEN_MAX)
         return;
     phase = phase_of(run, event->name);
-    phase->occurrences = grow_list(phase->occurrences, phase->count, sizeof(struct occurrence));
+    phase->occurrences =
+        tool_grow_list(phase->occurrences, phase->count, sizeof(struct occurrence));
     phase->occurrences[phase->count] = (struct occurrence){
-        .begin_ns = event->ns,
+        .begin_ns = event->time_ns,
         .end_ns = ANALYSIS_NEVER,
         .used_at_begin = run->used,
         .peak_used = run->used,
@@ -186,21 +185,22 @@ static void end_phase(struct run *run, size_t open, uint64_t ns)
 }
 
 /* Ends the latest phase of the event's thread. */
-static void end_phase_of(struct run *run, const struct analysis_event *event)
+static void end_phase_of(struct run *run, const struct tool_recording_event *event)
 {
     for (size_t i = run->open_count; i-- > 0;)
         if (occurrence_of(run, i)->thread == event->thread) {
-            end_phase(run, i, event->ns);
+            end_phase(run, i, event->time_ns);
             return;
         }
 }
 
-static void note_mark(struct run *run, const struct analysis_event *event)
+static void note_mark(struct run *run, const struct tool_recording_event *event)
 {
     if (run->mark_count == ANALYSIS_INCIDENTS_MAX)
         return;
-    run->marks = grow_list(run->marks, run->mark_count, sizeof(*run->marks));
-    run->marks[run->mark_count++] = (struct mark){plain_copy(event->name), event->ns, run->used};
+    run->marks = tool_grow_list(run->marks, run->mark_count, sizeof(*run->marks));
+    run->marks[run->mark_count++] =
+        (struct mark){plain_copy(event->name), event->time_ns, run->used};
 }
 
 static void note_phase_peaks(struct run *run)
@@ -213,42 +213,42 @@ static void note_phase_peaks(struct run *run)
 
 /* ---- blocks ---- */
 
-static void show(const struct run *run, const struct analysis_event *event)
+static void show(const struct run *run, const struct tool_recording_event *event)
 {
     if (run->observer)
         run->observer->see(run->observer, run, event);
 }
 
 static void show_end(const struct run *run, const struct block *block,
-                     const struct analysis_event *by)
+                     const struct tool_recording_event *by)
 {
-    struct analysis_event event = *by;
+    struct tool_recording_event event = *by;
 
-    event.kind = ANALYSIS_FREE;
-    event.device = run->series[block->series].device;
-    event.memory = run->series[block->series].kind;
+    event.kind = RS_RECORDING_DEALLOCATE;
+    event.device = (unsigned)run->series[block->series].device;
+    event.memory = (enum rs_recording_memory)run->series[block->series].kind;
     event.address = block->address;
     event.size_bytes = block->size_bytes;
     event.site = block->site;
     show(run, &event);
 }
 
-static void end_block(struct run *run, struct block *block, const struct analysis_event *by)
+static void end_block(struct run *run, struct block *block, const struct tool_recording_event *by)
 {
     struct series *series = &run->series[block->series];
 
-    block->end_ns = by->ns;
+    block->end_ns = by->time_ns;
     block->end_event = run->events;
     series->used -= block->size_bytes;
     series->live_blocks--;
     series->frees++;
     run->used -= block->size_bytes;
-    (void)rs_hash_take(&run->live, block->address);
-    note_level(series, by->ns);
+    note_level(series, by->time_ns);
     show_end(run, block, by);
+    (void)rs_hash_take(&run->live, block->address);
 }
 
-static struct block *live_block(struct run *run, uint64_t address)
+struct block *analysis_block(const struct run *run, uint64_t address)
 {
     size_t found = address ? (size_t)rs_hash_get(&run->live, address) : 0;
 
@@ -273,21 +273,23 @@ static void count_block(struct run *run, struct series *series, const struct blo
 
 /* A block whose address is handed out again has ended, although its free is not in the recording.
  */
-static void begin_block(struct run *run, const struct analysis_event *event)
+static void begin_block(struct run *run, const struct tool_recording_event *event)
 {
     struct series *series = series_of(run, event);
-    struct block *before = live_block(run, event->address), *block;
+    struct block *before = analysis_block(run, event->address), *block;
 
     if (!event->address)
         return;
-    if (before)
+    if (before) {
+        run->missing_events++;
         end_block(run, before, event);
-    run->blocks = grow_list(run->blocks, run->block_count, sizeof(*block));
+    }
+    run->blocks = tool_grow_list(run->blocks, run->block_count, sizeof(*block));
     block = &run->blocks[run->block_count];
     *block = (struct block){
         .address = event->address,
         .size_bytes = event->size_bytes,
-        .begin_ns = event->ns,
+        .begin_ns = event->time_ns,
         .end_ns = ANALYSIS_NEVER,
         .begin_event = run->events,
         .end_event = ANALYSIS_NEVER,
@@ -301,7 +303,7 @@ static void begin_block(struct run *run, const struct analysis_event *event)
     show(run, event);
 }
 
-static void end_stack(struct run *run, const struct analysis_event *event)
+static void end_stack(struct run *run, const struct tool_recording_event *event)
 {
     uint32_t series = (uint32_t)(series_of(run, event) - run->series);
 
@@ -318,67 +320,73 @@ static void end_stack(struct run *run, const struct analysis_event *event)
 /* ---- events ---- */
 
 static void note_incident(struct run *run, struct incidents *incidents,
-                          const struct analysis_event *event)
+                          const struct tool_recording_event *event)
 {
     incidents->count++;
-    incidents->duration_ns += event->duration_ns;
+    incidents->duration_ns += event->address;
     incidents->size_bytes += event->size_bytes;
     if (incidents->kept_count < ANALYSIS_INCIDENTS_MAX)
         incidents->kept[incidents->kept_count++] = (struct incident){
-            .ns = event->ns,
-            .duration_ns = event->duration_ns,
+            .ns = event->time_ns,
+            .duration_ns = event->address,
             .size_bytes = event->size_bytes,
             .site = event->site,
             .series = (uint32_t)(series_of(run, event) - run->series),
         };
 }
 
-static void note_held(struct run *run, const struct analysis_event *event)
+static void note_held(struct run *run, const struct tool_recording_event *event)
 {
     struct series *series = series_of(run, event);
 
     series->held = event->size_bytes;
-    series->limit = event->limit_bytes;
+    series->limit = event->address;
     series->peak_held = rs_max(series->peak_held, series->held);
-    note_level(series, event->ns);
+    note_level(series, event->time_ns);
 }
 
-void analysis_add(struct run *run, const struct analysis_event *event)
+void analysis_add(struct run *run, const struct tool_recording_event *event)
 {
     struct block *block;
 
-    run->events++;
-    run->end_ns = rs_max(run->end_ns, event->ns);
+    run->events += event->kind != RS_RECORDING_STACK && event->kind != RS_RECORDING_TRIM;
+    run->end_ns = rs_max(run->end_ns, event->time_ns);
     switch (event->kind) {
-    case ANALYSIS_ALLOCATE:
+    case RS_RECORDING_ALLOCATE:
         begin_block(run, event);
         return;
-    case ANALYSIS_FREE:
-        block = live_block(run, event->address);
+    case RS_RECORDING_DEALLOCATE:
+        block = analysis_block(run, event->address);
         if (block)
             end_block(run, block, event);
+        else
+            run->missing_events++;
         return;
-    case ANALYSIS_HELD:
+    case RS_RECORDING_HELD:
         note_held(run, event);
         break;
-    case ANALYSIS_REFUSED:
+    case RS_RECORDING_REFUSED:
         note_incident(run, &run->refusals, event);
         break;
-    case ANALYSIS_WAITED:
+    case RS_RECORDING_SLOW:
         note_incident(run, &run->waits, event);
         break;
-    case ANALYSIS_PHASE_BEGIN:
+    case RS_RECORDING_PHASE_BEGIN:
         begin_phase(run, event);
         break;
-    case ANALYSIS_PHASE_END:
+    case RS_RECORDING_PHASE_END:
         end_phase_of(run, event);
         break;
-    case ANALYSIS_MARK:
+    case RS_RECORDING_MARK:
         note_mark(run, event);
         break;
-    case ANALYSIS_STACK_END:
+    case RS_RECORDING_STACK_GONE:
         end_stack(run, event);
         return;
+    case RS_RECORDING_STACK:
+    case RS_RECORDING_TRIM:
+    case RS_RECORDING_EVENT_KINDS:
+        break;
     }
     show(run, event);
 }
@@ -388,6 +396,7 @@ void analysis_end(struct run *run)
     for (size_t i = 0; i < run->open_count; i++)
         occurrence_of(run, i)->used_at_end = run->used;
     rs_hash_clear(&run->live);
+    run->recording = NULL;
 }
 
 static void release_run(struct run *run)

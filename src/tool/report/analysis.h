@@ -7,6 +7,7 @@
 
 #include "base/hash_table.h"
 #include "config/config.h"
+#include "tool/recording_event.h"
 #include "tool/report/timeline.h"
 
 #include <stdbool.h>
@@ -88,6 +89,9 @@ struct mark {
     uint64_t ns, used;
 };
 
+struct analysis_observer;
+struct tool_recording;
+
 /* What one recording says. */
 struct run {
     char *path, *program;
@@ -96,6 +100,7 @@ struct run {
     uint32_t process; /* 0: not known */
     uint64_t begun_real_ns, end_ns;
     uint64_t events, lost_events;
+    uint64_t missing_events; /* frees of unknown blocks, and lost frees */
     uint64_t
         sample_bytes; /* of so many allocated bytes one block has a call site; 0: all or none */
     char damage[320]; /* a line, or empty */
@@ -112,6 +117,7 @@ struct run {
 
     /* while events come in */
     struct analysis_observer *observer;
+    const struct tool_recording *recording;
     uint64_t used;             /* of all series */
     struct rs_hash_table live; /* by address: the block's number plus 1 */
     struct open_phase {
@@ -129,48 +135,30 @@ struct analysis {
 
 /* ---- events ---- */
 
-enum analysis_kind {
-    ANALYSIS_ALLOCATE,
-    ANALYSIS_FREE,
-    ANALYSIS_HELD, /* size_bytes: what the series holds from now on; limit_bytes: its limit */
-    ANALYSIS_REFUSED,
-    ANALYSIS_WAITED, /* duration_ns, until `ns` */
-    ANALYSIS_PHASE_BEGIN,
-    ANALYSIS_PHASE_END,
-    ANALYSIS_MARK,
-    ANALYSIS_STACK_END, /* its blocks ended with their context */
-};
-
-struct analysis_event {
-    enum analysis_kind kind;
-    int device;
-    enum rs_kind memory;
-    uint64_t ns, address, size_bytes, limit_bytes, duration_ns;
-    unsigned stack; /* that allocated the block, or ended */
-    uint32_t site;  /* number of analysis_site */
-    uint32_t thread;
-    uint64_t stream;
-    const char *name;        /* of a phase or mark */
-    const char *thread_name; /* "" where it is not known */
-};
-
 /* Gets the events of a run in their order.  A free of an unknown address is left out.  A block that
- * ends in another way (its address is allocated again, or its stack ends) gets an ANALYSIS_FREE,
- * made up with the time of the event that ended it, in place of an ANALYSIS_STACK_END.  Each
- * ANALYSIS_FREE has the block's address, size and call site. */
+ * ends in another way (its address is allocated again, or its stack ends) gets an
+ * RS_RECORDING_DEALLOCATE, made up with the time of the event that ended it, in place of an
+ * RS_RECORDING_STACK_GONE.  Each RS_RECORDING_DEALLOCATE has the block's address, size and call
+ * site.  The call site is a number of analysis_site. */
 struct analysis_observer {
     void (*see)(struct analysis_observer *observer, const struct run *run,
-                const struct analysis_event *event);
+                const struct tool_recording_event *event);
 };
 
 /* Begins a recording.  The run lives as long as the analysis. */
 struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program,
                            const char *rank);
-void analysis_add(struct run *run, const struct analysis_event *event);
+
+/* Adds an event, whose call site is a number of analysis_site. */
+void analysis_add(struct run *run, const struct tool_recording_event *event);
+
 void analysis_end(struct run *run);
 
+/* The live block of the address; for an observer also the one whose end it sees.  NULL: none. */
+struct block *analysis_block(const struct run *run, uint64_t address);
+
 /* What an event is of; NULL: nothing is known of it yet. */
-struct series *analysis_series(const struct run *run, const struct analysis_event *event);
+struct series *analysis_series(const struct run *run, const struct tool_recording_event *event);
 
 /* The number of a call site by its frames, innermost first: 0 for none. */
 uint32_t analysis_frame(struct analysis *analysis, const char *frame);

@@ -20,7 +20,6 @@ struct input {
     struct run *run;
     struct tool_recording *recording;
     struct rs_hash_table sites; /* number in the analysis, by that in the recording; both plus 1 */
-    struct rs_hash_table threads; /* names, by number plus 1 */
 };
 
 /* "_ZN3fooEv+0x1c (libfoo.so+0x52)" with the function's name as its source has it. */
@@ -80,65 +79,11 @@ static uint32_t site_of(struct input *input, uint32_t site)
     return number;
 }
 
-static const char *name_of(struct input *input, uint32_t thread)
+/* Adds the event with the analysis's number of its call site. */
+static void add(struct input *input, struct tool_recording_event *event)
 {
-    uint64_t key = (uint64_t)thread + 1;
-
-    if (!rs_hash_get(&input->threads, key))
-        tool_remember(&input->threads, key,
-                      (size_t)tool_recording_thread(input->recording, thread));
-    return rs_hash_get(&input->threads, key);
-}
-
-static const enum rs_kind kinds[RS_RECORDING_MEMORIES] = {
-    [RS_RECORDING_DEVICE] = RS_KIND_DEVICE,
-    [RS_RECORDING_PINNED] = RS_KIND_PINNED,
-    [RS_RECORDING_MANAGED] = RS_KIND_MANAGED,
-};
-
-/* What an event is for an analysis; -1: nothing. */
-static int kind_of(enum rs_recording_event_kind kind)
-{
-    static const int meanings[RS_RECORDING_EVENT_KINDS] = {
-        [0] = -1,
-        [RS_RECORDING_ALLOCATE] = ANALYSIS_ALLOCATE,
-        [RS_RECORDING_DEALLOCATE] = ANALYSIS_FREE,
-        [RS_RECORDING_REFUSED] = ANALYSIS_REFUSED,
-        [RS_RECORDING_SLOW] = ANALYSIS_WAITED,
-        [RS_RECORDING_STACK] = -1,
-        [RS_RECORDING_STACK_GONE] = ANALYSIS_STACK_END,
-        [RS_RECORDING_HELD] = ANALYSIS_HELD,
-        [RS_RECORDING_TRIM] = -1,
-        [RS_RECORDING_PHASE_BEGIN] = ANALYSIS_PHASE_BEGIN,
-        [RS_RECORDING_PHASE_END] = ANALYSIS_PHASE_END,
-        [RS_RECORDING_MARK] = ANALYSIS_MARK,
-    };
-
-    return kind < RS_RECORDING_EVENT_KINDS ? meanings[kind] : -1;
-}
-
-static void add(struct input *input, const struct tool_recording_event *from, int kind, uint64_t ns)
-{
-    struct analysis_event event = {
-        .kind = (enum analysis_kind)kind,
-        .device = (int)from->device,
-        .memory = kinds[from->memory],
-        .stack = from->stack,
-        .ns = ns,
-        .address = from->address,
-        .size_bytes = from->size_bytes,
-        .site = site_of(input, from->site),
-        .thread = from->thread,
-        .stream = from->stream,
-        .name = from->name,
-        .thread_name = name_of(input, from->thread),
-    };
-
-    if (kind == ANALYSIS_HELD)
-        event.limit_bytes = from->address;
-    if (kind == ANALYSIS_WAITED)
-        event.duration_ns = from->address;
-    analysis_add(input->run, &event);
+    event->site = site_of(input, event->site);
+    analysis_add(input->run, event);
 }
 
 /* The allocations of blocks that are freed first are among the lost events: these blocks were live
@@ -149,12 +94,15 @@ static void add_early_blocks(struct input *input)
     struct tool_recording_event event;
 
     while (tool_recording_next(input->recording, &event)) {
-        if (event.kind == RS_RECORDING_DEALLOCATE && event.size_bytes && event.address &&
-            !rs_hash_get(&seen, event.address))
-            add(input, &event, ANALYSIS_ALLOCATE, 0);
-        if ((event.kind == RS_RECORDING_DEALLOCATE || event.kind == RS_RECORDING_ALLOCATE) &&
-            event.address)
-            tool_remember(&seen, event.address, 1);
+        bool is_free = event.kind == RS_RECORDING_DEALLOCATE;
+        uint64_t address = is_free || event.kind == RS_RECORDING_ALLOCATE ? event.address : 0;
+        if (!address || rs_hash_get(&seen, address))
+            continue;
+        tool_remember(&seen, address, 1);
+        event.kind = RS_RECORDING_ALLOCATE;
+        event.time_ns = 0;
+        if (is_free && event.size_bytes)
+            add(input, &event);
     }
     rs_hash_clear(&seen);
     tool_recording_rewind(input->recording);
@@ -165,11 +113,9 @@ static void add_events(struct input *input, uint64_t all)
     struct tool_recording_event event;
 
     for (uint64_t i = 0; tool_recording_next(input->recording, &event); i++) {
-        int kind = kind_of(event.kind);
         if (i % EVENTS_BETWEEN_SHOWS == 0)
             progress_show("reading", i, all);
-        if (kind >= 0)
-            add(input, &event, kind, event.time_ns);
+        add(input, &event);
     }
 }
 
@@ -193,7 +139,6 @@ static int state_facts(struct run *run, const struct tool_recording_facts *facts
         return TOOL_OK;
     snprintf(run->damage, sizeof(run->damage), "%" PRIu64 " part%s of the recording %s damaged",
              facts->damaged, facts->damaged == 1 ? "" : "s", facts->damaged == 1 ? "is" : "are");
-    progress_clear();
     tool_say("%s: %s; the rest is used", run->path, run->damage);
     return TOOL_FINDING;
 }
@@ -207,19 +152,19 @@ int input_read(struct analysis *analysis, const char *path)
 
     input.recording = tool_recording_open(path, reason);
     if (!input.recording) {
-        progress_clear();
         tool_say("%s: %s", path, reason);
         return TOOL_FINDING;
     }
     facts = tool_recording_facts(input.recording);
     input.run = analysis_begin(analysis, path, facts->program, facts->rank);
+    input.run->recording = input.recording;
     code = state_facts(input.run, facts);
     if (facts->lost_events)
         add_early_blocks(&input);
     add_events(&input, facts->events);
+    progress_clear();
     analysis_end(input.run);
     rs_hash_clear(&input.sites);
-    rs_hash_clear(&input.threads);
     tool_recording_close(input.recording);
     return code;
 }
