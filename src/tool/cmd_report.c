@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim report: what recordings say (RMM_RECORD), as a page, a picture or a summary. */
 #include "base/check.h"
+#include "base/lock.h"
 #include "base/output.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
@@ -8,25 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- progress ---- */
 
 static bool is_shown;
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 void progress_show(const char *what, uint64_t done, uint64_t all)
 {
-    enum { BAR_COLUMNS = 40, FIRST_MS = 300, EACH_MS = 50, TEXT_BYTES = 128 };
-    static uint64_t next_ms;
+    enum { BAR_COLUMNS = 40, FIRST_NS = 300000000, EACH_NS = 50000000, TEXT_BYTES = 128 };
+    static uint64_t next_ns;
     static int is_terminal = -1;
     char text[TEXT_BYTES], bar[BAR_COLUMNS + 1];
     size_t full = all ? (size_t)(BAR_COLUMNS * done / all) : 0;
@@ -34,11 +26,11 @@ void progress_show(const char *what, uint64_t done, uint64_t all)
 
     if (is_terminal < 0) {
         is_terminal = isatty(STDERR_FILENO);
-        next_ms = now_ms() + FIRST_MS;
+        next_ns = rs_clock_ns() + FIRST_NS;
     }
-    if (!is_terminal || now_ms() < next_ms)
+    if (!is_terminal || rs_clock_ns() < next_ns)
         return;
-    next_ms = now_ms() + EACH_MS;
+    next_ns = rs_clock_ns() + EACH_NS;
     memset(bar, ' ', BAR_COLUMNS);
     memset(bar, '=', rs_min(full, BAR_COLUMNS));
     bar[BAR_COLUMNS] = '\0';

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -49,22 +50,17 @@ static bool read_address(const char **at, uint64_t *address)
 /* HH:MM:SS.ffffff, with a point or a colon before the microseconds. */
 static bool read_time(const char **at, uint64_t *ns)
 {
-    static const char form[] = "00:00:00.000000";
-    static const unsigned most[] = {24, 60, 61}; /* with a leap second */
-    uint64_t parts[4] = {0}, part = 0;
+    enum { LENGTH = sizeof("HH:MM:SS.ffffff") - 1 };
+    unsigned hours, minutes, seconds, microseconds;
+    int end = 0;
 
-    for (const char *place = form; *place; place++, (*at)++) {
-        bool is_digit = **at >= '0' && **at <= '9';
-        if (*place == '0' ? !is_digit : **at != *place && !(*place == '.' && **at == ':'))
-            return false;
-        if (*place == '0')
-            parts[part] = parts[part] * 10 + (uint64_t)(**at - '0');
-        else if (parts[part] >= most[part])
-            return false;
-        else
-            part++;
-    }
-    *ns = ((parts[0] * 60 + parts[1]) * 60 + parts[2]) * second_ns + parts[3] * 1000;
+    if (strspn(*at, "0123456789:.") != LENGTH ||
+        sscanf(*at, "%2u:%2u:%2u%*1[.:]%6u%n", &hours, &minutes, &seconds, &microseconds, &end) !=
+            4 ||
+        end != LENGTH || hours >= 24 || minutes >= 60 || seconds >= 61) /* with a leap second */
+        return false;
+    *ns = ((hours * 60 + minutes) * 60 + seconds) * second_ns + microseconds * UINT64_C(1000);
+    *at += LENGTH;
     return end_field(at, ',');
 }
 

@@ -31,7 +31,7 @@ struct tool_recording {
     struct chunk *chunks; /* of events */
     size_t chunk_count;
     struct definition *definitions;
-    uint32_t definition_count;
+    uint32_t definition_count;                /* the greatest number, plus 1 */
     char *name;                               /* of a log's file, owned */
     struct tool_recording_event *events;      /* by chunk */
     const struct tool_recording_event **next; /* in the order of their times */
@@ -113,36 +113,14 @@ static void drop_copies(struct tool_recording *recording)
 
 /* ---- definitions ---- */
 
-static bool make_room(struct tool_recording *recording, uint32_t number)
-{
-    size_t most = recording->length / sizeof(struct rs_recording_definition);
-    size_t count = rs_max(64, (size_t)number * 2);
-    struct definition *grown;
-
-    if (number < recording->definition_count)
-        return true;
-    if (number > most)
-        return false;
-    grown = realloc(recording->definitions, count * sizeof(*grown));
-    if (!grown)
-        return false;
-    memset(grown + recording->definition_count, 0,
-           (count - recording->definition_count) * sizeof(*grown));
-    recording->definitions = grown;
-    recording->definition_count = (uint32_t)count;
-    return true;
-}
-
 static bool enter(struct tool_recording *recording, const struct rs_recording_definition *one,
                   const char *text)
 {
-    struct definition *place;
+    size_t most = recording->length / sizeof(*one);
+    struct definition *place = &recording->definitions[one->number % (most + 1)];
 
-    if (one->number == 0 || !make_room(recording, one->number))
+    if (one->number == 0 || one->number > most || place->text) /* two with one number */
         return false;
-    place = &recording->definitions[one->number];
-    if (place->text)
-        return false; /* two with one number */
     place->text = calloc(1, (size_t)one->text_bytes + 1);
     if (!place->text)
         return false;
@@ -150,6 +128,7 @@ static bool enter(struct tool_recording *recording, const struct rs_recording_de
     place->kind = one->kind;
     place->text_bytes = one->text_bytes;
     place->value = one->value;
+    recording->definition_count = rs_max(recording->definition_count, one->number + 1);
     return true;
 }
 
@@ -389,7 +368,9 @@ static bool read_parts(struct tool_recording *recording)
         calloc(recording->length / header->chunk_bytes + 1, sizeof(*recording->chunks));
     recording->events =
         calloc(recording->length / header->event_bytes + 1, sizeof(*recording->events));
-    if (!recording->chunks || !recording->events)
+    recording->definitions = calloc(recording->length / sizeof(struct rs_recording_definition) + 1,
+                                    sizeof(struct definition));
+    if (!recording->chunks || !recording->events || !recording->definitions)
         return false;
     read_chunks(recording);
     return true;

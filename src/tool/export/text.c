@@ -72,12 +72,12 @@ static void put_series(const struct export *export, const struct run *run, uint3
     struct site_sum *sums = analysis_sites(run, number, &count);
 
     for (size_t i = 0; i < count; i++) {
-        if (sums[i].peak_bytes == 0)
+        if (sums[i].peak.bytes == 0)
             continue;
         put_frame(export->to, run->title);
         fprintf(export->to, ";%s", series_text(&run->series[number], text));
         put_site(export->to, export->analysis, sums[i].site);
-        fprintf(export->to, " %" PRIu64 "\n", sums[i].peak_bytes);
+        fprintf(export->to, " %" PRIu64 "\n", sums[i].peak.bytes);
     }
     free(sums);
 }

@@ -7,6 +7,7 @@
 
 #include "base/hash_table.h"
 #include "config/config.h"
+#include "report/document.h"
 #include "tool/recording_event.h"
 #include "tool/report/timeline.h"
 
@@ -173,10 +174,10 @@ void analysis_release(struct analysis *analysis);
  * no site is the rest. */
 struct site_sum {
     uint32_t site;
-    uint64_t peak_bytes, peak_blocks;   /* live at the series' peak */
-    uint64_t total_bytes, total_blocks; /* ever allocated */
-    uint64_t end_bytes, end_blocks;     /* live at the end */
-    uint64_t life_ns;                   /* of those that were freed, together */
+    struct rs_block_sum peak;  /* live at the series' peak */
+    struct rs_block_sum total; /* ever allocated */
+    struct rs_block_sum end;   /* live at the end */
+    uint64_t life_ns;          /* of those that were freed, together */
 };
 
 /* Those of all sites, the most at the peak first; free() is due. */
@@ -193,7 +194,7 @@ const struct block **analysis_peak_blocks(const struct run *run, uint32_t series
 struct survivor {
     uint32_t site;
     uint32_t occurrences; /* in which they were allocated */
-    uint64_t bytes, blocks;
+    struct rs_block_sum left;
     size_t latest; /* occurrence that was counted, plus 1 */
 };
 
@@ -208,9 +209,5 @@ int64_t phase_growth(const struct phase *phase);
 /* Blocks by the powers of two of size and lifetime. */
 enum { SIZE_CLASSES = 48, LIFE_CLASSES = 64 }; /* the last lifetime: never freed */
 
-struct size_cell {
-    uint64_t blocks, bytes;
-};
-
 void analysis_sizes(const struct run *run, uint32_t series,
-                    struct size_cell cells[SIZE_CLASSES][LIFE_CLASSES]);
+                    struct rs_block_sum cells[SIZE_CLASSES][LIFE_CLASSES]);

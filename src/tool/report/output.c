@@ -2,6 +2,7 @@
 /* Files that commands make of recordings (tool/report/outputs.h). */
 #include "base/output.h"
 #include "base/log.h"
+#include "report/plain.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
 
@@ -110,4 +111,21 @@ bool output_write(struct output *output, const char *path)
         tool_say("%s: %s", !path || rs_path_is_stream(path) ? "standard output" : path,
                  strerror(error));
     return !error;
+}
+
+const char *put_escaped(FILE *to, const char *text, size_t most, bool is_json)
+{
+    const char *at = text;
+    bool is_plain;
+
+    for (size_t bytes; *at && (size_t)(at - text) < most; at += bytes) {
+        bytes = rs_plain_next(at, &is_plain);
+        if (!is_plain)
+            putc('?', to);
+        else if (bytes == 1 && strchr("\"\\<>&'", *at))
+            fprintf(to, is_json ? "\\u%04x" : "&#%d;", (unsigned char)*at);
+        else
+            fwrite(at, 1, bytes, to);
+    }
+    return at;
 }

@@ -50,6 +50,10 @@ struct page_text {
 
 extern const struct page_text page_html, page_css, page_js, plots_js;
 
+/* Writes a text, up to the first character from `most` bytes on, so that no character of it means
+ * something in JSON or in SVG, and none is but for terminals.  Returns what is left of it. */
+const char *put_escaped(FILE *to, const char *text, size_t most, bool is_json);
+
 /* ---- for people ---- */
 
 /* "device 0", "device 0, pinned memory" */

@@ -5,7 +5,6 @@
  * The document lies in an element of HTML: each text in it was chosen by others, and none may end
  * the element or begin another one. */
 #include "base/check.h"
-#include "report/plain.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
 
@@ -88,27 +87,11 @@ static void put_numbers(struct json *json, const uint64_t *numbers, size_t count
     put_numbers(json, (const uint64_t[]){__VA_ARGS__},                                             \
                 sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
-static void put_character(FILE *to, const char *character, size_t bytes)
-{
-    if (bytes == 1 && strchr("\"\\<>&'", *character))
-        fprintf(to, "\\u%04x", (unsigned char)*character);
-    else
-        fwrite(character, 1, bytes, to);
-}
-
 static void put_text(struct json *json, const char *name, const char *text)
 {
-    const char *at = text;
-    bool is_plain;
-
     put_name(json, name);
     putc('"', json->to);
-    while (*at && at - text < TEXT_MAX) {
-        size_t bytes = rs_plain_next(at, &is_plain);
-        put_character(json->to, is_plain ? at : "?", is_plain ? bytes : 1);
-        at += bytes;
-    }
-    fputs(*at ? "...\"" : "\"", json->to);
+    fputs(*put_escaped(json->to, text, TEXT_MAX, true) ? "...\"" : "\"", json->to);
 }
 
 /* ---- call sites ---- */
@@ -174,8 +157,8 @@ static void put_sites(struct json *json, const struct run *run, uint32_t series,
     begin(json, "sites", '[');
     for (size_t i = 0; i < rs_min(count, most); i++) {
         const struct site_sum *sum = &sums[i];
-        PUT_ROW(json, number_of(json, sum->site), sum->peak_bytes, sum->peak_blocks,
-                sum->total_bytes, sum->total_blocks, sum->end_bytes, sum->end_blocks, sum->life_ns);
+        PUT_ROW(json, number_of(json, sum->site), sum->peak.bytes, sum->peak.blocks,
+                sum->total.bytes, sum->total.blocks, sum->end.bytes, sum->end.blocks, sum->life_ns);
     }
     end(json, ']');
     free(sums);
@@ -249,7 +232,7 @@ static void put_spans(struct json *json, const struct run *run, uint32_t series,
 
 static void put_sizes(struct json *json, const struct run *run, uint32_t series)
 {
-    static struct size_cell cells[SIZE_CLASSES][LIFE_CLASSES];
+    static struct rs_block_sum cells[SIZE_CLASSES][LIFE_CLASSES];
 
     memset(cells, 0, sizeof(cells));
     analysis_sizes(run, series, cells);
@@ -296,8 +279,8 @@ static void put_survivors(struct json *json, const struct run *run, const struct
 
     begin(json, "survivors", '[');
     for (size_t i = 0; i < rs_min(count, SURVIVORS_MAX); i++)
-        PUT_ROW(json, number_of(json, survivors[i].site), survivors[i].bytes, survivors[i].blocks,
-                survivors[i].occurrences);
+        PUT_ROW(json, number_of(json, survivors[i].site), survivors[i].left.bytes,
+                survivors[i].left.blocks, survivors[i].occurrences);
     end(json, ']');
     free(survivors);
 }

@@ -3,10 +3,7 @@
  * each device. */
 #include "base/check.h"
 #include "base/size.h"
-#include "report/plain.h"
 #include "tool/report/outputs.h"
-
-#include <string.h>
 
 enum {
     WIDTH = 960,
@@ -32,21 +29,6 @@ static const char head[] =
     "@media(prefers-color-scheme:dark){svg{background:#181a1d;color:#ddd}text{fill:#ddd}\n"
     ".grid{stroke:#444}.used{fill:#77aadd}.held{stroke:#ee8866}}\n"
     "</style>\n";
-
-static void put_text(FILE *to, const char *text)
-{
-    bool is_plain;
-
-    for (size_t bytes; *text; text += bytes) {
-        bytes = rs_plain_next(text, &is_plain);
-        if (!is_plain)
-            putc('?', to);
-        else if (bytes == 1 && strchr("<>&\"'", *text))
-            fprintf(to, "&#%d;", *text);
-        else
-            fwrite(text, 1, bytes, to);
-    }
-}
 
 /* A panel's scales: x over the whole time, y up to the largest value. */
 struct scale {
@@ -147,7 +129,7 @@ static void put_panel(FILE *to, const struct run *run, const struct series *seri
     scale.top = 1.05 * (double)rs_max(top, series->limit < 2 * top ? series->limit : 0);
     fprintf(to, "<g transform=\"translate(0 %d)\"><text x=\"%d\" y=\"18\">", number * PANEL_HEIGHT,
             LEFT);
-    put_text(to, run->title);
+    put_escaped(to, run->title, SIZE_MAX, false);
     fprintf(to, ", %s: peak %s used</text>\n", series_text(series, name),
             rs_size_format_short(series->peak_used, peak));
     put_axes(to, &scale);

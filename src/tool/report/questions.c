@@ -28,48 +28,35 @@ static uint64_t weight_of(const struct run *run, const struct block *block)
 static void add_to_site(struct site_sum *sum, const struct run *run, const struct block *block,
                         uint64_t weight)
 {
-    bool is_live = block->end_ns == ANALYSIS_NEVER;
+    struct rs_block_sum amount = {weight * block->size_bytes, weight};
 
-    sum->total_bytes += weight * block->size_bytes;
-    sum->total_blocks += weight;
-    if (block_is_at_peak(run, block)) {
-        sum->peak_bytes += weight * block->size_bytes;
-        sum->peak_blocks += weight;
-    }
-    if (is_live) {
-        sum->end_bytes += weight * block->size_bytes;
-        sum->end_blocks += weight;
-    } else {
+    rs_block_sum_add(&sum->total, amount);
+    if (block_is_at_peak(run, block))
+        rs_block_sum_add(&sum->peak, amount);
+    if (block->end_ns == ANALYSIS_NEVER)
+        rs_block_sum_add(&sum->end, amount);
+    else
         sum->life_ns += weight * (block->end_ns - block->begin_ns);
-    }
 }
 
-static void keep_above_0(uint64_t *number)
+static uint64_t above_0(uint64_t number)
 {
-    if (*number > INT64_MAX)
-        *number = 0;
+    return number > INT64_MAX ? 0 : number;
 }
 
-/* A sample may have stood for more than there is. */
-static void keep_rest_above_0(struct site_sum *rest)
+static void keep_above_0(struct rs_block_sum *sum)
 {
-    keep_above_0(&rest->total_bytes);
-    keep_above_0(&rest->total_blocks);
-    keep_above_0(&rest->peak_bytes);
-    keep_above_0(&rest->peak_blocks);
-    keep_above_0(&rest->end_bytes);
-    keep_above_0(&rest->end_blocks);
-    keep_above_0(&rest->life_ns);
+    *sum = (struct rs_block_sum){above_0(sum->bytes), above_0(sum->blocks)};
 }
 
 static int by_peak(const void *one, const void *other)
 {
     const struct site_sum *a = one, *b = other;
 
-    if (a->peak_bytes != b->peak_bytes)
-        return a->peak_bytes < b->peak_bytes ? 1 : -1;
-    if (a->total_bytes != b->total_bytes)
-        return a->total_bytes < b->total_bytes ? 1 : -1;
+    if (a->peak.bytes != b->peak.bytes)
+        return a->peak.bytes < b->peak.bytes ? 1 : -1;
+    if (a->total.bytes != b->total.bytes)
+        return a->total.bytes < b->total.bytes ? 1 : -1;
     return (a->site > b->site) - (a->site < b->site);
 }
 
@@ -97,10 +84,14 @@ struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *
         add_to_site(&sums[block->site], run, block, weight);
         add_to_site(&sums[0], run, block, 1 - weight);
     }
-    keep_rest_above_0(&sums[0]);
+    /* A sample may have stood for more than there is. */
+    keep_above_0(&sums[0].peak);
+    keep_above_0(&sums[0].total);
+    keep_above_0(&sums[0].end);
+    sums[0].life_ns = above_0(sums[0].life_ns);
     *count = 0;
     for (uint32_t i = 0; i < room; i++)
-        if (sums[i].total_blocks)
+        if (sums[i].total.blocks)
             sums[(*count)++] = sums[i];
     qsort(sums, *count, sizeof(*sums), by_peak);
     return sums;
@@ -152,47 +143,37 @@ int64_t phase_growth(const struct phase *phase)
            (int64_t)(count - 2);
 }
 
-/* The last of `count` occurrences that began before the event, plus 1; 0: none. */
-static size_t occurrence_at(const struct phase *phase, size_t count, uint64_t event)
-{
-    size_t low = 0, high = count;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (phase->occurrences[middle].begin_event < event)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* What is left behind time after time is more of a leak than as much that is left once. */
 static int by_weight(const void *one, const void *other)
 {
     const struct survivor *a = one, *b = other;
-    double left = (double)a->bytes * a->occurrences, right = (double)b->bytes * b->occurrences;
+    double left = (double)a->left.bytes * a->occurrences,
+           right = (double)b->left.bytes * b->occurrences;
 
     if (left != right)
         return left < right ? 1 : -1;
     return (a->site > b->site) - (a->site < b->site);
 }
 
+/* Blocks are in the order in which they begin, as occurrences are. */
 static void add_survivors(struct survivor *survivors, const struct run *run,
                           const struct phase *phase)
 {
     size_t count = ended(phase);
     uint64_t last_end = phase->occurrences[count - 1].end_event;
+    size_t at = 0; /* how many have begun before the block */
 
     for (size_t i = 0; i < run->block_count; i++) {
         const struct block *block = &run->blocks[i];
         struct survivor *survivor = &survivors[block->site];
-        size_t at = occurrence_at(phase, count, block->begin_event);
+        uint64_t weight = weight_of(run, block);
+        while (at < count && phase->occurrences[at].begin_event < block->begin_event)
+            at++;
         if (at < 2 || at == count || block->end_event <= last_end ||
             block->begin_event > phase->occurrences[at - 1].end_event)
             continue;
-        survivor->bytes += weight_of(run, block) * block->size_bytes;
-        survivor->blocks += weight_of(run, block);
+        rs_block_sum_add(&survivor->left,
+                         (struct rs_block_sum){weight * block->size_bytes, weight});
         survivor->occurrences += survivor->latest != at;
         survivor->latest = at;
     }
@@ -209,7 +190,7 @@ struct survivor *analysis_survivors(const struct run *run, const struct phase *p
         add_survivors(survivors, run, phase);
     *count = 0;
     for (uint32_t i = 0; i < room; i++)
-        if (survivors[i].blocks)
+        if (survivors[i].left.blocks)
             survivors[(*count)++] = survivors[i];
     qsort(survivors, *count, sizeof(*survivors), by_weight);
     return survivors;
@@ -224,7 +205,7 @@ static unsigned power_of(uint64_t number)
 }
 
 void analysis_sizes(const struct run *run, uint32_t series,
-                    struct size_cell cells[SIZE_CLASSES][LIFE_CLASSES])
+                    struct rs_block_sum cells[SIZE_CLASSES][LIFE_CLASSES])
 {
     for (size_t i = 0; i < run->block_count; i++) {
         const struct block *block = &run->blocks[i];
@@ -232,9 +213,7 @@ void analysis_sizes(const struct run *run, uint32_t series,
         size_t life = block->end_ns == ANALYSIS_NEVER
                           ? LIFE_CLASSES - 1
                           : rs_min(power_of(block->end_ns - block->begin_ns), LIFE_CLASSES - 2);
-        if (block->series != series)
-            continue;
-        cells[size][life].blocks++;
-        cells[size][life].bytes += block->size_bytes;
+        if (block->series == series)
+            rs_block_sum_add(&cells[size][life], (struct rs_block_sum){block->size_bytes, 1});
     }
 }

@@ -98,28 +98,28 @@ static void put_peak_sites(FILE *to, const struct analysis *analysis, const stru
                            uint32_t number)
 {
     const struct series *series = &run->series[number];
-    uint64_t rest_bytes = 0, rest_blocks = 0, rest = 0;
+    struct rs_block_sum rest = {0, 0};
+    uint64_t more = 0;
     size_t count;
     struct site_sum *sums = analysis_sites(run, number, &count);
 
     for (size_t i = 0; i < count; i++) {
-        if (!sums[i].peak_blocks)
+        if (!sums[i].peak.blocks)
             continue;
         if (i < SITES_SHOWN) {
             put_line(
-                to, "    %10s %5.1f %% %9" PRIu64 " block%s  %s", bytes_text(sums[i].peak_bytes),
-                100.0 * (double)sums[i].peak_bytes / (double)series->peak_used, sums[i].peak_blocks,
-                sums[i].peak_blocks == 1 ? " " : "s", site_text(analysis, sums[i].site));
+                to, "    %10s %5.1f %% %9" PRIu64 " block%s  %s", bytes_text(sums[i].peak.bytes),
+                100.0 * (double)sums[i].peak.bytes / (double)series->peak_used, sums[i].peak.blocks,
+                sums[i].peak.blocks == 1 ? " " : "s", site_text(analysis, sums[i].site));
             continue;
         }
-        rest_bytes += sums[i].peak_bytes;
-        rest_blocks += sums[i].peak_blocks;
-        rest++;
+        rs_block_sum_add(&rest, sums[i].peak);
+        more++;
     }
-    if (rest)
+    if (more)
         put_line(to, "    %10s %5.1f %% %9" PRIu64 " blocks  from %" PRIu64 " more call site%s",
-                 bytes_text(rest_bytes), 100.0 * (double)rest_bytes / (double)series->peak_used,
-                 rest_blocks, rest, plural(rest));
+                 bytes_text(rest.bytes), 100.0 * (double)rest.bytes / (double)series->peak_used,
+                 rest.blocks, more, plural(more));
     free(sums);
 }
 
@@ -161,9 +161,9 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
         put_line(to, "    memory in use grows by %s each time", bytes_text((uint64_t)growth));
     for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
         put_line(to, "    %10s in %" PRIu64 " block%s left behind, %" PRIu32 " time%s  %s",
-                 bytes_text(survivors[i].bytes), survivors[i].blocks, plural(survivors[i].blocks),
-                 survivors[i].occurrences, plural(survivors[i].occurrences),
-                 site_text(analysis, survivors[i].site));
+                 bytes_text(survivors[i].left.bytes), survivors[i].left.blocks,
+                 plural(survivors[i].left.blocks), survivors[i].occurrences,
+                 plural(survivors[i].occurrences), site_text(analysis, survivors[i].site));
     free(survivors);
 }
 
