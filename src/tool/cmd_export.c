@@ -5,7 +5,6 @@
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const struct export_format *const formats[] = {&export_perfetto, &export_pytorch,
@@ -61,10 +60,10 @@ static int read_files(const struct export_format *format, char *const *files, st
 static int run(char **arguments)
 {
     const char *name = NULL, *path = NULL;
-    struct analysis analysis = {.run_count = 0};
-    struct export export = {.analysis = &analysis};
+    static struct analysis analysis;
+    static struct export export = {.analysis = &analysis};
     const struct export_format *format;
-    struct output output;
+    static struct output output;
     int code;
 
     if (!tool_take_options(arguments, true,
@@ -73,17 +72,13 @@ static int run(char **arguments)
                                                         {.name = NULL}}) ||
         !(format = find_format(name)) || is_wrong_usage(format, path, arguments))
         return TOOL_USAGE;
-    if (!output_begin(&output))
-        return TOOL_FINDING;
+    output_begin(&output);
     export.to = output.to;
     export.observer.see = format->see;
     analysis.observer = format->see ? &export.observer : NULL;
     code = read_files(format, arguments, &export, &analysis);
-    if (!(analysis.run_count > 0 ? output_write(&output, path) : output_end(&output)))
+    if (analysis.run_count > 0 && !output_write(&output, path))
         code = TOOL_FINDING;
-    free(output.bytes);
-    rs_hash_clear(&export.tracks);
-    analysis_release(&analysis);
     return code;
 }
 

@@ -117,7 +117,7 @@ static int play_all(const struct sequence *sequence, const struct wanted *wanted
 static int run(char **arguments)
 {
     struct wanted wanted = {.device = -1, .settings = {.lag_ns = REPLAY_LAG_NS}};
-    struct sequence sequence;
+    static struct sequence sequence;
     int code, played = TOOL_OK;
 
     if (!parse(arguments, &wanted))
@@ -125,7 +125,6 @@ static int run(char **arguments)
     code = sequence_read(&sequence, wanted.path, wanted.device);
     if (sequence.event_count > 0)
         played = play_all(&sequence, &wanted);
-    sequence_release(&sequence);
     return rs_max(code, played);
 }
 

@@ -60,12 +60,11 @@ typedef void writer(FILE *to, struct analysis *analysis);
 static bool write_to(const char *path, writer *write, struct analysis *analysis)
 {
     struct output output;
-    bool is_good = output_begin(&output);
+    bool is_good;
 
-    if (is_good) {
-        write(output.to, analysis);
-        is_good = output_write(&output, path);
-    }
+    output_begin(&output);
+    write(output.to, analysis);
+    is_good = output_write(&output, path);
     free(output.bytes);
     return is_good;
 }
@@ -99,7 +98,7 @@ static bool is_wrong_usage(const struct wanted *wanted, char *const *files)
 static int run(char **arguments)
 {
     struct wanted wanted = {NULL, NULL};
-    struct analysis analysis = {.run_count = 0};
+    static struct analysis analysis;
     int code = TOOL_OK;
 
     if (!tool_take_options(arguments, true,
@@ -113,7 +112,6 @@ static int run(char **arguments)
             code = TOOL_FINDING;
     if (analysis.run_count > 0 && !write_all(&wanted, &analysis))
         code = TOOL_FINDING;
-    analysis_release(&analysis);
     return code;
 }
 

@@ -288,7 +288,7 @@ static int run_finalists(const struct wanted *wanted, const struct tune_candidat
 static int tune_sequence(const struct wanted *wanted, const struct sequence *sequence)
 {
     static struct tune_candidates candidates;
-    struct tune_runs runs = {.count = 0};
+    static struct tune_runs runs;
     int code = TOOL_OK;
 
     tune_replay(&candidates, sequence, &wanted->settings);
@@ -296,7 +296,6 @@ static int tune_sequence(const struct wanted *wanted, const struct sequence *seq
         code = run_finalists(wanted, &candidates, &runs);
     if (code == TOOL_OK)
         code = show(wanted, sequence, &candidates, &runs);
-    tune_runs_release(&runs);
     return code;
 }
 
@@ -306,7 +305,7 @@ static int run(char **arguments)
                             .settings = {.lag_ns = REPLAY_LAG_NS},
                             .first = TUNE_FOOTPRINT,
                             .last = TUNE_SPEED};
-    struct sequence sequence;
+    static struct sequence sequence;
     int code, tuned = TOOL_OK;
 
     if (!parse(arguments, &wanted))
@@ -314,7 +313,6 @@ static int run(char **arguments)
     code = sequence_read(&sequence, wanted.path, wanted.device);
     if (sequence.event_count > 0)
         tuned = tune_sequence(&wanted, &sequence);
-    sequence_release(&sequence);
     return rs_max(code, tuned);
 }
 

@@ -173,17 +173,12 @@ static const struct definition *latest(const struct tool_recording *recording, u
     return NULL;
 }
 
-static char *text_of(const struct tool_recording *recording, unsigned kind, bool any,
-                     uint64_t value)
+static const char *text_of(const struct tool_recording *recording, unsigned kind, bool any,
+                           uint64_t value)
 {
     const struct definition *one = latest(recording, kind, any, value);
 
-    return one ? one->text : NULL;
-}
-
-static const char *or_empty(const char *text)
-{
-    return text ? text : "";
+    return one ? one->text : "";
 }
 
 /* ---- events in the order of their times ---- */
@@ -385,12 +380,14 @@ static bool read_log(struct tool_recording *recording, const char *path)
         return false;
     recording->events = log.events;
     recording->name = strdup(rs_file_base_name(path));
+    if (!recording->name)
+        return false;
     recording->facts = (struct tool_recording_facts){
         .begun_real_ns = log.begun_real_ns,
         .duration_ns = log.count ? log.events[log.count - 1].time_ns : 0,
         .events = log.count,
         .damaged = log.damaged,
-        .program = or_empty(recording->name),
+        .program = recording->name,
         .rank = "",
     };
     return true;
@@ -409,9 +406,9 @@ static void state_facts(struct tool_recording *recording)
     facts->lost_events = header->lost_events;
     facts->missed_events = header->missed_events;
     facts->lost_definitions = header->lost_definitions;
-    facts->program = or_empty(text_of(recording, RS_RECORDING_PROGRAM, true, 0));
+    facts->program = text_of(recording, RS_RECORDING_PROGRAM, true, 0);
     facts->sample_bytes = sample ? sample->value : 0;
-    facts->rank = or_empty(text_of(recording, RS_RECORDING_RANK, true, 0));
+    facts->rank = text_of(recording, RS_RECORDING_RANK, true, 0);
 }
 
 static bool read_all(struct tool_recording *recording, const char *path, int fd,
@@ -512,5 +509,5 @@ size_t tool_recording_frames(const struct tool_recording *recording, uint32_t si
 
 const char *tool_recording_thread(const struct tool_recording *recording, uint32_t thread)
 {
-    return or_empty(text_of(recording, RS_RECORDING_THREAD, false, thread));
+    return text_of(recording, RS_RECORDING_THREAD, false, thread);
 }

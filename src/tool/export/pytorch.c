@@ -156,8 +156,8 @@ static void put_entry(const struct run *run, enum word action,
     bool is_oom = action == WORD_oom; /* what a limit leaves is known, not what the GPU has free */
     uint64_t left = series && series->limit > series->held ? series->limit - series->held : 0;
 
-    if (!trace->output.to && !output_begin(&trace->output))
-        exit(TOOL_FINDING);
+    if (!trace->output.to)
+        output_begin(&trace->output);
     put(trace->output.to, "}(WWWNWNWNWNWSu", WORD_action, action,
         is_oom ? WORD_device_free : WORD_addr, is_oom ? left : event->address, WORD_size,
         event->size_bytes, WORD_stream, event->stream, WORD_time_us,
@@ -191,12 +191,11 @@ static void put_traces(FILE *to)
         count = traces[i].output.to ? i + 1 : count;
     for (struct trace *trace = traces; trace < traces + count; trace++) {
         put(to, "](");
-        if (trace->output.to && !output_end(&trace->output))
-            exit(TOOL_FINDING);
-        if (trace->output.bytes)
+        if (trace->output.to) {
+            output_end(&trace->output);
             (void)fwrite(trace->output.bytes, 1, trace->output.length, to);
+        }
         put(to, "e");
-        free(trace->output.bytes);
     }
 }
 

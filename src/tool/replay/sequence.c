@@ -5,7 +5,6 @@
 #include "tool/tool.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 enum { DEVICES = 256 }; /* that a recording can tell apart */
 
@@ -98,11 +97,11 @@ static void take_run(struct sequence *sequence, const struct run *run, int devic
 
 int sequence_read(struct sequence *sequence, const char *path, int device)
 {
-    struct reader reader = {.observer = {see}, .sequence = sequence};
-    struct analysis analysis = {.observer = &reader.observer};
+    static struct reader reader = {.observer = {see}};
+    static struct analysis analysis = {.observer = &reader.observer};
     int code;
 
-    *sequence = (struct sequence){.events = NULL};
+    reader.sequence = sequence;
     code = input_read(&analysis, path);
     if (analysis.run_count > 0) {
         take_run(sequence, analysis.runs[0], device);
@@ -115,12 +114,5 @@ int sequence_read(struct sequence *sequence, const char *path, int device)
                      path, sequence->lost, sequence->lost == 1 ? " is" : "s are");
         }
     }
-    rs_hash_clear(&reader.streams);
-    analysis_release(&analysis);
     return code;
-}
-
-void sequence_release(struct sequence *sequence)
-{
-    free(sequence->events);
 }

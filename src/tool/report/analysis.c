@@ -52,15 +52,6 @@ uint32_t text_number(struct text_table *table, const void *text, size_t length)
     return (uint32_t)table->count++;
 }
 
-static void release_texts(struct text_table *table)
-{
-    for (size_t i = 0; i < table->count; i++)
-        free(table->texts[i]);
-    free(table->texts);
-    free(table->lengths);
-    rs_hash_clear(&table->by_hash);
-}
-
 /* A copy in which each character may be shown by a terminal. */
 static char *plain_copy(const char *text)
 {
@@ -397,36 +388,4 @@ void analysis_end(struct run *run)
         occurrence_of(run, i)->used_at_end = run->used;
     rs_hash_clear(&run->live);
     run->recording = NULL;
-}
-
-static void release_run(struct run *run)
-{
-    for (size_t i = 0; i < run->series_count; i++)
-        timeline_release(&run->series[i].timeline);
-    for (size_t i = 0; i < run->phase_count; i++) {
-        free(run->phases[i].name);
-        free(run->phases[i].occurrences);
-    }
-    for (size_t i = 0; i < run->mark_count; i++)
-        free(run->marks[i].name);
-    rs_hash_clear(&run->live);
-    free(run->marks);
-    free(run->phases);
-    free(run->series);
-    free(run->blocks);
-    free(run->path);
-    free(run->program);
-    free(run->title);
-    free(run->rank);
-    free(run);
-}
-
-void analysis_release(struct analysis *analysis)
-{
-    for (size_t i = 0; i < analysis->run_count; i++)
-        release_run(analysis->runs[i]);
-    free(analysis->runs);
-    release_texts(&analysis->frames);
-    release_texts(&analysis->sites);
-    *analysis = (struct analysis){.run_count = 0};
 }

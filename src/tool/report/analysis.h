@@ -146,7 +146,7 @@ struct analysis_observer {
                 const struct tool_recording_event *event);
 };
 
-/* Begins a recording.  The run lives as long as the analysis. */
+/* Begins a recording.  Runs and texts live until the command ends. */
 struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program,
                            const char *rank);
 
@@ -164,8 +164,6 @@ struct series *analysis_series(const struct run *run, const struct tool_recordin
 /* The number of a call site by its frames, innermost first: 0 for none. */
 uint32_t analysis_frame(struct analysis *analysis, const char *frame);
 uint32_t analysis_site(struct analysis *analysis, const uint32_t *frames, size_t count);
-
-void analysis_release(struct analysis *analysis);
 
 /* ---- questions ---- */
 

@@ -81,31 +81,27 @@ static int write_bytes(const char *path, const char *bytes, size_t length)
     return error;
 }
 
-bool output_begin(struct output *output)
+void output_begin(struct output *output)
 {
     *output = (struct output){.bytes = NULL};
     output->to = open_memstream(&output->bytes, &output->length);
     if (!output->to)
-        tool_say("out of host memory");
-    return output->to;
+        tool_end_without_memory();
 }
 
-bool output_end(struct output *output)
+void output_end(struct output *output)
 {
     bool is_whole = !ferror(output->to);
 
-    is_whole = fclose(output->to) == 0 && is_whole;
-    if (!is_whole)
-        tool_say("out of host memory");
-    return is_whole;
+    if (fclose(output->to) != 0 || !is_whole)
+        tool_end_without_memory();
 }
 
 bool output_write(struct output *output, const char *path)
 {
     int error;
 
-    if (!output_end(output))
-        return false;
+    output_end(output);
     error = write_bytes(path ? path : OUTPUT, output->bytes, output->length);
     if (error)
         tool_say("%s: %s", !path || rs_path_is_stream(path) ? "standard output" : path,

@@ -23,12 +23,12 @@ struct output {
     size_t length;
 };
 
-/* Each says in a line why it returns false; output_end without writing. */
-bool output_begin(struct output *output);
-bool output_end(struct output *output);
+/* Both end the command where there is no memory. */
+void output_begin(struct output *output);
+void output_end(struct output *output);
 
-/* The same, and writes a file, or standard output where there is no path.  An existing file is
- * replaced when the new one is complete. */
+/* Ends it, and writes a file, or standard output where there is no path.  An existing file is
+ * replaced when the new one is complete.  False after a line. */
 bool output_write(struct output *output, const char *path);
 
 bool output_is_same(const char *one, const char *other);

@@ -59,9 +59,3 @@ void timeline_shrink(struct timeline *timeline, size_t buckets_max)
     while (timeline->count > rs_max(buckets_max, 1))
         widen(timeline);
 }
-
-void timeline_release(struct timeline *timeline)
-{
-    free(timeline->buckets);
-    *timeline = (struct timeline){.count = 0};
-}

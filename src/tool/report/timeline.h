@@ -30,5 +30,3 @@ void timeline_add(struct timeline *timeline, uint64_t ns, uint64_t used, uint64_
 
 /* Merges neighbours until at most so many buckets are left. */
 void timeline_shrink(struct timeline *timeline, size_t buckets_max);
-
-void timeline_release(struct timeline *timeline);

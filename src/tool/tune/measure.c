@@ -118,9 +118,3 @@ int tune_run(struct tune_runs *runs, char **program, const char *limit)
         judge(runs);
     return code;
 }
-
-void tune_runs_release(struct tune_runs *runs)
-{
-    for (size_t i = 0; i < runs->count; i++)
-        free(runs->finalists[i].seconds);
-}

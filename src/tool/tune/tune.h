@@ -57,4 +57,3 @@ struct tune_runs {
 /* Runs the program once in each round with each finalist, which are given, under the limit (NULL:
  * none).  Returns an exit code, after a line where it is not TOOL_OK. */
 int tune_run(struct tune_runs *runs, char **program, const char *limit);
-void tune_runs_release(struct tune_runs *runs);
