@@ -37,5 +37,15 @@ void *rs_hash_take(struct rs_hash_table *table, uint64_t key);
  * after it. */
 void *rs_hash_at(const struct rs_hash_table *table, size_t slot);
 
+/* Returns a hash of bytes, for equal bytes the same in all processes (FNV-1a). */
+static inline uint64_t rs_hash_bytes(const void *bytes, size_t length)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return hash;
+}
+
 /* Frees the slots; the table is empty and usable. */
 void rs_hash_clear(struct rs_hash_table *table);

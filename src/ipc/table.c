@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/hash_table.h"
 #include "base/log.h"
 #include "base/process.h"
 
@@ -28,12 +29,7 @@ bool rs_ipc_is_ours(const CUipcMemHandle *handle)
 
 static uint64_t checksum_of(const struct rs_ipc_handle *handle)
 {
-    const unsigned char *bytes = (const unsigned char *)handle;
-    uint64_t sum = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < offsetof(struct rs_ipc_handle, sum); i++)
-        sum = (sum ^ bytes[i]) * 0x100000001b3u;
-    return sum;
+    return rs_hash_bytes(handle, offsetof(struct rs_ipc_handle, sum));
 }
 
 void rs_ipc_seal(const struct rs_ipc_handle *from, CUipcMemHandle *to)

@@ -2,6 +2,7 @@
 #include "recording/file.h"
 
 #include "base/check.h"
+#include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -9,7 +10,6 @@
 #include "shared/job.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -29,11 +29,8 @@ enum state { CHUNK_UNUSED, CHUNK_OPEN, CHUNK_FULL, CHUNK_KEPT /* of definitions,
 static uint64_t job_of_process(void)
 {
     const char *text = rs_environment_get(RS_JOB_VARIABLE);
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
 
-    for (; text && *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return text ? hash : 0;
+    return text ? rs_hash_bytes(text, strlen(text)) : 0;
 }
 
 /* True for a recording that this process's job, or a program before an exec, has made: it is no
@@ -134,18 +131,12 @@ static int map(struct rs_recording_file *file)
     return result;
 }
 
-static uint64_t real_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void put_header(struct rs_recording_file *file)
 {
     struct rs_recording_header *header = rs_recording_file_header(file);
+    struct timespec now;
 
+    clock_gettime(CLOCK_REALTIME, &now);
     *header = (struct rs_recording_header){
         .byte_order = RS_RECORDING_BYTE_ORDER,
         .major = RS_RECORDING_MAJOR,
@@ -156,7 +147,7 @@ static void put_header(struct rs_recording_file *file)
         .process = (uint32_t)getpid(),
         .job = job_of_process(),
         .begun_ns = rs_clock_ns(),
-        .begun_real_ns = real_ns(),
+        .begun_real_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
     };
     memcpy(header->magic, RS_RECORDING_MAGIC, sizeof(header->magic));
     header->recording = header->begun_real_ns ^ (uint64_t)header->process << 40;
@@ -280,25 +271,16 @@ static bool take(struct rs_recording_file *file, enum rs_recording_chunk_kind ki
     return true;
 }
 
-/* Stores a word that counts after all earlier stores and before all later ones.  Readers see the
- * memory as the process left it, so that only the compiler could change the order. */
-static void commit(uint64_t *at, uint64_t value)
-{
-    atomic_signal_fence(memory_order_seq_cst);
-    *(volatile uint64_t *)at = value;
-    atomic_signal_fence(memory_order_seq_cst);
-}
-
 static void start(struct rs_recording_file *file, struct rs_recording_chunk *chunk,
                   enum rs_recording_chunk_kind kind)
 {
-    commit(&chunk->check, 0);
+    rs_recording_commit(&chunk->check, 0);
     memset(chunk + 1, 0, RS_RECORDING_CHUNK_BYTES - sizeof(*chunk));
     chunk->magic = RS_RECORDING_CHUNK_MAGIC;
     chunk->kind = kind;
     chunk->recording = rs_recording_file_header(file)->recording;
     chunk->sequence = ++file->sequence;
-    commit(&chunk->check, rs_recording_chunk_check(chunk));
+    rs_recording_commit(&chunk->check, rs_recording_chunk_check(chunk));
 }
 
 struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *file,
@@ -327,10 +309,10 @@ static int copy(struct rs_recording_file *file, const struct rs_recording_chunk 
 
     if (result == 0 || file->is_copied)
         return result;
-    commit(&place->check, 0);
+    rs_recording_commit(&place->check, 0);
     memcpy(place, chunk, offsetof(struct rs_recording_chunk, check));
     memcpy(place + 1, chunk + 1, RS_RECORDING_CHUNK_BYTES - sizeof(*chunk));
-    commit(&place->check, chunk->check);
+    rs_recording_commit(&place->check, chunk->check);
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "base/output.h"
 #include "recording/format.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,15 @@ static inline struct rs_recording_header *
 rs_recording_file_header(const struct rs_recording_file *file)
 {
     return (struct rs_recording_header *)(void *)file->bytes;
+}
+
+/* Stores a word that counts after all earlier stores and before all later ones.  Readers see the
+ * memory as the process left it, so that only the compiler could change the order. */
+static inline void rs_recording_commit(uint64_t *at, uint64_t value)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    *(volatile uint64_t *)at = value;
+    atomic_signal_fence(memory_order_seq_cst);
 }
 
 /* Begins a chunk, whose content is zero.  NULL: there is no room. */

@@ -91,13 +91,6 @@ static void leave(void)
     here.inside = false;
 }
 
-/* Stores the word that makes a part of the file count, after all others. */
-static void commit(uint64_t *at, uint64_t value)
-{
-    atomic_signal_fence(memory_order_seq_cst);
-    *(volatile uint64_t *)at = value;
-}
-
 /* ---- definitions; the caller has entered and holds the lock ---- */
 
 static bool has_room(struct recorder *recorder, size_t bytes)
@@ -134,8 +127,8 @@ static uint32_t append_definition(struct recorder *recorder, enum rs_recording_d
     definition->value = value;
     if (text_bytes)
         memcpy(definition + 1, text, text_bytes);
-    commit(&definition->check,
-           rs_recording_definition_check(definition, recorder->definitions->sequence));
+    rs_recording_commit(&definition->check,
+                        rs_recording_definition_check(definition, recorder->definitions->sequence));
     rs_recording_file_changed(&recorder->file, definition, bytes);
     recorder->definitions_used += bytes;
     return ++recorder->last_number;
@@ -309,7 +302,7 @@ static void append(const struct recorder *recorder, struct slot *slot,
     place->thread = complete.thread;
     place->definition = complete.definition;
     place->place = complete.place;
-    commit(&place->time_and_kind, complete.time_and_kind);
+    rs_recording_commit(&place->time_and_kind, complete.time_and_kind);
     slot->next = place + 1;
 }
 

@@ -70,61 +70,57 @@ static bool show(const struct sequence *sequence, const char *const *resources,
 
 /* ---- the command ---- */
 
-struct wanted {
-    const char *resources[STACKS_MAX + 1]; /* ended by NULL */
-    const char *path;
-    struct replay_settings settings;
-    int device; /* -1: any */
-    bool as_json;
-};
-
-static bool parse(char **arguments, struct wanted *wanted)
+bool replay_parse(char **arguments, struct tool_option own, struct replay_wanted *wanted)
 {
     const char *lag = NULL, *device = NULL;
     const struct tool_option options[] = {
-        {.name = "--resource", .value = wanted->resources, .room = STACKS_MAX},
+        own,
         {.name = "--lag", .value = &lag},
         {.name = "--device", .value = &device},
         {.name = "--json", .flag = &wanted->as_json},
         {.name = NULL},
     };
 
+    wanted->device = -1;
+    wanted->settings.lag_ns = REPLAY_LAG_NS;
     if (!tool_take_options(arguments, true, options) ||
         (lag && !tool_parse_seconds("--lag", lag, &wanted->settings.lag_ns)) ||
         (device && !tool_parse_device(device, &wanted->device)))
         return false;
     wanted->path = *arguments;
-    if (!wanted->path || !wanted->resources[0]) {
-        tool_say("replay needs %s; see rmmshim replay --help",
-                 wanted->path ? "a --resource" : "the FILE of a recording");
-        return false;
-    }
-    return tool_has_no_more(arguments + 1);
+    return !wanted->path || tool_has_no_more(arguments + 1);
 }
 
-static int play_all(const struct sequence *sequence, const struct wanted *wanted)
+static int play_all(const struct sequence *sequence, const char *const *resources,
+                    const struct replay_wanted *wanted)
 {
     struct rs_diagnostics diagnostics = tool_diagnostics();
     struct replay_result results[STACKS_MAX];
 
-    for (size_t i = 0; wanted->resources[i]; i++)
-        if (!replay_play(sequence, wanted->resources[i], &wanted->settings, &diagnostics,
-                         &results[i]))
+    for (size_t i = 0; resources[i]; i++)
+        if (!replay_play(sequence, resources[i], &wanted->settings, &diagnostics, &results[i]))
             return TOOL_USAGE;
-    return show(sequence, wanted->resources, results, wanted->as_json) ? TOOL_OK : TOOL_FINDING;
+    return show(sequence, resources, results, wanted->as_json) ? TOOL_OK : TOOL_FINDING;
 }
 
 static int run(char **arguments)
 {
-    struct wanted wanted = {.device = -1, .settings = {.lag_ns = REPLAY_LAG_NS}};
+    const char *resources[STACKS_MAX + 1] = {NULL};
+    struct tool_option own = {.name = "--resource", .value = resources, .room = STACKS_MAX};
+    struct replay_wanted wanted = {.path = NULL};
     static struct sequence sequence;
     int code, played = TOOL_OK;
 
-    if (!parse(arguments, &wanted))
+    if (!replay_parse(arguments, own, &wanted))
         return TOOL_USAGE;
+    if (!wanted.path || !resources[0]) {
+        tool_say("replay needs %s; see rmmshim replay --help",
+                 wanted.path ? "a --resource" : "the FILE of a recording");
+        return TOOL_USAGE;
+    }
     code = sequence_read(&sequence, wanted.path, wanted.device);
     if (sequence.event_count > 0)
-        played = play_all(&sequence, &wanted);
+        played = play_all(&sequence, resources, &wanted);
     return rs_max(code, played);
 }
 

@@ -13,14 +13,11 @@ enum { ROUNDS_MAX = 1000, REASON_BYTES = 1024 };
 static const char *const wishes[] = {"footprint", "speed", "limit", NULL};
 
 struct wanted {
-    const char *path;
-    const char *limit; /* of --for limit=, as it was written; NULL: none */
-    char **program;    /* NULL: nothing is run */
-    struct replay_settings settings;
+    struct replay_wanted replay;
+    const char *limit;          /* of --for limit=, as it was written; NULL: none */
+    char **program;             /* NULL: nothing is run */
     enum tune_wish first, last; /* that are asked for */
     size_t rounds;
-    int device; /* -1: any */
-    bool as_json;
 };
 
 /* ---- the command line ---- */
@@ -36,7 +33,7 @@ static bool parse_limit(const char *text, struct wanted *wanted)
         return false;
     }
     wanted->limit = text;
-    wanted->settings.limit_bytes = (size_t)size.number;
+    wanted->replay.settings.limit_bytes = (size_t)size.number;
     wanted->first = wanted->last = TUNE_LIMIT;
     return true;
 }
@@ -89,26 +86,17 @@ static bool take_run(char **arguments, struct wanted *wanted)
 
 static bool parse(char **arguments, struct wanted *wanted)
 {
-    const char *wish = NULL, *lag = NULL, *device = NULL;
-    const struct tool_option options[] = {
-        {.name = "--for", .value = &wish},
-        {.name = "--lag", .value = &lag},
-        {.name = "--device", .value = &device},
-        {.name = "--json", .flag = &wanted->as_json},
-        {.name = NULL},
-    };
+    const char *wish = NULL;
+    struct tool_option own = {.name = "--for", .value = &wish};
 
-    if (!take_run(arguments, wanted) || !tool_take_options(arguments, true, options) ||
-        (wish && !parse_wish(wish, wanted)) ||
-        (lag && !tool_parse_seconds("--lag", lag, &wanted->settings.lag_ns)) ||
-        (device && !tool_parse_device(device, &wanted->device)))
+    if (!take_run(arguments, wanted) || !replay_parse(arguments, own, &wanted->replay) ||
+        (wish && !parse_wish(wish, wanted)))
         return false;
-    wanted->path = *arguments;
-    if (!wanted->path) {
+    if (!wanted->replay.path) {
         tool_say("tune needs the FILE of a recording; see rmmshim tune --help");
         return false;
     }
-    return tool_has_no_more(arguments + 1);
+    return true;
 }
 
 /* ---- results ---- */
@@ -256,7 +244,7 @@ static int show(const struct wanted *wanted, const struct sequence *sequence,
     list = rs_node_list(root, "choices");
     for (enum tune_wish wish = wanted->first; wish <= wanted->last; wish++)
         is_good = put_choice(list, wanted, wish, candidates, runs) && is_good;
-    is_good = tool_show(root, wanted->as_json) && is_good;
+    is_good = tool_show(root, wanted->replay.as_json) && is_good;
     rs_document_release(&document);
     return is_good ? TOOL_OK : TOOL_FINDING;
 }
@@ -291,7 +279,7 @@ static int tune_sequence(const struct wanted *wanted, const struct sequence *seq
     static struct tune_runs runs;
     int code = TOOL_OK;
 
-    tune_replay(&candidates, sequence, &wanted->settings);
+    tune_replay(&candidates, sequence, &wanted->replay.settings);
     if (wanted->program)
         code = run_finalists(wanted, &candidates, &runs);
     if (code == TOOL_OK)
@@ -301,16 +289,13 @@ static int tune_sequence(const struct wanted *wanted, const struct sequence *seq
 
 static int run(char **arguments)
 {
-    struct wanted wanted = {.device = -1,
-                            .settings = {.lag_ns = REPLAY_LAG_NS},
-                            .first = TUNE_FOOTPRINT,
-                            .last = TUNE_SPEED};
+    struct wanted wanted = {.first = TUNE_FOOTPRINT, .last = TUNE_SPEED};
     static struct sequence sequence;
     int code, tuned = TOOL_OK;
 
     if (!parse(arguments, &wanted))
         return TOOL_USAGE;
-    code = sequence_read(&sequence, wanted.path, wanted.device);
+    code = sequence_read(&sequence, wanted.replay.path, wanted.replay.device);
     if (sequence.event_count > 0)
         tuned = tune_sequence(&wanted, &sequence);
     return rs_max(code, tuned);

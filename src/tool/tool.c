@@ -305,10 +305,8 @@ void *tool_grow_list(void *list, size_t count, size_t entry_bytes)
 
 void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number)
 {
-    if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)number)) {
-        tool_say("out of host memory");
-        exit(TOOL_FINDING);
-    }
+    if (!rs_hash_reserve(table, 1) || !rs_hash_put(table, key, (void *)number))
+        tool_end_without_memory();
 }
 
 char *tool_format(const char *format, ...)

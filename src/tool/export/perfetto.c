@@ -94,7 +94,8 @@ static uint64_t number_of(struct export *export, uint64_t of, uint64_t number)
  * and takes 0, which a log has, for the kernel.  IDs of Linux have 22 bits. */
 static uint64_t process_of(struct export *export, const struct run *run)
 {
-    return (export->analysis->run_count - (run->process != 0)) % 256 << 22 | run->process;
+    return (export->analysis->run_count - (run->facts.process != 0)) % 256 << 22 |
+           run->facts.process;
 }
 
 /* Describes a track.  `name` is that of a counter, whose unit `inner` has; else NULL. */
@@ -211,7 +212,7 @@ static void see(struct analysis_observer *observer, const struct run *run,
 {
     struct export *export = (struct export *)observer;
     const struct series *series = analysis_series(run, event);
-    uint64_t real_ns = run->begun_real_ns + event->time_ns;
+    uint64_t real_ns = run->facts.begun_real_ns + event->time_ns;
 
     put_process(export, run);
     if (event->kind == RS_RECORDING_ALLOCATE || event->kind == RS_RECORDING_DEALLOCATE)

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "report/document.h"
 #include "tool/replay/sequence.h"
+#include "tool/tool.h"
 
 enum { REPLAY_LAG_NS = 1000 * 1000 }; /* without --lag */
 
@@ -13,6 +14,17 @@ struct replay_settings {
     uint64_t lag_ns;    /* by which the GPU is behind the program at most */
     size_t limit_bytes; /* as RMM_LIMIT; 0: none */
 };
+
+/* What `replay` and `tune` are asked for alike. */
+struct replay_wanted {
+    const char *path; /* NULL: none was given */
+    struct replay_settings settings;
+    int device; /* -1: any */
+    bool as_json;
+};
+
+/* Reads arguments, with one more option.  False after a line. */
+bool replay_parse(char **arguments, struct tool_option own, struct replay_wanted *wanted);
 
 /* False after a diagnostic about the expression. */
 bool replay_play(const struct sequence *sequence, const char *expression,

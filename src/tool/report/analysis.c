@@ -21,19 +21,9 @@ static void put(struct rs_hash_table *table, uint64_t key, size_t number)
 
 /* ---- call sites ---- */
 
-static uint64_t hash_of(const void *text, size_t length)
-{
-    const unsigned char *bytes = text;
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash | 1;
-}
-
 uint32_t text_number(struct text_table *table, const void *text, size_t length)
 {
-    uint64_t key = hash_of(text, length);
+    uint64_t key = rs_hash_bytes(text, length) | 1;
     size_t found;
     char *copy;
 
@@ -55,9 +45,8 @@ uint32_t text_number(struct text_table *table, const void *text, size_t length)
 /* A copy in which each character may be shown by a terminal. */
 static char *plain_copy(const char *text)
 {
-    char *copy = tool_grow(NULL, strlen(text) + 1);
+    char *copy = tool_format("%s", text);
 
-    strcpy(copy, text);
     rs_plain_make(copy);
     return copy;
 }
@@ -78,17 +67,20 @@ uint32_t analysis_site(struct analysis *analysis, const uint32_t *frames, size_t
 
 /* ---- runs ---- */
 
-struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program,
-                           const char *rank)
+struct run *analysis_begin(struct analysis *analysis, const char *path,
+                           const struct tool_recording_facts *facts)
 {
     struct run *run = tool_grow(NULL, sizeof(*run));
 
     if (analysis->run_count == 0)
         (void)analysis_site(analysis, (const uint32_t[]){0}, 0); /* number 0: no frames */
     *run = (struct run){.path = plain_copy(path),
-                        .program = plain_copy(program),
-                        .rank = plain_copy(rank),
+                        .facts = *facts,
+                        .end_ns = facts->duration_ns,
+                        .lost_events = facts->lost_events + facts->missed_events,
                         .observer = analysis->observer};
+    run->facts.program = plain_copy(facts->program);
+    run->facts.rank = plain_copy(facts->rank);
     analysis->runs = tool_grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
     return analysis->runs[analysis->run_count++] = run;
 }

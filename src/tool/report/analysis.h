@@ -8,7 +8,7 @@
 #include "base/hash_table.h"
 #include "config/config.h"
 #include "report/document.h"
-#include "tool/recording_event.h"
+#include "tool/recording.h"
 #include "tool/report/timeline.h"
 
 #include <stdbool.h>
@@ -91,20 +91,16 @@ struct mark {
 };
 
 struct analysis_observer;
-struct tool_recording;
 
 /* What one recording says. */
 struct run {
-    char *path, *program;
-    char *rank;       /* in its job; "" where there is none */
-    char *title;      /* the program, its process and rank, for people */
-    uint32_t process; /* 0: not known */
-    uint64_t begun_real_ns, end_ns;
+    char *path;
+    char *title;                       /* the program, its process and rank, for people */
+    struct tool_recording_facts facts; /* with texts that are plain */
+    uint64_t end_ns;
     uint64_t events, lost_events;
     uint64_t missing_events; /* frees of unknown blocks, and lost frees */
-    uint64_t
-        sample_bytes; /* of so many allocated bytes one block has a call site; 0: all or none */
-    char damage[320]; /* a line, or empty */
+    char damage[320];        /* a line, or empty */
 
     struct series *series;
     size_t series_count;
@@ -147,8 +143,8 @@ struct analysis_observer {
 };
 
 /* Begins a recording.  Runs and texts live until the command ends. */
-struct run *analysis_begin(struct analysis *analysis, const char *path, const char *program,
-                           const char *rank);
+struct run *analysis_begin(struct analysis *analysis, const char *path,
+                           const struct tool_recording_facts *facts);
 
 /* Adds an event, whose call site is a number of analysis_site. */
 void analysis_add(struct run *run, const struct tool_recording_event *event);

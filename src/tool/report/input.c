@@ -119,19 +119,15 @@ static void add_events(struct input *input, uint64_t all)
     }
 }
 
-/* Takes over what is known of the whole.  TOOL_FINDING, after a line, where it is damaged. */
-static int state_facts(struct run *run, const struct tool_recording_facts *facts)
+/* Says what is known of the whole.  TOOL_FINDING, after a line, where it is damaged. */
+static int state_facts(struct run *run)
 {
-    const char *comma = *run->rank ? ", rank " : "";
+    const struct tool_recording_facts *facts = &run->facts;
+    const char *comma = *facts->rank ? ", rank " : "";
 
-    run->title = facts->process ? tool_format("%s [%" PRIu32 "]%s%s", run->program, facts->process,
-                                              comma, run->rank)
-                                : tool_format("%s%s%s", run->program, comma, run->rank);
-    run->process = facts->process;
-    run->begun_real_ns = facts->begun_real_ns;
-    run->end_ns = rs_max(run->end_ns, facts->duration_ns);
-    run->sample_bytes = facts->sample_bytes;
-    run->lost_events = facts->lost_events + facts->missed_events;
+    run->title = facts->process ? tool_format("%s [%" PRIu32 "]%s%s", facts->program,
+                                              facts->process, comma, facts->rank)
+                                : tool_format("%s%s%s", facts->program, comma, facts->rank);
     if (facts->unknown)
         tool_say("%s: skipped %" PRIu64 " event%s that only a newer version of rmmshim knows",
                  run->path, facts->unknown, facts->unknown == 1 ? "" : "s");
@@ -156,9 +152,9 @@ int input_read(struct analysis *analysis, const char *path)
         return TOOL_FINDING;
     }
     facts = tool_recording_facts(input.recording);
-    input.run = analysis_begin(analysis, path, facts->program, facts->rank);
+    input.run = analysis_begin(analysis, path, facts);
     input.run->recording = input.recording;
-    code = state_facts(input.run, facts);
+    code = state_facts(input.run);
     if (facts->lost_events)
         add_early_blocks(&input);
     add_events(&input, facts->events);

@@ -346,14 +346,14 @@ static void put_run(struct json *json, const struct run *run)
 {
     begin(json, NULL, '{');
     put_text(json, "file", run->path);
-    put_text(json, "program", run->program);
-    put_number(json, "process", run->process);
-    put_text(json, "rank", run->rank);
-    put_number(json, "begun_ms", run->begun_real_ns / 1000000);
+    put_text(json, "program", run->facts.program);
+    put_number(json, "process", run->facts.process);
+    put_text(json, "rank", run->facts.rank);
+    put_number(json, "begun_ms", run->facts.begun_real_ns / 1000000);
     put_number(json, "end_ns", run->end_ns);
     put_number(json, "events", run->events);
     put_number(json, "lost_events", run->lost_events);
-    put_number(json, "sample_bytes", run->sample_bytes);
+    put_number(json, "sample_bytes", run->facts.sample_bytes);
     put_text(json, "damage", run->damage);
     begin(json, "series", '[');
     for (uint32_t i = 0; i < run->series_count; i++)

@@ -21,7 +21,9 @@ static uint64_t weight_of(const struct run *run, const struct block *block)
 {
     uint64_t size = rs_max(block->size_bytes, 1);
 
-    return block->site && run->sample_bytes > size ? (run->sample_bytes + size / 2) / size : 1;
+    return block->site && run->facts.sample_bytes > size
+               ? (run->facts.sample_bytes + size / 2) / size
+               : 1;
 }
 
 /* As often as `weight` says, which may be a negative number, modulo 2^64. */

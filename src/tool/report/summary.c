@@ -188,9 +188,9 @@ static void put_run(FILE *to, const struct analysis *analysis, const struct run 
 
     put_line(to, "%s: %s, %" PRIu64 " event%s", run->title, duration_text(run->end_ns, text),
              run->events, plural(run->events));
-    if (run->sample_bytes)
+    if (run->facts.sample_bytes)
         put_line(to, "  estimates: one block in every %s allocated has a call site",
-                 bytes_text(run->sample_bytes));
+                 bytes_text(run->facts.sample_bytes));
     for (uint32_t i = 0; i < run->series_count; i++)
         put_series(to, analysis, run, i);
     for (size_t i = 0; i < rs_min(run->phase_count, PHASES_SHOWN); i++)
