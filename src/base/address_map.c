@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two structures describe the same ranges.
  *
- * By start: 64 shards, each an open-addressing hash table with linear probing.  Writers of a
- * shard take its spinlock.  Readers take none: they check that the shard's sequence number is
- * even and did not change while they looked, and look again otherwise.  An outgrown table stays
- * mapped, so a late reader reads stale slots, never freed memory, and then sees the new sequence
- * number.  Its slots move to the new table a few at each insertion: moving all at once took
- * milliseconds in a shard of some ten thousand ranges.  Meanwhile each range is in exactly one
- * of the two tables; a slot of the old table whose range was moved or removed stays marked, so
- * that searches go on past it.
+ * By start: 64 shards, each an open-addressing hash table with linear probing.  Writers of a shard
+ * take its spinlock.  Readers take none: they check that the shard's sequence number is even and
+ * did not change while they looked, and look again otherwise.  An outgrown table stays mapped, so a
+ * reader that still uses it reads stale slots, never unmapped memory; then it sees the new sequence
+ * number and looks again.  Its slots move to the new table a few at each insertion: moving all at
+ * once took milliseconds in a shard of some ten thousand ranges.  Meanwhile each range is in
+ * exactly one of the two tables; a slot of the old table whose range was moved or removed stays
+ * marked, so that searches go on past it.
  *
  * By address: a bitmap of starts (start_bitmap.h).  The nearest start at or below an address
  * belongs to the only range that can contain it.
@@ -33,7 +33,8 @@ enum {
     FIRST_TABLE_BITS = 6,
     EMPTIED_BITS = 3,
     EMPTIED_COUNT = 1 << EMPTIED_BITS,
-    MOVE_SLOTS = 8, /* moved per insertion: all have moved before the new table is full again */
+    MOVE_SLOTS = 8, /* slots visited per insertion: enough to empty the old table before the new one
+                       must grow */
     MOVED = 2,      /* key of a moved or removed slot of an outgrown table; no start + 1 is 2 */
 };
 
@@ -41,7 +42,8 @@ enum {
 static const uint64_t hash_factor = 0x9e3779b97f4a7c15u;
 
 struct slot {
-    _Atomic uint64_t start_and_one; /* start + 1; 0: free.  A range may start at address 0 */
+    /* start + 1, since a range may start at address 0; 0: the slot is free */
+    _Atomic uint64_t start_and_one;
     _Atomic uint64_t size_bytes;
     _Atomic(void *) owner;
     uint64_t unused; /* padding: a cache line has two slots, and no slot lies in two lines */
@@ -57,16 +59,19 @@ struct shard {
     /* Held for some ten instructions, or while a table grows. */
     alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* the processor fetches lines in pairs */
     atomic_uint sequence;                               /* odd while slots change */
-    _Atomic uintptr_t table;         /* a struct table *; its low 6 bits: log2 of the slot count */
-    _Atomic uintptr_t outgrown;      /* the table before, while it has slots to move; else 0 */
+    _Atomic uintptr_t table; /* a struct table *; its low 6 bits: log2 of the slot count */
+    /* The table before the present one, while it has slots to move; else 0. */
+    _Atomic uintptr_t outgrown;
     size_t moved;                    /* slots of the outgrown table that have been visited */
     atomic_size_t count;             /* ranges in both tables */
-    uint64_t emptied[EMPTIED_COUNT]; /* words of the bitmap, see rs_start_bitmap_clear */
+    uint64_t emptied[EMPTIED_COUNT]; /* words of the bitmap that became empty, see
+                                        rs_start_bitmap_clear */
 };
 
 struct rs_address_map {
     struct shard shards[SHARD_COUNT];
-    _Atomic uint64_t largest_bytes; /* so far: a range starts less than this below its addresses */
+    _Atomic uint64_t largest_bytes; /* size of the largest range so far: a range that contains an
+                                       address starts less than this below it */
     struct rs_start_bitmap starts;
     alignas(RS_CACHE_LINE) unsigned char first_tables[SHARD_COUNT]
                                                      [sizeof(struct table) +
@@ -116,7 +121,7 @@ static void write_end(struct shard *shard)
 struct view {
     struct slot *slots;
     size_t mask;
-    unsigned shift; /* how far to shift a hash right, so that it is a slot's number */
+    unsigned shift; /* a hash, shifted right by this, is a slot's number */
 };
 
 static struct view view_of_table(uintptr_t table)
@@ -136,8 +141,9 @@ static struct view view_locked(struct shard *shard)
     return view_of_table(atomic_load_explicit(&shard->table, memory_order_relaxed));
 }
 
-/* The high bits of the product differ for starts in different words, below the bits that chose
- * the shard; so the starts of one shard spread over all of its slots. */
+/* The product is the one of shard_of, shifted left by the 6 bits that chose the shard, plus a term
+ * for the bit within the word.  So those 6 bits, which are equal for all starts of a shard, are
+ * gone, and the starts of one shard spread over all of its slots. */
 static size_t home_of_start(const struct view *view, uint64_t start)
 {
     return (size_t)(((start >> RS_START_UNIT_BITS) * hash_factor) >> view->shift);
@@ -181,9 +187,9 @@ static bool is_range(uint64_t key)
     return key != 0 && key != MOVED;
 }
 
-/* Visits the next `count` slots of the outgrown table and moves their ranges.  The home of a
- * range doubles its number with the table's size, so moved ranges again lie side by side.
- * Called between write_begin and write_end. */
+/* Visits the next `count` slots of the outgrown table and moves their ranges.  In a table of twice
+ * the size the number of a range's home slot is about twice as large, so ranges that were close
+ * together are again close together.  Called between write_begin and write_end. */
 static void move_some(struct shard *shard, uintptr_t outgrown, size_t count)
 {
     struct view old = view_of_table(outgrown), view = view_locked(shard);
@@ -209,7 +215,8 @@ static uintptr_t outgrown_locked(struct shard *shard)
     return atomic_load_explicit(&shard->outgrown, memory_order_relaxed);
 }
 
-/* The slot of `start` in the outgrown table, or NULL. */
+/* Returns the slot of `start` in the outgrown table; NULL when there is no such table, or `start`
+ * is not in it. */
 static struct slot *outgrown_slot(struct shard *shard, uint64_t start)
 {
     struct view view;
@@ -222,7 +229,8 @@ static struct slot *outgrown_slot(struct shard *shard, uint64_t start)
     return slot_key(slot) ? slot : NULL;
 }
 
-/* True when as many ranges are in the shard's two tables as it counts, and all have a size. */
+/* True when the shard's two tables have as many ranges as shard->count says, and each range has a
+ * size and a possible start. */
 __attribute__((unused)) static bool shard_check(struct shard *shard)
 {
     uintptr_t tables[] = {atomic_load(&shard->table), outgrown_locked(shard)};
@@ -257,7 +265,8 @@ static bool table_grow(struct shard *shard)
     table->older = (struct table *)(old_word - old_bits);
     table->mapped_bytes = bytes;
     write_begin(shard);
-    if (outgrown_locked(shard)) /* growth failed before, and the old table became too full */
+    if (outgrown_locked(shard)) /* the last insertions have not moved all slots, since growth had
+                                   failed before */
         move_some(shard, outgrown_locked(shard), SIZE_MAX);
     RS_ASSERT(!outgrown_locked(shard)); /* else ranges are left in a third table */
     shard->moved = 0;
@@ -267,9 +276,9 @@ static bool table_grow(struct shard *shard)
     return true;
 }
 
-/* Makes room for one more range.  Probes are short while the table is at most half full.  If
- * there is no memory to grow, the table is filled further rather than refusing, as long as one
- * slot stays free to end searches. */
+/* Makes room for one more range.  Probes are short while the table is at most half full.  If there
+ * is no memory for a larger table, the table is filled further, as long as one slot stays free, at
+ * which searches end.  Returns false when there is no memory and only that slot is free. */
 static bool table_reserve(struct shard *shard)
 {
     size_t count = atomic_load_explicit(&shard->count, memory_order_relaxed);
@@ -280,8 +289,9 @@ static bool table_reserve(struct shard *shard)
     return table_grow(shard) || count < view.mask;
 }
 
-/* Closes the hole at i: a later entry moves into it if the hole would cut the entry off from its
- * home. */
+/* Empties slot i and closes the hole: a later entry moves into the hole if it lies between the
+ * entry and its home, where a search for the entry would end.  Then the entry's old slot is the
+ * hole. */
 static void table_close(const struct view *view, size_t i)
 {
     struct rs_range range;
@@ -291,7 +301,7 @@ static void table_close(const struct view *view, size_t i)
          j = (j + 1) & view->mask) {
         slot_read(&view->slots[j], &range);
         if (((j - home_of_start(view, range.start)) & view->mask) < ((j - i) & view->mask))
-            continue; /* its home lies after the hole */
+            continue; /* the entry's home lies after the hole */
         slot_write(&view->slots[i], &range);
         i = j;
     }
@@ -458,8 +468,9 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
     return found;
 }
 
-/* Looks once; the result counts only if the sequence number did not change.  A table in the
- * middle of a move may show a reader no free slot, so the number of steps is bounded. */
+/* Looks once in one table.  The result counts only if the shard's sequence number has not changed
+ * meanwhile, which the caller checks.  A table in the middle of a move may show a reader no free
+ * slot, so the number of steps is bounded. */
 static bool look_once(uintptr_t table, uint64_t start, struct rs_range *range)
 {
     struct view view = view_of_table(table);
@@ -511,8 +522,8 @@ RS_HOT void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start)
     __builtin_prefetch(&view.slots[home_of_start(&view, start)]);
 }
 
-/* Looks only at the slot where most ranges are, their home; rs_address_map_find looks at the
- * others. */
+/* Looks only at the home slot of `start`, where most ranges are.  If the range is not there, or the
+ * shard is changing, it calls rs_address_map_find. */
 RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
 {
     struct shard *shard = shard_of(map, start);
@@ -558,7 +569,8 @@ bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
                 return is_inside;
             }
         }
-        if (start == from) /* the range has just been removed, or `counts` refused it */
+        if (start == from) /* no start is left to look at; the range at this one was removed just
+                              now, or `counts` refused it */
             return false;
         start -= (uint64_t)1 << RS_START_UNIT_BITS;
     }

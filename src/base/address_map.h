@@ -62,9 +62,10 @@ bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
 
 /* Finds as rs_address_map_find_inside does, in a map whose ranges may have lost their memory: it
  * skips each range for which `counts` returns false (NULL: it skips none).  `is_inside` tells
- * `counts` whether the range contains the address.  For a range that does not contain it, `counts`
- * may always return false; true ends the search early, which is right if the range still has its
- * memory, since then no other such range overlaps it. */
+ * `counts` whether the range contains the address.  For a range that does not contain the address,
+ * `counts` may always return false.  It may return true if that range still has its memory: no
+ * other range with memory overlaps it, so none contains the address, and the search ends early with
+ * false. */
 bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
                                    bool (*counts)(const struct rs_range *range, bool is_inside),
                                    struct rs_range *range);

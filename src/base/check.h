@@ -3,7 +3,7 @@
  *
  * Input and driver results are checked and answered, never asserted: this code runs in other
  * people's processes.  A failed assertion writes one line and aborts; release builds (NDEBUG)
- * compile none. */
+ * contain no assertions. */
 #pragma once
 
 #include <stdbool.h>
@@ -30,16 +30,16 @@
 /* Functions that are always inlined: the compiler decides by the number of call sites, and cannot
  * know that these functions run in every allocation. */
 #define RS_HOT_INLINE static inline __attribute__((always_inline))
-/* Functions of the hot path lie side by side, on two pages instead of nine, apart from seldom
- * called ones: between two of the program's calls other code has evicted them from the
- * processor's first-level caches. */
+/* Places the functions of the hot path side by side, on two pages instead of nine, apart from
+ * seldom called ones.  That matters since between two of the program's calls other code evicts them
+ * from the processor's first-level caches, and each call loads them again. */
 #define RS_HOT __attribute__((hot))
 /* Variables of the hot path that are seldom written share one cache line. */
 #define RS_HOT_DATA __attribute__((section("rs_hot_data"), visibility("hidden")))
 #define RS_COLD     __attribute__((cold, noinline))
-/* Nonzero when a and b differ.  Several of these or-ed together take one branch for conditions
- * that all hold nearly always: after other code has run, the branch predictor has forgotten ours
- * and mispredicts many of them. */
+/* Nonzero when a and b differ.  Several results or-ed together need a single branch, for conditions
+ * that nearly always all hold: after other code has run, the branch predictor has forgotten our
+ * branches and mispredicts many of them. */
 #define RS_DIFFER(a, b)        ((uintptr_t)(a) ^ (uintptr_t)(b))
 #define RS_ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define RS_CONTAINER_OF(pointer, type, member)                                                     \
@@ -50,9 +50,9 @@
 #define RS_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
 #define RS_CACHE_LINE                  64
 
-/* A guard: a variable whose function `end` is called at the end of its block, however that is left;
- * the kernel's guard() is the same.  RS_MUTEX_GUARD and others begin with it, and none needs a
- * name. */
+/* Declares a guard: a variable for which the function `end` is called at the end of its block,
+ * however the block is left, as with the Linux kernel's guard().  The line's number makes the
+ * variable's name.  RS_MUTEX_GUARD and the other guards begin with this macro. */
 #define RS_GUARD_NAME_OF(line) guard_of_line_##line
 #define RS_GUARD_NAME(line)    RS_GUARD_NAME_OF(line)
 #define RS_GUARD(type, end)    type RS_GUARD_NAME(__LINE__) __attribute__((cleanup(end), unused))

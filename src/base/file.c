@@ -176,14 +176,14 @@ const char *rs_listing_next(struct rs_listing *listing)
 
 /* ---- descriptors ---- */
 
-/* A high number: a program that has closed its stderr, and opens a file of its own, must not get
- * our file there. */
+/* The copy never gets the number of stdin, stdout or stderr: a program that has closed its stderr
+ * would write its messages into our file. */
 int rs_descriptor_duplicate(int fd)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, RS_DESCRIPTOR_HIGH);
 
     if (copy < 0)
-        /* Fails above if RLIMIT_NOFILE is no more than RS_DESCRIPTOR_HIGH. */
+        /* The call above fails if RLIMIT_NOFILE is no more than RS_DESCRIPTOR_HIGH. */
         copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     RS_ASSERT(copy < 0 || copy > STDERR_FILENO);
     return copy < 0 ? -errno : copy;
@@ -236,7 +236,8 @@ static void fill_signals(sigset_t *signals)
     sigemptyset(signals);
     sigaddset(signals, SIGPIPE);
     sigaddset(signals, SIGXFSZ);
-    sigaddset(signals, SIGTTOU); /* a background thread that blocks it may write to the terminal */
+    /* While it is blocked, a process in the background may write to its terminal. */
+    sigaddset(signals, SIGTTOU);
 }
 
 void rs_unsignalled_begin(struct rs_unsignalled *unsignalled)
@@ -255,8 +256,8 @@ void rs_unsignalled_begin(struct rs_unsignalled *unsignalled)
     errno = kept_errno;
 }
 
-/* Consumes the signal that a failed write sent to this thread, unless one was pending before:
- * that one is the program's. */
+/* Consumes the signal that a failed write sent to this thread, unless a signal of that number was
+ * pending before: that one is meant for the program. */
 static void take_back(const struct rs_unsignalled *unsignalled, int signal_number)
 {
     sigset_t one;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* System calls on files, from the program's threads.  No function here is a cancellation point, so
- * that a thread that the program cancels does not end inside the library. */
+ * a thread that the program cancels does not end inside the library. */
 #pragma once
 
 #include "base/check.h"
@@ -32,8 +32,8 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
 /* Writes all bytes at offset_bytes.  Returns 0 or -errno, and keeps errno. */
 int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_bytes);
 
-/* Reads the beginning of a file as text, which a zero byte ends.  Returns its length; -1, and "",
- * where the file cannot be read. */
+/* Reads at most room - 1 bytes from the beginning of a file into `text`, and adds a zero byte.
+ * Returns the number of bytes read; -1, with `text` empty, when the file cannot be read. */
 ssize_t rs_file_text(const char *path, char *text, size_t room);
 
 /* rs_file_lengthen sets a file's length. rs_file_allocate also reserves memory, or space on the
@@ -43,16 +43,16 @@ ssize_t rs_file_text(const char *path, char *text, size_t room);
 int rs_file_lengthen(int fd, size_t size_bytes);
 int rs_file_allocate(int fd, size_t size_bytes);
 
-/* Does as rs_file_allocate, for a part of the file. */
+/* Does as rs_file_allocate, but only for the size_bytes from offset_bytes on. */
 int rs_file_allocate_range(int fd, size_t offset_bytes, size_t size_bytes);
 
-/* True for a file system that allocates new blocks at every write (btrfs, ZFS, bcachefs), and for
- * one that is not known: there a store into a mapping raises SIGBUS when the disk is full, even
- * after rs_file_allocate. */
+/* True if the file is on a file system that allocates new blocks at every write (btrfs, ZFS,
+ * bcachefs), or if the kernel does not tell: there a store into a mapping may raise SIGBUS when the
+ * disk is full, even after rs_file_allocate. */
 bool rs_file_is_copied_on_write(int fd);
 
-/* True for a memory file that is sealed against shrinking: reading a mapping past the end of its
- * file raises SIGBUS. */
+/* True for a memory file that is sealed against shrinking.  A mapping of any other file is not safe
+ * to read: if the file is shortened, reading past its new end raises SIGBUS. */
 bool rs_file_cannot_shrink(int fd);
 
 /* Closes fd and leaves errno unchanged. */
@@ -67,12 +67,13 @@ struct rs_listing {
     _Alignas(uint64_t) char entries[8 << 10];
 };
 
-/* Opens a folder. The caller closes it with rs_file_close(listing->fd). False, with errno, where it
- * cannot be read.
+/* Opens a folder.  The caller closes it with rs_file_close(listing->fd).  Returns false, with
+ * errno, when the folder cannot be opened; then there is nothing to close.
  */
 bool rs_listing_open(struct rs_listing *listing, const char *path);
 
-/* The next name; NULL behind the last one. */
+/* Returns the name of the next entry, valid until the next call; NULL after the last one, or when
+ * the kernel reports an error. */
 const char *rs_listing_next(struct rs_listing *listing);
 
 /* ---- descriptors ---- */
@@ -84,8 +85,8 @@ const char *rs_listing_next(struct rs_listing *listing);
 
 enum { RS_DESCRIPTOR_HIGH = 500 };
 
-/* Duplicates fd to a number of RS_DESCRIPTOR_HIGH or more, or to any above stderr's where
- * RLIMIT_NOFILE is lower; close-on-exec.  Returns the copy, or -errno. */
+/* Duplicates fd, close-on-exec, to a number of RS_DESCRIPTOR_HIGH or more; if RLIMIT_NOFILE does
+ * not allow that, to any number above stderr's.  Returns the copy, or -errno. */
 int rs_descriptor_duplicate(int fd);
 
 /* A descriptor and the file that it stood for when it was kept. */
@@ -107,8 +108,8 @@ void rs_descriptor_close(const struct rs_kept_descriptor *kept);
 
 /* ---- guards around the library's other calls into the kernel ---- */
 
-/* Sections in which a thread is not cancelled (it would leave a lock locked), and sections in which
- * a write raises no signal either.
+/* Sections in which a thread is not cancelled (a cancelled thread would leave a lock locked), and
+ * sections in which, besides, a write raises no signal.
  *
  * Both pairs keep errno, may be nested, and may be used in a signal handler.  The first pair
  * costs some ten nanoseconds; the second makes two to four system calls. */
@@ -134,9 +135,10 @@ static inline struct rs_uncancelled rs_uncancelled_guard(void)
 #define RS_UNCANCELLED_GUARD()                                                                     \
     RS_GUARD(struct rs_uncancelled, rs_uncancelled_end) = rs_uncancelled_guard()
 
-/* The same for calls that write to a descriptor.  The end also consumes the signal of a write to a
- * pipe without a reader (SIGPIPE) or beyond the file size limit (SIGXFSZ), and keeps a terminal
- * from stopping a process in the background (SIGTTOU). */
+/* For calls that write to a descriptor: between begin and end the thread is not cancelled, and
+ * SIGPIPE, SIGXFSZ and SIGTTOU are blocked in it.  A write to a pipe without a reader raises
+ * SIGPIPE, and one beyond the limit on file sizes raises SIGXFSZ; the end consumes that signal.
+ * SIGTTOU would stop a process in the background that writes to its terminal. */
 struct rs_unsignalled {
     struct rs_uncancelled uncancelled;
     sigset_t blocked_before, pending_before;

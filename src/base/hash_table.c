@@ -7,8 +7,8 @@
 
 enum { FIRST_SLOTS = 256 };
 
-/* The slot count is a power of two, and at most half of the slots are full, or more while there is
- * no host memory. */
+/* Returns the slot at which the search for a key begins.  The slot count is a power of two.  At
+ * most half of the slots are full, or more while there is no host memory for a larger table. */
 static size_t home_of_key(const struct rs_hash_table *table, uint64_t key)
 {
     return (size_t)((key * 0x9e3779b97f4a7c15u) >> 17) & (table->slot_count - 1);
@@ -23,7 +23,8 @@ static size_t slot_of_key(const struct rs_hash_table *table, uint64_t key)
     return at;
 }
 
-/* True when each key is found where it lies, and as many are counted. */
+/* True when the search for each key ends at the slot that has it, and table->count is the number of
+ * keys. */
 __attribute__((unused)) static bool table_check(const struct rs_hash_table *table)
 {
     size_t count = 0;
@@ -69,7 +70,7 @@ bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value)
 
     RS_ASSERT(key != 0);
     if (!rs_hash_reserve(table, 1) && table->count + 1 >= table->slot_count)
-        return false; /* a search ends at an empty slot */
+        return false; /* the last empty slot must stay, since a search ends there */
     at = slot_of_key(table, key);
     table->count += table->slots[at].key == 0;
     table->slots[at] = (struct rs_hash_slot){key, value};
@@ -82,7 +83,9 @@ void *rs_hash_get(const struct rs_hash_table *table, uint64_t key)
     return table->slot_count && key ? table->slots[slot_of_key(table, key)].value : NULL;
 }
 
-/* Closes the gap: an entry that was probed past it moves into it. */
+/* Closes the gap that a taken entry leaves.  A search that began at or before the gap would now end
+ * there, so the next entry that is found by such a search moves into it; then its old slot is the
+ * gap. */
 static void close_gap(struct rs_hash_table *table, size_t gap)
 {
     size_t mask = table->slot_count - 1;

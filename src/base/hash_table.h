@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash table from 64-bit keys to pointers: open addressing, no lock of its own.  Putting may
- * need host memory; taking never does. */
+/* A hash table from 64-bit keys to pointers: open addressing, no lock of its own.  Only
+ * rs_hash_reserve and rs_hash_put may need host memory. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,8 +22,9 @@ struct rs_hash_table {
  * of host memory. */
 bool rs_hash_reserve(struct rs_hash_table *table, size_t more);
 
-/* Enters a key (not 0) or replaces its value.  Returns false only when all slots are full and there
- * is no host memory for more; after rs_hash_reserve at least half of the slots are free. */
+/* Enters a key (not 0) or replaces its value.  Returns false only when a single slot is left, at
+ * which searches end, and there is no host memory for a larger table.  It cannot fail for the keys
+ * that rs_hash_reserve has made room for. */
 bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value);
 
 /* Returns the key's value, or NULL when the key is absent. */
@@ -32,9 +33,9 @@ void *rs_hash_get(const struct rs_hash_table *table, uint64_t key);
 /* Removes the key.  Returns its value, or NULL when the key is absent. */
 void *rs_hash_take(struct rs_hash_table *table, uint64_t key);
 
-/* Returns the value in a slot (below slot_count), or NULL when the slot is empty: for walking
- * the table.  Taking a key may move another one into its slot, so look at the same slot again
- * after it. */
+/* Returns the value in a slot (below slot_count), or NULL when the slot is empty: for walking the
+ * table. rs_hash_take may move another key into the slot of the one that it takes, so a walk that
+ * takes a key must look at the same slot again. */
 void *rs_hash_at(const struct rs_hash_table *table, size_t slot);
 
 /* Returns a hash of bytes, for equal bytes the same in all processes (FNV-1a). */

@@ -12,9 +12,10 @@
 /* ---- time ---- */
 
 static __thread struct {
-    uint64_t last_ns;  /* what the thread was last told */
-    uint64_t slept_ns; /* since then, at least */
-    uint64_t ahead_ns; /* by how much its time is ahead of the clock */
+    uint64_t last_ns;  /* the time that rs_clock_ns returned last */
+    uint64_t slept_ns; /* the time noted as slept since then */
+    /* How far the times of rs_clock_ns are ahead of the clock, which has stood still. */
+    uint64_t ahead_ns;
 } own;
 
 uint64_t rs_clock_ns(void)
@@ -53,9 +54,9 @@ static uint64_t kernel_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Sleeps, and notes how long that took.  On a clock that stands still this is measured by the
- * kernel's own clock, since a nap of 20 us takes 70 us or more, and a wait of many naps would be as
- * much too long; but no more than four times `ns` is noted. */
+/* Sleeps, and notes how long that took.  If the program's clock stands still, the kernel's own
+ * clock measures the sleep: a nap of 20 us takes 70 us or more, so if only 20 us were noted, a wait
+ * of many naps would take more than three times its bound.  At most four times `ns` is noted. */
 static void sleep_and_note(uint64_t ns)
 {
     struct timespec nap = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
@@ -111,11 +112,12 @@ void rs_nap(uint64_t ns)
 }
 
 /* The thread that is waited for may have a lower real-time priority.  Then it gets this processor
- * only while the waiting thread sleeps, as sched_yield yields to threads of the same or a higher
- * priority alone. */
+ * only while the waiting thread sleeps, since sched_yield yields only to threads of the same or a
+ * higher priority.  So rs_pause naps in the end. */
 enum { PAUSES = 128, YIELDS = 16, POLLS = 256, NAP_NS = 50 * 1000, NAPS_ALIKE = 8, DOUBLINGS = 4 };
 
-/* Less than any system call takes: on a clock that runs, it never makes a difference. */
+/* The time that is noted for a sched_yield.  It is less than any system call takes, so on a clock
+ * that runs it changes nothing. */
 enum { YIELD_NS = 20 };
 
 void rs_pause(unsigned turn)
@@ -165,7 +167,8 @@ void rs_lock_reset_shared(void *lock)
     pthread_rwlock_init(&((struct rs_shared_lock *)lock)->native, NULL);
 }
 
-/* Conditions of the whole process are those of PTHREAD_COND_INITIALIZER, with its clock. */
+/* Conditions that exist once per process are initialised by PTHREAD_COND_INITIALIZER, so this keeps
+ * their clock, the default one. */
 void rs_lock_reset_condition(void *condition)
 {
     pthread_cond_init(condition, NULL);

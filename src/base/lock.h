@@ -2,8 +2,8 @@
 /* Locks, the clock that bounds waits, and counters that are written under a lock.
  *
  * With -Dslow_asserts=true each lock carries its rank and each thread notes the locks that it holds
- * (lock_rank.c); a lock out of order fails an assertion that names both.  Other builds carry and
- * note nothing. */
+ * (lock_rank.c); taking a lock out of order fails an assertion that names both locks.  In other
+ * builds locks have no rank and threads note nothing. */
 #pragma once
 
 #include "base/check.h"
@@ -15,10 +15,10 @@
 /* ---- ranks; src/README.md lists which locks have which ---- */
 
 /* A thread that holds locks takes only a lock of a higher rank than each of them.  So two locks of
- * one rank are never held together.  A lock that is only tried cannot wait for its holder: it may
- * have any rank, and counts as held. */
+ * one rank are never held together.  A thread that only tries to take a lock does not wait for its
+ * holder, so a try may come in any order; a lock taken in this way counts as held. */
 enum rs_lock_rank {
-    RS_RANK_NONE, /* memory that nobody initialised: not a rank */
+    RS_RANK_NONE, /* the rank of a lock that nobody has initialised; no lock may have it */
     /* The report in the making, and the published directory. */
     RS_RANK_REPORT,
     /* The table of contexts; stacks are made and dropped under it. */
@@ -33,7 +33,7 @@ enum rs_lock_rank {
     RS_RANK_REUSE_LISTS,
     /* One resource as a whole; never held around a call of its upstream. */
     RS_RANK_RESOURCE,
-    /* A part of a resource, whose lock is also taken under the resource's own: one log. */
+    /* A part of a resource, whose lock may be taken under the resource's own: the file of a log. */
     RS_RANK_RESOURCE_PART,
     /* Tables under which no other lock but the next is taken: address map, block records, call
      * sites, published memory. */
@@ -59,13 +59,13 @@ struct rs_lock_mark {
         rank, #rank " of " __FILE__ ":" RS_LOCK_TEXT(__LINE__)                                     \
     }
 
-/* No thread holds as many locks at once. */
+/* The most locks that a thread may hold at once; the notes have room for no more. */
 enum { RS_LOCKS_HELD_MAX = 16 };
 
 /* Called before a thread waits for a lock: fails when the lock is out of order. */
 void rs_lock_rank_before(const struct rs_lock_mark *mark);
 
-/* rs_lock_rank_taken is called after a lock was taken, also by a try; the other function before the
+/* rs_lock_rank_taken is called after a lock was taken, also by a try; rs_lock_rank_left before the
  * lock is released. */
 void rs_lock_rank_taken(const struct rs_lock_mark *mark);
 void rs_lock_rank_left(const struct rs_lock_mark *mark);
@@ -99,7 +99,8 @@ void rs_lock_rank_must_hold(const struct rs_lock_mark *mark);
  * asserts. */
 #define RS_ASSERT_HELD(lock) RS_LOCK_NOTE(rs_lock_rank_must_hold, lock)
 
-/* For calls of pthreads that fail only if this code is wrong. */
+/* Asserts that a call of pthreads, which returned `failed`, has succeeded: it fails only if this
+ * code is wrong. */
 static inline void rs_lock_must(int failed)
 {
     RS_ASSERT(!failed);
@@ -148,8 +149,8 @@ static inline bool rs_mutex_try_lock(struct rs_mutex *mutex)
 
 /* Bounded locking, for reports at exit.  At exit a lock may never be released: its holder may have
  * ended or be waiting, or may be this very thread, whose signal handler called exit().  Between
- * begin and end, the *_lock_bounded functions of the calling thread wait at most wait_ns for all
- * locks together, and skip a lock that is still held then.  Outside they wait without bound. */
+ * begin and end, the calls of *_lock_bounded functions by this thread wait at most wait_ns in all,
+ * and skip a lock that is still held then.  Outside of such a pair they wait without bound. */
 void rs_lock_bound_begin(uint64_t wait_ns);
 void rs_lock_bound_end(void);
 
@@ -158,8 +159,8 @@ enum { RS_LOCKS_MISSED_MAX = 8 };
 /* True between rs_lock_bound_begin and rs_lock_bound_end. */
 bool rs_lock_is_bound(void);
 
-/* Names of the locks that this thread skipped since rs_lock_bound_begin (each once, the first
- * RS_LOCKS_MISSED_MAX), and the number of skips. */
+/* The locks that this thread has skipped since rs_lock_bound_begin: the first RS_LOCKS_MISSED_MAX
+ * different names, and the number of all skips. */
 struct rs_locks_missed {
     const char *names[RS_LOCKS_MISSED_MAX];
     unsigned name_count, times;
@@ -167,8 +168,8 @@ struct rs_locks_missed {
 
 const struct rs_locks_missed *rs_locks_missed(void);
 
-/* Locks the mutex as described at rs_lock_bound_begin.  Returns false when it was skipped.
- * `name` says what the lock protects; the pointer is kept. */
+/* Locks the mutex as described at rs_lock_bound_begin.  Returns false when it was skipped, and so
+ * is not locked.  `name` says what the lock protects; rs_locks_missed keeps the pointer. */
 bool rs_mutex_lock_bounded(struct rs_mutex *mutex, const char *name);
 
 static inline void rs_mutex_unlock(struct rs_mutex *mutex)
@@ -195,8 +196,9 @@ static inline void rs_mutex_guard_end(struct rs_mutex *const *mutex)
 /* Initialises a condition variable whose times are those of CLOCK_MONOTONIC. */
 void rs_condition_init(pthread_cond_t *condition);
 
-/* Wait on a condition variable without being a cancellation point (base/file.h).  until_ns is a
- * time of rs_clock_ns, for a condition of rs_condition_init; 0 or ETIMEDOUT is returned. */
+/* Both wait on a condition variable without being a cancellation point (base/file.h).
+ * rs_condition_wait_until_ns returns ETIMEDOUT when until_ns, a time of rs_clock_ns, has come, else
+ * 0; it needs a condition of rs_condition_init. */
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex);
 int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex,
                                uint64_t until_ns);
@@ -236,17 +238,19 @@ static inline void rs_lock_reset(const struct rs_lock_to_reset *one)
     one->reset(one->lock);
 }
 
-/* Pauses in a loop that waits for another thread; `turn` counts the turns of the loop from 0.  It
- * executes a pause instruction, after 128 turns sched_yield, and after 16 more naps of 50 us to 0.8
- * ms.  No cancellation point. */
+/* Pauses in a loop that waits for another thread; `turn` counts the turns of the loop from 0.  In
+ * the first 128 turns it executes a pause instruction, in the next 16 turns it calls sched_yield,
+ * and in later turns it naps for 50 us to 0.8 ms.  No cancellation point. */
 __attribute__((cold)) void rs_pause(unsigned turn);
 
-/* The same for a loop that asks the driver whether some work is done: it yields, and after 256
- * turns, some 0.4 ms, naps for 50 us each turn.  Most of these loops end before that. */
+/* Pauses in a loop that asks the driver whether some work is done: it calls sched_yield in the
+ * first 256 turns (some 0.4 ms), in which most of these loops end, and naps for 50 us in each later
+ * turn. */
 void rs_poll_pause(unsigned turn);
 
-/* A spinlock for short, rarely contended sections (some ten instructions).  Lock and unlock take
- * one locked instruction together; a mutex takes two and two calls.  All zero is unlocked. */
+/* A spinlock for short, rarely contended sections (some ten instructions).  Locking and unlocking
+ * it takes one locked instruction in all; a mutex takes two of them, and two function calls.  A
+ * zeroed spinlock is unlocked. */
 struct rs_spinlock {
     atomic_uint taken;
     RS_LOCK_MARK_FIELD
@@ -324,9 +328,9 @@ static inline void rs_shared_lock_unlock(struct rs_shared_lock *lock)
 
 /* Monotonic time in nanoseconds (CLOCK_MONOTONIC), by which waits are bounded.
  *
- * A program may interpose clock_gettime (to fake time, say) with a clock that stands still.  So a
- * thread also adds the time that it is known to have slept: every wait that naps, or that asks for
- * the time again and again, ends with any such clock.
+ * A program may interpose clock_gettime (to fake time, say) with a clock that stands still.  So the
+ * time that the thread has noted as slept (rs_clock_note_slept) counts at least: a wait that naps
+ * or yields between its looks at the time ends even on such a clock.
  */
 uint64_t rs_clock_ns(void);
 
@@ -334,8 +338,8 @@ uint64_t rs_clock_ns(void);
  * the clock advances by itself. */
 void rs_clock_note_slept(uint64_t ns);
 
-/* Converts a time of rs_clock_ns to one of CLOCK_MONOTONIC, for a system call that waits until
- * then. */
+/* Converts a time of rs_clock_ns to the time of CLOCK_MONOTONIC that a system call must wait
+ * for. */
 uint64_t rs_clock_own_ns(uint64_t time_ns);
 
 /* ---- counters that are written under their owner's lock and read without it ---- */

@@ -4,9 +4,10 @@
 
 #include <stdio.h>
 
-/* A signal handler of the same thread may take and give back locks between any two instructions. It
- * changes only slots above the count that it finds, and leaves the count as it was: it takes away
- * slots marked as gone, and never one that is counted and still NULL. */
+/* A signal handler of the same thread may take and release locks between any two instructions here.
+ * It must leave the slots below the count that it finds, and the count, as they were.  It does:
+ * when it releases its locks, drop_gone_marks stops at the first slot that is not marked as gone,
+ * and a slot that the interrupted code has counted but not filled yet is NULL. */
 static __thread struct {
     const struct rs_lock_mark *volatile marks[RS_LOCKS_HELD_MAX];
     volatile unsigned count;
@@ -64,8 +65,8 @@ static void drop_gone_marks(void)
     }
 }
 
-/* Returns the lock's place among the held ones plus one, or 0.  It searches from the latest, which
- * is asked for most. */
+/* Returns the index of the lock's slot plus one; 0 when this thread does not hold the lock.  It
+ * searches from the lock that was taken last, which most calls ask for. */
 static unsigned place_of_mark(const struct rs_lock_mark *mark)
 {
     unsigned at = held.count;

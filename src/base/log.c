@@ -16,8 +16,8 @@ static atomic_uint lines_written;
 
 enum { LONGEST_MS = 1000 };
 
-/* Waits until fd takes more bytes: the other side of a pipe may have made it non-blocking.  False
- * when the reader takes nothing for LONGEST_MS. */
+/* Waits until fd takes more bytes; it may be non-blocking, since another process that shares it may
+ * have made it so.  Returns false when it takes nothing for LONGEST_MS, or has an error. */
 static bool takes_more(int fd)
 {
     struct pollfd one = {fd, POLLOUT, 0};
@@ -99,7 +99,8 @@ void rs_log_asked(const char *format, ...)
 
 static _Atomic bool serving;
 static struct {
-    /* Stored after name; the thread that logs it exchanges it for NULL. */
+    /* Stored after `name`; the thread that logs the line replaces it by NULL, so that no other
+     * thread does. */
     _Atomic(const char *) text;
     char name[64];
 } kept;
@@ -230,8 +231,8 @@ const char *rs_nearest_word(const char *begin, const char *end, const char *cons
     for (; *words; words++) {
         size_t length = strlen(*words);
         unsigned distance = rs_word_distance(begin, given, *words, length);
-        /* A distance of a whole word is no likeness: 'y' is one letter away from '0', and so is
-         * any letter. */
+        /* A distance as large as one of the two words shows no likeness: every single letter is one
+         * change away from '0'. */
         if (distance <= rs_word_tolerance(length) && distance < least && distance < length &&
             distance < given) {
             least = distance;

@@ -30,8 +30,9 @@ void rs_log_asked(const char *format, ...) RS_PRINTF(1, 2);
  * written once.  Thread safe. */
 bool rs_log_once(bool *said);
 
-/* Writes all bytes to fd; repeats after EINTR and short writes.  Returns 0 or -errno.  Keeps
- * errno, is no cancellation point, and raises no SIGPIPE or SIGXFSZ. */
+/* Writes all bytes to fd; goes on after EINTR and short writes, and waits up to a second each time
+ * when a non-blocking fd takes nothing.  Returns 0 or -errno.  Keeps errno, is no cancellation
+ * point, and raises no SIGPIPE or SIGXFSZ. */
 int rs_write_all(int fd, const void *bytes, size_t length_bytes);
 
 /* ---- diagnostics ---- */
@@ -61,7 +62,7 @@ struct rs_source {
 bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...) RS_PRINTF(4, 5);
 
-/* Appends to the text in `text`, as far as `room` bytes hold it. */
+/* Appends to the text in `text`, which has `room` bytes in all; what does not fit is cut off. */
 void rs_text_add(char *text, size_t room, const char *format, ...) RS_PRINTF(3, 4);
 
 /* Returns the word of `words` (NULL-terminated) that is nearest to [begin, end), or NULL when

@@ -23,7 +23,7 @@ static inline void *rs_map_zeroed(size_t bytes)
 }
 
 /* Calls into the runtimes of sanitizers, for programs that were built with one (the library itself
- * is not).  In all other programs these functions are NULL, or do nothing.
+ * is not).  In all other programs the weak functions are NULL, and the inline ones do nothing.
  *
  * LeakSanitizer follows pointers from globals, stacks and the heap alone.  Some heap blocks of the
  * library are only pointed to from its own mappings; it registers these mappings, or LeakSanitizer
@@ -36,7 +36,8 @@ static inline bool rs_leak_roots_matter(void)
     return __lsan_register_root_region && __lsan_unregister_root_region;
 }
 
-/* Registers memory that has such pointers.  All of it must be readable as long as it is registered.
+/* Registers a mapping that contains pointers to heap blocks.  All of it must be readable as long as
+ * it is registered.
  */
 static inline void rs_leak_roots_add(const void *begin, size_t bytes)
 {
@@ -44,9 +45,10 @@ static inline void rs_leak_roots_add(const void *begin, size_t bytes)
         __lsan_register_root_region(begin, bytes);
 }
 
-/* ThreadSanitizer sees the writes of libc's functions for the library (memset, calloc), but not the
- * atomics by which the library publishes that memory to other threads, and would report a race when
- * they take a lock in it.  It ignores what is written between begin and end. */
+/* ThreadSanitizer sees what libc's functions write for the library (memset, calloc), but not the
+ * atomics by which the library then publishes that memory.  So it would report a race when another
+ * thread takes a lock in that memory.  It ignores writes between rs_unseen_begin and
+ * rs_unseen_end. */
 __attribute__((weak)) void AnnotateIgnoreWritesBegin(const char *file, int line);
 __attribute__((weak)) void AnnotateIgnoreWritesEnd(const char *file, int line);
 

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <strings.h>
 
-enum { EXPANDED_BYTES = 256 }; /* of a size with %q{VAR} */
+enum { EXPANDED_BYTES = 256 }; /* room for a size after each %q{VAR} in it was replaced */
 
-/* What a text is parsed for. */
+/* The arguments that the parsers below have in common. */
 struct parse {
     const struct rs_option *row;
     const struct rs_source *source;
@@ -76,7 +76,7 @@ static bool parse_word(const struct parse *of, const char *const *words, const c
                        "unknown value; the possible values are%s", known);
 }
 
-/* Returns 16 for a character that is no digit. */
+/* Returns the value of a hexadecimal digit; 16 for any other character. */
 static uint64_t digit_value(char digit)
 {
     if (digit >= '0' && digit <= '9')
@@ -204,7 +204,8 @@ static bool parse_plain_size(const struct parse *of, const char *begin, const ch
     return true;
 }
 
-/* A size may hold %q{VAR}.  What is wrong with its value is shown in the value. */
+/* Parses a size that may contain %q{VAR}. A diagnostic about the variable's value shows the text
+ * after the replacement. */
 static bool parse_any_size(const struct parse *of, const char *begin, const char *end,
                            struct rs_size *size)
 {
@@ -241,7 +242,8 @@ static bool parse_range(const struct parse *of, const char *begin, const char *e
     return true;
 }
 
-/* Adds one element of a list: a number of bytes that the list does not have yet. */
+/* Adds one element of a list: a number of bytes that the list does not have yet.  Returns false
+ * after a diagnostic. */
 static bool add_listed_size(const struct parse *of, const char *begin, const char *end,
                             struct rs_sizes *sizes)
 {

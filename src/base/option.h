@@ -43,13 +43,15 @@ struct rs_option {
     size_t offset;             /* of the field, from the start of the configuration struct */
     const char *default_text;  /* parsed like a value that the user gives; NULL: no default */
     const char *help;          /* one clause that names the unit */
-    uint64_t minimum, maximum; /* bounds of COUNT, and of every size in bytes; maximum 0: none */
+    uint64_t minimum, maximum; /* bounds of COUNT, and of sizes in bytes; maximum 0: no bound */
     uint64_t unit_below;       /* a size below this many bytes must have a unit; 0: no such rule */
-    size_t multiple_of; /* a size in bytes is rounded down to such a one, but never to 0; 0: any */
+    size_t multiple_of; /* sizes in bytes are rounded down to a multiple of this; smaller ones than
+                           this are refused, except 0; 0: no such rule */
     bool none;          /* SIZE: the word "none" is allowed */
     bool all;           /* SIZE: the word "all" is allowed, and means 1 byte */
     bool beyond_whole;  /* SIZE: percentages above 100 % are allowed */
-    bool of_device;     /* SIZE: percentages are of the device's memory, whatever the upstream is */
+    bool of_device; /* SIZE: percentages are of the device's memory, even over an upstream of host
+                       memory */
     const char *const *words; /* WORD: the allowed words, NULL-terminated */
     const char *only_no; /* BOOLEAN: the text that says why yes is refused and what to use instead;
                             NULL: yes is allowed */
@@ -118,7 +120,7 @@ void rs_option_value_clear(struct rs_option_value *value);
 void rs_option_store(const struct rs_option *row, const struct rs_option_value *value, void *config,
                      size_t total_bytes, size_t free_bytes);
 
-/* Returns the index of the word that is [begin, end), ignoring case; -1 without one. */
+/* Returns the index of the word that is equal to [begin, end), ignoring case; -1 when none is. */
 int rs_option_word(const char *const *words, const char *begin, const char *end);
 
 /* Returns the row whose name or alias is [begin, end), ignoring case, or NULL. *type is the type
@@ -130,7 +132,7 @@ const struct rs_option *rs_option_find(const struct rs_option *rows, const char 
  * "TEXT", "wait|immediate".  `buffer` holds the result for WORD rows only. */
 const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_t buffer_bytes);
 
-/* Writes a value as rs_option_parse takes it, but a text without quotes; percentages stay
- * percentages.  Returns `buffer`. */
+/* Writes a value in the form that rs_option_parse reads, but a text without quotes; percentages
+ * stay percentages.  Returns `buffer`. */
 const char *rs_option_write(const struct rs_option *row, const struct rs_option_value *value,
                             char *buffer, size_t buffer_bytes);

@@ -36,7 +36,8 @@ struct output {
     size_t length, capacity_bytes;
 };
 
-/* Appends text.  Always leaves room for the terminating zero. */
+/* Appends text.  Returns false when it does not fit; a byte for the terminating zero is always
+ * left. */
 static bool put_piece(struct output *output, const char *text, size_t length)
 {
     if (length >= output->capacity_bytes - output->length)
@@ -46,7 +47,8 @@ static bool put_piece(struct output *output, const char *text, size_t length)
     return true;
 }
 
-/* Expands %q{VAR}: *cursor is at the opening brace and moves past the closing one. */
+/* Returns the value of VAR for %q{VAR}; NULL with *reason when the variable is not set or the form
+ * is wrong.  *cursor is at the opening brace and moves past the closing one. */
 static const char *variable_value(const char **cursor, char text[TEXT_BYTES], const char **reason)
 {
     const char *name = *cursor + 1;
@@ -74,7 +76,8 @@ void rs_path_keep_directory(void)
         directory[0] = '\0'; /* the directory was deleted, or has no path */
 }
 
-/* Makes the expanded path absolute if rs_path_keep_directory has stored a directory. */
+/* Makes the expanded path absolute if rs_path_keep_directory has stored a directory.  Returns false
+ * when the absolute path does not fit. */
 static bool put_working_directory(struct output *output)
 {
     size_t length = strlen(directory);
@@ -90,8 +93,8 @@ static bool put_working_directory(struct output *output)
     return true;
 }
 
-/* Returns the text of the placeholder whose letter is at *cursor, which moves past the
- * placeholder. */
+/* Returns the text that replaces the placeholder whose letter is at *cursor; NULL with *reason when
+ * there is none.  *cursor moves past the placeholder.  `text` may hold the result. */
 static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const char **reason)
 {
     switch (*(*cursor)++) {
@@ -123,7 +126,8 @@ static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const
     }
 }
 
-/* Expands the placeholders, or %q{VAR} alone. */
+/* Expands all placeholders, or only %q{VAR} if only_variables is set.  Returns false with *at and
+ * *reason as rs_path_expand does. */
 static bool expand(const char *begin, const char *end, bool only_variables, struct output *output,
                    const char **at, const char **reason)
 {
@@ -198,9 +202,10 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
     return true;
 }
 
-/* Accepts a regular file of this user and a character device.  A FIFO would block the program
- * when its reader is slow or gone.  A file of another user, or one with a second hard link, may
- * be a trap that makes us overwrite it. */
+/* Returns 0 for a regular file of this user, for a character device, and for a file that was just
+ * created; else -errno.  A FIFO would block the program when its reader is slow or gone.  A file of
+ * another user, or one with a second hard link, may have been planted to make us overwrite that
+ * file. */
 static int check_output(int fd, bool created)
 {
     struct stat status;
@@ -301,9 +306,10 @@ static bool put_name(struct rs_output *output, const char *path, unsigned name)
            (int)sizeof(output->path);
 }
 
-/* Locks a regular file.  flock, not a record lock: a record lock is lost when the program closes
- * any descriptor of the file.  Forked children share the lock, so it outlives the process;
- * rs_output_release ends it.  Returns -EAGAIN when the file was deleted before the lock was had. */
+/* Locks a regular file. flock, not a record lock: a record lock is lost when the program closes any
+ * descriptor of the file.  Forked children share the lock, so it would outlive the process;
+ * rs_output_release ends it.  Returns 0; -EBUSY when another process has the lock; -EAGAIN when the
+ * file was deleted before the lock was taken; or another -errno. */
 static int lock(struct rs_output *output, int fd)
 {
     struct stat status;
@@ -314,7 +320,8 @@ static int lock(struct rs_output *output, int fd)
     if (!output->is_regular)
         return 0;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return -EBUSY; /* other errors: the file system has no locks; go on without */
+        return -EBUSY; /* after other errors the file is used without a lock: its file system has
+                          none */
     if (fstat(fd, &status) != 0)
         return -errno;
     return status.st_nlink == 0 ? -EAGAIN : 0;
@@ -388,7 +395,8 @@ static bool put_path(char part[PATH_MAX], const char *path)
     return snprintf(part, PATH_MAX, "%s.part", path) < PATH_MAX;
 }
 
-/* Allocates the blocks of FILE.part in advance. */
+/* Allocates the blocks of FILE.part, so that no later store into the mapping raises SIGBUS.
+ * Returns 0 or -errno; -EOPNOTSUPP on a file system where that is not possible. */
 static int allocate_tail(int fd)
 {
     return rs_file_is_copied_on_write(fd) ? -EOPNOTSUPP : rs_file_allocate(fd, RS_FILE_TAIL_BYTES);
@@ -462,8 +470,9 @@ static void commit(char *at, char value)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* The first byte is stored last: until then a zero byte precedes the new text, which thus does
- * not count.  Nothing is asserted of the bytes in the file, which its user may write. */
+/* The first byte is stored last: until then a zero byte precedes the new text, so a reader does not
+ * count it.  No assertion looks at the bytes of the mapping, since other processes of the user may
+ * change them. */
 bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t length_bytes)
 {
     char *at = tail->text + tail->used_bytes;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output files. A struct rs_output is a file that one process writes alone.  All processes of a job
- * may be given the same path by one environment variable; they must not write into each other's
- * file.  The first process gets PATH and holds a lock on it while it lives; the next gets PATH.PID.
+/* Output files.  A struct rs_output is a file that one process writes alone.  One environment
+ * variable may give the same path to all processes of a job, and they must not write into each
+ * other's file.  The first process gets PATH and holds a lock on it while it lives; the next gets
+ * PATH.PID.
  */
 #pragma once
 
@@ -46,9 +47,9 @@ void rs_output_drop(struct rs_output *output);
  * '_'), %t start time of the process (seconds since 1970), %r rank (RANK, OMPI_COMM_WORLD_RANK,
  * PMI_RANK or SLURM_PROCID, else 0), %q{VAR} an environment variable, %% a percent sign. */
 
-/* A buffer of PATH_MAX bytes until the end of the block: NULL when memory is short.  Not on the
- * stack, of which a thread or a coroutine of 16 KiB has too little for it: the functions that the
- * path is for need some 4 KiB. */
+/* Declares `name`, a pointer to PATH_MAX bytes that are freed at the end of the block; NULL when
+ * out of memory.  The bytes are not on the stack: a thread or a coroutine may have only 16 KiB of
+ * it, and the functions that use such a path need some 4 KiB besides. */
 #define RS_PATH_BUFFER(name)                                                                       \
     char *const name __attribute__((cleanup(rs_path_buffer_give))) = rs_path_buffer_take()
 
@@ -72,8 +73,8 @@ bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const ch
 bool rs_path_expand_variables(const char *begin, const char *end, char *text, size_t text_bytes,
                               const char **at, const char **reason);
 
-/* Expands a pattern as rs_path_expand does, for a file of its own per device: device 1 gets
- * "log.dev1.csv" for "log.csv", the name that RMM's Python layer gives it.  Device 0 and paths
+/* Expands a pattern as rs_path_expand does, so that each device has a file of its own: device 1
+ * gets "log.dev1.csv" for "log.csv", the name that RMM's Python layer gives it.  Device 0 and paths
  * below /dev/ keep their name. */
 bool rs_path_expand_for_device(const char *pattern, int device, char *path, size_t path_bytes,
                                const char **at, const char **reason);
@@ -85,8 +86,8 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
  * Returns a descriptor or -errno. */
 int rs_path_open_output(const char *path);
 
-/* Opens an output file as rs_path_open_output does, but keeps its contents.  *created tells
- * whether this call created it. */
+/* Opens an output file as rs_path_open_output does, but keeps its contents.  *created tells whether
+ * this call created it.  Returns a descriptor or -errno. */
 int rs_path_open_untouched(const char *path, bool *created);
 
 /* True for /dev/stdout and /dev/stderr, which may lead to a file that the program writes to. */
@@ -128,7 +129,7 @@ bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t len
  * tail. */
 int rs_file_tail_write(struct rs_file_tail *tail, int fd);
 
-/* Both unmap the tail.  rs_file_tail_leave keeps PATH.part; rs_file_tail_remove deletes it if it
- * is still the file that was made. */
+/* Both unmap the tail. rs_file_tail_leave keeps PATH.part; rs_file_tail_remove deletes PATH.part if
+ * it is still the file that rs_file_tail_make made. */
 void rs_file_tail_leave(struct rs_file_tail *tail);
 void rs_file_tail_remove(struct rs_file_tail *tail, const char *path);

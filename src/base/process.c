@@ -133,18 +133,20 @@ long long rs_process_start_seconds(void)
 static const char *const rank_names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
                                          NULL};
 
-/* What the library reads beside RMM_ variables: HAMi's limits, and variables by which tools attach
- * to CUDA. Longer names that begin with one of these are kept too. */
+/* Variables that the library reads besides those that begin with RMM_: HAMi's limits, and variables
+ * by which tools attach to CUDA.  Longer names that begin with one of these names are copied
+ * too. */
 static const char *const other_names[] = {"CUDA_DEVICE_MEMORY_LIMIT", "CUDA_INJECTION64_PATH",
                                           "NV_SANITIZER_INJECTION_PORT_", NULL};
 
 static char *nothing[] = {NULL};
-static _Atomic(char **) kept; /* NULL: not yet */
+static _Atomic(char **) kept; /* NULL: nothing was copied */
 
-/* The copy in the making. An entry without '=' is a variable that a %q{} names and that is not set.
+/* The copy while it is made.  An entry without '=' stands for a variable that some %q{VAR} names
+ * and that is not set.
  */
 struct copy {
-    char **entries, *text; /* NULL: they are only counted */
+    char **entries, *text; /* not used while count_max is 0: entries are then only counted */
     size_t count, bytes, count_max, bytes_max;
 };
 
@@ -220,7 +222,7 @@ static bool has_settings(void)
     return entry && *entry;
 }
 
-/* Returns NULL without memory: then the environment is read when it is needed. */
+/* Returns NULL when out of memory; then the environment is read each time that it is needed. */
 static char **copy_settings(void)
 {
     struct copy counted = {.count = 0}, copy = {.count = 0};

@@ -10,17 +10,17 @@
 enum { RS_PROCESS_TEXT_BYTES = 1024 };
 
 /* Reads the beginning of /proc/PID/NAME of a process (0: the calling one), ended by a zero byte.
- * Returns false when there is no such process, or /proc cannot be read. */
+ * Returns false when the file is empty or cannot be read, as when there is no such process. */
 bool rs_process_read(pid_t process, const char *name, char text[RS_PROCESS_TEXT_BYTES]);
 
 /* Returns the start time of a process (0: the calling one) in clock ticks since boot; -1 when there
  * is no such process or /proc does not tell. */
 long long rs_process_start_ticks(pid_t process);
 
-/* The same from the text of /proc/PID/stat. */
+/* Finds the start time in the text of /proc/PID/stat; -1 when the text does not have it. */
 long long rs_process_start_ticks_in(const char *stat);
 
-/* Returns the kernel's number of the calling thread. */
+/* Returns the kernel's number of the calling thread, as gettid() does. */
 pid_t rs_process_thread(void);
 
 /* Returns the inode number of the calling process's PID namespace; 0 when /proc does not tell. */
@@ -28,8 +28,8 @@ uint64_t rs_process_namespace(void);
 
 enum { RS_BOOT_BYTES = 40 };
 
-/* Writes the kernel's name of this boot into `text`, the rest of it zero; all zero when /proc does
- * not tell. */
+/* Writes the kernel's boot_id, which is new at each boot, into `text` and fills the rest with
+ * zeros; all zeros when /proc does not tell. */
 void rs_process_boot(char text[RS_BOOT_BYTES]);
 
 /* Returns the start time of the calling process in seconds since 1970; computed once, so that all
@@ -41,7 +41,7 @@ long long rs_process_start_seconds(void);
 const char *rs_process_rank(void);
 
 /* Returns the number that a process has in its own PID namespace; 0 where the kernel does not say.
- * `directory` is the process's in /proc: "/proc/4711".  Not thread safe. */
+ * `directory` is the process's directory in /proc: "/proc/4711".  Not thread safe. */
 int rs_process_own_number(const char *directory);
 
 /* Parses a process id, which is the name of a folder in /proc.  Returns 0 for any other text. */
@@ -54,9 +54,9 @@ bool rs_process_stat_has_ended(const char *stat);
 
 /* ---- the environment ----
  *
- * Any thread of the program may change the environment at any time, and libc moves it then.  So
- * what the library reads of it is copied once, before the program runs, and nothing of the library
- * looks at environ later. */
+ * Any thread of the program may change the environment at any time, and libc may move it then.  So
+ * the variables that the library reads are copied once, before the program runs, and the library
+ * does not look at environ for them later. */
 
 /* Copies the variables that the library reads, if there is one that begins with RMM_.  Only the
  * first call does anything; no other thread may change the environment meanwhile.  It takes memory
@@ -68,6 +68,8 @@ void rs_environment_keep(void);
  */
 char *const *rs_environment(void);
 
-/* Does as getenv, on rs_environment(). A variable that was not copied is read from environ now:
- * %q{VAR} in a text that the program passes to the C API may name any. */
+/* Returns the value that the variable had when the environment was copied; NULL if it was not set
+ * then.  A variable that was not copied, and that the library does not read for itself, is looked
+ * up by getenv now: %q{VAR} in a text that the program passes to the C API may name any
+ * variable. */
 const char *rs_environment_get(const char *name);

@@ -6,9 +6,10 @@
 
 #include <stdatomic.h>
 
-/* Limits of repeated attempts.  Threads that run short side by side give back what the other has
- * just taken: when repeats stopped after 64 immediate ones, four threads with room for four
- * blocks of 8 MiB were refused 10 of 8000 requests. */
+/* Limits of repeated attempts.  While several threads are short of memory, one of them may take
+ * what another has just given back.  So a request also naps between repeats: when it gave up after
+ * 64 repeats at once, four threads with room for four blocks of 8 MiB were refused 10 of 8000
+ * requests. */
 enum {
     IN_VAIN_MOST = 8,
     LOOKS_AT_ONCE = 2,
@@ -31,8 +32,9 @@ void rs_request_time_all(void)
     atomic_store_explicit(&is_timed, true, memory_order_relaxed);
 }
 
-/* A signal handler of the program may leave a request by siglongjmp(), and then its end is never
- * called.  So the depth stops rising at DEPTH_MOST, which only such requests can reach. */
+/* A signal handler of the program may leave a request by siglongjmp(), and then rs_request_end is
+ * never called for it.  So the depth would rise with each such request; it stops at DEPTH_MOST,
+ * which no other requests reach. */
 void rs_request_begin(void)
 {
     if (rs_request.depth == DEPTH_MOST || rs_request.depth++ > 0)
@@ -134,7 +136,8 @@ bool rs_request_may_repeat(void)
         return false;
     RS_ASSERT(rs_request.repeats > REPEATS_AT_ONCE);
     nap_ns = (uint64_t)NAP_NS << rs_min(rs_request.repeats - REPEATS_AT_ONCE, 16);
-    /* 1 to 1.75 times as long, by thread index: threads must not stay in step. */
+    /* Makes the nap 1 to 1.75 times as long, depending on the thread's index, so that threads do
+     * not keep repeating at the same moments. */
     nap_ns = rs_min(nap_ns, NAP_MOST_NS) * (4 + rs_thread_index() % 4) / 4;
     rs_nap(nap_ns);
     return true;

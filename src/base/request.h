@@ -18,35 +18,39 @@ struct rs_request {
     unsigned depth;       /* of pairs of begin and end; 0: there is no request */
     uint64_t deadline_ns; /* when its patience ends, as rs_clock_ns; 0: it has not waited yet */
 
-    /* The driver, or a limit, has refused memory to the request: from then on it may reclaim unused
-     * memory of all stacks of the device, not only of its own stack. */
+    /* The driver, or a limit, has refused memory to the request: from then on the request may
+     * reclaim unused memory of all stacks of the device, not only of its own stack. */
     bool is_short;
 
     /* The latest demand on a device is more than it would have free even if all unused memory came
-     * back.  So reclaiming would be in vain, and is left out. */
+     * back.  Then reclaiming would be in vain, so the request does not try it. */
     bool is_hopeless;
 
-    /* The latest attempt was refused. When the request ends, this tells whether repeating it was in
-     * vain. */
+    /* The latest attempt was refused.  If this is still true when the request ends, its repeats
+     * were in vain. */
     bool is_refused;
 
     /* The CUcontext that was found busy last; NULL: none has been since rs_request_forget_busy. */
     const void *busy;
 
     /* The fields below are written by base/request.c alone. */
-    bool may_end; /* the busy context works for the program, so that it may become idle */
-    unsigned repeats, looks; /* attempts so far */
-    uint64_t repeated_ns;    /* when the request first took a nap */
-    size_t pool_bytes_least; /* SIZE_MAX: not noted yet */
+    bool may_end; /* since rs_request_forget_busy, a context was busy with work of the program,
+                     which may end */
+    /* The number of calls of rs_request_may_repeat and of rs_request_may_look_again. */
+    unsigned repeats, looks;
+    uint64_t repeated_ns; /* when the request first took a nap */
+    /* The least that rs_request_note_pools was told; SIZE_MAX: nothing yet. */
+    size_t pool_bytes_least;
     struct rs_uncancelled uncancelled;
-    uint64_t begun_ns; /* where requests are timed, else 0 */
-    unsigned in_vain;  /* consecutive refused requests that napped; kept between requests */
+    uint64_t begun_ns; /* when the request began, if requests are timed; else 0 */
+    unsigned in_vain;  /* number of consecutive requests of this thread, at most 8, that napped and
+                          were refused; kept from one request to the next */
 };
 
 extern __thread struct rs_request rs_request;
 
-/* Pairs of begin and end nest; only the outermost pair of the thread counts.  The thread is not
- * cancelled between them. */
+/* Pairs of begin and end nest; only the outermost pair of the thread begins and ends the request.
+ * The thread is not cancelled in between. */
 void rs_request_begin(void);
 void rs_request_end(void);
 
@@ -66,28 +70,31 @@ extern __thread uint64_t rs_request_took_ns;
  * in the request.  Returns 0 outside a request. */
 uint64_t rs_request_patience_ns(void);
 
-/* Begins the next piece of a request that is served in several, with the deadline that it had. */
+/* Begins a request as rs_request_begin does, but as a further part of an earlier one: its waits end
+ * at the earlier request's deadline_ns. 0: the earlier request has not waited. */
 void rs_request_begin_until(uint64_t deadline_ns);
 
-/* Notes what the driver's pools hold after they gave back all that they could.  Returns false when
- * an earlier note of this request was no larger: then nothing has come back since but what the
- * driver itself had added to its pools for the attempt that it refused. */
+/* Notes what the driver's pools hold after they gave back all that they could.  Returns true when
+ * that is less than in every earlier note of this request.  Otherwise the only memory that came
+ * back since is memory that the driver itself had added to its pools for the attempt that it
+ * refused, and false is returned. */
 bool rs_request_note_pools(size_t held_bytes);
 
 /* Notes that a context was found busy: until rs_request_forget_busy no memory of it is given back
  * by frees that wait. may_end: the context works for the program, so that it may become idle;
- * false: that is not known.  Only the latest busy context is kept. */
+ * false: that is not known.  Only the latest busy context is kept, but a may_end of true is kept
+ * for all of them. */
 void rs_request_note_busy(const void *context, bool may_end);
 
-/* Called when some time has passed: contexts may be looked at again. Returns true when one was busy
- * with work that may have ended since. */
+/* Called when some time has passed, so that the busy context may be looked at again.  Returns true
+ * when a context was noted whose work may have ended since (may_end). */
 bool rs_request_forget_busy(void);
 
-/* Decides whether a refused request is tried again: the refusal may be stale, since other
- * threads take and give back memory meanwhile.  Returns true 8 times at once, then after naps
- * that grow from 20 us to 0.5 ms, and false once the naps have taken 0.1 s.  That time is halved
- * for each consecutive request of this thread that napped and was refused all the same.  Returns
- * false outside a request. */
+/* Decides whether a refused request is tried again: the refusal may be stale, since other threads
+ * take and give back memory meanwhile.  Returns true 8 times at once, then after naps that grow
+ * from 40 us to 0.5 ms (in some threads up to 1.75 times as long), and false once the naps have
+ * taken 0.1 s.  That time is halved for each of the latest consecutive requests of this thread that
+ * napped and were refused all the same.  Returns false outside a request. */
 bool rs_request_may_repeat(void);
 
 /* Decides as rs_request_may_repeat does, for a case where a retry is unlikely to help: returns

@@ -7,8 +7,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* Returns the bytes of a unit, whatever its case: none, B, and behind each of the letters nothing,
- * i and iB for powers of 1024, or B for powers of 1000.  0 for another text. */
+/* Returns how many bytes a unit has, in upper or lower case; 0 for a text that is no unit.  An
+ * empty unit and B are 1 byte.  K, Ki and KiB are 1024 bytes, KB is 1000 bytes; M, G, T and P are
+ * the next powers of these. */
 static uint64_t unit_bytes(const char *unit, size_t length)
 {
     static const char letters[] = "kmgtp";
@@ -37,8 +38,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* A value of mantissa / divisor.  Decimals are kept exact: 0.1GiB must not depend on the
- * rounding of a double. */
+/* The number mantissa / divisor.  Decimals are kept exact: 0.1GiB must not depend on the rounding
+ * of a double. */
 struct decimal {
     uint64_t mantissa, divisor;
 };
@@ -80,8 +81,8 @@ static bool decimal_times(struct decimal value, uint64_t factor, uint64_t *produ
     return exact <= SIZE_MAX;
 }
 
-/* Parses the rest of 2**30, the form in guides to RMM.  Returns the exponent (64: 64 or more),
- * or -1 for any other text. */
+/* Parses what follows `base` in 2**30, a form used in guides to RMM.  Returns the exponent, or 64
+ * if it is larger; -1 if the text has another form. */
 static int exponent_parse(struct decimal base, const char *cursor, const char *end)
 {
     int exponent = 0;

@@ -4,13 +4,14 @@
 
 #include "base/memory.h"
 
-/* Number of the highest set bit of a word that is not 0. */
+/* Returns the number of the highest set bit (the lowest bit is 0) of a word that is not 0. */
 static unsigned highest_bit(uint64_t word)
 {
     return 63 - (unsigned)__builtin_clzll(word);
 }
 
-/* Returns what the element points to, and makes it if it is missing; NULL when out of host memory.
+/* Returns what the element points to, after making it (zeroed) if it is missing; NULL when out of
+ * host memory.
  */
 static void *make_element(_Atomic(void *) *element, size_t bytes)
 {
@@ -48,7 +49,8 @@ void rs_start_summary_clear(struct rs_start_bitmap *bitmap, uint64_t number)
                                   memory_order_relaxed);
 }
 
-/* Finds the last start in those words of `group` whose bits are set in `mask`. */
+/* Finds the last start in those words of `group` whose bits are set in `mask`, and stores its
+ * number in the region in *unit.  Returns false when there is none. */
 static bool group_last(struct rs_start_region *region, uint64_t group, uint64_t mask,
                        uint64_t *unit)
 {
@@ -73,7 +75,8 @@ static bool top_last(struct rs_start_region *region, uint64_t top, uint64_t mask
     return false;
 }
 
-/* Finds the last start of the region at or before *unit, and stores it in *unit. */
+/* Finds the last start of the region at or before *unit, and stores it in *unit.  Returns false
+ * when there is none. */
 static bool region_last(struct rs_start_region *region, uint64_t *unit)
 {
     uint64_t word = *unit >> RS_START_WORD_BITS;

@@ -2,9 +2,9 @@
 /* A bitmap of the addresses at which ranges start.  It finds the nearest start at or below any
  * address.
  *
- * A region of 1 GiB has one bit per 512 bytes, and two levels of summary above.  A summary bit
- * is a hint: it is set whenever a bit below it is set, and cleared late or never.  Readers take
- * no lock.  All writers of one word (32 KiB of addresses) hold the same lock, which is the
+ * A region of 1 GiB has one bit per 512 bytes, and two levels of summary above.  A summary bit is a
+ * hint: it is set whenever a bit below it is set, and cleared late or never.  Readers take no lock.
+ * All writers of one word (32 KiB of addresses) hold the same lock, which is a lock of the
  * caller's. */
 #pragma once
 
@@ -29,7 +29,7 @@ enum {
 
 /* The bitmap of one GiB; its pages take memory only where ranges start. */
 struct rs_start_region {
-    /* One bit per start; written under the word's lock. */
+    /* One bit per 512 bytes, set if a range starts there; written under the word's lock. */
     _Atomic uint64_t words[RS_START_REGION_WORDS];
     _Atomic uint64_t groups[RS_START_GROUP_WORDS]; /* one bit per word; a hint, cleared late */
     _Atomic uint64_t top[RS_START_TOP_WORDS];      /* one bit per group; a hint, never cleared */
@@ -79,8 +79,8 @@ static inline struct rs_start_region *rs_start_region_find(struct rs_start_bitma
                 : NULL;
 }
 
-/* Makes the region with that number, which was not found.  Returns it (or the one that another
- * thread made first); NULL when out of host memory. */
+/* Makes the region with that number, which rs_start_region_find has not found.  Returns the region,
+ * even if another thread made it first; NULL when out of host memory. */
 struct rs_start_region *rs_start_region_make(struct rs_start_bitmap *bitmap, uint64_t number);
 
 /* Returns the region that `start` lies in, made if it is missing; NULL when out of host memory. */
@@ -114,14 +114,14 @@ static inline void rs_start_bitmap_set(struct rs_start_region *region, uint64_t 
     rs_start_hint_set(&region->top[group >> RS_START_WORD_BITS], rs_start_bit(group));
 }
 
-/* Clears the bit of that word in its group, if the word is still empty.  The caller holds the
- * word's lock. */
+/* Clears the summary bit of the word with that number, if the word is still empty.  The caller
+ * holds the word's lock. */
 void rs_start_summary_clear(struct rs_start_bitmap *bitmap, uint64_t number);
 
 /* Clears the bit of `start`, which is set.  The caller holds the word's lock.  *emptied remembers
- * one word of the same lock that became empty but keeps its summary bit (its number + 1; 0:
- * none).  The summary bit is cleared only when another word replaces it there: a program that
- * allocates and frees at one place does not update the summary each time. */
+ * one word under the same lock that became empty but keeps its summary bit (the word's number + 1;
+ * 0: none).  The summary bit is cleared only when another word takes the place in *emptied, so that
+ * a program that allocates and frees at one address does not change the summary each time. */
 static inline void rs_start_bitmap_clear(struct rs_start_bitmap *bitmap, uint64_t *emptied,
                                          uint64_t start)
 {

@@ -61,15 +61,18 @@ unsigned rs_thread_index_take(void)
 {
     unsigned index = RS_THREAD_INDEX_SHARED;
 
-    RS_ASSERT(rs_thread.index_plus_one == 0); /* the one it had would never be free again */
-    /* Set before anything that allocates: a hook of malloc may call this function again. */
+    /* An index that the thread already had would never be free again. */
+    RS_ASSERT(rs_thread.index_plus_one == 0);
+    /* Set before the calls below, which may allocate: a hook of malloc may need the thread's index,
+     * and must not call this function again. */
     rs_thread.index_plus_one = index + 1;
     pthread_once(&once, make_index_key);
     if (has_key)
         index = take_lowest();
     if (index != RS_THREAD_INDEX_SHARED &&
         pthread_setspecific(key, (void *)(uintptr_t)index) != 0) {
-        /* The thread's end would go unnoticed, so it cannot have an index of its own. */
+        /* The library would not notice the thread's end, and would never free its index.  So it
+         * gets the shared one. */
         atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
         index = RS_THREAD_INDEX_SHARED;
     }

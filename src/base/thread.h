@@ -22,7 +22,7 @@ struct rs_recent_caller {
  * one of their handles becomes invalid. */
 struct rs_context_found {
     struct CUctx_st *handle;
-    unsigned generation; /* of rs_context_generation, when it was found */
+    unsigned generation; /* the value of rs_context_generation when the context was found */
     struct rs_context *context;
 };
 
@@ -35,19 +35,20 @@ struct rs_thread {
     const struct rs_pushed *pushed; /* context/stack.c: the thread's latest pushed resource; else
                                        that of the found context's device (context/current.c);
                                        NULL: neither has one */
-    void *forwarding_to; /* hook/runtime.c: the runtime's function that is being called */
+    void *forwarding_to; /* hook/runtime.c: the function of the runtime that the hook is calling now
+                          */
     const struct rs_stack *refused; /* hook/allocation.c: the stack that refused the runtime layer's
                                        latest request, or NULL */
     unsigned forwarding_for; /* hook/caller.c: the object whose request a runtime is passing on to
                                 the driver; 0: none */
 
-    /* hook/runtime.c: return addresses of callers that a stack has served on the fast path.  Such a
-     * caller need not be checked again: calls from there are always served. */
+    /* hook/runtime.c: return addresses of callers that a stack has served on the fast path.  Calls
+     * from such an address are always served from then on, so the caller is not checked again. */
     _Alignas(RS_CACHE_LINE) struct rs_recent_caller
         served_callers[RS_RUNTIME_FUNCTIONS][RS_RECENT_CALLERS];
 
-    struct rs_recent_caller callers[RS_RECENT_CALLERS]; /* hook/caller.c: of the driver's functions,
-                                                           and of a runtime's that was looked up */
+    /* hook/caller.c: return addresses of callers of any other hooked function that allocates. */
+    struct rs_recent_caller callers[RS_RECENT_CALLERS];
 };
 
 extern __thread struct rs_thread rs_thread;
@@ -61,13 +62,15 @@ extern __thread struct rs_thread rs_thread;
  * shared by threads that came when all others were taken, and by threads that are ending. */
 enum { RS_THREAD_INDEXES = 64, RS_THREAD_INDEX_SHARED = 0 };
 
-/* Gives the calling thread an index, until it ends.  Slow path of rs_thread_index. */
+/* Slow path of rs_thread_index: gives the calling thread an index, which it keeps until it ends,
+ * and returns it. */
 RS_COLD unsigned rs_thread_index_take(void);
 
 _Static_assert(RS_THREAD_INDEX_SHARED == 0, "rs_thread_index_if_own may answer it as 0");
 
-/* Registers a function that each thread calls when it ends, while its index is still its own; a
- * thread without an index of its own does not call it.  The process has one such function. */
+/* Registers the function that each thread with an index of its own calls when it ends, while it
+ * still owns the index.  The process has one such function: a later call of rs_thread_index_at_end
+ * replaces it. */
 void rs_thread_index_at_end(void (*ending)(void));
 
 /* Returns the calling thread's index if it has taken one, else RS_THREAD_INDEX_SHARED. */

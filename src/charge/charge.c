@@ -12,10 +12,11 @@
 
 struct rs_mutex rs_charge_lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(charge_charge, rs_charge_lock);
-static struct rs_hash_table tables[RS_KEYS]; /* this and the next two are protected by the lock */
+/* The lock protects `tables`, `mappings` and `entered`. */
+static struct rs_hash_table tables[RS_KEYS];
 static struct rs_mapping *mappings;
-static _Atomic size_t entered; /* the number of live records, read without the lock; while it is 0,
-                                  no free looks for one */
+static _Atomic size_t entered; /* the number of live records; it is also read without the lock, and
+                                  while it is 0, no free looks for a record */
 
 /* A range of addresses to which memory is mapped. */
 struct rs_mapping {
@@ -89,7 +90,8 @@ static void give_charge(const struct rs_charged *record, bool refused)
 
 /* ---- the tables; under the lock ---- */
 
-/* Frees the record of memory without a handle, a mapping or a call under way. */
+/* If the memory has no handle, no mapping and no call under way, takes its charge back and frees
+ * its record. */
 static void drop_unused(struct rs_charged *memory)
 {
     if (memory->handles || memory->mappings || memory->calls)
@@ -106,7 +108,8 @@ static void put_record(struct rs_charged *record)
     struct rs_charged *old = rs_hash_take(&tables[record->keys], record->key);
 
     (void)rs_hash_put(&tables[record->keys], record->key, record);
-    if (old && old != record) { /* the older allocation was freed by a call that has no hook */
+    if (old && old != record) { /* the older allocation with this key must have been freed by a call
+                                   that has no hook */
         old->handles = 0;
         drop_unused(old);
     }
@@ -132,7 +135,8 @@ void rs_charged_enter(struct rs_charged *record, unsigned long long key)
 static const enum rs_charge_keys keys_of[RS_PATHS] = {
     [RS_PATH_VMM] = RS_KEYS_HANDLES, [RS_PATH_ARRAY] = RS_KEYS_ARRAYS};
 
-/* Charges the record, and reclaims memory between tries while the limit leaves no room. */
+/* Charges the record, and reclaims memory between tries while the limit leaves no room.  Returns
+ * false when nothing more can be reclaimed. */
 static bool take_or_reclaim(struct rs_charged *record)
 {
     const struct rs_account *account = rs_limit_account(record->device);
@@ -365,15 +369,16 @@ enum {
     UNIT_BYTES = 4 << 10,
     TILE_BYTES = 64,
     TILE_ROWS = 8,
-    SPARSE = 0x40, /* CUDA_ARRAY3D_SPARSE; the next ones are flags of that group too */
+    SPARSE = 0x40, /* CUDA_ARRAY3D_SPARSE; DEFERRED, LAYERED and CUBE are flags of the same group */
     DEFERRED = 0x80,
     LAYERED = 0x01,
     CUBE = 0x04,
     FORMATS_BY_CHANNEL_END = 0x40,
 };
 
-/* Ranges of formats, with the bits of one element or of one channel.  Formats of video and textures
- * count as the largest of their kind, since a limit may count too much, but never too little. */
+/* Ranges of formats, with the bits of one element or of one channel.  Formats of video and
+ * compressed textures count as the largest format in their range, since a limit may count too much,
+ * but never too little. */
 static const struct format {
     unsigned first, last, bits;
 } formats[] = {
@@ -381,18 +386,18 @@ static const struct format {
     {0x08, 0x08, 8}, /* integers of 8 bits */
     {0x02, 0x02, 16},
     {0x09, 0x09, 16},
-    {0x10, 0x10, 16}, /* of 16, and half precision */
+    {0x10, 0x10, 16}, /* integers of 16 bits, and half precision */
     {0x00, FORMATS_BY_CHANNEL_END - 1, 32},
-    {0x50, 0x50, 32}, /* 10, 10, 10 and 2 bits */
+    {0x50, 0x50, 32}, /* elements of 10, 10, 10 and 2 bits */
     {0x91, 0x9e, 8},  /* compressed: at most 16 bytes for 4 x 4 elements */
     {0xa2, 0xa2, 16},
     {0xb0, 0xb0, 16}, /* 8-bit video with 4:2:2 and 4:2:0 sampling */
 };
 
-/* Bits of one element with all its channels. */
+/* Returns the bits of one element with all its channels. */
 static size_t element_bits(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
-    /* One, two and four channels of 8 bits, and of 16. */
+    /* The formats with one, two and four channels of 8 bits, then those with 16 bits. */
     static const unsigned char normalized[] = {8, 16, 32, 16, 32, 64};
     unsigned format = (unsigned)descriptor->Format;
 
@@ -405,7 +410,7 @@ static size_t element_bits(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
     return 64;
 }
 
-/* Bytes of one mip level; SIZE_MAX on overflow. */
+/* Returns the bytes of one mip level; SIZE_MAX on overflow. */
 static size_t level_bytes(size_t width, size_t height, size_t depth, size_t bits)
 {
     size_t row_bytes, rows, bytes;

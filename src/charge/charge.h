@@ -23,7 +23,7 @@ struct rs_charged;
 /* In place of a device's number: no account is charged. */
 enum { RS_NO_DEVICE = -1 };
 
-/* The device or context to which a call is charged.  The call's hook finds it once. */
+/* The device and the context to which a call is charged.  The call's hook finds them once. */
 struct rs_charge_owner {
     int device; /* or RS_NO_DEVICE */
     /* The allocation ends with this context; NULL: it outlives contexts. */
@@ -42,9 +42,10 @@ struct rs_charge {
     struct rs_pool_record *pool; /* NULL: not counted */
     int device;                  /* or RS_NO_DEVICE */
     size_t bytes;                /* the bytes that the program asked for */
-    size_t charged;              /* bytes by which the pool may grow */
+    size_t charged;              /* bytes charged in advance for the growth of the pool */
     size_t claimed;              /* bytes of the pool's free memory that this call counts on */
-    unsigned turn; /* how often the pool grew past the limit for this allocation; begins as 0 */
+    unsigned turn; /* how often this allocation was undone (rs_charge_async_undo); the caller sets
+                      it to 0 at first */
 };
 
 /* The kind of key under which an allocation is entered; each kind has a table of its own. */
@@ -56,8 +57,9 @@ enum rs_charge_keys {
 };
 
 /* Charges size_bytes to the owner, and reclaims memory while the limit leaves no room.  Called
- * inside a request (base/request.h), as is everything up to rs_charge_end.  False when nothing more
- * comes back, or host memory is out: then the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
+ * inside a request (base/request.h), as is everything up to rs_charge_end.  Returns true when the
+ * driver may be asked.  Returns false when nothing more can be reclaimed, or out of host memory:
+ * then the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                      enum rs_path path, size_t size_bytes);
 
@@ -68,11 +70,11 @@ bool rs_charge_again(struct rs_charge *charge, CUresult result);
 /* Settles the charge by the call's result.  A later free names the allocation by `key`. */
 void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
 
-/* Called around a driver call that frees memory or releases a handle.  Begin takes the allocation
- * out of its table, before the driver may give the same key to another thread; NULL: no counted
- * allocation has this key.  End counts the free, or enters the allocation again if the driver
- * refused, and returns the driver's result.  `serving`: stacks serve in this process
- * (config/mode.h). */
+/* Called around a driver call that frees memory or releases a handle.  Begin returns the
+ * allocation's record; NULL when no counted allocation has this key.  For the last handle it takes
+ * the record out of its table, since the driver may give the same key to another thread during the
+ * call.  End counts the free, or enters the record again if the driver refused, and returns the
+ * driver's result.  `serving`: stacks serve in this process (config/mode.h). */
 struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
                                         unsigned long long key);
 CUresult rs_charge_free_end(struct rs_charged *record, CUresult result);
@@ -87,14 +89,16 @@ void rs_charge_forget(const struct rs_context *context);
  * handle that this process has exported.  `address` is mapped to its memory; 0: not known. */
 void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address);
 
-/* Called around cuMemMap.  False when out of host memory: then the hook answers
+/* Called around cuMemMap.  Begin stores a mapping in *mapping, or NULL when the memory of the
+ * handle is not counted.  Returns false when out of host memory: then the hook answers
  * CUDA_ERROR_OUT_OF_MEMORY. */
 struct rs_mapping;
 bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_t size_bytes,
                          CUmemGenericAllocationHandle handle);
 void rs_charge_map_end(struct rs_mapping *mapping, CUresult result);
 
-/* Called around cuMemUnmap.  Begin returns the counted mappings in the range; NULL: there are none.
+/* Called around cuMemUnmap.  Begin takes the counted mappings in the range off the list and returns
+ * them; NULL when there are none.  End forgets them, or puts them back if the driver refused.
  */
 struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes);
 void rs_charge_unmap_end(struct rs_mapping *found, CUresult result);
@@ -102,33 +106,35 @@ void rs_charge_unmap_end(struct rs_mapping *found, CUresult result);
 /* ---- stream-ordered pools: all memory that a driver's pool holds is charged, cached or not ----
  */
 
-/* Charges the growth of `pool` (NULL: the current pool of the owner's device).  Called inside a
- * request, too.  The per-thread default stream is CU_STREAM_PER_THREAD, the legacy one NULL.
- * False: the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
+/* Charges the growth of `pool` (NULL: the current pool of the owner's device).  Like
+ * rs_charge_begin, this is called inside a request.  The per-thread default stream is
+ * CU_STREAM_PER_THREAD, the legacy one NULL.  Returns false when the limit leaves no room, or out
+ * of host memory: then the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                            CUmemoryPool pool, CUstream stream, size_t size_bytes);
 
-/* Settles the charge.  True when the pool has still grown past the limit; the allocation must then
- * be undone. */
+/* Settles the charge.  Returns true when the pool has grown past the limit all the same; then the
+ * caller must undo the allocation (rs_charge_async_undo). */
 bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr address);
 
-/* Frees the allocation in the order of its stream.  True when the allocation should begin again,
- * since more is known about the pool by now. */
+/* Frees the allocation in the order of its stream.  Returns true when the allocation should begin
+ * again, since the library has learnt by how much the pool grows; false after a few attempts. */
 bool rs_charge_async_undo(struct rs_charge *charge, CUdeviceptr address, CUstream stream);
 
-/* Enters a pool that the program made, or asked for.  A pool of host memory is not counted. */
+/* Enters a pool that the program made, or whose handle it asked the driver for.  A pool of host
+ * memory is not counted. */
 void rs_charge_pool_made(CUmemoryPool handle, int device, bool is_host);
 
-/* Called around cuMemPoolDestroy.  Begin waits for the library's own calls that use the pool; NULL:
- * the pool is not known. */
+/* Called around cuMemPoolDestroy.  Begin waits for the library's own calls that use the pool, and
+ * returns the pool's record; NULL when the pool is not known. */
 struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle);
 void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result);
 
-/* Called before a graph's memory node of size_bytes is made.  False: the hook answers
- * CUDA_ERROR_OUT_OF_MEMORY. */
+/* Called before a graph's memory node of size_bytes is made.  Returns false when the limit leaves
+ * no room for it, or out of host memory: then the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_graph_node(int device, size_t size_bytes);
 
-/* Asks the driver how much the device's pools hold now. */
+/* Asks the driver how much the device's pools hold now, and charges the account for that. */
 void rs_charge_follow_pools(int device);
 
 /* A set of devices, bit n for device n: memory was freed in one of the device's pools since the
@@ -156,20 +162,22 @@ void rs_charge_begin_to_follow(int device);
 size_t rs_charge_spare_bytes(int device);
 
 /* Returns the bytes that the program has freed in the order of streams and that the device's pools
- * still count as used. in_vain: the caller has waited for them in vain; they are then left out
- * until their number changes. */
+ * still count as used. in_vain: the caller has waited for these bytes in vain; later results then
+ * leave out as many. */
 size_t rs_charge_leaving_bytes(int device, bool in_vain);
 
-/* Has the device's pools give back all free memory beyond keep_bytes, and writes what they hold
- * then to held_bytes (may be NULL).  Returns the bytes given back. */
+/* Has each of the device's pools give free memory back while it holds more than keep_bytes (the
+ * memory of graphs gives back all).  Writes the bytes that all of them hold afterwards to
+ * *held_bytes, unless held_bytes is NULL.  Returns the bytes given back. */
 size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes);
 
-/* Called by charge.c, under the lock of the records: an allocation of the pool was freed. */
+/* Called by charge.c, under rs_charge_lock, when an allocation of the pool was freed. */
 void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes);
 
-/* Returns the bytes of an array with `levels` mip levels: rows in multiples of 64 bytes and in
- * groups of eight, as textures are tiled, in units of 4 KiB. 0 for arrays without memory of their
- * own (sparse, or mapped later).  SIZE_MAX when the size overflows. */
+/* Returns the bytes of device memory that an array with `levels` mip levels takes.  As textures are
+ * tiled, a row takes a multiple of 64 bytes, and the number of rows is a multiple of eight; the sum
+ * is rounded up to 4 KiB. 0 for arrays without memory of their own (sparse, or mapped later).
+ * SIZE_MAX when the size overflows. */
 size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels);
 
 /* ---- unused memory goes back to the driver when the program asks for it, and before a request of
@@ -180,23 +188,24 @@ size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels
  * lock may be held.  Thread safe.
  *
  * Memory that only a waiting call of the driver gives back (context/visit.h) stays while its
- * context works; this waits for that up to 1 s, and inside a request (base/request.h) 50 ms.
- * *is_left: some of it stayed. */
+ * context works; rs_trim waits up to 1 s for the context to be idle, and up to 50 ms inside a
+ * request (base/request.h).  *is_left tells whether some such memory stayed. */
 size_t rs_trim(int device, size_t keep_bytes, bool *is_left);
 
 /* Called before a request for device memory is refused.  Every stack for device memory, and then
- * the program's stream-ordered pools and graphs, give their unused memory back, initial sizes last.
- * may_wait: when nothing came back, waits for quarantined memory, as long as the thread's request
- * may wait (base/request.h); it does not wait if the request is larger than all memory that is not
- * live.  True when another try may succeed; false also when it is called from within itself. */
+ * the program's stream-ordered pools and graphs, give their unused memory back; what the program
+ * set aside as initial sizes goes last. may_wait: when nothing came back, it waits for quarantined
+ * memory, as long as the thread's request may wait (base/request.h), unless the request is larger
+ * than all memory that is not live.  True when another try may succeed; false also when it is
+ * called from within itself. */
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait);
 
 /* ---- idle memory moves from one process of a job to another that the job's limit would refuse
  * (shared/job_limit.h).  The process that lacks memory asks those that have declared idle memory,
  * and waits for a bounded time.  A process that is asked notices that at its next call that
  * allocates, frees or waits for its work, or at once if it has a thread for commands
- * (RMM_CONTROL=thread).  It gives back what is lacking, initial sizes last; those bytes are
- * reserved for the processes that asked ---- */
+ * (RMM_CONTROL=thread).  It gives back what is lacking, first unused memory beyond the initial
+ * sizes of its stacks; the job's limit reserves those bytes for the processes that asked ---- */
 
 /* Gives back what other processes have asked for, and declares what is idle now; clears
  * RS_ATTENTION_JOB.  Makes no driver call that waits without bound.  No lock may be held. */
@@ -214,19 +223,20 @@ enum { RS_AGAIN_TRIES = 16 };
 /* In place of a device's number: the current context's device. */
 enum { RS_AGAIN_CURRENT = -1 };
 
-/* True when the driver's call that returned `result` should be made again: it was out of memory,
- * and memory was given back since, possibly after a wait: memory of the device, or, for a call that
- * takes host_bytes of the host's memory, of the host.  *deadline_ns is the end of all waits for
- * this call; it is 0 before the first attempt.  The thread's current context stays as it is.
- * Thread safe; no lock may be held. */
+/* True when the driver's call that returned `result` should be made again: the driver was out of
+ * memory, and some memory was given back since, possibly after a wait.  That is device memory, or
+ * host memory if host_bytes is not 0: the bytes of host memory that the call takes.  *deadline_ns
+ * is the end of all waits for this call, which rs_again sets; it must be 0 before the first
+ * attempt.  The thread's current context stays as it is.  Thread safe; no lock may be held. */
 RS_COLD bool rs_again(CUresult result, int device, size_t host_bytes, uint64_t *deadline_ns);
 
 /* Counts an out-of-memory error of the driver that the program is about to get (context/limit.h).
  * Returns that error. */
 RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
 
-/* An expression that makes a driver call, again as long as rs_again says so, and has the result for
- * the program.  `device` is evaluated only after an out-of-memory error. */
+/* An expression that makes a driver call, and repeats it as long as rs_again returns true.  Its
+ * value is the result that the program gets; a final out-of-memory error is counted
+ * (rs_again_refused).  `device` is evaluated only after an out-of-memory error. */
 #define RS_AGAIN(device, call)          RS_AGAIN_TOLD(device, 0, call)
 #define RS_AGAIN_HOST(size_bytes, call) RS_AGAIN_TOLD(RS_AGAIN_CURRENT, size_bytes, call)
 
@@ -237,7 +247,7 @@ RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
                                                        : told_;                                    \
     })
 
-/* The same, without counting the error, which the caller does. */
+/* Does the same, but does not count a final out-of-memory error; the caller counts it. */
 #define RS_AGAIN_FOR(device, host_bytes, call)                                                     \
     ({                                                                                             \
         int tries_left_ = RS_AGAIN_TRIES;                                                          \
@@ -262,13 +272,14 @@ struct rs_charged {
     int device;
     /* The allocation ends with this context; NULL: it outlives contexts. */
     struct rs_context *context;
-    struct rs_pool_record *pool; /* of a stream-ordered allocation: the pool, which is charged in
-                                    its place; else NULL */
+    struct rs_pool_record *pool; /* the pool of a stream-ordered allocation, which is charged in
+                                    place of the allocation; else NULL */
     size_t size_bytes;
     struct rs_footprint_share share;
     bool is_shared; /* charged by address, as it shares driver blocks with other allocations
                        (ledger/account.h) */
-    /* References to virtual memory; any other allocation has one handle. */
+    /* The numbers of handles and mappings of virtual memory; any other allocation has one
+     * handle. */
     unsigned handles, mappings;
     unsigned calls; /* calls under way that use the record */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream-ordered pools: each is charged for the bytes that the driver says the pool holds, cached
- * or not.  Pools are read only while a limit or statistics are set, since a reading costs a part of
- * an allocation. */
+ * or not.  Pools are read only while a limit or statistics are set, since each reading is a driver
+ * call, which would make every allocation slower. */
 #include "base/check.h"
 #include "base/request.h"
 #include "charge/charge.h"
@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static struct rs_pool_record *pools; /* newest first; protected by the lock */
+static struct rs_pool_record *pools; /* newest first; protected by rs_charge_lock */
 static pthread_cond_t calls_done = PTHREAD_COND_INITIALIZER;
 RS_RESET_IN_CHILD(calls_done, calls_done);
 
@@ -30,8 +30,10 @@ struct rs_pool_record {
     bool destroyed;            /* the record lives until the pool's last allocation is freed */
     bool going;                /* cuMemPoolDestroy is being called */
     size_t live_bytes;         /* of the live allocations, rounded up as the driver does */
-    size_t asked_bytes, count; /* of the live allocations: bytes asked for, and their number */
-    size_t vain_bytes;         /* the leaving bytes for which the program has waited in vain */
+    size_t asked_bytes, count; /* of the live allocations: the bytes that the program asked for, and
+                                  how many they are */
+    size_t vain_bytes;         /* leaving bytes for which a request has waited in vain
+                                  (rs_charge_leaving_bytes) */
     size_t held_bytes;         /* charged */
     _Atomic uint64_t tickets;  /* the number of readings begun; changed without the lock */
     uint64_t applied;          /* the ticket of the latest reading that counts */
@@ -151,12 +153,14 @@ static void end_follow(struct rs_pool_record *pool, struct reading reading, size
         held = reading.held_bytes;
         pool->is_overcharged = pool->claimed_bytes && held < charged;
     }
-    /* While a call counts on free memory of the pool, the pool is not charged for less: the driver
-     * may serve this request from that memory, and grow the pool for the other call. */
+    /* While another call counts on free memory of the pool (claimed_bytes), the pool's charge does
+     * not fall: the driver may have served this request from that memory, and may yet grow the pool
+     * for the other call. */
     set_held(pool, pool->claimed_bytes ? rs_max(held, charged) : held, charged_bytes);
 }
 
-/* Counts the end of a call (pool->calls).  The caller holds the lock. */
+/* Counts the end of a call of the library that used the pool (pool->calls).  The caller holds the
+ * lock. */
 static void let_go(struct rs_pool_record *pool)
 {
     RS_ASSERT_HELD(&rs_charge_lock);
@@ -164,9 +168,9 @@ static void let_go(struct rs_pool_record *pool)
         pthread_cond_broadcast(&calls_done);
 }
 
-/* Walks over the pools of the device, from the newest to the oldest.  It counts a call in the pool
- * that it returns, so that the pool's record stays, and ends the call in `before`.  A pool that is
- * made meanwhile is left out. */
+/* Returns the newest counted pool of the device, or the one that follows `before`; NULL after the
+ * oldest one.  It counts a call in the pool that it returns, so that the pool's record stays, and
+ * ends the call in `before`.  A walk by this function leaves out pools that are made meanwhile. */
 static struct rs_pool_record *next_pool(int device, struct rs_pool_record *before)
 {
     struct rs_pool_record *pool;
@@ -198,7 +202,8 @@ void rs_charge_follow_pools(int device)
         follow(pool);
 }
 
-/* Trims a pool.  Returns the bytes that the driver has got back. */
+/* Trims a pool, and adds the bytes that it still holds to *held_bytes.  Returns the bytes that the
+ * driver has got back. */
 static size_t trim_pool(struct rs_pool_record *pool, size_t keep_bytes, size_t *held_bytes)
 {
     size_t before = 0, after = 0;
@@ -242,8 +247,9 @@ size_t rs_charge_spare_bytes(int device)
 }
 
 /* The driver counts an allocation as used until its free is executed in the order of its stream.
- * Memory that was taken before the library began to count, or by another process, never leaves, so
- * after one wait in vain it is left out. */
+ * Memory that was taken from the pool before the library began to count, or by another process,
+ * looks like memory that is leaving, but never leaves.  So it is left out after one wait in
+ * vain. */
 size_t rs_charge_leaving_bytes(int device, bool in_vain)
 {
     struct rs_pool_record *pool = NULL;
@@ -361,14 +367,15 @@ void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result)
 
 static struct {
     size_t unit;   /* in bytes: driver pools grow by whole units; 0: no growth was seen yet */
-    size_t flying; /* the bytes that calls under way have charged for growths of pools */
+    size_t flying; /* bytes that calls under way have charged in advance for growths of pools */
 } growth[RS_DEVICES_MAX]; /* under the lock */
 
 enum {
-    BLOCK_BYTES = 2 << 20, /* the least growth of a pool */
-    UNIT_MOST = 64 << 20,  /* a larger growth was for a large request */
+    BLOCK_BYTES = 2 << 20, /* the least by which a pool grows */
+    /* A growth by more than this was for a large request, and does not tell the unit. */
+    UNIT_MOST = 64 << 20,
     TURNS_MOST = 4,
-    CLAIMS_MAX = 8, /* readings for one claim */
+    CLAIMS_MAX = 8, /* the most readings for one claim */
 };
 
 /* Returns the most bytes by which the pool may grow for this request.  The caller holds the lock.
@@ -384,8 +391,8 @@ static size_t most_growth(const struct rs_charge *charge)
 /* Claims the request's bytes of the pool's free memory.  False when the pool has too little free
  * memory beyond what other calls under way have claimed.  If another allocation was settled while
  * the driver was asked, it may have used the memory that the driver called free, so the driver is
- * asked again.  In later turns it claims nothing, since the free memory was too fragmented in the
- * first. */
+ * asked again.  In later turns of an allocation it claims nothing: the pool has grown in the first
+ * turn, so its free memory was too fragmented. */
 static bool claim_free(struct rs_charge *charge)
 {
     struct rs_pool_record *pool = charge->pool;
@@ -404,7 +411,7 @@ static bool claim_free(struct rs_charge *charge)
         if (!told || raced || held < used || held - used < pool->claimed_bytes ||
             held - used - pool->claimed_bytes < bytes)
             continue;
-        /* Until the call has ended, the pool is charged for at least this much. */
+        /* Until the call has ended, the pool's charge does not fall (end_follow). */
         pool->claimed_bytes += bytes;
         charge->claimed = bytes;
         rs_account_begin_return(rs_limit_account(charge->device), bytes);
@@ -425,8 +432,10 @@ static bool take_growth(struct rs_charge *charge)
     return true;
 }
 
-/* Makes room under the limit: first by reading what other threads have freed, then from the pool's
- * own free memory, and then every stack and pool gives its free memory back. */
+/* Charges in advance for the growth of the pool, or claims free memory of the pool.  While the
+ * limit leaves no room for either, it first reads what the pools hold by now, since other threads
+ * may have freed memory, and then has every stack and pool give its free memory back.  False when
+ * nothing more comes back. */
 static bool make_room_in_pool(struct rs_charge *charge)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
@@ -443,8 +452,8 @@ static bool make_room_in_pool(struct rs_charge *charge)
     return false;
 }
 
-/* Names the pool, and makes the record of the allocation.  False when host memory is out.  A pool
- * of host memory is not counted. */
+/* Sets charge->pool and makes the record of the allocation.  A pool of host memory is not counted:
+ * charge->pool stays NULL.  Returns false when out of host memory. */
 static bool set_pool(struct rs_charge *charge, CUmemoryPool handle)
 {
     RS_MUTEX_GUARD(&rs_charge_lock);
@@ -461,7 +470,8 @@ static bool set_pool(struct rs_charge *charge, CUmemoryPool handle)
     return true;
 }
 
-/* Charges for the allocation.  False when the limit leaves no room, or host memory is out. */
+/* Charges for the allocation.  Returns false when the limit leaves no room, or out of host
+ * memory. */
 static bool begin_counted(struct rs_charge *charge, CUmemoryPool pool)
 {
     if (!pool && (!rs_driver.cuDeviceGetMemPool ||
@@ -484,7 +494,7 @@ bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owne
                            CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    /* `in_graph`: the stream captures, so the memory belongs to the graph. */
+    /* in_graph: the stream captures, so the memory belongs to the graph that is captured. */
     bool begun = true, in_graph;
 
     *charge = (struct rs_charge){.device = owner->device,
@@ -517,8 +527,8 @@ static size_t common_divisor(size_t first, size_t second)
 }
 
 /* A driver's pool grows by whole units of its own (32 MiB on an H200), so the next request is
- * charged for whole units.  A growth that is seen may be several units: of one large request, or of
- * several threads. */
+ * charged for whole units.  One growth that is seen may be of several units: for one large request,
+ * or for requests of several threads. */
 static void learn_unit(int device, size_t grown_bytes)
 {
     size_t seen = growth[device].unit;
@@ -528,7 +538,8 @@ static void learn_unit(int device, size_t grown_bytes)
         growth[device].unit = unit;
 }
 
-/* True when the pool grew past the limit, and by more than calls under way were charged for. */
+/* True when the pool grew past the limit, and by more than the calls under way have charged in
+ * advance.  It also learns the unit of the growth. */
 static bool is_excess(const struct rs_charge *charge, size_t grown_bytes)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
@@ -571,7 +582,7 @@ bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr 
     reading = begin_follow(pool);
     RS_MUTEX_GUARD(&rs_charge_lock);
     before = pool->held_bytes;
-    /* The claim still counts, so the pool is not charged for less. */
+    /* claimed_bytes still has this call's claim, so the pool's charge does not fall here. */
     end_follow(pool, reading, charge->charged);
     excess = result == CUDA_SUCCESS && pool->held_bytes > before &&
              is_excess(charge, pool->held_bytes - before);
@@ -582,7 +593,7 @@ bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr 
     else
         free(charge->record);
     pool->claimed_bytes -= charge->claimed;
-    /* No call has a claim on the pool's free memory any more, so its charge may fall again. */
+    /* Once no call has a claim on the pool's free memory, the pool's charge may fall again. */
     if (pool->is_overcharged && !pool->claimed_bytes) {
         rs_mutex_unlock(&rs_charge_lock);
         follow(pool);

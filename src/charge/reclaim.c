@@ -35,13 +35,14 @@ enum {
 
 enum {
     ASK_NS = 1000 * 1000 * 1000, /* longest wait for other processes; less after waits in vain */
-    IN_VAIN_MOST = 6,            /* halvings of ASK_NS at most */
+    IN_VAIN_MOST = 6,            /* ASK_NS is halved at most so often */
     ASK_SLICE_NS = 10 * 1000 * 1000, /* the others are asked again after this time */
-    /* A wait ends after this many slices in which no process has or gives idle bytes. */
+    /* A wait ends after this many consecutive slices in which no other process had idle bytes or
+     * gave any back. */
     SLICES_IN_VAIN = 4,
-    ASK_NAP_NS = 500 * 1000, /* least time from one question to the next */
-    /* Idle bytes that a process may have without declaring them: freed blocks that no seal covers
-     * yet, up to 4 MiB in each of a few shards. */
+    ASK_NAP_NS = 500 * 1000, /* the shortest time between two questions */
+    /* Idle bytes that another process may have without having declared them: freed blocks that are
+     * not sealed yet (resource/reuse), up to 4 MiB in each of a few shards. */
     UNSAID_BYTES = 16 << 20,
 };
 
@@ -63,9 +64,9 @@ static struct rs_job_share *job_share_of(int device)
     return account ? atomic_load_explicit(&account->job, memory_order_acquire) : NULL;
 }
 
-/* Gives idle memory to other processes: first as much as is lacking, as far as chunks allow that;
- * then all that is free; and then initial sizes, which the program wanted set aside, only if they
- * can be enough. */
+/* Gives idle memory to other processes: first only as much as they lack, if whole chunks add up to
+ * that; if they still lack some, then all that is free; and then initial sizes, which the program
+ * wanted set aside, only if they can be enough. */
 static void give_to_others(int device, const struct rs_job_share *share)
 {
     size_t lacking = rs_job_share_wanted(share), spare = rs_charge_spare_bytes(device), idle = 0;
@@ -81,8 +82,9 @@ static void give_to_others(int device, const struct rs_job_share *share)
         (void)rs_context_trim_all(device, DEVICE_MEMORIES);
 }
 
-/* True when the remaining idle bytes cannot be given back, since they lie beside live ones, so that
- * nobody should wait for them.  Bytes that the GPU still uses may come later. */
+/* True when other processes still lack memory but the remaining idle bytes cannot be given back,
+ * since they lie beside live ones: then no process should wait for them.  False while the GPU still
+ * uses freed memory, which may be given back later. */
 static bool are_stuck(int device, const struct rs_job_share *share)
 {
     return rs_job_share_wanted(share) > 0 && rs_context_make_ready(device, 0) == RS_READY_NOTHING;
@@ -103,12 +105,13 @@ static void look_at_share(int device, struct rs_job_share *share)
         rs_job_share_answer(share);
 }
 
-/* Works as inside a request, since this process must not wait for its GPU because another one needs
- * memory.  A tool's callback from one of its driver calls may call it again. */
+/* It runs inside a request, in which no driver call waits without bound: this process must not wait
+ * for its GPU because another process needs memory.  A profiler's callback from one of the driver
+ * calls here may call it again; rs_job_giving ends that inner call. */
 void rs_job_look(void)
 {
-    if (rs_job_giving ||
-        !rs_mode_serving()) /* a child of a raw clone() has no copy of the memory with that word */
+    /* Where stacks do not serve, as in a child of a raw clone(), rs_attention may be unmapped. */
+    if (rs_job_giving || !rs_mode_serving())
         return;
     atomic_fetch_and(rs_attention, ~RS_ATTENTION_JOB);
     if (!rs_driver_ready(false))
@@ -144,8 +147,9 @@ static bool may_help(const struct rs_account *account, const struct rs_job_share
     return missing > 0 && idle > 0 && missing <= idle + UNSAID_BYTES;
 }
 
-/* Asks, and waits until the request fits (true).  Idle bytes that came back may go to a process
- * that asked earlier, and be idle again soon; so it goes on as long as any come back. */
+/* Asks other processes, and waits until the request fits: then it returns true.  It returns false
+ * at until_ns, or when no idle bytes come back any more.  Bytes that came back may go to a process
+ * that asked earlier and soon be idle again, so it goes on asking as long as any come back. */
 static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_ns)
 {
     uint64_t now_ns = rs_clock_ns();
@@ -167,8 +171,9 @@ static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_n
     return false;
 }
 
-/* Asks other processes for idle memory.  This process has given back its own idle memory before, so
- * that two processes that ask each other do not wait for each other. */
+/* Asks other processes for idle memory.  Returns true when some came back, so that the request may
+ * fit now.  This process has already given back its own idle memory, so two processes that ask each
+ * other do not wait for each other. */
 static bool ask_others(int device, const struct rs_refusal *refusal)
 {
     struct rs_job_share *share = job_share_of(device);
@@ -198,8 +203,9 @@ static bool ask_others(int device, const struct rs_refusal *refusal)
 
 /* ---- what this process can give back ---- */
 
-/* True when another thread's memory may have caused the refusal: the thread has given memory back
- * since, is about to give it back, or has asked for memory that the driver may refuse. */
+/* True when the request may succeed if it is just repeated, since memory of another thread may have
+ * caused the refusal: that thread has given memory back since, is about to, or has been charged for
+ * memory that the driver may refuse it. */
 static bool is_stale(const struct rs_account *account, const struct rs_refusal *refusal,
                      uint64_t moves)
 {
@@ -232,9 +238,9 @@ static bool is_possible(int device, const struct rs_refusal *refusal)
 }
 
 /* False when the request is larger than the device's free memory together with all memory of this
- * process that may come back, so that a wait is useless.  Memory of other processes does not count.
- * The places where memory may be are read in the order in which it passes through them on its way
- * back, the driver last, so that moving memory is counted at least once. */
+ * process that may come back, so that a wait would be useless.  Memory of other processes does not
+ * count.  The places where memory may be are read in the order in which it passes through them on
+ * its way back, the driver last, so that moving memory is counted at least once. */
 static bool room_may_come(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -274,12 +280,14 @@ static unsigned initial_for(int device, const struct rs_refusal *refusal)
                 : 1u << RS_MEMORY_MANAGED);
 }
 
-/* Has all unused memory given back; initial sizes only of the memories in initial_of.  True when
- * any was given back.  It also notices memory that a driver pool has given back by itself.
+/* Has all unused memory of the device given back; initial sizes only of the kinds of memory in
+ * initial_of.  Returns true when some was given back, or when a pool of the driver was seen to hold
+ * less than it was charged for, as it had given memory back by itself.
  *
- * When the driver refuses an allocation from a pool, the memory that it had already gathered for it
- * stays in the pool, up to the release threshold (on an H100 with 23.8 GiB free, 23,776 MiB).  That
- * memory comes back at each attempt.  It must not count, or the request would be repeated for ever.
+ * When the driver refuses an allocation from a pool, the memory that it had already gathered for
+ * that allocation stays in the pool, up to the release threshold (on an H100 with 23.8 GiB free,
+ * 23,776 MiB).  That memory comes back after each attempt.  It must not count as given back, or the
+ * request would be repeated for ever.
  */
 static bool give_back_unused(int device, unsigned initial_of)
 {
@@ -292,7 +300,8 @@ static bool give_back_unused(int device, unsigned initial_of)
     return returned || (rs_request_note_pools(held) && of_pools);
 }
 
-/* Does as give_back_unused, and has unused host memory given back if that may be what is missing.
+/* Does as give_back_unused.  If nothing came back, and missing host memory may be the cause, has
+ * unused host memory given back.  Returns true when some memory was given back.
  */
 static bool give_back_for(int device, const struct rs_refusal *refusal, unsigned initial_of)
 {
@@ -301,8 +310,8 @@ static bool give_back_for(int device, const struct rs_refusal *refusal, unsigned
             rs_context_trim_all(RS_VISIT_HOST, initial_of & HOST_MEMORIES) > 0);
 }
 
-/* Waits for the oldest epochs of the device's stacks, or of those of host memory (RS_VISIT_HOST).
- * True when a block became ready. */
+/* Waits for the oldest epochs of freed blocks in the stacks of the device, or in those of host
+ * memory (RS_VISIT_HOST).  Returns true when a block became ready. */
 static bool wait_for_quarantine(int device)
 {
     static bool said;
@@ -321,8 +330,10 @@ static bool wait_for_quarantine(int device)
     return readiness == RS_READY_SOME;
 }
 
-/* Waits until some memory goes back that only a waiting driver call can give back (pinned,
- * managed); it stays as long as its context works.  `device` may be RS_VISIT_HOST. */
+/* Pinned and managed memory can be given back only by a driver call that waits, so it stays while
+ * its context works.  This function waits until contexts are idle and returns true when some such
+ * memory was given back; false when no context is known to be busy with work that may end, or when
+ * the request may wait no longer.  `device` may be RS_VISIT_HOST. */
 static bool wait_for_idle(int device, unsigned initial_of)
 {
     while (rs_request_forget_busy() && rs_request_patience_ns() > 0) {
@@ -333,8 +344,8 @@ static bool wait_for_idle(int device, unsigned initial_of)
     return false;
 }
 
-/* Waits at most 50 ms for frees in the order of streams, of memory in pools of the driver.  True
- * when some were executed. */
+/* Waits at most 50 ms until the GPU has executed frees in the order of streams, of memory in pools
+ * of the driver.  Returns true when it has executed some. */
 static bool wait_for_leaving(int device)
 {
     size_t before = rs_charge_leaving_bytes(device, false), leaving = before;
@@ -350,8 +361,9 @@ static bool wait_for_leaving(int device)
     return leaving < before;
 }
 
-/* The bytes of a dead process of the job stay counted for a while.  True when some are no longer
- * counted. */
+/* The bytes of a dead process of the job stay counted for a while.  Returns true when the other
+ * processes' counted bytes became fewer; waits for that if may_wait is set and a process has
+ * died. */
 static bool wait_for_job(const struct rs_account *account, bool may_wait)
 {
     struct rs_job_share *job = atomic_load(&account->job);
@@ -369,8 +381,8 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
  * request, or did not come back in time.
  *
  * Other threads move memory while idle, quarantined and returning memory is summed one after the
- * other, so a sum is only trusted if nothing moved meanwhile.  Initial sizes, which the program
- * wanted set aside, go last, and only if they can be enough. */
+ * other, so a sum that seems too small counts only if nothing moved meanwhile (is_stale).  Initial
+ * sizes, which the program wanted set aside, go last, and only if they can be enough. */
 static bool reclaim_device(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -404,7 +416,8 @@ static bool reclaim_device(int device, const struct rs_refusal *refusal, bool ma
            (is_stale(account, refusal, moves) && rs_request_may_repeat());
 }
 
-/* False when the request is larger than the host's free memory and all that may come back to it. */
+/* False when the request is larger than the host's free memory together with all memory of the
+ * stacks that may be given back to the host. */
 static bool host_can_serve(const struct rs_refusal *refusal)
 {
     size_t idle_bytes = rs_context_idle_bytes_of(RS_VISIT_HOST, HOST_MEMORIES), total, free_bytes;
@@ -414,8 +427,8 @@ static bool host_can_serve(const struct rs_refusal *refusal)
 }
 
 /* Does as reclaim_device for host memory, which belongs to no device and is not limited: the stacks
- * of all devices give it back.  Device memory is given back too, since the tables of mapped pages
- * lie there, but there is no wait for it. */
+ * of all devices give it back.  Unused device memory is given back too, since the GPU's page tables
+ * for pinned memory lie in device memory, but it does not wait for any. */
 static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -440,8 +453,8 @@ static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_
 
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
-    static __thread bool reclaiming; /* true inside a reclaim; a tool's callback may call it again
-                                        from a free of the library */
+    static __thread bool reclaiming; /* true inside a reclaim: a profiler's callback from a driver
+                                        call of the reclaim may call it again */
     bool again;
 
     if (reclaiming || !rs_limit_account(device) || !rs_driver_ready(false))
@@ -458,8 +471,9 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
 /* ---- calls for which the driver takes memory of its own ---- */
 
-/* Returns the given device, or for RS_AGAIN_CURRENT that of the current context; a negative number
- * without a context.  Host memory needs no context, and is the same for every device. */
+/* Returns the given device, or for RS_AGAIN_CURRENT that of the current context.  Without a current
+ * context it returns 0 if host memory is wanted, which is the same for every device, else a
+ * negative number. */
 static int device_meant(int device, size_t host_bytes)
 {
     if (device < 0 &&

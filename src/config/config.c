@@ -11,18 +11,19 @@
 
 /* ---- texts that have a form of their own ---- */
 
-/* Readers, which rows of config/variables.def name (READ_BY).  They are only called for variables
- * that are set. */
+/* The functions that rows of config/variables.def name by READ_BY.  Each is only called if its
+ * variable is set. */
 
-/* Checks the placeholders of a path now, so that a misspelt one is a bad setting and not a missing
- * report hours later. */
+/* Checks the placeholders of a path while the settings are read, so that a misspelt one is a bad
+ * setting and not a missing report hours later.  Returns false after a diagnostic. */
 static bool check_path(const struct rs_source *source, const char *path,
                        struct rs_diagnostics *diagnostics)
 {
     RS_PATH_BUFFER(expanded);
     const char *at, *reason;
 
-    /* Without memory for that, a mistake is only found when the path is used. */
+    /* When out of host memory for the expanded path, a mistake is only found when the path is
+     * used. */
     if (*path && (!expanded || rs_path_expand(path, expanded, PATH_MAX, &at, &reason)))
         return true;
     return *path ? rs_diagnose(diagnostics, source, at, "%s", reason)
@@ -40,8 +41,9 @@ bool rs_config_is_report(const char *text)
 
 /* What the text of a variable that asks for a report may contain. */
 struct report_kind {
-    bool prometheus, none; /* these formats are allowed */
-    const char *words[5];  /* the words that a misspelt one is compared with */
+    /* Whether the formats for Prometheus, and the word "none", are allowed. */
+    bool prometheus, none;
+    const char *words[5]; /* the words that a misspelt one is compared with */
     const char *expected;
 };
 
@@ -326,7 +328,8 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
     fill_fields(config, diagnostics);
     check_recording(&config->values->general, diagnostics);
     build_stacks(config, -1, diagnostics);
-    /* A mistake that concerns all devices is reported once. */
+    /* Skipped after a mistake, since each device would report a mistake that concerns all devices
+     * again. */
     for (int device = 0; device < RS_DEVICES_MAX && diagnostics->count == before; device++)
         if (config->values->device[device])
             build_stacks(config, device, diagnostics);
@@ -371,8 +374,8 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
 
 /* ---- advice ---- */
 
-/* True when a variable is set that compute-sanitizer sets for its processes (one name since 2025,
- * another before). */
+/* True when a variable is set that compute-sanitizer sets for its processes (its name has been the
+ * first one since 2025, and was the second one before). */
 static bool is_sanitizer_there(void)
 {
     return rs_environment_get("NV_SANITIZER_INJECTION_PORT_BASE") ||

@@ -21,8 +21,8 @@ enum { RS_DEVICES_MAX = 64 };
 enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KIND_MANAGED, RS_KINDS };
 
 /* Alignment and unit of blocks of managed memory, 64 KiB, so that no two blocks share a page:
- * advice, residency and prefetching apply to pages.  No machine that CUDA runs on has larger
- * ones (4 KiB; on AArch64 also 64 KiB). */
+ * advice, residency and prefetching apply to whole pages.  No machine that CUDA runs on has larger
+ * pages (4 KiB; on AArch64 also 64 KiB). */
 enum { RS_MANAGED_UNIT = 64 << 10 };
 
 /* Words for reports: "device", "pinned", "managed". */
@@ -37,8 +37,8 @@ extern const int rs_kind_whole[RS_KINDS];
 /* The name of a parameter in guides to RMM that means the same as one of our variables. */
 struct rs_guide_word {
     const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */
-    bool lists_devices; /* it takes a list for all devices, where our variable has one device's
-                           number behind its name */
+    bool lists_devices; /* the parameter takes a list of values for all devices; our variable gives
+                           one device's value, and has the device's number behind its name */
 };
 
 enum { RS_GUIDE_WORDS_MAX = 3 };
@@ -64,27 +64,27 @@ struct rs_reading {
 };
 
 struct rs_variable {
-    struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
-    bool fills_a_field;      /* .option.offset is that of the field of struct rs_config */
+    struct rs_option option; /* .name is the variable's whole name, as in "RMM_POOL_SIZE" */
+    bool fills_a_field;      /* the value goes to the field of struct rs_config at .option.offset */
     /* Fills in fields, and reports what is wrong with the text; NULL: the row has no reader. */
     void (*read)(const struct rs_reading *reading);
     struct rs_guide_word guide_words[RS_GUIDE_WORDS_MAX];
     bool is_report; /* the variable asks for a report; its option of `rmmshim run` may stand without
                        a value, as a switch may */
-    bool per_device;    /* _<N> may follow */
-    bool builds_a_part; /* it describes a part of the kind's stack, so it cannot be set beside the
-                           kind's expression */
-    bool is_common;     /* it is one of the few variables that the short help shows */
+    bool per_device;    /* the name may end in _<N>, for device N alone */
+    bool builds_a_part; /* the variable describes a part of its kind's stack, so it cannot be set
+                           together with the variable that gives the whole stack as an expression */
+    bool is_common;     /* the short help shows the variable */
     enum rs_group group;
     enum rs_kind kind;
 };
 
-/* Ended by a row without a name. */
+/* The rows, in the order of config/variables.def; a row without a name ends them. */
 extern const struct rs_variable rs_variables[];
 
 /* ---- the settings of a process, as the rest of the library reads them ---- */
 
-/* RMM_ON_ERROR: what follows a bad setting. */
+/* RMM_ON_ERROR: what happens after a bad setting. */
 enum rs_on_error {
     RS_ON_ERROR_ABORT,       /* the process ends with exit code 78 */
     RS_ON_ERROR_PASSTHROUGH, /* every call goes to the driver */
@@ -112,7 +112,8 @@ enum rs_memory_type_word {
 
 /* How the process takes commands from outside (shared/commands.h). */
 enum rs_control {
-    RS_CONTROL_UNASKED, /* at its calls, if it is served for another reason */
+    RS_CONTROL_UNASKED, /* RMM_CONTROL is not set: as RS_CONTROL_CALLS, but that alone is no reason
+                           to serve the process */
     RS_CONTROL_CALLS,   /* at its calls */
     RS_CONTROL_THREAD,  /* at its calls, and in a thread of the library's own */
 };
@@ -178,7 +179,7 @@ struct rs_config {
 unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagnostics,
                          struct rs_config *config);
 
-/* Frees all that the config owns; it is empty and may be freed again. */
+/* Frees all that the config owns and leaves it empty, so that it may be freed again. */
 void rs_config_free(struct rs_config *config);
 
 /* Returns the expression for a kind of memory on a device; NULL: the driver's own allocations
@@ -186,8 +187,9 @@ void rs_config_free(struct rs_config *config);
 const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,
                                             int device);
 
-/* Returns how many set variables are for devices with numbers from `devices` on.  If there are
- * any, *first and *first_device are the first of them and its device. */
+/* Returns how many variables are set for single devices that do not exist, as only the first
+ * `devices` devices exist.  If there are any, *first is the first of these variables and
+ * *first_device its device. */
 unsigned rs_config_count_absent(const struct rs_config *config, int devices,
                                 const struct rs_source **first, int *first_device);
 
@@ -195,7 +197,8 @@ unsigned rs_config_count_absent(const struct rs_config *config, int devices,
  * bytes; NULL when it is not set. */
 const struct rs_size *rs_config_limit(const struct rs_config *config, int device);
 
-/* True for a text that names a report, or none: 0, 1, json:PATH ... */
+/* True for a text that may be the value of a variable that asks for a report: 0, 1, none, text,
+ * json:PATH and so on.  What follows the colon is not checked. */
 bool rs_config_is_report(const char *text);
 
 /* Parses a text that asks for a report, as RMM_STATISTICS does ("json:PATH").  Returns the format,
@@ -211,14 +214,14 @@ void rs_sanitizer_advise(const struct rs_config *config);
 
 /* ---- expressions from the settings (config/stacks.c) ---- */
 
-/* Builds config->stack for a kind of memory on a device (-1: devices without settings of their
- * own), if the settings ask for one.  The stack stays NULL after a diagnostic, or when out of host
- * memory. */
+/* Builds the stack for a kind of memory on a device (-1: for devices without settings of their
+ * own), if the settings ask for one, and stores it in config->stack.  The stack stays NULL after a
+ * diagnostic, or when out of host memory. */
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
                            struct rs_diagnostics *diagnostics);
 
-/* Builds a stack for device memory from a text that the process itself gives, with the additions
- * of RMM_FREE and RMM_IPC for all devices.  Returns NULL after a diagnostic, or when out of host
+/* Builds a stack for device memory from a text that the process itself gives, with what RMM_FREE
+ * and RMM_IPC for all devices change in it.  Returns NULL after a diagnostic, or when out of host
  * memory.  `source` and `config` must outlive the expression. */
 struct rs_expression *rs_config_expression(const struct rs_config *config,
                                            const struct rs_source *source,
@@ -235,7 +238,8 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
 
 /* The variables for all devices, or those for one device. */
 struct rs_config_scope {
-    struct rs_source source[RS_VARIABLE_COUNT]; /* owned texts; .text NULL: not set */
+    struct rs_source source[RS_VARIABLE_COUNT]; /* the texts are owned; .text is NULL if the
+                                                   variable is not set */
     struct rs_option_value value[RS_VARIABLE_COUNT];
 };
 
@@ -248,13 +252,14 @@ struct rs_config_values {
 void rs_config_values_free(struct rs_config_values *values);
 
 /* Reads one entry of the environment ("NAME=TEXT") if its name is one of ours, and writes a
- * diagnostic if the name or the value is wrong.  The first of two equal names counts.  True when a
- * name of ours is set. */
+ * diagnostic if the name or the value is wrong.  The first of two equal names counts.  Returns true
+ * when the name is one of ours and TEXT is not empty. */
 bool rs_config_read_entry(struct rs_config_values *values, const char *entry,
                           struct rs_diagnostics *diagnostics);
 
 /* Writes a diagnostic if the name in `text`, an entry of the environment, may be a misspelt name of
- * ours.  Unless `is_error`, the diagnostic is not counted. */
+ * ours.  If is_error is false, the diagnostic says that the variable is ignored, and is not
+ * counted. */
 void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *diagnostics);
 
 /* Logs each entry that begins with RMM_ and is not one of our variables (RMM_VERBOSE). */
@@ -268,14 +273,14 @@ struct rs_setting {
 };
 
 /* Returns what a variable is set to for the device (-1: for all devices): by the device's own
- * variable, else by that for all devices. */
+ * variable, else by the variable for all devices. */
 struct rs_setting rs_config_value(const struct rs_config_values *values, int device, int index);
 
 /* ---- names: ours, other programs', and what may be a misspelling of ours ---- */
 
-/* How a name that begins with RMM_ is judged.  If misspellings were ignored silently, a job could
- * run without its limit; if every unknown name were an error, a program with variables of its own
- * could be ended. */
+/* How a name that begins with RMM_ is judged.  If misspelt names were ignored silently, a job could
+ * run without its limit; if every unknown name were an error, a program that has RMM_ variables of
+ * its own could not run. */
 enum rs_name_kind {
     RS_NAME_FOREIGN, /* another program's: ignored */
     RS_NAME_OURS,    /* a row of rs_variables */
@@ -312,9 +317,10 @@ void rs_name_read(const char *name, struct rs_name *read);
 void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
                            struct rs_diagnostics *diagnostics);
 
-/* Logs for each such variable of `environment` what it has become (RMM_VERBOSE). */
+/* Logs for each of HAMi's variables in `environment` how it is read, or why it is ignored
+ * (RMM_VERBOSE). */
 void rs_config_say_compat(const struct rs_config_values *values, char *const *environment);
 
-/* True for an entry of an environment that sets such a limit, for *device (-1: all).  Also true for
- * a malformed value, so that it is reported. */
+/* True for an entry of an environment by which HAMi sets a limit; *device is then its device (-1:
+ * all devices).  Also true for a malformed value, so that it is reported. */
 bool rs_config_is_compat_limit(const char *entry, int *device);

@@ -17,7 +17,7 @@
 
 enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h */
 
-/* The mode while a thread reads the settings; not visible outside this file. */
+/* The value of rs_mode_current while a thread reads the settings. rs_mode_now never returns it. */
 enum { READING = RS_MODE_DENY + 1 };
 
 static const volatile unsigned char no_page[1];
@@ -27,7 +27,7 @@ RS_HOT_DATA _Atomic(const volatile unsigned char *) rs_mode_page = no_page;
 struct rs_config rs_config;
 
 static _Atomic bool has_contexts;
-/* The process that reads the settings; in a forked child it may be the parent. */
+/* The process that reads the settings, or read them last; in a forked child that is the parent. */
 static _Atomic pid_t reader;
 
 static void log_diagnostic(void *data, const char *line)
@@ -56,8 +56,8 @@ static bool is_mps_daemon(void)
     return strncmp(program_invocation_short_name, "nvidia-cuda-mps", 15) == 0;
 }
 
-/* Runs first in a forked child, even if nothing is served, since hooks that only observe take locks
- * too. */
+/* Runs in a forked child before after_fork_in_child.  It is registered even if nothing is served,
+ * since hooks that only observe take locks too. */
 static void reset_in_child(void)
 {
     rs_wiring.reset_locks();
@@ -102,8 +102,8 @@ static void make_page(void)
 static _Atomic bool unknown;
 static char unknown_name[64];
 
-/* Reports a limit that does not hold, since a look-up returned an unknown function that allocates.
- * A limit that silently does not hold is worse than none. */
+/* Returns true, after a diagnostic, if a limit is set but does not hold, since a look-up returned
+ * an unknown function that allocates.  A limit that silently does not hold is worse than none. */
 static bool is_limit_void(void)
 {
     const struct rs_source *limit = rs_config.any_limit ? rs_config.any_limit : rs_config.limit_job;
@@ -152,8 +152,8 @@ static enum rs_mode read_settings(void)
     if (!rs_config.anything_set)
         return RS_MODE_FORWARD;
     make_page();
-    /* Registered first: as soon as there is memory that a child has no copy of, another thread may
-     * fork. */
+    /* Registered before rs_wiring.serving maps memory that a forked child has no copy of: another
+     * thread may fork at any time. */
     if (!handlers)
         pthread_atfork(NULL, NULL, after_fork_in_child);
     handlers = true;
@@ -177,8 +177,9 @@ enum rs_mode rs_mode_slow(void)
         if (mode == RS_MODE_FORWARD || mode == RS_MODE_DENY)
             return (enum rs_mode)mode;
         if (mode == READING && atomic_load(&reader) != getpid())
-            after_fork_in_child(); /* this process was forked while its parent was reading, possibly
-                                      without fork handlers */
+            after_fork_in_child(); /* this process was forked while its parent was reading the
+                                      settings, and the handlers of pthread_atfork may not have run
+                                    */
         else if (mode == RS_MODE_UNBORN) {
             atomic_store(&reader, getpid());
             if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mode: what this library does in this process.  Nothing happens before the first hooked call
- * that allocates, frees or asks about memory; this call reads the settings once, from the
- * environment as it was at load, and they decide what hooks do from then on.  A child after fork()
- * only forwards, since CUDA does not work in it.  A child that was forked before any context
- * existed starts like a new process.
+ * that allocates, frees or asks about memory; this call reads the settings, from the environment as
+ * it was at load, and the settings decide what hooks do from then on.  A child after fork() only
+ * forwards, since CUDA does not work in it.  A child that was forked before any context existed
+ * starts like a new process.
  */
 #pragma once
 
@@ -18,10 +18,10 @@ enum rs_mode {
 
 extern RS_HOT_DATA _Atomic int rs_mode_current;
 extern RS_HOT_DATA _Atomic(const volatile unsigned char *)
-    rs_mode_page;                  /* its word is 0 in a forked child, and before stacks serve */
+    rs_mode_page; /* its first byte is 0 in a forked child, and before stacks serve */
 extern struct rs_config rs_config; /* valid once the mode is known */
 
-/* Slow path of rs_mode_now. */
+/* Slow path of rs_mode_now: reads the settings if no thread has done so. */
 RS_COLD enum rs_mode rs_mode_slow(void);
 
 /* False in a forked child, and before stacks serve. */
@@ -31,8 +31,8 @@ static inline bool rs_mode_page_is_kept(void)
     return *atomic_load_explicit(&rs_mode_page, memory_order_acquire);
 }
 
-/* Returns 0 when stacks serve in this process, so that callers can or it together with other
- * conditions and branch once. */
+/* Returns 0 when stacks serve in this process, else another number.  A caller can or the result
+ * together with other conditions (RS_DIFFER) and so needs one branch for all. */
 static inline uintptr_t rs_mode_unserving(void)
 {
     /* The mode is read first, with acquire, so that the page that is read next belongs to it. */
@@ -70,5 +70,5 @@ enum rs_mode rs_mode_bad_settings(void);
  * setting, which is reported now, or when the settings are read. */
 void rs_mode_note_unknown(const char *name);
 
-/* Writes diagnostics to the log. */
+/* The diagnostics of settings; each is written to the log. */
 extern struct rs_diagnostics rs_mode_diagnostics;

@@ -12,8 +12,8 @@
 
 static const char blanks[] = " \t";
 
-/* Matches one pattern.  Its copy is on the heap, since a pattern may be longer than any name
- * ([...]). */
+/* True when the name matches one pattern. fnmatch needs a copy of the pattern that ends in a zero
+ * byte; the copy is on the heap, since a pattern with [...] may be longer than any name. */
 static bool matches_one(const char *begin, size_t length, const char *name)
 {
     char *pattern = length ? strndup(begin, length) : NULL;
@@ -23,7 +23,8 @@ static bool matches_one(const char *begin, size_t length, const char *name)
     return found;
 }
 
-/* Matches a list of patterns.  Blanks around a pattern are ignored, as in "train*, worker". */
+/* True when the name matches one of the patterns in the list.  Blanks around a pattern are ignored,
+ * as in "train*, worker". */
 static bool matches(const char *patterns, const char *name)
 {
     for (; *patterns; patterns += *patterns == ',') {
@@ -42,7 +43,8 @@ static bool matches(const char *patterns, const char *name)
 const char *rs_program_names_next(const struct rs_program_names *process, size_t *at)
 {
     if (*at == 0) {
-        *at = 1; /* words follow the executable; *at is the offset of the next word plus 1 */
+        *at = 1; /* the words follow the executable; from now on *at is the offset of the next word
+                    plus 1 */
         return rs_file_base_name(process->executable);
     }
     while (*at - 1 < process->bytes) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks a stack: whether its leaves may serve its kind of memory, and whether its initial sizes
- * are within the limit. */
+/* Builds the expressions of stacks from the settings, and checks them: whether the leaves may serve
+ * their kind of memory, and whether the initial sizes are within the limit. */
 #include "config/config.h"
 
 #include <string.h>
@@ -16,8 +16,8 @@ static const struct rs_mr_descriptor *const leaves_for[RS_KINDS][7] = {
     [RS_KIND_MANAGED] = {&rs_mr_descriptor_managed},
 };
 
-/* True when the leaf may serve the kind.  Host memory may serve device memory only as the second
- * upstream of a fallback.  No other leaf may serve pinned memory or managed memory. */
+/* True when the leaf may serve the kind of memory.  A second upstream of a fallback for device
+ * memory (is_second) may also have the leaf `pinned`. */
 static bool may_serve(const struct rs_mr_descriptor *leaf, enum rs_kind kind, bool is_second)
 {
     for (int of = 0; of < RS_KINDS; of++)
@@ -53,8 +53,8 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
         stack->descriptor->name);
 }
 
-/* Returns the bytes that a resource takes at its first allocation and that a limit counts.
- * Memory that may lie on the host is not counted. */
+/* Returns the initial size of a resource, which it takes at its first allocation, as far as a limit
+ * counts it; 0 if the resource has none, or if its memory may lie on the host. */
 static size_t initial_bytes(const struct rs_expression *node,
                             const struct rs_environment *environment)
 {
@@ -112,7 +112,7 @@ static struct rs_setting setting_of(const struct build *build, int index)
     return rs_config_value(build->config->values, build->device, index);
 }
 
-/* Puts one more resource on the stack. */
+/* Puts one more resource on the stack.  Returns false when out of host memory. */
 static bool stack_on(struct build *build, const struct rs_mr_descriptor *descriptor,
                      const struct rs_source *source)
 {
@@ -120,7 +120,8 @@ static bool stack_on(struct build *build, const struct rs_mr_descriptor *descrip
     return build->stack;
 }
 
-/* Gives an option of the node a value; NULL: none. */
+/* Sets an option of the node to the value `given`, as if the user had given it there.  Does nothing
+ * if `node` or `given` is NULL. */
 static void set_option(struct rs_expression *node, const char *option,
                        const struct rs_option_value *given)
 {
@@ -132,7 +133,7 @@ static void set_option(struct rs_expression *node, const char *option,
     value->given = true;
 }
 
-/* Builds a pool over a leaf; `variable` is the one that gives its initial size. */
+/* Builds a pool over a leaf; `variable` is the variable that gives the pool's initial size. */
 static bool push_pool(struct build *build, int variable, const struct rs_mr_descriptor *leaf)
 {
     struct rs_setting initial = setting_of(build, variable);
@@ -159,10 +160,10 @@ static bool push_leaf(struct build *build)
         async.source ? async.source : managed.source);
 }
 
-/* Adds RMM_FALLBACK's second upstream, which serves requests for which the stack has no memory.  It
- * gets a pool if the stack has one: allocating 4 KiB of pinned memory takes 0.5 ms, and freeing
- * managed memory waits (tests/conformance/MEASURED.md).  Spilled memory is what the limit has no
- * room for, so it is not charged against the limit. */
+/* Adds RMM_FALLBACK's second upstream, which serves requests for which the stack has no memory.
+ * The second upstream gets a pool if the stack has a pool: allocating 4 KiB of pinned memory takes
+ * 0.5 ms, and freeing managed memory waits (tests/conformance/MEASURED.md).  What goes to the
+ * second upstream is what the limit has no room for, so it is not charged against the limit. */
 static bool add_fallback(struct build *build)
 {
     struct rs_setting kind = setting_of(build, RS_VARIABLE_FALLBACK);
@@ -207,7 +208,8 @@ static bool add_prefetch(struct build *build)
                        "RMM_FALLBACK=managed");
 }
 
-/* The settings of a pool or of an arena, whichever is set. */
+/* The settings of a pool and of an arena.  After choose_allocator only those of one of the two have
+ * values. */
 struct allocator {
     struct rs_setting initial, maximum, arena;
 };
@@ -238,7 +240,7 @@ static bool choose_allocator(const struct build *build, struct allocator *chosen
     return true;
 }
 
-/* Checks that a percentage is at most 100 %, unless the stack's memory can be overcommitted.
+/* Checks that a size in percent is at most 100 %, unless the stack's memory can be overcommitted.
  * Returns false after a diagnostic. */
 static bool has_share(const struct build *build, struct rs_setting setting)
 {
@@ -314,7 +316,8 @@ static bool add_tracking(struct build *build)
     return true;
 }
 
-/* Gives the option `path` of the topmost resource a copy of the setting's text. */
+/* Sets the option `path` of the topmost resource to a copy of the setting's text.  Returns false
+ * when out of host memory. */
 static bool set_path(struct build *build, struct rs_setting setting)
 {
     struct rs_option_value *path = rs_expression_value(build->stack, "path");
@@ -359,8 +362,8 @@ static bool add_recording(struct build *build)
     return true;
 }
 
-/* Adds tracking, statistics, the log and the recording on top of the stack, above `reuse`, where
- * they see each free at once. */
+/* Adds tracking, statistics, the log and the recording on top of the stack.  There, above `reuse`,
+ * they see each free when the program makes it, and not when the block is ready. */
 static bool add_observers(struct build *build)
 {
     const struct rs_config *config = build->config;
@@ -389,7 +392,8 @@ static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, b
 }
 
 /* Builds the stack that the variables ask for, without what is added to every stack.  The stack
- * stays NULL if no variable asks for one. */
+ * stays NULL if no variable asks for one.  The device's own variables count before those for all
+ * devices. */
 static bool build_asked(struct build *build)
 {
     const struct rs_config_values *values = build->config->values;
@@ -433,8 +437,8 @@ static bool make_dedicated(struct build *build)
                leaf->descriptor->name);
 }
 
-/* Adds `reuse`, unless RMM_FREE=immediate.  Pinned and managed memory always get it: the host
- * uses such memory without a stream, so a freed block cannot be reused at once. */
+/* Adds `reuse`, unless RMM_FREE=immediate.  Pinned and managed memory always get it: the host uses
+ * such memory outside of any stream, so RMM_FREE=immediate would not be safe for it. */
 static bool add_reuse(struct build *build)
 {
     const struct rs_option_value *mode = setting_of(build, RS_VARIABLE_FREE).value;
@@ -470,7 +474,8 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
     return NULL;
 }
 
-/* True when the settings ask for memory to be counted or limited, which needs a stack. */
+/* True when the settings ask for device memory to be counted, limited or controlled, which needs a
+ * stack. */
 static bool is_observed(const struct build *build)
 {
     const struct rs_config *config = build->config;
@@ -481,7 +486,8 @@ static bool is_observed(const struct build *build)
            setting_of(build, RS_VARIABLE_LOG).value || setting_of(build, RS_VARIABLE_RECORD).value;
 }
 
-/* Builds the stack for device memory, following RMM_IPC. */
+/* Applies RMM_IPC to the stack for device memory.  If no variable asks for a stack, but memory is
+ * to be counted or limited, the stack is the leaf `cuda` alone. */
 static bool build_device(struct build *build)
 {
     if (build->stack)

@@ -10,12 +10,13 @@
 
 /* ---- names ---- */
 
-static const char prefix[] = "RMM_"; /* only what follows the prefix is checked for misspellings */
+/* Only what follows this prefix is compared, to find misspellings. */
+static const char prefix[] = "RMM_";
 
 enum { PREFIX = sizeof(prefix) - 1, DEVICE_TEXT_BYTES = 16 };
 
-/* RAPIDS RMM's own variables, words of its build, those of programs that use it and of others by
- * this name, and what Kubernetes sets in each container for services named rmm, rmm-pool and so on.
+/* Variables of RAPIDS RMM and of its build, of programs that use it, of other software named RMM,
+ * and those that Kubernetes sets in each container for services named rmm, rmm-pool and so on.
  */
 const char *const rs_names_elsewhere[] = {
     "RMM_LOG_FILE",       "RMM_LOG_LEVEL",      "RMM_LOG_DIR",     "RMM_LOGGING*",
@@ -68,8 +69,8 @@ static int find_variable(const char *name, size_t length)
     return -1;
 }
 
-/* Returns the index of the row with the longest name that is followed by '_' in this name, or
- * -1. */
+/* Returns the index of the row whose name is the beginning of this name, up to a '_'; of several
+ * such rows, the one with the longest name. -1 if there is none. */
 static int find_beginning(const char *name)
 {
     int found = -1;
@@ -80,9 +81,10 @@ static int find_beginning(const char *name)
     return found;
 }
 
-/* Returns the largest distance at which a name is a misspelling.  Short names allow one letter:
- * RMM_TAG is another program's, not a misspelt RMM_LOG.  Names of five letters allow two if the
- * first letter is right: RMM_LMTI means RMM_LIMIT, RMM_INIT is another program's. */
+/* Returns the largest distance (rs_word_distance) at which `name` counts as a misspelling of
+ * `known`.  For short names one letter may be wrong: RMM_TAG is another program's, not a misspelt
+ * RMM_LOG.  For names of five letters two may be wrong if the first letter is right: RMM_LMTI means
+ * RMM_LIMIT, RMM_INIT is another program's. */
 static unsigned tolerance(const char *name, const char *known, size_t known_length)
 {
     if (known_length == 5 && name[0] == known[0])
@@ -108,11 +110,11 @@ static int find_misspelt(const char *name, size_t length)
     return found;
 }
 
-/* Appends to the reason. */
+/* Appends to the text of the diagnostic. */
 #define ADD(read, ...) rs_text_add((read)->reason, sizeof((read)->reason), __VA_ARGS__)
 
-/* Appends the variable's name for a device, "RMM_LIMIT_2"; without a number if the variable has
- * none. */
+/* Appends the variable's name for a device, as in "RMM_LIMIT_2"; only the name if `device` is no
+ * valid device or the variable is for the whole process. */
 static void add_variable(struct rs_name *read, int index, int device)
 {
     ADD(read, "%s", rs_variables[index].option.name);
@@ -128,8 +130,8 @@ static void suggest(struct rs_name *read, enum rs_name_kind kind, int index, int
     ADD(read, "?");
 }
 
-/* Suggests the variable for a parameter name in guides to RMM.  Returns false when no guide has
- * this name. */
+/* Suggests our variable in place of the name of a parameter in guides to RMM.  Returns false when
+ * the name is none of these. */
 static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_t length,
                                    int device)
 {
@@ -179,7 +181,8 @@ static bool is_meant_as_device(const char *suffix)
     return strlen(suffix) <= 1 || (*suffix >= '0' && *suffix <= '9');
 }
 
-/* Reports a wrong suffix: the name is a row's name, '_' and `suffix`. */
+/* Sets the kind and the reason for a name that is a row's name, '_' and a `suffix` that is no valid
+ * device. */
 static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
 {
     size_t length = strlen(suffix), digits = digits_at_end(suffix, length);
@@ -200,7 +203,8 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
     ADD(read, "?");
 }
 
-/* Reads a name that is exactly one of ours, with a valid device or none.  Returns false otherwise.
+/* Fills in *read for a name that is exactly one of ours, with a valid device or without one.
+ * Returns false otherwise.
  */
 static bool read_ours(struct rs_name *read, const char *name)
 {
@@ -288,9 +292,9 @@ static struct rs_config_scope *scope_for(struct rs_config_values *values, int de
     return values->device[device];
 }
 
-/* Returns where the value of this variable goes, after copying the source there.  NULL without
- * memory, or when the variable has a value already: of two equal names the first counts, as for
- * getenv. */
+/* Returns the scope in which the caller stores the variable's value, after copying `source` there.
+ * NULL when out of host memory, or when the variable already has a value: of two equal names the
+ * first counts, as for getenv. */
 static struct rs_config_scope *claim_value(struct rs_config_values *values, int device, int index,
                                            const struct rs_source *source)
 {
@@ -302,8 +306,8 @@ static struct rs_config_scope *claim_value(struct rs_config_values *values, int 
     return scope->source[index].name && scope->source[index].text ? scope : NULL;
 }
 
-/* Enters a value for one of our variables that another variable, `source`, gives, unless ours has a
- * value. */
+/* Sets one of our variables to a value that another program's variable, `source`, gives, unless
+ * ours has a value already. */
 static void enter_value(struct rs_config_values *values, int device, int index,
                         const struct rs_source *source, const struct rs_option_value *value)
 {
@@ -320,7 +324,8 @@ struct entry {
     struct rs_name read;
 };
 
-/* Splits an entry of the environment.  False for an entry without a value. */
+/* Splits an entry of the environment and judges its name.  Returns false for an entry without a
+ * value, or with a name that is too long to be one of ours. */
 static bool take_apart(const char *text, struct entry *entry)
 {
     size_t length = strcspn(text, "=");
@@ -416,7 +421,8 @@ struct alias {
     const char *text;
 };
 
-/* Reads an entry of the environment.  False if it is another variable, or has no value. */
+/* Reads an entry of the environment.  Returns false if it is none of HAMi's variables, or has no
+ * value. */
 static bool read_alias(const char *entry, struct alias *alias)
 {
     size_t length = strcspn(entry, "="), begin = sizeof(compat_prefix) - 1;
@@ -445,9 +451,9 @@ static uint64_t unit_of(char suffix)
     }
 }
 
-/* Reads a number as strtoul does with base 0 (0x: hexadecimal, 0: octal), followed by one letter or
- * none.  HAMi-core stops at the first other character, so that it reads 8GiB as 8 bytes; here that
- * is an error. */
+/* Reads a number as strtoul does with base 0 (0x: hexadecimal, 0: octal), which one of the letters
+ * g, m and k may follow.  HAMi-core stops at the first character that it does not expect, and so
+ * reads 8GiB as 8 bytes; here that is an error.  Returns false after a diagnostic. */
 static bool read_alias_bytes(const struct rs_source *source, struct rs_diagnostics *diagnostics,
                              uint64_t *bytes)
 {
@@ -490,7 +496,8 @@ static bool is_asked(const struct rs_config_values *values)
     return rs_config_value(values, -1, RS_VARIABLE_COMPAT).value;
 }
 
-/* Returns RMM_LIMIT or RMM_LIMIT_<N> if it is set, so that the alias is ignored; else NULL. */
+/* Returns the name of RMM_LIMIT_<N> or RMM_LIMIT if the limit of the device comes from it, so that
+ * HAMi's variable is ignored; else NULL. */
 static const char *limit_in_front(const struct rs_config_values *values, int device)
 {
     const struct rs_source *source = rs_config_value(values, device, RS_VARIABLE_LIMIT).source;

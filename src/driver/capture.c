@@ -11,13 +11,14 @@ enum { REVIEW_EVERY = 16, FIRST_ROOM = 16 };
 
 struct origin {
     struct rs_capture_stream stream;
-    /* The number of the begin, which tells captures with the same handle apart. */
+    /* The number of this capture, counted in the order of their begins; it tells captures with the
+     * same handle apart. */
     unsigned long long begin;
     unsigned ending; /* the number of driver calls under way that may end the capture */
 };
 
-/* The gate.  A begin of a capture holds it exclusively, a thread that records a fence shared.  It
- * protects the list of origins. */
+/* The gate.  A thread that begins a capture holds it exclusively, a thread that records a fence
+ * holds it shared.  It also protects the list of origins. */
 static struct rs_shared_lock gate = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
 RS_RESET_IN_CHILD(driver_capture, gate);
 static struct origin *origins;
@@ -39,7 +40,8 @@ struct rs_capture_stream rs_capture_stream(CUstream stream, bool per_thread_defa
     if (!is_per_thread(stream, per_thread_default))
         return what;
     what = (struct rs_capture_stream){.identity = &this_thread, .handle = CU_STREAM_PER_THREAD};
-    /* A thread has one per-thread default stream in each context, so the context tells them apart.
+    /* A thread has one per-thread default stream in each context, so its streams are told apart by
+     * their contexts.
      */
     if (rs_driver_ready(true) && rs_driver.cuCtxGetCurrent(&what.context) != CUDA_SUCCESS)
         what.context = NULL;
@@ -56,8 +58,8 @@ static unsigned long long id_of(CUcontext context)
     return id;
 }
 
-/* Drivers before 12.5 have no cuStreamGetCtx_v2, but no context events either, so the context is
- * never needed there. */
+/* Drivers before 12.5 have no cuStreamGetCtx_v2, so the contexts stay unknown there.  They are not
+ * needed either, since such drivers have no context events, which the gate is for. */
 struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_stream(stream, per_thread_default);
@@ -138,7 +140,8 @@ void rs_capture_begin_enter(void)
 
 void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
 {
-    /* A stream that could begin was not capturing: an earlier capture noted for it ended unseen. */
+    /* A stream that could begin a capture was not capturing.  So a capture that is still noted for
+     * it has ended unseen, and its place is used again. */
     struct origin *origin = began ? find_origin(&stream) : NULL;
 
     RS_ASSERT_HELD(&gate);
@@ -181,8 +184,8 @@ struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
     return end;
 }
 
-/* An origin that began after `end` was made belongs to another stream with the same handle, and
- * stays. */
+/* A capture that began after `end` was made is of another stream with the same handle, so its
+ * origin stays. */
 void rs_capture_end_finish(struct rs_capture_end end, bool ended)
 {
     if (!end.last_begin)
@@ -214,8 +217,8 @@ static bool may_be_asked(const struct origin *origin)
             origin->stream.identity == &this_thread);
 }
 
-/* Asks whether the stream captures.  Its context is current.  If the context has ended, the stream
- * has too, and the driver is not asked. */
+/* Asks the driver whether the stream captures.  The stream's context is current.  If the context
+ * has ended, the stream has ended too, so its handle must not be passed to the driver. */
 static CUresult ask_whether_captures(const struct rs_capture_stream *stream,
                                      CUstreamCaptureStatus *status)
 {

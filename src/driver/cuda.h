@@ -52,7 +52,8 @@ CUresult cuCtxSynchronize_v2(CUcontext);
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
 CUresult cuMemGetMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
 #endif
-#if CUDA_VERSION < 13020 /* drivers have these functions from 13.1 on */
+/* Drivers have these functions from 13.1 on, but the headers only from 13.2 on. */
+#if CUDA_VERSION < 13020
 typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
 CUresult cuStreamBeginCaptureToCig(CUstream, CUstreamCigCaptureParams *);
 CUresult cuStreamBeginCaptureToCig_ptsz(CUstream, CUstreamCigCaptureParams *);

@@ -11,9 +11,9 @@
 
 /* ---- the dynamic loader ---- */
 
-/* Newest first: since glibc 2.34 dlsym is in libc itself, and libdl is a stub.  The other two
- * are the first versions on AArch64 and x86-64; a library below us that hooks dlsym may have
- * only those. */
+/* Newest first: since glibc 2.34 dlsym is in libc itself, and libdl is a stub.  The other two are
+ * the symbol's first versions on AArch64 and x86-64; another library that hooks dlsym, and is
+ * loaded after ours, may define only those. */
 static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
 
 RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
@@ -25,7 +25,8 @@ RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
     for (size_t i = 0; !symbol && i < RS_ARRAY_LENGTH(versions); i++)
         symbol = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
     atomic_store_explicit(&found, symbol, memory_order_relaxed);
-    /* ISO C has no cast between object and function pointers; POSIX promises that the bits agree.
+    /* ISO C has no cast from an object pointer to a function pointer; POSIX promises that their
+     * bits are the same.
      */
     memcpy(&function, &symbol, sizeof(function));
     return function;
@@ -38,9 +39,10 @@ static bool is_loading(void)
     return *(const volatile __typeof__(_r_debug.r_state) *)&_r_debug.r_state != RT_CONSISTENT;
 }
 
-/* A load under way may be one of another thread of the child, which holds a lock of the loader.
- * glibc resets that lock in a child, and dladdr takes it, so after a dladdr the thread's load is
- * over.  A load that the fork interrupted is never over. */
+/* The load that is_loading sees may be made by another thread of the child, which holds a lock of
+ * the loader meanwhile. dladdr waits for that lock (glibc resets it in a child), so after a dladdr
+ * that load is over.  A load that the fork interrupted is never over: if several dladdr calls do
+ * not help, the loader is stuck. */
 bool rs_loader_is_stuck(void)
 {
     enum { LOOKS = 100 };
@@ -69,7 +71,8 @@ struct rs_driver rs_driver;
 
 RS_HOT_DATA _Atomic bool rs_driver_is_ready;
 
-static _Atomic bool is_filling; /* a thread is copying, or has copied, its table to rs_driver */
+/* A thread is copying, or has copied, the functions that it found to rs_driver. */
+static _Atomic bool is_filling;
 
 static void fill_functions(struct rs_driver *driver, void *libcuda)
 {
@@ -89,7 +92,7 @@ static void fill_functions(struct rs_driver *driver, void *libcuda)
 }
 
 /* Holds no lock during dlopen: another thread may hold the loader's lock, since it runs a library's
- * constructor, and be about to call this function. */
+ * constructor, and may be about to call this function. */
 bool rs_driver_ready_slowly(bool load)
 {
     void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -109,7 +112,7 @@ bool rs_driver_ready_slowly(bool load)
     dlclose(libcuda);
     for (unsigned turn = 0; !atomic_load_explicit(&rs_driver_is_ready, memory_order_acquire);
          turn++)
-        rs_pause(turn); /* the other thread is copying the table */
+        rs_pause(turn); /* the other thread is copying the functions */
     return true;
 }
 
@@ -180,7 +183,7 @@ void rs_driver_context_leave(bool entered)
 }
 
 /* Handles of primary contexts, by device.  A primary context that was reset, or released by all,
- * comes back with the same handle (measured for a reset, assumed for a release). */
+ * comes back with the same handle (this was measured for a reset, and is assumed for a release). */
 static _Atomic(CUcontext) primaries[PRIMARIES_MAX];
 
 bool rs_driver_is_primary_active(CUdevice device)

@@ -52,15 +52,15 @@ static inline void rs_capture_relax_end(const CUstreamCaptureMode *mode)
 #define RS_RELAXED_GUARD()                                                                         \
     RS_GUARD(const CUstreamCaptureMode, rs_capture_relax_end) = rs_capture_relax()
 
-/* Returns the driver's number of the allocation that contains `address`, which is never used
- * twice; 0: unknown. */
+/* Returns the driver's number of the allocation that contains `address`; 0: unknown.  The driver
+ * never gives the same number to two allocations. */
 unsigned long long rs_driver_allocation_id(CUdeviceptr address);
 
 /* True when the driver knows the attribute and its value is not 0. */
 bool rs_driver_device_has(CUdevice device, CUdevice_attribute attribute);
 
-/* Returns the name of a result, "CUDA_ERROR_OUT_OF_MEMORY", or "error N", written to `buffer`,
- * when the driver has no name for it. */
+/* Returns the name of a result, as in "CUDA_ERROR_OUT_OF_MEMORY".  If the driver has no name for
+ * it, writes "error N" to `buffer` and returns that. */
 const char *rs_driver_error_name(CUresult result, char buffer[32]);
 
 /* ---- the dynamic loader ---- */
@@ -80,9 +80,9 @@ bool rs_loader_is_stuck(void);
 
 /* ---- the current context around the library's own calls, and primary contexts ---- */
 
-/* Makes `context` current unless it is.  Returns true if it was pushed, which
- * rs_driver_context_leave must be told; *result is CUDA_SUCCESS if `context` is current now, else
- * the driver's error. */
+/* Makes `context` current unless it is current already.  Returns true if it had to be pushed;
+ * rs_driver_context_leave needs this result, so that it pops the context again.  *result is
+ * CUDA_SUCCESS if `context` is current now, else the driver's error. */
 bool rs_driver_context_enter(CUcontext context, CUresult *result);
 void rs_driver_context_leave(bool entered);
 
@@ -95,10 +95,10 @@ static inline void rs_driver_context_guard_end(const bool *entered)
 #define RS_CONTEXT_GUARD(context, result)                                                          \
     RS_GUARD(const bool, rs_driver_context_guard_end) = rs_driver_context_enter(context, result)
 
-/* Returns the device's primary context, or NULL while nobody retains it; this does not start it.
- * If its handle is not known yet, the function retains and releases it.  The program may release
- * its own reference in between, so this release may be the last one: rs_context_primary
- * (context/end.h) handles that. */
+/* Returns the device's primary context, or NULL while nobody retains it; the function never starts
+ * it.  If its handle is not known yet, the function retains it, to get the handle, and releases it.
+ * The program may release its own reference in between, so this release may be the last one:
+ * rs_context_primary (context/end.h) handles that. */
 CUcontext rs_driver_active_primary(CUdevice device);
 
 /* True while somebody retains the device's primary context. */
@@ -117,9 +117,9 @@ CUcontext rs_driver_learn_primary(CUdevice device);
 /* Advice and prefetches, through the version of the function that the driver has (before 12.2 it
  * takes a device number, -1 for the host; since then a location).
  *
- * All of these are optimisations: a call that the driver refuses (memory that does not migrate,
- * a device without the ability) costs only its time.  The calls are made in relaxed capture mode
- * with `context` current.  Thread safe. */
+ * All of these calls are optimisations, so callers may ignore a refusal (for memory that does not
+ * migrate, or a device that cannot do it).  The calls are made in relaxed capture mode with
+ * `context` current.  Thread safe. */
 
 enum { RS_PLACEMENT_HOST = CU_DEVICE_CPU };
 

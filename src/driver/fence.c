@@ -56,8 +56,8 @@ void rs_fence_destroy(CUevent event)
     (void)rs_driver.cuEventDestroy_v2(event);
 }
 
-/* Returns why the driver refused.  An error about captures means that a capture has begun without a
- * hooked call. */
+/* Returns what a result of cuCtxRecordEvent means.  An error about captures means that a capture
+ * has begun by a call that is not hooked. */
 static enum rs_fence_refusal refusal_of(CUresult result)
 {
     if (result == CUDA_SUCCESS)
@@ -116,7 +116,7 @@ enum rs_fence_state rs_fence_query(CUcontext context, CUevent event)
                                             : RS_FENCE_BROKEN;
 }
 
-/* Allocates a sentinel block; 0 when the driver has no memory for it. */
+/* Allocates a sentinel block.  Returns 0 when the driver refuses. */
 static CUdeviceptr take_sentinel(CUcontext context)
 {
     CUdeviceptr sentinel = 0;
@@ -141,7 +141,8 @@ bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block)
     return stored;
 }
 
-/* Takes a sentinel.  The anchor is taken last: then the device has not even 512 bytes left. */
+/* Takes a sentinel out of the struct and returns it; 0 when there is none.  The anchor is taken
+ * last, when refill could not get 512 bytes for another one. */
 static CUdeviceptr take_sentinel_block(struct rs_sentinel *sentinel)
 {
     CUdeviceptr block = 0;
@@ -152,7 +153,8 @@ static CUdeviceptr take_sentinel_block(struct rs_sentinel *sentinel)
     return block;
 }
 
-/* Allocates the anchor and another one where they are missing and the driver has memory. */
+/* Allocates the anchor, and one more sentinel, if they are missing and the driver has memory for
+ * them. */
 static void refill(struct rs_sentinel *sentinel, CUcontext context)
 {
     for (int times = 0; times < 2; times++) {
@@ -162,7 +164,8 @@ static void refill(struct rs_sentinel *sentinel, CUcontext context)
         if (has_spare && atomic_load(&sentinel->blocks[0]))
             return;
         (void)rs_sentinel_add(
-            /* Fails only if another thread has added one first. */
+            /* This fails only if other threads have filled all places meanwhile; the block then
+             * stays allocated until its context ends. */
             sentinel, take_sentinel(context));
     }
 }

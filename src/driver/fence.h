@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fence answers whether all work that a context was given before it is done.
+/* A fence tells whether all work is done that a context was given before the fence.
  *
  * One cuCtxRecordEvent (driver 12.5 or newer) covers every stream of the context, including
  * destroyed, per-thread and green ones; it costs 129 ns and delays no work (MEASURED.md, "One
@@ -43,22 +43,23 @@ enum rs_fence_refusal {
     RS_FENCE_FAULTY, /* refused by the driver, since work of the context has failed (rs_is_fault) */
 };
 
-/* Records the fence.  Returns whether it was recorded; *refusal tells why not, unless `refusal`
- * is NULL.  Never waits. */
+/* Records the fence.  Returns true if it was recorded.  Unless `refusal` is NULL, *refusal is then
+ * RS_FENCE_GRANTED, and otherwise tells why it was not recorded.  Never waits. */
 bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *refusal);
 
 /* Makes later work of `stream`, which may be of any context, wait on the GPU for all work that
- * `context` was given so far; the call itself does not wait.  From then on fences of the
- * stream's own context cover that work.  Returns false when no fence can be recorded. */
+ * `context` was given so far; the call itself does not wait.  From then on fences of the stream's
+ * own context cover that work too.  Returns false when no fence can be recorded. */
 bool rs_fence_join(CUcontext context, CUstream stream);
 
-/* Asks whether the fence of `event` is done.  Never waits. */
+/* Asks whether the fence that was recorded with `event` is done.  Never waits. */
 enum rs_fence_state rs_fence_query(CUcontext context, CUevent event);
 
 enum { RS_SENTINEL_BYTES = 512, RS_SENTINEL_BLOCKS = 9 };
 
-/* Sentinels: small blocks of the driver's own, whose cuMemFree is the full wait of a context.  The
- * first one, the anchor, is freed only when there is no other.  A zeroed struct has none. */
+/* Sentinels: small allocations made by the driver itself. cuMemFree of one of them is how the
+ * library waits for all work of a context.  The first one, the anchor, is freed only when there is
+ * no other.  A zeroed struct has no sentinels. */
 struct rs_sentinel {
     _Atomic CUdeviceptr blocks[RS_SENTINEL_BLOCKS];
 };
@@ -67,23 +68,24 @@ struct rs_sentinel {
  * there are enough sentinels; the block is then still the caller's.  Never waits. */
 bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block);
 
-/* Allocates the blocks in advance, since a full device has no room for them later.  `context` is
- * current. */
+/* Allocates the anchor and one more block in advance, since a full device has no room for them
+ * later.  `context` is current. */
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context);
 
 /* Waits, without bound, until all work of the context is done: frees a sentinel.  Returns the
- * driver's answer; CUDA_ERROR_OUT_OF_MEMORY when no sentinel can be had. */
+ * driver's answer; CUDA_ERROR_OUT_OF_MEMORY when there is no sentinel and the driver has no memory
+ * for one. */
 CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context);
 
 /* ---- idle contexts, for memory that only a waiting driver call can give back ---- */
 
 /* Waits at most bound_ns for all work that the context was given so far.  Returns RS_FENCE_DONE
- * when it is done; RS_FENCE_PENDING when it is not; RS_FENCE_FAULT; RS_FENCE_BROKEN when that
- * cannot be known: the driver has no context events, a stream captures, or the context has an
- * error. */
+ * when that work is done, RS_FENCE_PENDING when it is not done in time, and RS_FENCE_FAULT when it
+ * has failed.  Returns RS_FENCE_BROKEN when none of this can be known: the driver has no context
+ * events, a stream captures, or no event could be made or recorded. */
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns);
 
 /* Called inside a request.  True when the context is idle, after a wait of at most 0.5 ms; a driver
- * call that waits for its work then returns at once.  A context that was found busy, or cannot be
- * asked, counts as busy until rs_request_forget_busy. */
+ * call that waits for the context's work then returns at once.  A context that was found busy, or
+ * cannot be asked, counts as busy until rs_request_forget_busy. */
 bool rs_request_sees_idle(CUcontext context);

@@ -4,19 +4,22 @@
 #include "base/lock.h"
 #include "driver/driver.h"
 
-/* Handles of destroyed streams, in places chosen by a hash.  When a place is full, every handle
- * that it does not list counts as destroyed from then on.  So no destroyed handle is ever
- * forgotten.  A live stream is listed when memory is allocated on it. */
+/* Handles of destroyed streams, in places chosen by a hash of the handle.  When a place is full,
+ * every handle that it does not list counts as destroyed from then on, so no destroyed handle is
+ * ever forgotten.  A live stream whose handle would count as destroyed is listed with its number
+ * when memory is allocated on it. */
 enum { PLACE_BITS = 10, PLACE_HANDLES = 4 };
 
 struct handle {
-    CUstream stream;        /* NULL: this element is free */
-    unsigned long long key; /* of the live stream that has the handle now; 0: none is known */
+    CUstream stream; /* NULL: this element is free */
+    /* The number of the live stream that has the handle now; 0: no such stream is known. */
+    unsigned long long key;
 };
 
 struct place {
     struct handle handles[PLACE_HANDLES];
-    unsigned turn; /* the next element to replace, if all elements are of live streams */
+    unsigned turn; /* the next element to replace (modulo PLACE_HANDLES), if all elements are of
+                      live streams */
     bool is_full;  /* handles that are not listed count as destroyed */
 };
 
@@ -39,8 +42,8 @@ static struct handle *find_handle(struct place *place, CUstream stream)
     return NULL;
 }
 
-/* Makes the place full: handles that are not listed count as destroyed from now on, so those
- * that are listed as destroyed can go. */
+/* Makes the place full: handles that are not listed count as destroyed from now on.  So handles
+ * need not be listed as destroyed any more, and their elements become free. */
 static void fill_place(struct place *place)
 {
     RS_ASSERT(!place->is_full);
@@ -50,8 +53,8 @@ static void fill_place(struct place *place)
             place->handles[i].stream = NULL;
 }
 
-/* Returns the element for a live stream in a full place; replaces another live stream if none is
- * free. */
+/* Returns the element of a full place in which a live stream is to be listed: a free one, or else
+ * that of another live stream, which then counts as destroyed. */
 static struct handle *take_room(struct place *place)
 {
     struct handle *room = find_handle(place, NULL);
@@ -74,8 +77,8 @@ void rs_stream_destroyed(CUstream stream)
     atomic_store(&any_destroyed, true);
 }
 
-/* True when the handle was destroyed, or may have been.  *key is then the number of the stream
- * that has it now, or 0. */
+/* True when a stream with this handle was destroyed, or may have been.  *key is then the number of
+ * the live stream that has the handle now; 0: no such stream is known. */
 static bool was_destroyed(CUstream stream, unsigned long long *key)
 {
     struct place *place = place_of_stream(stream);
@@ -203,8 +206,8 @@ CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns)
     return result;
 }
 
-/* Queries the stream before it synchronises with it: if streams share a channel, this one may be
- * behind the program's work, and that work may be waiting for this thread. */
+/* Queries the stream before it synchronises with it: if streams share a hardware channel, this
+ * stream may have to wait for the program's work, and that work may be waiting for this thread. */
 bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns)
 {
     return rs_own_stream_poll(stream, bound_ns) == CUDA_SUCCESS &&

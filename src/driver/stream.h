@@ -2,9 +2,9 @@
 /* Streams: which stream a handle stands for, and the library's own streams.
  *
  * Streams are told apart by the number that the driver gives each (cuStreamGetId, driver 12.0).  A
- * block freed in the order of a stream may be handed out again in the order of a stream only if it
- * is the same one.  Handles do not suffice, since a new stream may get the handle of a destroyed
- * one. */
+ * block that was freed in the order of one stream may be handed out again in the order of another
+ * allocation's stream only if the two are the same stream.  Handles do not suffice, since a new
+ * stream may get the handle of a destroyed one. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -13,17 +13,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Stores the number of a live stream, on which memory is to be allocated, in *key.  Returns
- * false when nothing may be assumed of the stream's order: for the NULL stream; for
- * CU_STREAM_LEGACY and CU_STREAM_PER_THREAD unless `context` is current (a green context has
- * default streams of its own); for a stream that captures (its work runs later, and repeatedly);
- * and on drivers without such numbers.  Thread safe, like all functions here. */
+/* Stores the number of a live stream, on which memory is to be allocated, in *key.  Returns false
+ * when nothing may be assumed of the stream's order: for the NULL stream; for CU_STREAM_LEGACY and
+ * CU_STREAM_PER_THREAD unless `context` is current (a green context has default streams of its
+ * own); for a stream that captures (its work runs later, and repeatedly); and on drivers that give
+ * streams no numbers.  Thread safe, like all functions here. */
 bool rs_stream_key(CUstream stream, CUcontext context, unsigned long long *key);
 
-/* Stores the number of a stream in whose order memory is freed.  Returns false in the same cases,
- * and for a stream that was destroyed: it has no order, and the driver must not be asked about its
- * handle.  A handle that was destroyed and came back counts as destroyed, unless the block was
- * allocated on the new stream, whose number is `allocated_on` (0: unknown). */
+/* Stores the number of a stream in whose order memory is freed.  Returns false in the cases in
+ * which rs_stream_key does, and for a stream that was destroyed: a destroyed stream has no order,
+ * and the driver must not be asked about its handle.  A handle that was destroyed and came back
+ * counts as destroyed, unless the block was allocated on the new stream, whose number is
+ * `allocated_on` (0: unknown). */
 bool rs_stream_key_to_free(CUstream stream, CUcontext context, unsigned long long allocated_on,
                            unsigned long long *key);
 
@@ -54,13 +55,14 @@ CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context);
 /* Waits without bound until all work of the stream is done.  Harms no capture. */
 CUresult rs_own_stream_wait(CUstream stream);
 
-/* Queries the stream for up to bound_ns; CUDA_ERROR_NOT_READY when its work takes longer.  Does not
- * wait for work that other threads give to the stream later. */
+/* Queries the stream for up to bound_ns; CUDA_ERROR_NOT_READY when its work takes longer.  Work
+ * that other threads give to the stream meanwhile counts too. */
 CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns);
 
-/* Waits at most bound_ns for all work of the stream.  Returns false when it is not done by then,
- * or the driver reports an error.  Memory of cuMemAlloc that was passed to cuMemFreeAsync stays
- * taken, for all processes, until somebody synchronises with the stream, even long after the
- * stream has reached the free (H200: 40 times 2 GiB kept 80 GiB).  The synchronisation takes 1
- * to 2 ms for 4 GiB, however busy other streams are. */
+/* Waits at most bound_ns for all work of the stream.  Then synchronises with the stream.  Returns
+ * false when the work is not done in time, or the driver reports an error.  The synchronisation is
+ * needed since memory of cuMemAlloc that was passed to cuMemFreeAsync stays taken, for all
+ * processes, until somebody synchronises with the stream, even long after the stream has reached
+ * the free (H200: 40 times 2 GiB kept 80 GiB).  The synchronisation takes 1 to 2 ms for 4 GiB,
+ * however busy other streams are. */
 bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns);

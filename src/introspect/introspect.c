@@ -69,8 +69,8 @@ static CUresult set_in_driver(CUdeviceptr address, bool wanted)
 }
 
 /* Unsets the attribute in the driver unless a live block of the allocation wants it.  No lock is
- * held, since the call may wait.  So it looks again afterwards, and if a block has set the
- * attribute meanwhile, the attribute is set again. */
+ * held during the driver's call, which may wait.  So the blocks are looked at again after the call:
+ * if one of them has got the attribute meanwhile, the attribute is set again. */
 static CUresult clear(CUdeviceptr address)
 {
     CUresult result = CUDA_SUCCESS;
@@ -109,7 +109,7 @@ static void forget_sync_memops(CUdeviceptr address)
 }
 
 /* Unsets the attribute of a managed block.  The driver's attribute stays set, since neighbouring
- * blocks have had it from the start. */
+ * blocks have had it since they were allocated. */
 static void unset_managed(CUdeviceptr address)
 {
     rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_NO_SYNC_MEMOPS, 0});
@@ -167,8 +167,8 @@ static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects `owner
 RS_RESET_IN_CHILD(introspect, lock);
 static struct owner *owners;
 
-/* True for a primary context, which comes back with the same handle and another id; what is noted
- * for it stays.
+/* True for a primary context.  It may end and come back with the same handle and another id; what
+ * is noted for it stays valid.
  */
 static bool is_primary(CUcontext handle)
 {
@@ -214,7 +214,7 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
     CUdevice device;
     CUresult result;
 
-    /* It is noted even before the settings are read, since a stack may be made later. */
+    /* The change is noted even before the settings are read, since a stack may be made later. */
     if (atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
         rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
         return CUDA_SUCCESS;
@@ -240,7 +240,8 @@ static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
         owner->borrowers[device] = borrower;
 }
 
-/* Lends access to the memory of `owner`.  `borrower` is current. */
+/* Gives `borrower`, the current context, access to the memory of `owner`.  Returns true if it has
+ * access now. */
 static bool lend_here(CUcontext owner, CUdevice device, CUcontext borrower)
 {
     CUresult result = rs_driver.cuCtxEnablePeerAccess(owner, 0);
@@ -266,7 +267,8 @@ bool rs_peer_lend(CUcontext owner, CUdevice device)
     return result == CUDA_SUCCESS && lend_here(owner, device, borrower);
 }
 
-/* Returns the entry of the current context among the borrowers; NULL when it is none. */
+/* Returns the place that lists the current context among the borrowers of the context `handle`;
+ * NULL when it is not listed. */
 static CUcontext *loan_of_current(CUcontext handle)
 {
     struct owner *owner = find_memory_owner(handle, rs_context_id_of(handle));
@@ -292,8 +294,8 @@ bool rs_peer_is_lent(CUcontext owner, bool ends)
 uint64_t rs_peer_devices(CUcontext handle)
 {
     RS_MUTEX_GUARD(&lock);
-    const struct owner *owner = owners ? find_memory_owner(handle, rs_context_id_of(handle))
-                                       : NULL; /* the driver is only asked if there is a loan */
+    /* Without owners the driver need not be asked for the context's id. */
+    const struct owner *owner = owners ? find_memory_owner(handle, rs_context_id_of(handle)) : NULL;
     uint64_t devices = 0;
 
     for (int device = 0; owner && device < RS_DEVICES_MAX; device++)

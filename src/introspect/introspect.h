@@ -26,25 +26,26 @@ struct rs_introspection {
 
 struct rs_introspection rs_introspect(CUdeviceptr address);
 
-/* The same for a caller that already knows whether stacks serve (rs_mode_serving). */
+/* Does as rs_introspect, for a caller that already knows whether stacks serve (rs_mode_serving). */
 struct rs_introspection rs_introspect_if(bool serving, CUdeviceptr address);
 
-/* Returns an address that the driver does not know, to ask about in place of one inside our idle
- * memory. */
+/* Returns an address that the driver does not know.  Hooks ask the driver about it in place of an
+ * address inside memory of ours that is in no live block. */
 CUdeviceptr rs_introspect_unknown_address(void);
 
 /* ---- SYNC_MEMOPS ----
  *
- * The driver keeps this attribute for a driver allocation, which many blocks share.  The driver's
- * attribute stays set as long as any live block wants it; copies of neighbouring blocks then wait
- * longer than they need, never less.  Questions about a block are answered with the block's own
- * setting, and a reused block starts without it.
+ * The driver keeps this attribute for each driver allocation, which many blocks may share.  The
+ * driver's attribute stays set as long as any live block wants it; copies of neighbouring blocks
+ * may then wait for their end without need, but none fails to wait.  Questions about a block are
+ * answered with the block's own setting, and a reused block starts without it.
  *
  * Managed memory starts with the attribute set (measured on an H200), and so do managed blocks.
- * For managed memory it is never unset in the driver, since copies of neighbouring blocks would
- * then wait less. */
+ * For managed memory the attribute is never unset in the driver, since copies of neighbouring
+ * blocks would then no longer wait. */
 
-/* Answers cuPointerSetAttribute(SYNC_MEMOPS) for an address inside a live block. */
+/* Answers cuPointerSetAttribute(SYNC_MEMOPS) for an address inside a live block.  Returns the
+ * result for the program, which is the driver's error if the driver refuses. */
 CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted);
 
 /* Returns the attribute of a live block; of_the_driver is the driver's answer about its allocation.
@@ -70,16 +71,17 @@ void rs_sync_memops_freed(const struct rs_taken_block *block);
 CUresult rs_peer_changed(CUcontext owner, bool allowed);
 
 /* Gives the device's primary context access to the memory of `owner`, for the library's own use.
- * The program has not asked for it and must not notice it (rs_peer_is_lent).  False when the driver
- * refuses or no primary context is active. */
+ * The program has not asked for this access and must not notice it (rs_peer_is_lent).  Returns true
+ * if the context has access now; false when the driver refuses or no primary context is active. */
 bool rs_peer_lend(CUcontext owner, CUdevice device);
 
 /* True when the current context's access to the memory of `owner` was given by rs_peer_lend and not
- * by the program.  With `ends` the access counts as the program's own from now on, since the
- * program has asked for it. */
+ * by the program.  If `ends` is set, the access counts as given by the program from now on, since
+ * the program has just asked for it. */
 bool rs_peer_is_lent(CUcontext owner, bool ends);
 
-/* Returns the devices with a context that may access the memory of `owner`; bit i: device i. */
+/* Returns the devices with a context that may access the memory of the context `handle`; bit i:
+ * device i. */
 uint64_t rs_peer_devices(CUcontext handle);
 
 /* Forgets a context that has ended.  The id is needed since another context may have its handle by

@@ -39,14 +39,14 @@ enum export_state { EXPORT_FREE, EXPORT_LIVE, EXPORT_HELD };
 /* The exporter's own record of a slot. */
 struct exported {
     enum export_state state;
-    uint32_t generation; /* generation of the latest block in this slot */
-    uint32_t next;       /* slot of the next free or held record, plus one */
+    uint32_t generation; /* the generation of the block that this slot exported last */
+    uint32_t next;       /* the next free or held slot, plus one; 0: none */
     CUdeviceptr address;
     size_t size_bytes;
     struct rs_taken_block held; /* so that holding a freed block needs no memory */
 };
 
-/* Protects everything below; no call that waits is made under it. */
+/* Protects all variables below; no call that waits is made under it. */
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(ipc_export, lock);
 static struct exported *exports;  /* NULL: the table has not been made */
@@ -55,8 +55,10 @@ static struct rs_kept_descriptor file;
 static struct rs_ipc_handle self;      /* the fields that all handles of this process share */
 static uint32_t used, first_free;      /* slots ever used; first free slot plus one */
 static uint32_t first_held, last_held; /* held slots plus one, the oldest first */
-static struct rs_hash_table spent; /* ids of driver allocations whose native handle was given out */
-/* There was no host memory for `spent`, so no native handle is given out any more. */
+static struct rs_hash_table spent; /* ids of driver allocations whose own handle was given out for a
+                                      block that is freed by now */
+/* An id could not be entered in `spent` for lack of host memory, so no handle of the driver is
+ * given out any more. */
 static bool all_spent;
 static void *const is_spent = (void *)(uintptr_t)1; /* a value that is not NULL */
 
@@ -134,7 +136,8 @@ static void give_slot(uint32_t number)
 }
 
 /* Returns the slot that exports this block, plus one; 0: none.  A record may name a slot of another
- * block when a free raced with the export, so the slot's address and size are compared. */
+ * block when a free raced with the export, so the block's address and size are compared with the
+ * slot's. */
 static uint32_t slot_of_block(const struct rs_block_view *block)
 {
     const struct rs_block_record *record = rs_block_around(block->address);
@@ -152,8 +155,8 @@ static uint32_t slot_of_block(const struct rs_block_view *block)
                : 0;
 }
 
-/* Notes in the block's record that it is exported.  False when the program has freed the block
- * meanwhile. */
+/* Notes in the block's record that it is exported.  Returns false when the program has freed the
+ * block meanwhile. */
 static bool note_exported(CUdeviceptr address, unsigned exported)
 {
     struct rs_block_record *block = rs_block_beginning_at(address);
@@ -201,8 +204,9 @@ static bool is_open_elsewhere(uint32_t number)
 
 /* ---- native handles; the caller holds the lock ---- */
 
-/* True when a block may get the driver's handle.  That handle names the allocation as long as it
- * lives, so only one block may ever have it; later blocks in the same memory get handles of ours.
+/* True when a block may get the driver's handle of the driver allocation `id`.  That handle names
+ * the allocation for the allocation's whole life, so only one block may ever have it; later blocks
+ * in the same memory get handles of ours.
  */
 static bool may_be_native(unsigned long long id)
 {
@@ -218,7 +222,8 @@ static CUresult refuse_export(bool *said, const char *reason)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Exports a block by a slot.  `place` has the block's place in its driver allocation. */
+/* Exports a block by a slot.  `place` tells where the block lies in its driver allocation, and has
+ * the driver's handle of that allocation. */
 static CUresult export_in_slot(const struct rs_block_view *block, const struct rs_ipc_slot *place,
                                CUipcMemHandle *handle)
 {
@@ -284,8 +289,9 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
     return result;
 }
 
-/* Answers for memory that another process exported, which the driver refuses to export again: its
- * handle would name the whole allocation around the block. */
+/* Answers for a block that another process exported.  The driver refuses to export such memory
+ * again, and the program gets its error.  If the driver does not refuse, the program gets an error
+ * all the same, since the driver's handle would name the whole allocation around the block. */
 static CUresult export_again(CUdeviceptr address)
 {
     CUipcMemHandle unwanted;
@@ -373,7 +379,8 @@ bool rs_export_end(struct rs_taken_block *taken)
     }
     if (!end_slot(taken->exported, taken))
         return false;
-    /* The block is deallocated only later, so the wait that this free would have made happens here.
+    /* The block is deallocated only later, so this free would not wait for the GPU, as a free of
+     * the driver's memory does.  It waits here instead.
      */
     (void)rs_sentinel_wait(&stack->context->sentinel, stack->context->handle);
     return true;
@@ -392,11 +399,13 @@ void rs_export_freed(const struct rs_taken_block *taken)
 
 /* ---- blocks that another process has closed ---- */
 
-enum { IDLE_NS = 500 * 1000 }; /* the longest that a collection waits for a context to be idle */
+/* The longest time that the collection of a block waits for a context to be idle. */
+enum { IDLE_NS = 500 * 1000 };
 
-/* True when a deallocation would not wait for the context's work.  In a stack without `reuse` it
- * waits unless the context is idle.  A driver without fences does not tell that, and there the
- * deallocation is only made inside a free of the program, which may wait. */
+/* True when a deallocation may be made now.  It must not wait for the context's work; in a stack
+ * without `reuse` it does, unless the context is idle.  A driver without fences does not tell
+ * whether the context is idle: there the deallocation is made outside of requests, where a wait is
+ * allowed. */
 static bool may_free_now(const struct rs_stack *stack)
 {
     if (stack->environment.frees_are_ready)
@@ -405,7 +414,7 @@ static bool may_free_now(const struct rs_stack *stack)
                                 : !rs_request_is_under_way();
 }
 
-/* The stack of the oldest held block; NULL when none is held. */
+/* Returns the stack of the oldest held block; NULL when no block is held. */
 static struct rs_stack *oldest_stack(void)
 {
     RS_MUTEX_GUARD(&lock);
@@ -413,8 +422,9 @@ static struct rs_stack *oldest_stack(void)
     return first_held ? exports[first_held - 1].held.stack : NULL;
 }
 
-/* Takes the oldest held block if it is of this stack and no process has it open any more; else
- * moves it to the end of the list.  stack: NULL for none. */
+/* Takes the oldest held block, if it is of this stack and no process has it open any more, and
+ * returns true.  Else moves it to the end of the list and returns false; so it does for a NULL
+ * `stack`. */
 static bool take_released(const struct rs_stack *stack, struct rs_taken_block *block)
 {
     RS_MUTEX_GUARD(&lock);
@@ -431,8 +441,9 @@ static bool take_released(const struct rs_stack *stack, struct rs_taken_block *b
     return true;
 }
 
-/* The block's context is kept from ending, so the deallocation must not wait for its work.  It is
- * made inside a request, in which `reuse` takes the block without a wait. */
+/* The caller keeps the block's context from ending, so the deallocation should not wait for the
+ * context's work.  In a stack with `reuse` it is made inside a request: there `reuse` takes the
+ * block without a wait. */
 static void deallocate_held(const struct rs_taken_block *block)
 {
     struct rs_stack *stack = block->stack;
@@ -446,7 +457,8 @@ static void deallocate_held(const struct rs_taken_block *block)
         rs_request_end();
 }
 
-/* Frees the oldest held block if it can be freed now. */
+/* Deallocates the oldest held block, if it is of this stack and that is possible now; else moves it
+ * to the end of the list. */
 static void collect_one(struct rs_stack *stack)
 {
     struct rs_taken_block block;

@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How to tell whether opened memory still exists: by the id of the driver allocation, which is
- * never used twice, or else by its range.  If the driver tells neither, the memory counts as
- * existing. */
+/* What the driver told about opened memory, by which the library later tells whether it still
+ * exists: the id of the driver allocation, which is never used twice, or else that a range begins
+ * at its address.  If the driver told neither, the memory counts as existing. */
 struct proof {
-    unsigned long long id; /* 0: the driver tells none */
+    unsigned long long id; /* 0: the driver told none */
     bool has_range;
 };
 
@@ -35,9 +35,9 @@ struct record {
 
     /* The driver's handle for a segment, ours for a block; unused for a native. */
     CUipcMemHandle handle;
-    CUcontext context;        /* in which a segment or block was opened */
-    struct rs_context *owner; /* the owner of a segment's memory; forget_ended runs before this
-                                 context's record is recycled */
+    CUcontext context;        /* the context in which a segment or block was opened */
+    struct rs_context *owner; /* the context that owns a segment's memory; forget_ended runs before
+                                 that context's record is recycled, so the pointer is valid */
     struct proof proof;       /* only for a segment or a native */
     struct record *segment;   /* this and the next two are only for a block */
     struct rs_exporter *exporter;
@@ -60,11 +60,11 @@ static struct records blocks;
 
 /* Addresses that the program opened by handles of the driver's own.  A block of ours may begin at
  * the same address, if the allocation was one block when that handle was made and has been cut
- * since.  Natives are in no map. */
+ * since.  Natives are in no map, since rs_import_find is not asked about them. */
 static struct records natives;
 
-/* The number of calls under way that may end a context.  While there are any, what the maps say
- * must be proved. */
+/* The number of calls under way that may end a context.  While it is not 0, rs_import_find first
+ * removes memory from the maps that no longer exists. */
 static _Atomic unsigned endings;
 
 /* One call of cuIpcOpenMemHandle. */
@@ -91,8 +91,8 @@ static struct record *find_opened(const struct records *in, const CUipcMemHandle
     return record;
 }
 
-/* Returns the record that begins at that address; of several, the one that was opened in that
- * context. */
+/* Returns the record that begins at that address, or NULL; of several records, the one that was
+ * opened in that context, if there is one. */
 static struct record *find_at(const struct records *in, CUdeviceptr address, CUcontext context)
 {
     struct record *found = NULL;
@@ -105,7 +105,7 @@ static struct record *find_at(const struct records *in, CUdeviceptr address, CUc
 }
 
 /* Copies the record into the list and, unless it is a native, into the map.  Returns the copy; NULL
- * without memory. */
+ * when out of host memory. */
 static struct record *enter_import(struct records *in, const struct record *like)
 {
     struct record *record = malloc(sizeof(*record));
@@ -157,14 +157,15 @@ static struct proof proof_of(CUdeviceptr address)
     return (struct proof){rs_driver_allocation_id(address), is_base(address)};
 }
 
-/* False when the record's context has ended, and the memory with it. */
+/* False when the memory of the record no longer exists, since its context has ended. */
 static bool is_alive(const struct record *record)
 {
     return record->proof.id ? rs_driver_allocation_id(record->address) == record->proof.id
                             : !record->proof.has_range || is_base(record->address);
 }
 
-/* Opens the driver's handle of a slot in the current context. */
+/* Opens the driver's handle of a slot in the current context and enters the segment.  Returns NULL
+ * with the error in *result when that fails. */
 static struct record *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
                                    CUresult *result)
 {
@@ -246,8 +247,8 @@ static void forget_ended(void)
 
 /* ---- opening ---- */
 
-/* True when the block lies inside the opened allocation.  The allocation's size is that of the
- * driver, or that of the exporter if the driver does not tell. */
+/* True when the block lies inside the opened allocation.  The driver tells the allocation's size;
+ * if it does not, the exporter's word counts. */
 static bool is_inside_opened(const struct rs_ipc_slot *slot, CUdeviceptr base)
 {
     CUdeviceptr start;
@@ -258,7 +259,8 @@ static bool is_inside_opened(const struct rs_ipc_slot *slot, CUdeviceptr base)
     return slot->offset_bytes <= bytes && slot->size_bytes <= bytes - slot->offset_bytes;
 }
 
-/* Opens the block of a slot: finds or opens its segment and enters the block. */
+/* Opens the block of a slot: finds or opens its segment and enters the block.  Returns NULL with
+ * the error in *result when that fails. */
 static struct record *open_in_segment(const struct opening *opening, struct rs_exporter *exporter,
                                       const struct rs_ipc_slot *slot, CUresult *result)
 {
@@ -368,9 +370,9 @@ void rs_import_note_native(CUdeviceptr address)
         native->uses++;
 }
 
-/* Closes a native at that address; true if there was one.  If both a native and a block of ours are
- * open at one address, the native is closed first, since closing ours too late does no harm.  The
- * caller holds the lock. */
+/* Counts the close of a native at that address.  Returns false if there is none.  If both a native
+ * and a block of ours are open at one address, the native is closed first, since closing ours too
+ * late does no harm.  The caller holds the lock. */
 static bool close_native(CUdeviceptr address)
 {
     struct record *native = find_at(&natives, address, NULL);
@@ -413,8 +415,8 @@ static CUresult close_block(struct record *block)
     CUresult result = leave_segment(block->segment);
 
     rs_mutex_lock(&lock);
-    /* The wait needs 512 bytes on the device.  If these cannot be had, the slot stays locked until
-     * the process ends. */
+    /* The wait needs 512 bytes on the device.  If the driver has no memory for that, this process
+     * may still use the block, so the slot stays locked until the process ends. */
     if (waited != CUDA_ERROR_OUT_OF_MEMORY)
         leave_exporter(block->exporter, block->slot);
     rs_mutex_unlock(&lock);
@@ -473,7 +475,8 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
 
     if (RS_LIKELY(found == RS_IMPORTED_NOT) || atomic_load(&endings) == 0)
         return found;
-    /* The driver may have given out the address again since. */
+    /* A context may have ended just now, with the memory that was found, and the driver may have
+     * given out the address again. */
     rs_mutex_lock(&lock);
     forget_ended();
     rs_mutex_unlock(&lock);

@@ -12,15 +12,18 @@
 #include <stddef.h>
 
 /* Answers cuIpcOpenMemHandle; `open` is the driver's function of the version that the program
- * called.  Sets *result, and *address on success.  False for a handle that rmmshim did not make. */
+ * called.  Returns true with the answer in *result, and on success the block's address in *address.
+ * Returns false when the driver must answer: rmmshim did not make the handle, or the driver has no
+ * IPC. */
 bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), CUdeviceptr *address,
                     const CUipcMemHandle *handle, unsigned flags, CUresult *result);
 
 /* Notes that the driver opened one of its own handles at address. */
 void rs_import_note_native(CUdeviceptr address);
 
-/* Answers cuIpcCloseMemHandle.  False when the driver must answer: the address was not opened by a
- * handle of ours, or also by one of the driver's, which is closed first. */
+/* Answers cuIpcCloseMemHandle.  Returns true with the answer in *result.  Returns false when the
+ * driver must answer: the address was not opened by a handle of ours, or it was also opened by one
+ * of the driver's, which is closed first. */
 bool rs_import_close(CUdeviceptr address, CUresult *result);
 
 enum rs_imported {
@@ -33,11 +36,13 @@ enum rs_imported {
  * its size in bytes. */
 enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes);
 
-/* Called in a forked child, for which nothing of its parent is open. */
+/* Called in a forked child, in which memory that its parent had opened is not open: forgets all of
+ * it. */
 void rs_import_forked(void);
 
-/* Called around a driver call that may end a context: the second forgets all memory that was opened
- * in that context.  In between, rs_import_find asks the driver whether what it finds still exists.
+/* Called around a driver call that may end a context: rs_import_context_ended forgets all memory
+ * that was opened in a context that has ended.  In between, rs_import_find asks the driver whether
+ * the memory that it finds still exists.
  */
 void rs_import_context_ending(void);
 void rs_import_context_ended(void);

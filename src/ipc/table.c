@@ -68,7 +68,7 @@ void rs_ipc_say_refused(bool *said, const char *reason)
 
 /* ---- tables ---- */
 
-/* True when the link leads to a memory file named RS_IPC_FILE_NAME. */
+/* True when the symbolic link leads to a memory file named RS_IPC_FILE_NAME. */
 static bool is_table_link(const char *path)
 {
     static const char name[] = "/memfd:" RS_IPC_FILE_NAME;
@@ -88,9 +88,10 @@ static bool is_table_of(int fd, const struct stat *status, const struct rs_ipc_h
            memcmp(header.nonce, handle->nonce, sizeof(header.nonce)) == 0;
 }
 
-/* Reports why an exporter cannot be used whose start time cannot be read, or differs from the
- * handle's.  If kill() does not know the process number, the process has ended; if kill() knows it
- * but /proc does not show it, it is hidden from this process. */
+/* Reports why an exporter cannot be used, and returns the error, when its start time cannot be read
+ * (start_ticks is -1) or is not that of the handle.  If the start time cannot be read, but kill()
+ * finds a process with that number, /proc hides the process from this one.  In all other cases the
+ * exporter has ended. */
 static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long start_ticks)
 {
     if (start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM))
@@ -100,7 +101,7 @@ static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long
     return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has ended");
 }
 
-/* True when the exporter runs; else false with the CUDA error in *result. */
+/* Returns true when the exporter runs; else false with the CUDA error in *result. */
 static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
 {
     long long start_ticks = -1;
@@ -115,9 +116,10 @@ static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
     return false;
 }
 
-/* Opens the file only if it is a table; -1 with errno otherwise.  The descriptor number may name
- * anything by now, and opening a device or a FIFO has effects.  So the file is first held without
- * being opened (O_PATH), checked, and then that very file is opened. */
+/* Opens the file if it is a table, and returns the descriptor; otherwise -1, with errno 0 or the
+ * error.  The descriptor number may name anything by now, and opening a device or a FIFO has
+ * effects.  So the file is first held without being opened (O_PATH), checked, and then that very
+ * file is opened. */
 static int open_if_table(const char *path)
 {
     int fd = -1, held = rs_file_hold(path);
@@ -145,7 +147,7 @@ static CUresult refuse_table(bool is_permitted)
                          "belongs to another user, or is protected)");
 }
 
-/* Opens the exporter's table; -1 with the CUDA error in *result. */
+/* Opens the exporter's table and returns the descriptor; -1 with the CUDA error in *result. */
 static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
 {
     struct stat status;
@@ -166,7 +168,8 @@ static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
     return -1;
 }
 
-/* Adds a record for an exporter, without an open file and with no uses. */
+/* Adds a record for an exporter, without an open file and with no uses.  Returns NULL when out of
+ * host memory. */
 static struct rs_exporter *add_exporter(const struct rs_ipc_handle *handle)
 {
     struct rs_exporter *exporter = malloc(sizeof(*exporter));
@@ -188,7 +191,8 @@ static struct rs_exporter *find_exporter(const struct rs_ipc_handle *handle)
     return exporter;
 }
 
-/* Opens the table if it is not open, or if the program has closed its descriptor. */
+/* Opens the table if it is not open, or if the program has closed its descriptor.  Returns false
+ * with the CUDA error in *result when that fails. */
 static bool open_exporter_file(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                                CUresult *result)
 {

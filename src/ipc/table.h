@@ -2,8 +2,8 @@
 /* CUDA IPC of blocks inside a driver allocation: the format that exporter and importer share.
  *
  * The driver's handle of such a block names the whole allocation and opens at its beginning.  So
- * the program gets 64 bytes of our own instead, which say where the exporter keeps a table; the
- * importer's rmmshim finds the driver's handle and the block's offset there.  The driver of an
+ * the program gets 64 bytes of our own instead, which say where the exporter keeps a table; in that
+ * table the importer's rmmshim finds the driver's handle and the block's offset.  The driver of an
  * importer without rmmshim refuses these bytes: a handle with a few altered bytes gets
  * CUDA_ERROR_INVALID_HANDLE (seen on an H200), and ours shares no byte with a driver's.
  *
@@ -12,17 +12,18 @@
  * dies, other users and other PID namespaces cannot open the file, and its seals keep all processes
  * but the exporter from writing to it or truncating it.  A file in /dev/shm would need a name, an
  * owner check and a search for files of dead processes; a socket would need a thread that answers.
- * Opening through /proc needs the right to read the exporter (PTRACE_MODE_READ: the same user, and
- * a process that may be dumped).  Yama's ptrace_scope does not restrict it, since that only
- * concerns attaching.
+ * Opening the file through /proc needs the right to read the exporter's memory (PTRACE_MODE_READ:
+ * the same user, and a process that may be dumped).  Yama's ptrace_scope does not restrict that,
+ * since it only concerns attaching.
  *
  * An importer registers with a lock: while it has the block of a slot open, it holds a shared lock
- * on the byte of that number.  The lock belongs to the process (fcntl F_SETLK), so the kernel drops
- * it when the process dies, and a forked child does not keep it.  When the block is freed, the
- * exporter clears the slot's generation and then asks for the lock; the importer locks and then
- * reads the generation.  So at least one of them notices the other.  A killed process loses its
- * locks when its files are closed, perhaps a moment before its GPU work stops.  That affects only
- * blocks that were freed while the process had them open, which CUDA forbids. */
+ * on the byte of the file whose offset is the slot's number.  The lock belongs to the process
+ * (fcntl F_SETLK), so the kernel drops it when the process dies, and a forked child does not keep
+ * it.  When the block is freed, the exporter clears the slot's generation and then asks for the
+ * lock; the importer locks and then reads the generation.  So at least one of them notices the
+ * other.  A killed process loses its locks when its files are closed, perhaps a moment before its
+ * GPU work stops.  That affects only blocks that were freed while the process had them open, which
+ * CUDA forbids. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -40,8 +41,8 @@ enum {
 struct rs_ipc_handle {
     char magic[8];
     uint64_t process_namespace;
-    int64_t start_ticks; /* start time of the exporter, which tells it from a later process of the
-                            same number */
+    int64_t start_ticks; /* the exporter's start time, which tells the exporter from a later process
+                            of the same number */
     int32_t process, fd;
     uint32_t slot, generation;
     unsigned char nonce[RS_IPC_NONCE_BYTES]; /* a random number that identifies the table */
@@ -56,7 +57,8 @@ struct rs_ipc_header {
 };
 
 struct rs_ipc_slot {
-    _Atomic uint32_t generation; /* generation of the block that is exported here; 0: freed */
+    _Atomic uint32_t generation; /* the generation of the block that is exported in this slot; 0:
+                                    the block was freed */
     uint32_t unused;
     uint64_t offset_bytes; /* offset of the block in the allocation that `native` opens */
     uint64_t size_bytes;
@@ -76,7 +78,7 @@ extern const char rs_ipc_magic[8];
 /* Name of the file as /proc/PID/fd shows it. */
 #define RS_IPC_FILE_NAME "rmmshim-ipc"
 
-/* True for a handle that rmmshim made, of any version. */
+/* True for a handle that any version of rmmshim made. */
 bool rs_ipc_is_ours(const CUipcMemHandle *handle);
 
 /* Writes a handle with its checksum. */
@@ -87,27 +89,29 @@ bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to);
 
 /* ---- tables of other processes that are open here ----
  *
- * These functions find them, register this process in them, and report why that fails.  The caller
- * of all but rs_ipc_say_refused holds a lock of its own around the calls. */
+ * These functions find such tables, register this process in them, and report why that fails.
+ * Callers hold a lock of their own around the calls, except for rs_ipc_say_refused. */
 
 struct rs_exporter;
 
-/* Returns the table that the handle names, opened if need be; NULL with the CUDA error in *result.
+/* Returns the table that the handle names, after opening it if it is not open; NULL with the CUDA
+ * error in *result.
  */
 struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult *result);
 
-/* Must follow each successful rs_exporter_use.  The last one closes the table, which drops all
- * locks on it. */
+/* Must be called once for each successful rs_exporter_use.  The last such call closes the table,
+ * which drops all of this process's locks on it. */
 void rs_exporter_leave(struct rs_exporter *exporter);
 
-/* Locks the slot of the handle's block, then copies it into *slot: the exporter does not reuse a
- * slot while it is locked.  False with the CUDA error in *result; the lock may then be held, so the
- * caller must call rs_exporter_unlock. */
+/* Locks the slot of the handle's block, then copies the slot into *slot: the exporter does not
+ * reuse a slot while it is locked.  False with the CUDA error in *result; the lock may then be
+ * held, so the caller must call rs_exporter_unlock. */
 bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                       struct rs_ipc_slot *slot, CUresult *result);
 void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);
 
-/* Logs why an open is refused, once for each place in the code.  Its value is the CUDA error. */
+/* An expression that logs why an open is refused, once for each place in the code.  Its value is
+ * `error`. */
 #define RS_IPC_REFUSE(error, reason)                                                               \
     ({                                                                                             \
         static bool said;                                                                          \

@@ -10,11 +10,12 @@ enum { BLOCK_BITS = 21, SMALL_BYTES = 1 << 20 };
 
 static const size_t block_bytes = (size_t)1 << BLOCK_BITS;
 
-/* The number of releases by this thread, on all devices. rs_account_releases does not count them: a
- * refused request releases its own charge, and that must not make the refusal look stale. */
+/* The number of releases by this thread, on all devices. rs_account_releases leaves them out: a
+ * refused request releases its own charge, and that must not make its refusal look stale. */
 static __thread uint64_t own_releases;
 
-/* DEVICE_IF also takes a NULL account, for which it is NULL. */
+/* DEVICE_OF is the account of the device to which an account belongs.  DEVICE_IF is the same, but
+ * NULL for a NULL account. */
 #define DEVICE_OF(account) ((account)->device ? (account)->device : (account))
 #define DEVICE_IF(account) ((account) ? DEVICE_OF(account) : NULL)
 
@@ -33,8 +34,8 @@ void rs_account_begin(struct rs_account *account, struct rs_account *device)
 
 /* ---- changes; under the device's mutex ---- */
 
-/* Changes a holder's part of a counter.  The counter is the sum over all holders, so no holder's
- * change takes it below 0. */
+/* Changes one holder's part of a counter.  The counter is the sum of the parts of all holders, so
+ * no holder's change makes it negative. */
 static void change_counter(_Atomic size_t *counter, size_t from, size_t to)
 {
     /* If the counter were smaller, bytes would have been given back twice, or never taken.  A
@@ -44,7 +45,7 @@ static void change_counter(_Atomic size_t *counter, size_t from, size_t to)
     rs_counter_add(counter, to - from);
 }
 
-/* Peaks leave out the bytes that calls under way have asked for, as the driver may refuse them. */
+/* Peaks leave out the bytes for which the driver has not answered yet, since it may refuse them. */
 static void raise_charged_peaks(struct rs_account *device)
 {
     size_t asked = rs_counter_get(&device->asked_bytes);
@@ -80,8 +81,9 @@ static void count_amount(struct rs_account *account, struct rs_amount from, stru
     }
 }
 
-/* Returns false, and counts a refusal, where the limit or the job refuses.  The process's own limit
- * is asked first, so that what it refuses takes no other process's room in the job. */
+/* Returns false, and counts a refusal, when the process's own limit or that of its job leaves no
+ * room.  The own limit is checked first, so that a request that it refuses takes no room in the job
+ * from other processes. */
 static bool take_amount(struct rs_account *account, struct rs_amount amount, enum rs_memory memory)
 {
     struct rs_account *device = DEVICE_OF(account);
@@ -167,8 +169,9 @@ static size_t number_in(const struct rs_account *account, uint64_t block)
     return (uintptr_t)rs_hash_get(&account->blocks, block);
 }
 
-/* Counts one more allocation in the block.  Returns the bytes newly charged, or SIZE_MAX when
- * out of host memory, or for block 0, which is no key of the table: no driver has memory there. */
+/* Counts one more allocation in the block.  Returns the bytes by which the charge grows: those of
+ * the block if it was empty, else 0.  Returns SIZE_MAX when out of host memory, or for block 0,
+ * which cannot be a key of the table, but where no driver has memory. */
 static size_t enter_block(struct rs_account *account, uint64_t block)
 {
     size_t number = number_in(account, block);
@@ -178,7 +181,8 @@ static size_t enter_block(struct rs_account *account, uint64_t block)
     return number ? 0 : block_bytes;
 }
 
-/* Counts one allocation less in the block.  Returns the bytes no longer charged. */
+/* Counts one allocation less in the block.  Returns the bytes that are no longer charged: those of
+ * the block if it is empty now, else 0. */
 static size_t leave_block(struct rs_account *account, uint64_t block)
 {
     size_t number = number_in(account, block);
@@ -197,8 +201,8 @@ static bool shares_blocks(const struct rs_account *account, size_t size_bytes,
     return account && memory != RS_MEMORY_HOST && size_bytes <= SMALL_BYTES;
 }
 
-/* Counts an allocation in the one or two blocks in which it lies.  Returns what enter_block
- * returns. */
+/* Counts an allocation in the one or two blocks in which it lies.  Returns the bytes by which the
+ * charge grows; SIZE_MAX, with nothing counted, where enter_block returns that. */
 static size_t enter_both(struct rs_account *account, CUdeviceptr address, size_t size_bytes)
 {
     uint64_t first = address >> BLOCK_BITS, last = (address + size_bytes - 1) >> BLOCK_BITS;
@@ -247,9 +251,10 @@ size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_
 enum { UNIT_BITS = 12, CLASSES = (SMALL_BYTES >> UNIT_BITS) + 1 };
 
 /* The small allocations of a device whose addresses are not known.  A driver block holds a whole
- * number of equal ones: five of 368 KiB (facts_h200.txt, footprint.levels_256).  So each is counted
- * as its share of a block, in this example 1/5 of 2 MiB.  A freed one leaves a hole until a smaller
- * one fills it; a block returns to the driver when nothing is in it. */
+ * number of allocations of equal size, for example five of 368 KiB (facts_h200.txt,
+ * footprint.levels_256).  So each allocation is counted as its share of a block, in this example
+ * 1/5 of 2 MiB.  A freed allocation leaves a hole until one that is no larger fills it; a block
+ * goes back to the driver when no allocation is left in it. */
 struct rs_packed {
     size_t live_bytes, live_count, hole_bytes;
     unsigned holes[CLASSES]; /* number of holes, by size in units of 4 KiB */
@@ -274,7 +279,8 @@ static void add_hole(struct rs_packed *packed, size_t class)
     packed->hole_bytes += class << UNIT_BITS;
 }
 
-/* Fills the smallest hole that is large enough; the rest of it stays a hole. */
+/* Fills the smallest hole that is large enough, if there is one; the rest of that hole stays a
+ * hole. */
 static void fill_hole(struct rs_packed *packed, size_t class)
 {
     size_t found = class;
@@ -306,7 +312,8 @@ static void unpack_small(struct rs_packed *packed, size_t size_bytes)
         add_hole(packed, hole_class_of(size_bytes));
 }
 
-/* Returns the most bytes that the driver can have taken for these allocations: no block is empty.
+/* Returns the most bytes that the driver can have taken for these allocations: enough blocks for
+ * them and all holes, but no more blocks than allocations, since no block is empty.
  */
 static size_t packed_bytes(const struct rs_packed *packed)
 {
@@ -314,7 +321,8 @@ static size_t packed_bytes(const struct rs_packed *packed)
                   packed->live_count * block_bytes);
 }
 
-/* True when an allocation of this size is counted as a small one.  The caller holds the mutex. */
+/* True when an allocation of this size is counted in device->packed, which the first one makes;
+ * false for larger ones, or when out of host memory.  The caller holds the mutex. */
 static bool is_packed(struct rs_account *device, size_t size_bytes)
 {
     if (size_bytes <= SMALL_BYTES && !device->packed)

@@ -32,22 +32,25 @@ enum rs_memory {
     RS_MEMORIES
 };
 
-/* The account of a device (`device` is NULL), or of a context, which uses only the first fields.
+/* The account of a device (`device` is NULL), or of a context, which uses only the fields above
+ * `mutex`.
  */
 struct rs_account {
-    /* The account of the context's device, which counts the same bytes too. */
+    /* The account of the context's device, which counts the context's bytes too; NULL in a device's
+     * account. */
     struct rs_account *device;
-    struct rs_hash_table blocks; /* small allocations in each shared block, by address / 2 MiB */
-    _Atomic size_t held_bytes[RS_MEMORIES]; /* now taken from the driver, as requested */
-    _Atomic size_t charged_bytes;           /* device and managed memory, in the driver's own units
-                                               where they are known: the limit applies to it */
+    /* How many small allocations lie in each shared block, by address / 2 MiB. */
+    struct rs_hash_table blocks;
+    _Atomic size_t held_bytes[RS_MEMORIES]; /* taken from the driver now, in bytes as requested */
+    _Atomic size_t charged_bytes; /* device and managed memory, in the driver's own units where
+                                     these are known; the limit applies to this number */
 
     struct rs_mutex mutex;
     _Atomic size_t limit_bytes; /* 0: no limit */
     /* The part of charged_bytes for which the driver has not answered yet. */
     _Atomic size_t asked_bytes;
     _Atomic size_t peak_charged_bytes; /* largest charged_bytes that the driver has granted */
-    _Atomic size_t recent_peak_bytes;  /* the same since rs_account_restart_peak */
+    _Atomic size_t recent_peak_bytes;  /* the same, but only since rs_account_restart_peak */
     /* Bytes on their way back to the driver (rs_account_begin_return). */
     _Atomic size_t returning_bytes;
     _Atomic uint64_t refusals; /* the number of requests that the limit refused */
@@ -61,13 +64,14 @@ struct rs_account {
  * released memory since, the refusal is stale. */
 struct rs_refusal {
     size_t size_bytes;
-    uint64_t releases;     /* rs_account_releases before the request */
-    size_t asked_bytes;    /* what the request itself has charged, which stays charged while it is
-                              repeated */
+    uint64_t releases;  /* rs_account_releases before the request */
+    size_t asked_bytes; /* the bytes that the request itself has charged, which stay charged while
+                           it is repeated */
     enum rs_memory memory; /* the kind that is asked for */
 };
 
-/* Makes the account empty: the account of a context of `device`, or, with NULL, that of a device.
+/* Initialises an empty account: of a context whose device has the account `device`, or, if `device`
+ * is NULL, of a device.
  */
 void rs_account_begin(struct rs_account *account, struct rs_account *device);
 
@@ -85,8 +89,8 @@ struct rs_amount {
     size_t asked_bytes; /* charged by rs_account_take, and not yet answered by the driver */
 };
 
-/* Changes what is counted for a holder from one amount to another, as the driver has answered.  So
- * no limit is checked. */
+/* Changes what is counted for a holder of memory from one amount to another.  No limit is checked,
+ * since the driver has already given or taken back the memory. */
 void rs_account_settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
                        enum rs_memory memory);
 
@@ -98,7 +102,7 @@ static inline void rs_account_taken(struct rs_account *account, size_t bytes, si
                       (struct rs_amount){bytes, charge_bytes, 0}, memory);
 }
 
-/* Called when the driver has refused it. */
+/* Called when the driver has refused what rs_account_take charged. */
 static inline void rs_account_untake(struct rs_account *account, size_t bytes, size_t charge_bytes,
                                      enum rs_memory memory)
 {
@@ -125,8 +129,9 @@ void rs_account_lose(struct rs_account *account);
 size_t rs_footprint_most(size_t size_bytes);
 
 /* Called when the driver has granted, at `address`, a request for which rs_footprint_most was
- * charged: corrects the charge to *charged_bytes, and peaks rise.  Returns false, with the account
- * unchanged, when out of host memory. */
+ * charged: corrects the charge, stores the corrected one in *charged_bytes, and peaks rise.
+ * Returns false, with the account unchanged and *charged_bytes undefined, when out of host
+ * memory. */
 bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
                          enum rs_memory memory, size_t *charged_bytes);
 
@@ -137,19 +142,20 @@ size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_
 
 /* How an allocation without a known address is counted. */
 struct rs_footprint_share {
-    size_t charged_bytes; /* by how much the charge grew when it was taken */
-    bool is_packed;       /* it shares driver blocks with other small allocations */
+    size_t charged_bytes; /* by how much the account's charge grew for this allocation */
+    bool is_packed;       /* the allocation shares driver blocks with other small ones */
 };
 
 /* Charges device memory whose address the driver does not tell (arrays), before the driver is
- * asked.  Small allocations share blocks as closely as earlier frees leave room for.  Returns
- * false, with nothing counted, as rs_account_take does. */
+ * asked.  It assumes that small allocations share blocks as closely as the holes of earlier frees
+ * allow.  Returns false, with nothing counted, when the limit leaves no room, as rs_account_take
+ * does. */
 bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
                        struct rs_footprint_share *share);
 
 /* Called when the driver has the memory back, or (`refused`) did not grant what rs_footprint_pack
- * charged.  Returns the bytes that are no longer charged.  They may differ from what was charged
- * for this allocation, since others came and went in between. */
+ * charged.  Returns the number of bytes that are no longer charged.  It may differ from
+ * share->charged_bytes, since other small allocations came and went in between. */
 size_t rs_footprint_unpack(struct rs_account *account, size_t size_bytes,
                            const struct rs_footprint_share *share, bool refused);
 
@@ -161,12 +167,12 @@ void rs_account_begin_return(struct rs_account *account, size_t bytes);
 void rs_account_end_return(struct rs_account *account, size_t bytes);
 
 /* Returns a number that changes whenever another thread, or another process of the job, releases
- * charged bytes of the device.  A refusal counts only if the number is what it was before the
- * request.  0 for NULL. */
+ * charged bytes of the device.  A refusal counts only if the number is the same as before the
+ * request.  Returns 0 for a NULL account. */
 uint64_t rs_account_releases(const struct rs_account *account);
 
-/* Called when the program has freed `bytes`, for which other processes of the job may ask.  NULL is
- * allowed. */
+/* Called when the program has freed `bytes`, so that other processes of the job may ask for them.
+ * NULL is allowed. */
 void rs_account_freed(const struct rs_account *account, size_t bytes);
 
 /* Returns the bytes that the device's limit leaves room for now; SIZE_MAX without a limit, and for
@@ -180,12 +186,13 @@ bool rs_account_has_room(const struct rs_account *account, size_t bytes);
  * its own limit and its job's.  SIZE_MAX without either, and for NULL. */
 size_t rs_account_most(const struct rs_account *account);
 
-/* Returns the most bytes now: as rs_account_most, but the job's limit less what the job's other
- * processes have taken. */
+/* Returns the most bytes of the device with which this process can be charged now: as
+ * rs_account_most, but less what the job's other processes have taken of the job's limit (never 0).
+ * SIZE_MAX without a limit, and for NULL. */
 size_t rs_account_limit(const struct rs_account *account);
 
-/* Returns the largest charged_bytes that the driver has granted of the device since the last call,
- * now included, and restarts that peak at what is charged now; peak_charged_bytes stays. */
+/* Returns recent_peak_bytes, the largest charged_bytes that the driver has granted since the last
+ * call, and restarts that peak at what is granted now. peak_charged_bytes stays as it is. */
 size_t rs_account_restart_peak(struct rs_account *device);
 
 /* Returns the held bytes of the kinds of memory whose bits (1 << memory) are set in `memories`. */
