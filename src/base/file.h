@@ -68,8 +68,7 @@ struct rs_listing {
 };
 
 /* Opens a folder.  The caller closes it with rs_file_close(listing->fd).  Returns false, with
- * errno, when the folder cannot be opened; then there is nothing to close.
- */
+ * errno, when the folder cannot be opened; then there is nothing to close. */
 bool rs_listing_open(struct rs_listing *listing, const char *path);
 
 /* Returns the name of the next entry, valid until the next call; NULL after the last one, or when

@@ -330,8 +330,7 @@ static inline void rs_shared_lock_unlock(struct rs_shared_lock *lock)
  *
  * A program may interpose clock_gettime (to fake time, say) with a clock that stands still.  So the
  * time that the thread has noted as slept (rs_clock_note_slept) counts at least: a wait that naps
- * or yields between its looks at the time ends even on such a clock.
- */
+ * or yields between its looks at the time ends even on such a clock. */
 uint64_t rs_clock_ns(void);
 
 /* Notes that the calling thread has slept, or waited, for at least `ns`. This changes nothing while

@@ -37,8 +37,7 @@ static inline bool rs_leak_roots_matter(void)
 }
 
 /* Registers a mapping that contains pointers to heap blocks.  All of it must be readable as long as
- * it is registered.
- */
+ * it is registered. */
 static inline void rs_leak_roots_add(const void *begin, size_t bytes)
 {
     if (rs_leak_roots_matter())

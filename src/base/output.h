@@ -2,8 +2,7 @@
 /* Output files.  A struct rs_output is a file that one process writes alone.  One environment
  * variable may give the same path to all processes of a job, and they must not write into each
  * other's file.  The first process gets PATH and holds a lock on it while it lives; the next gets
- * PATH.PID.
- */
+ * PATH.PID. */
 #pragma once
 
 #include "base/file.h"

@@ -143,8 +143,7 @@ static char *nothing[] = {NULL};
 static _Atomic(char **) kept; /* NULL: nothing was copied */
 
 /* The copy while it is made.  An entry without '=' stands for a variable that some %q{VAR} names
- * and that is not set.
- */
+ * and that is not set. */
 struct copy {
     char **entries, *text; /* not used while count_max is 0: entries are then only counted */
     size_t count, bytes, count_max, bytes_max;

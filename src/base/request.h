@@ -70,8 +70,8 @@ extern __thread uint64_t rs_request_took_ns;
  * in the request.  Returns 0 outside a request. */
 uint64_t rs_request_patience_ns(void);
 
-/* Begins a request as rs_request_begin does, but as a further part of an earlier one: its waits end
- * at the earlier request's deadline_ns. 0: the earlier request has not waited. */
+/* Begins a request as rs_request_begin does, but as a further part of an earlier request:
+ * deadline_ns is when the patience of that request ends; 0: it has not waited yet. */
 void rs_request_begin_until(uint64_t deadline_ns);
 
 /* Notes what the driver's pools hold after they gave back all that they could.  Returns true when

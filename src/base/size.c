@@ -82,7 +82,7 @@ static bool decimal_times(struct decimal value, uint64_t factor, uint64_t *produ
 }
 
 /* Parses what follows `base` in 2**30, a form used in guides to RMM.  Returns the exponent, or 64
- * if it is larger; -1 if the text has another form. */
+ * if it is 64 or more; -1 if the text has another form. */
 static int exponent_parse(struct decimal base, const char *cursor, const char *end)
 {
     int exponent = 0;

@@ -11,8 +11,7 @@ static unsigned highest_bit(uint64_t word)
 }
 
 /* Returns what the element points to, after making it (zeroed) if it is missing; NULL when out of
- * host memory.
- */
+ * host memory. */
 static void *make_element(_Atomic(void *) *element, size_t bytes)
 {
     void *present = atomic_load_explicit(element, memory_order_acquire), *made;

@@ -35,8 +35,7 @@ struct rs_thread {
     const struct rs_pushed *pushed; /* context/stack.c: the thread's latest pushed resource; else
                                        that of the found context's device (context/current.c);
                                        NULL: neither has one */
-    void *forwarding_to; /* hook/runtime.c: the function of the runtime that the hook is calling now
-                          */
+    void *forwarding_to; /* hook/runtime.c: the runtime's function that a hook is calling */
     const struct rs_stack *refused; /* hook/allocation.c: the stack that refused the runtime layer's
                                        latest request, or NULL */
     unsigned forwarding_for; /* hook/caller.c: the object whose request a runtime is passing on to

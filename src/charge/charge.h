@@ -98,8 +98,7 @@ bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_
 void rs_charge_map_end(struct rs_mapping *mapping, CUresult result);
 
 /* Called around cuMemUnmap.  Begin takes the counted mappings in the range off the list and returns
- * them; NULL when there are none.  End forgets them, or puts them back if the driver refused.
- */
+ * them; NULL when there are none.  End forgets them, or puts them back if the driver refused. */
 struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes);
 void rs_charge_unmap_end(struct rs_mapping *found, CUresult result);
 
@@ -224,10 +223,11 @@ enum { RS_AGAIN_TRIES = 16 };
 enum { RS_AGAIN_CURRENT = -1 };
 
 /* True when the driver's call that returned `result` should be made again: the driver was out of
- * memory, and some memory was given back since, possibly after a wait.  That is device memory, or
- * host memory if host_bytes is not 0: the bytes of host memory that the call takes.  *deadline_ns
- * is the end of all waits for this call, which rs_again sets; it must be 0 before the first
- * attempt.  The thread's current context stays as it is.  Thread safe; no lock may be held. */
+ * memory, and some memory was given back since, possibly after a wait. host_bytes is what the call
+ * takes of the host's memory, so that host memory is given back; 0: the call takes device memory.
+ * *deadline_ns is the end of all waits for this call, which rs_again sets; it must be 0 before the
+ * first attempt.  The thread's current context stays as it is.  Thread safe; no lock may be
+ * held. */
 RS_COLD bool rs_again(CUresult result, int device, size_t host_bytes, uint64_t *deadline_ns);
 
 /* Counts an out-of-memory error of the driver that the program is about to get (context/limit.h).

@@ -34,7 +34,7 @@ struct rs_pool_record {
                                   how many they are */
     size_t vain_bytes;         /* leaving bytes for which a request has waited in vain
                                   (rs_charge_leaving_bytes) */
-    size_t held_bytes;         /* charged */
+    size_t held_bytes;         /* the bytes for which the pool is charged */
     _Atomic uint64_t tickets;  /* the number of readings begun; changed without the lock */
     uint64_t applied;          /* the ticket of the latest reading that counts */
     uint64_t settled;          /* the number of readings ended */

@@ -35,7 +35,7 @@ enum {
 
 enum {
     ASK_NS = 1000 * 1000 * 1000, /* longest wait for other processes; less after waits in vain */
-    IN_VAIN_MOST = 6,            /* ASK_NS is halved at most so often */
+    IN_VAIN_MOST = 6,            /* how often ASK_NS is halved at most */
     ASK_SLICE_NS = 10 * 1000 * 1000, /* the others are asked again after this time */
     /* A wait ends after this many consecutive slices in which no other process had idle bytes or
      * gave any back. */
@@ -287,8 +287,7 @@ static unsigned initial_for(int device, const struct rs_refusal *refusal)
  * When the driver refuses an allocation from a pool, the memory that it had already gathered for
  * that allocation stays in the pool, up to the release threshold (on an H100 with 23.8 GiB free,
  * 23,776 MiB).  That memory comes back after each attempt.  It must not count as given back, or the
- * request would be repeated for ever.
- */
+ * request would be repeated for ever. */
 static bool give_back_unused(int device, unsigned initial_of)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -301,8 +300,7 @@ static bool give_back_unused(int device, unsigned initial_of)
 }
 
 /* Does as give_back_unused.  If nothing came back, and missing host memory may be the cause, has
- * unused host memory given back.  Returns true when some memory was given back.
- */
+ * unused host memory given back.  Returns true when some memory was given back. */
 static bool give_back_for(int device, const struct rs_refusal *refusal, unsigned initial_of)
 {
     return give_back_unused(device, initial_of & DEVICE_MEMORIES) ||

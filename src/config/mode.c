@@ -178,8 +178,7 @@ enum rs_mode rs_mode_slow(void)
             return (enum rs_mode)mode;
         if (mode == READING && atomic_load(&reader) != getpid())
             after_fork_in_child(); /* this process was forked while its parent was reading the
-                                      settings, and the handlers of pthread_atfork may not have run
-                                    */
+                                      settings, perhaps without fork handlers */
         else if (mode == RS_MODE_UNBORN) {
             atomic_store(&reader, getpid());
             if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))

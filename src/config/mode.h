@@ -3,8 +3,7 @@
  * that allocates, frees or asks about memory; this call reads the settings, from the environment as
  * it was at load, and the settings decide what hooks do from then on.  A child after fork() only
  * forwards, since CUDA does not work in it.  A child that was forked before any context existed
- * starts like a new process.
- */
+ * starts like a new process. */
 #pragma once
 
 #include "config/config.h"

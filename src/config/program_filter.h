@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RMM_ONLY: which programs of a tree of processes are served.  The names of a process are the base
  * names of its executable, of the word by which it was started, and of its arguments that are no
- * options; the script that an interpreter runs is one of these arguments. */
+ * options; the script or module that an interpreter runs is one of these arguments. */
 #pragma once
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { RS_PROGRAM_WORDS_BYTES = 4096 }; /* only so many bytes of a command line are looked at */
+enum { RS_PROGRAM_WORDS_BYTES = 4096 }; /* the rest of a longer command line is not looked at */
 
 /* The texts from which the names of a process are taken. */
 struct rs_program_names {

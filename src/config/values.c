@@ -16,8 +16,7 @@ static const char prefix[] = "RMM_";
 enum { PREFIX = sizeof(prefix) - 1, DEVICE_TEXT_BYTES = 16 };
 
 /* Variables of RAPIDS RMM and of its build, of programs that use it, of other software named RMM,
- * and those that Kubernetes sets in each container for services named rmm, rmm-pool and so on.
- */
+ * and those that Kubernetes sets in each container for services named rmm, rmm-pool and so on. */
 const char *const rs_names_elsewhere[] = {
     "RMM_LOG_FILE",       "RMM_LOG_LEVEL",      "RMM_LOG_DIR",     "RMM_LOGGING*",
     "RMM_DEBUG_LOG_FILE", "RMM_MANAGED_MEMORY", "RMM_ASYNC_ALLOC", "RMM_ALLOCATOR",
@@ -204,8 +203,7 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
 }
 
 /* Fills in *read for a name that is exactly one of ours, with a valid device or without one.
- * Returns false otherwise.
- */
+ * Returns false otherwise. */
 static bool read_ours(struct rs_name *read, const char *name)
 {
     size_t length = split_device(name, &read->device);

@@ -41,8 +41,7 @@ struct rs_capture_stream rs_capture_stream(CUstream stream, bool per_thread_defa
         return what;
     what = (struct rs_capture_stream){.identity = &this_thread, .handle = CU_STREAM_PER_THREAD};
     /* A thread has one per-thread default stream in each context, so its streams are told apart by
-     * their contexts.
-     */
+     * their contexts. */
     if (rs_driver_ready(true) && rs_driver.cuCtxGetCurrent(&what.context) != CUDA_SUCCESS)
         what.context = NULL;
     return what;

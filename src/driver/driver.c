@@ -26,8 +26,7 @@ RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
         symbol = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
     atomic_store_explicit(&found, symbol, memory_order_relaxed);
     /* ISO C has no cast from an object pointer to a function pointer; POSIX promises that their
-     * bits are the same.
-     */
+     * bits are the same. */
     memcpy(&function, &symbol, sizeof(function));
     return function;
 }

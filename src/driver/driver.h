@@ -33,8 +33,8 @@ static inline bool rs_driver_ready(bool load)
            rs_driver_ready_slowly(load);
 }
 
-/* True when the driver has the function.  For a hook that may be called before libcuda is
- * loaded. */
+/* True when the driver has the function.  Loads libcuda if it is not loaded, since the program may
+ * call a hook before that. */
 #define RS_DRIVER_HAS(symbol) (rs_driver_ready(true) && rs_driver.symbol)
 
 /* Between these two calls the thread is in relaxed capture mode: it may allocate and free while a

@@ -168,8 +168,7 @@ RS_RESET_IN_CHILD(introspect, lock);
 static struct owner *owners;
 
 /* True for a primary context.  It may end and come back with the same handle and another id; what
- * is noted for it stays valid.
- */
+ * is noted for it stays valid. */
 static bool is_primary(CUcontext handle)
 {
     for (CUdevice device = 0; device < RS_DEVICES_MAX; device++)

@@ -206,8 +206,7 @@ static bool is_open_elsewhere(uint32_t number)
 
 /* True when a block may get the driver's handle of the driver allocation `id`.  That handle names
  * the allocation for the allocation's whole life, so only one block may ever have it; later blocks
- * in the same memory get handles of ours.
- */
+ * in the same memory get handles of ours. */
 static bool may_be_native(unsigned long long id)
 {
     return id && !all_spent && !rs_hash_get(&spent, id);
@@ -380,8 +379,7 @@ bool rs_export_end(struct rs_taken_block *taken)
     if (!end_slot(taken->exported, taken))
         return false;
     /* The block is deallocated only later, so this free would not wait for the GPU, as a free of
-     * the driver's memory does.  It waits here instead.
-     */
+     * the driver's memory does.  It waits here instead. */
     (void)rs_sentinel_wait(&stack->context->sentinel, stack->context->handle);
     return true;
 }

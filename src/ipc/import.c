@@ -60,11 +60,11 @@ static struct records blocks;
 
 /* Addresses that the program opened by handles of the driver's own.  A block of ours may begin at
  * the same address, if the allocation was one block when that handle was made and has been cut
- * since.  Natives are in no map, since rs_import_find is not asked about them. */
+ * since.  Natives are in no map, since the driver itself answers questions about their memory. */
 static struct records natives;
 
-/* The number of calls under way that may end a context.  While it is not 0, rs_import_find first
- * removes memory from the maps that no longer exists. */
+/* The number of calls under way that may end a context.  While it is not 0, memory that the maps
+ * have may no longer exist, so rs_import_find checks that. */
 static _Atomic unsigned endings;
 
 /* One call of cuIpcOpenMemHandle. */
@@ -248,7 +248,7 @@ static void forget_ended(void)
 /* ---- opening ---- */
 
 /* True when the block lies inside the opened allocation.  The driver tells the allocation's size;
- * if it does not, the exporter's word counts. */
+ * if it does not, the exporter's number counts. */
 static bool is_inside_opened(const struct rs_ipc_slot *slot, CUdeviceptr base)
 {
     CUdeviceptr start;

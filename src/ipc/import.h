@@ -42,7 +42,6 @@ void rs_import_forked(void);
 
 /* Called around a driver call that may end a context: rs_import_context_ended forgets all memory
  * that was opened in a context that has ended.  In between, rs_import_find asks the driver whether
- * the memory that it finds still exists.
- */
+ * the memory that it finds still exists. */
 void rs_import_context_ending(void);
 void rs_import_context_ended(void);

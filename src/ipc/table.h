@@ -95,8 +95,7 @@ bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to);
 struct rs_exporter;
 
 /* Returns the table that the handle names, after opening it if it is not open; NULL with the CUDA
- * error in *result.
- */
+ * error in *result. */
 struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult *result);
 
 /* Must be called once for each successful rs_exporter_use.  The last such call closes the table,

@@ -313,8 +313,7 @@ static void unpack_small(struct rs_packed *packed, size_t size_bytes)
 }
 
 /* Returns the most bytes that the driver can have taken for these allocations: enough blocks for
- * them and all holes, but no more blocks than allocations, since no block is empty.
- */
+ * them and all holes, but no more blocks than allocations, since no block is empty. */
 static size_t packed_bytes(const struct rs_packed *packed)
 {
     return rs_min(rs_footprint_most(packed->live_bytes + packed->hole_bytes),

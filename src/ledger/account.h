@@ -33,8 +33,7 @@ enum rs_memory {
 };
 
 /* The account of a device (`device` is NULL), or of a context, which uses only the fields above
- * `mutex`.
- */
+ * `mutex`. */
 struct rs_account {
     /* The account of the context's device, which counts the context's bytes too; NULL in a device's
      * account. */
@@ -71,8 +70,7 @@ struct rs_refusal {
 };
 
 /* Initialises an empty account: of a context whose device has the account `device`, or, if `device`
- * is NULL, of a device.
- */
+ * is NULL, of a device. */
 void rs_account_begin(struct rs_account *account, struct rs_account *device);
 
 /* Charges charge_bytes for a request of `bytes` that the driver is about to be asked for.  Returns
