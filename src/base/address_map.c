@@ -38,7 +38,8 @@ enum {
     MOVED = 2,      /* key of a moved or removed slot of an outgrown table; no start + 1 is 2 */
 };
 
-/* 2^64 / golden ratio: consecutive and evenly spaced keys spread evenly. */
+/* 2^64 divided by the golden ratio: the high bits of the products spread evenly, also for
+ * consecutive and evenly spaced keys. */
 static const uint64_t hash_factor = 0x9e3779b97f4a7c15u;
 
 struct slot {
@@ -56,9 +57,10 @@ struct table {
 };
 
 struct shard {
-    /* Held for some ten instructions, or while a table grows. */
-    alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* the processor fetches lines in pairs */
-    atomic_uint sequence;                               /* odd while slots change */
+    /* Held for some ten instructions, or while a table grows.  No two shards share a pair of cache
+     * lines, since the processor fetches lines in pairs. */
+    alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock;
+    atomic_uint sequence;    /* odd while slots change */
     _Atomic uintptr_t table; /* a struct table *; its low 6 bits: log2 of the slot count */
     /* The table before the present one, while it has slots to move; else 0. */
     _Atomic uintptr_t outgrown;
@@ -163,7 +165,8 @@ static size_t slot_locked(const struct view *view, uint64_t start)
 
     while ((key = slot_key(&view->slots[i])) != 0 && key != start + 1) {
         i = (i + 1) & view->mask;
-        RS_ASSERT_SLOW(i != home_of_start(view, start)); /* all slots are taken */
+        /* Else all slots are taken, and the search would never end. */
+        RS_ASSERT_SLOW(i != home_of_start(view, start));
     }
     return i;
 }
@@ -261,7 +264,8 @@ static bool table_grow(struct shard *shard)
 
     if (!table)
         return false;
-    (void)madvise(table, bytes, MADV_NOHUGEPAGE); /* zeroing a huge page of 2 MiB takes 0.1 ms */
+    /* No huge pages, since zeroing one of 2 MiB takes 0.1 ms. */
+    (void)madvise(table, bytes, MADV_NOHUGEPAGE);
     table->older = (struct table *)(old_word - old_bits);
     table->mapped_bytes = bytes;
     write_begin(shard);

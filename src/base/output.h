@@ -17,7 +17,7 @@ struct rs_output {
     char path[PATH_MAX];
 };
 
-/* Names that a process tries: PATH, PATH.PID, PATH.PID.2 and so on. */
+/* How many names a process tries: PATH, PATH.PID, PATH.PID.2 and so on. */
 enum { RS_OUTPUT_NAMES = 16 };
 
 /* Opens the file with name number `name` (0: PATH, 1: PATH.PID, 2: PATH.PID.2 ...) under the
@@ -98,19 +98,19 @@ bool rs_path_is_stream(const char *path);
  * mapped second file, FILE.part, so that it survives the process however the process ends, and
  * appending costs no system call until the tail is full.
  *
- * FILE.part holds the text, then zero bytes, and in its last RS_FILE_TAIL_MARK_BYTES bytes a
- * line with the number of bytes of FILE that precede the text.  A process that ends while it
- * writes the text to FILE may leave a part of the text there too.  A reader therefore takes the
- * given number of bytes of FILE and then the text up to the first zero byte; if there is no
- * text, it takes all of FILE.  The result is complete and has no row twice at every instruction
- * of the writer. */
+ * FILE.part holds the text, then zero bytes, and in its last RS_FILE_TAIL_MARK_BYTES bytes a line
+ * with the number of bytes of FILE that precede the text.  A process that ends while it writes the
+ * text to FILE may leave a part of the text there too.  A reader therefore takes the given number
+ * of bytes of FILE and then the text up to the first zero byte; if there is no text, it takes all
+ * of FILE.  So the result is complete and has no row twice, at whatever instruction the writer
+ * ended. */
 
 enum { RS_FILE_TAIL_BYTES = 64 << 10, RS_FILE_TAIL_MARK_BYTES = 24 };
 
 /* A zeroed struct has no tail.  Not thread safe. */
 struct rs_file_tail {
     char *text;             /* mapped FILE.part; NULL: there is no tail */
-    size_t used_bytes;      /* of text */
+    size_t used_bytes;      /* bytes of the text */
     uint64_t written_bytes; /* bytes of FILE that precede the text */
     dev_t device;
     ino_t inode;

@@ -15,8 +15,9 @@
 #include <stdint.h>
 
 struct rs_request {
-    unsigned depth;       /* of pairs of begin and end; 0: there is no request */
-    uint64_t deadline_ns; /* when its patience ends, as rs_clock_ns; 0: it has not waited yet */
+    unsigned depth; /* how many pairs of begin and end are open; 0: there is no request */
+    /* When the patience of the request ends, a time of rs_clock_ns; 0: it has not waited yet. */
+    uint64_t deadline_ns;
 
     /* The driver, or a limit, has refused memory to the request: from then on the request may
      * reclaim unused memory of all stacks of the device, not only of its own stack. */

@@ -32,9 +32,9 @@ enum { RS_RUNTIME_FUNCTIONS = 3, RS_RECENT_CALLERS = 8 };
 struct rs_thread {
     _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread.c.  0: none yet */
     struct rs_context_found found;                   /* context/current.c */
-    const struct rs_pushed *pushed; /* context/stack.c: the thread's latest pushed resource; else
-                                       that of the found context's device (context/current.c);
-                                       NULL: neither has one */
+    /* context/stack.c: the resource that this thread pushed last; context/current.c: without one,
+     * that of the found context's device; NULL: there is neither. */
+    const struct rs_pushed *pushed;
     void *forwarding_to; /* hook/runtime.c: the runtime's function that a hook is calling */
     const struct rs_stack *refused; /* hook/allocation.c: the stack that refused the runtime layer's
                                        latest request, or NULL */

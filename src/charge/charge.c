@@ -228,7 +228,7 @@ struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
     return record;
 }
 
-/* Counts one more handle.  The first one enters the record into its table. */
+/* Counts one more handle.  The first handle enters the record into its table. */
 static void add_handle(struct rs_charged *memory)
 {
     if (memory->handles++ == 0)
@@ -391,7 +391,7 @@ static const struct format {
     {0x50, 0x50, 32}, /* elements of 10, 10, 10 and 2 bits */
     {0x91, 0x9e, 8},  /* compressed: at most 16 bytes for 4 x 4 elements */
     {0xa2, 0xa2, 16},
-    {0xb0, 0xb0, 16}, /* 8-bit video with 4:2:2 and 4:2:0 sampling */
+    {0xb0, 0xb0, 16}, /* video of 8 bits with 4:2:2 and 4:2:0 sampling */
 };
 
 /* Returns the bits of one element with all its channels. */

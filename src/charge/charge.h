@@ -32,14 +32,14 @@ struct rs_charge_owner {
 
 /* One call under way, which the driver may refuse. */
 struct rs_charge {
-    struct rs_charged *record; /* of the allocation; NULL: it is not counted */
+    struct rs_charged *record; /* of the allocation; NULL: the allocation is not counted */
     int reclaims_on; /* the device whose unused memory is given back before the call is made again;
                         or RS_NO_DEVICE */
     /* The state before the call, by which a stale refusal is recognised. */
     struct rs_refusal refusal;
 
     /* The fields below are for a stream-ordered allocation. */
-    struct rs_pool_record *pool; /* NULL: not counted */
+    struct rs_pool_record *pool; /* the pool of the allocation; NULL: the pool is not counted */
     int device;                  /* or RS_NO_DEVICE */
     size_t bytes;                /* the bytes that the program asked for */
     size_t charged;              /* bytes charged in advance for the growth of the pool */

@@ -19,16 +19,18 @@ RS_RESET_IN_CHILD(calls_done, calls_done);
 
 _Atomic uint64_t rs_charge_unseen;
 
-enum { ROUNDING_BYTES = 512 }; /* the driver rounds an allocation in a pool up to it */
+/* The driver rounds an allocation in a pool up to a multiple of this. */
+enum { ROUNDING_BYTES = 512 };
 
 /* A driver's pool, or the memory that all graphs of a device hold. */
 struct rs_pool_record {
     struct rs_pool_record *next; /* older */
     CUmemoryPool handle;         /* NULL: the device's graphs */
     int device;
-    bool host;                 /* a pool of host memory, which is not counted */
-    bool destroyed;            /* the record lives until the pool's last allocation is freed */
-    bool going;                /* cuMemPoolDestroy is being called */
+    bool host;      /* a pool of host memory, which is not counted */
+    bool destroyed; /* the driver has destroyed the pool; the record lives until its last allocation
+                       is freed */
+    bool going;     /* cuMemPoolDestroy is being called */
     size_t live_bytes;         /* of the live allocations, rounded up as the driver does */
     size_t asked_bytes, count; /* of the live allocations: the bytes that the program asked for, and
                                   how many they are */
@@ -40,7 +42,7 @@ struct rs_pool_record {
     uint64_t settled;          /* the number of readings ended */
     size_t claimed_bytes;      /* free memory of the pool that calls under way count on */
     bool is_overcharged;       /* the pool held less than held_bytes at the latest reading */
-    unsigned calls;            /* calls of the library under way that name the pool */
+    unsigned calls;            /* the number of calls of the library under way that use the pool */
 };
 
 /* What the driver said that the pool holds. */
@@ -629,7 +631,8 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
         return true;
     rs_limit_resolve(device);
     rs_mutex_lock(&rs_charge_lock);
-    pool = find_or_add_pool(NULL, device); /* from now on the pool is read */
+    /* From now on the memory that the device's graphs hold is read too. */
+    pool = find_or_add_pool(NULL, device);
     rs_mutex_unlock(&rs_charge_lock);
     if (!pool)
         return false;

@@ -286,8 +286,8 @@ static bool is_of_a_run(const char *entry)
            entry[sizeof(RS_JOB_VARIABLE)];
 }
 
-/* Reports variables that describe a recording if none is asked for; otherwise the user would miss
- * the recording only when it is needed. */
+/* Reports variables that describe a recording if none is asked for; otherwise the user would notice
+ * only when the recording is needed that there is none. */
 static void check_recording(const struct rs_config_scope *general,
                             struct rs_diagnostics *diagnostics)
 {

@@ -48,7 +48,7 @@ enum rs_group {
     RS_GROUP_NONE, /* a row without a group: no help shows the variable, and the test
                       `completion_bash` fails */
     RS_GROUP_LIMITS,
-    RS_GROUP_STACK, /* of device memory */
+    RS_GROUP_STACK, /* the stack of device memory */
     RS_GROUP_OTHER_KINDS,
     RS_GROUP_REPORTS,
     RS_GROUP_PROCESS, /* which processes are served, and what they notice of it */
@@ -208,8 +208,8 @@ enum rs_statistics_format rs_config_report(const struct rs_source *source, const
                                            struct rs_diagnostics *diagnostics);
 
 /* If compute-sanitizer runs this process and blocks share driver allocations, logs once how to give
- * each block an allocation of its own.  The tool checks accesses against driver allocations, and
- * cannot see an access from one block to another in the same allocation. */
+ * each block an allocation of its own. compute-sanitizer checks accesses against driver
+ * allocations, and cannot see an access from one block to another in the same allocation. */
 void rs_sanitizer_advise(const struct rs_config *config);
 
 /* ---- expressions from the settings (config/stacks.c) ---- */

@@ -145,7 +145,7 @@ static bool push_pool(struct build *build, int variable, const struct rs_mr_desc
     return true;
 }
 
-/* Begins with the leaf that RMM_MANAGED and RMM_ASYNC select together. */
+/* Begins the stack with the leaf that RMM_MANAGED and RMM_ASYNC together select. */
 static bool push_leaf(struct build *build)
 {
     static const struct rs_mr_descriptor *const leaves[2][2] = {

@@ -8,7 +8,8 @@
 
 bool rs_is_fault(CUresult result)
 {
-    enum { TENSOR_MEMORY_LEAK = 721, CONTAINED = 226 }; /* results that are new in CUDA 12.8 */
+    /* Results that headers before CUDA 12.8 do not name. */
+    enum { TENSOR_MEMORY_LEAK = 721, CONTAINED = 226 };
 
     switch ((int)result) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:

@@ -21,8 +21,8 @@ enum rs_fence_state {
                      */
 };
 
-/* True for the errors of a device's work (an illegal address, say): every call about the context
- * then returns it, until the context ends. */
+/* True for an error that work on the GPU causes (an illegal address, say).  Every call about the
+ * context then returns that error, until the context ends. */
 bool rs_is_fault(CUresult result);
 
 /* True when the driver has context events (12.5 or newer). */

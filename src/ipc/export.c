@@ -52,9 +52,10 @@ RS_RESET_IN_CHILD(ipc_export, lock);
 static struct exported *exports;  /* NULL: the table has not been made */
 static struct rs_ipc_slot *slots; /* in the memory file, which other processes read */
 static struct rs_kept_descriptor file;
-static struct rs_ipc_handle self;      /* the fields that all handles of this process share */
-static uint32_t used, first_free;      /* slots ever used; first free slot plus one */
-static uint32_t first_held, last_held; /* held slots plus one, the oldest first */
+static struct rs_ipc_handle self; /* the fields that all handles of this process share */
+/* The number of slots that were ever used; the first free slot plus one, or 0. */
+static uint32_t used, first_free;
+static uint32_t first_held, last_held; /* the oldest and the latest held slot, plus one, or 0 */
 static struct rs_hash_table spent; /* ids of driver allocations whose own handle was given out for a
                                       block that is freed by now */
 /* An id could not be entered in `spent` for lack of host memory, so no handle of the driver is
@@ -197,7 +198,7 @@ static bool is_open_elsewhere(uint32_t number)
                    "other processes will never be reused");
         return true;
     }
-    /* The generation must be cleared before the lock is asked for. */
+    /* The generation must be cleared before the lock is asked for (ipc/table.h). */
     atomic_thread_fence(memory_order_seq_cst);
     return fcntl(file.fd, F_GETLK, &wanted) != 0 || wanted.l_type != F_UNLCK;
 }

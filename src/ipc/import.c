@@ -39,7 +39,7 @@ struct record {
     struct rs_context *owner; /* the context that owns a segment's memory; forget_ended runs before
                                  that context's record is recycled, so the pointer is valid */
     struct proof proof;       /* only for a segment or a native */
-    struct record *segment;   /* this and the next two are only for a block */
+    struct record *segment;   /* `segment`, `exporter` and `slot` are only for a block */
     struct rs_exporter *exporter;
     uint32_t slot;
 };
@@ -190,8 +190,8 @@ static struct record *open_segment(const struct opening *opening, const struct r
 
 /* ---- blocks; the caller holds the lock ---- */
 
-/* Unlocks the slot, unless the block is open in another context too, and gives the exporter's table
- * back. */
+/* Unlocks the slot, unless the block is open in another context too, and ends this use of the
+ * exporter's table (rs_exporter_leave). */
 static void leave_exporter(struct rs_exporter *exporter, uint32_t slot)
 {
     const struct record *block = blocks.first;

@@ -264,7 +264,7 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
             "cannot lock the table of memory blocks that are shared between processes");
         return false;
     }
-    /* The slot is locked before the generation is read. */
+    /* The slot must be locked before its generation is read (ipc/table.h). */
     atomic_thread_fence(memory_order_seq_cst);
     length =
         rs_file_read(exporter->file.fd, slot, sizeof(*slot), (off_t)rs_ipc_slot_at(handle->slot));
