@@ -204,8 +204,7 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
 
 /* Returns 0 for a regular file of this user, for a character device, and for a file that was just
  * created; else -errno.  A FIFO would block the program when its reader is slow or gone.  A file of
- * another user, or one with a second hard link, may have been planted to make us overwrite that
- * file. */
+ * another user, or one with a second hard link, may have been planted to make us overwrite it. */
 static int check_output(int fd, bool created)
 {
     struct stat status;

@@ -47,8 +47,8 @@ void rs_output_drop(struct rs_output *output);
  * PMI_RANK or SLURM_PROCID, else 0), %q{VAR} an environment variable, %% a percent sign. */
 
 /* Declares `name`, a pointer to PATH_MAX bytes that are freed at the end of the block; NULL when
- * out of memory.  The bytes are not on the stack: a thread or a coroutine may have only 16 KiB of
- * it, and the functions that use such a path need some 4 KiB besides. */
+ * out of memory.  The bytes are not on the stack: a thread or a coroutine may have a stack of only
+ * 16 KiB, of which the functions that use such a path need some 4 KiB themselves. */
 #define RS_PATH_BUFFER(name)                                                                       \
     char *const name __attribute__((cleanup(rs_path_buffer_give))) = rs_path_buffer_take()
 

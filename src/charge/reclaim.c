@@ -34,7 +34,7 @@ enum {
 };
 
 enum {
-    ASK_NS = 1000 * 1000 * 1000, /* longest wait for other processes; less after waits in vain */
+    ASK_NS = 1000 * 1000 * 1000, /* longest wait for other processes; shorter after waits in vain */
     IN_VAIN_MOST = 6,            /* how often ASK_NS is halved at most */
     ASK_SLICE_NS = 10 * 1000 * 1000, /* the others are asked again after this time */
     /* A wait ends after this many consecutive slices in which no other process had idle bytes or

@@ -115,7 +115,7 @@ enum rs_control {
     RS_CONTROL_UNASKED, /* RMM_CONTROL is not set: as RS_CONTROL_CALLS, but that alone is no reason
                            to serve the process */
     RS_CONTROL_CALLS,   /* at its calls */
-    RS_CONTROL_THREAD,  /* at its calls, and in a thread of the library's own */
+    RS_CONTROL_THREAD,  /* at its calls, and between them in a thread that the library starts */
 };
 
 /* RMM_FALLBACK: the memory that serves when the device has none left. */
@@ -285,7 +285,8 @@ enum rs_name_kind {
     RS_NAME_FOREIGN, /* another program's: ignored */
     RS_NAME_OURS,    /* a row of rs_variables */
     RS_NAME_WRONG,   /* one of ours in another case, or with a bad device: an error */
-    RS_NAME_DOUBTFUL /* similar to one of ours: an error if any variable of ours is set too */
+    RS_NAME_DOUBTFUL /* similar to one of ours: an error if a variable of ours is set too, else
+                        ignored with a warning */
 };
 
 enum { RS_NAME_BYTES_MAX = 128, RS_NAME_REASON_BYTES = 192 };

@@ -229,7 +229,8 @@ bool rs_request_sees_idle(CUcontext context)
     if (context && rs_request.busy == context)
         return false;
     state = rs_context_idle(context, IDLE_NS);
-    if (state != RS_FENCE_DONE) /* one look is enough, since each may take IDLE_NS */
+    if (state != RS_FENCE_DONE) /* noted, so that the request does not look again: each look may
+                                   take IDLE_NS */
         rs_request_note_busy(context, state == RS_FENCE_PENDING);
     return state == RS_FENCE_DONE;
 }

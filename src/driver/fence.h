@@ -37,7 +37,8 @@ void rs_fence_destroy(CUevent event);
 /* Why a fence could not be recorded. */
 enum rs_fence_refusal {
     RS_FENCE_GRANTED,  /* the fence was recorded */
-    RS_FENCE_CAPTURES, /* a stream of the context captures, which will end */
+    RS_FENCE_CAPTURES, /* a stream of the context captures; once the capture has ended, a fence can
+                          be recorded */
     RS_FENCE_REFUSED,  /* refused for good, by the driver or by distrust (driver/capture.h); only
                           full waits remain */
     RS_FENCE_FAULTY, /* refused by the driver, since work of the context has failed (rs_is_fault) */
