@@ -22,10 +22,10 @@ static bool lose(struct rs_block_record *block)
     return true;
 }
 
-/* Called when another block has replaced the block `before` in the map.  If `before` is live, it
- * belongs to a context that has ended or is ending.  If it is claimed, it may be of the same stack:
- * the resource that made its record is below another resource, which cuts its memory into new
- * blocks. */
+/* Called when another block has replaced the block `before` in the map. If `before` is live, it
+ * belongs to a context that has ended or is ending. If it is not live, a free has claimed it, and
+ * it may be of the same stack: the resource that made its record may lie below another one, which
+ * cuts the freed memory into new blocks. */
 static void replaced(struct rs_block_record *before, const struct rs_stack *by)
 {
     if (!lose(before) && rs_block_stack(before) == by)
@@ -120,7 +120,8 @@ bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds, struct rs_taken_
            rs_block_take_checked(block, address, taken);
 }
 
-/* False for a block of a context that ends or has ended. */
+/* Returns false for a block of a context that is ending or has ended, so that the search steps over
+ * it. */
 static bool is_in_service(const struct rs_range *range, bool is_inside)
 {
     return rs_block_alive(range->owner) != RS_CONTEXT_ENDS ||
@@ -184,7 +185,7 @@ bool rs_block_segment_syncs_memops(CUdeviceptr address)
 
 uint64_t rs_block_id(CUdeviceptr address)
 {
-    /* The driver counts its ids from 1 up; ids from 2^62 on never meet them. */
+    /* The driver counts its ids from 1 up, so it never reaches ids from 2^62 on. */
     static _Atomic uint64_t last = (uint64_t)1 << 62;
     struct rs_block_record *block = rs_block_around(address);
     uint64_t known = block ? atomic_load_explicit(&block->id, memory_order_relaxed) : 0, made;
@@ -284,7 +285,7 @@ void rs_block_forget_all(struct rs_context *context)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
 
-    /* Else the context could enter more blocks meanwhile. */
+    /* A context in service could enter more blocks meanwhile. */
     RS_ASSERT(!atomic_load(&context->alive));
     if (map)
         rs_address_map_each(map, forget_if_owned, context);

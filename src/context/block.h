@@ -16,15 +16,16 @@ struct rs_block_view {
     size_t size_bytes; /* as requested */
     CUcontext context; /* the context whose stack owns the memory */
     CUdevice device;
-    bool whole; /* the block fills a driver allocation of its own, up to less than
+    bool whole; /* the block has a driver allocation of its own, which exceeds it by less than
                    RS_BLOCK_ALIGNMENT bytes */
     enum rs_kind kind;
-    unsigned object; /* that allocated it (trace/object.h); 0: not known */
+    unsigned object; /* the number of the shared object that allocated it (trace/object.h); 0: not
+                        known */
 };
 
 /* What the program told the driver about a block, to be undone before the block is handed out
- * again: advice about managed memory (cuMemAdvise), and SYNC_MEMOPS for every kind.  Bits of
- * rs_advice.advised. */
+ * again: advice about managed memory (cuMemAdvise), and SYNC_MEMOPS for every kind. The constants
+ * are the bits of rs_advice.advised. */
 enum {
     RS_ADVISED_READ_MOSTLY = 1 << 0,
     RS_ADVISED_LOCATION = 1 << 1,
@@ -52,17 +53,18 @@ struct rs_taken_block {
     unsigned long long exported_id;
 };
 
-/* Both return the record of a live block, or NULL when there is none: the first of the block that
- * begins at address, the second of the block that holds it.  The caller may read the record's
- * fields, and write those of its history, although the block may be freed at any moment: the next
- * block that gets the record starts with an empty history. */
+/* Both return the record of a live block, or NULL when there is none: rs_block_beginning_at that of
+ * the block that begins at address, rs_block_around that of the block in which address lies. The
+ * caller may read the record's fields, and write those of its history, although the block may be
+ * freed at any moment: the next block that gets the record starts with an empty history. */
 struct rs_block_record *rs_block_beginning_at(CUdeviceptr address);
 struct rs_block_record *rs_block_around(CUdeviceptr address);
 
-/* Fills in *view for the live block that holds address; false when there is none. */
+/* Fills in *view for the live block that holds address; returns false when there is none. */
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);
 
-/* Adds to the noted advice of the live block that holds address; nothing is removed. */
+/* Adds the advice to what is noted for the live block that holds address; advice noted before
+ * stays. */
 void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice);
 
 /* True when the program has set SYNC_MEMOPS for the block (NULL: no block). */
@@ -107,8 +109,8 @@ RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
     return atomic_load_explicit(&block->stack, memory_order_relaxed);
 }
 
-/* Returns RS_CONTEXT_... of the stack's context. While a call may be ending the context, its blocks
- * may still be valid: ask rs_context_serves.
+/* Returns the state of the stack's context (RS_CONTEXT_...). While a call may be ending the
+ * context, this is RS_CONTEXT_ENDS although its blocks may still be valid; rs_context_serves tells.
  */
 RS_HOT_INLINE unsigned rs_block_alive_in(const struct rs_stack *stack)
 {
@@ -133,9 +135,9 @@ RS_HOT_INLINE void rs_block_publish(struct rs_block_record *block, struct rs_sta
     atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
 }
 
-/* Enters a block that `object` has just allocated.  A block that comes with its record
- * (allocation->block) takes no new one.  False when out of host memory, or when the context has
- * ended. */
+/* Enters a block that `object` has just allocated. A block that comes with its record
+ * (allocation->block) needs no new one. Returns false when out of host memory, or when the context
+ * has ended. */
 RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation,
                                   unsigned object)
 {
@@ -146,13 +148,14 @@ RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_alloca
         RS_UNLIKELY(!rs_block_alive_in(stack)))
         return rs_block_enter_slowly(stack, allocation, object);
     rs_block_publish(block, stack, allocation, object);
+    /* The free of this block will read this cache line. */
     rs_address_map_prefetch(atomic_load_explicit(&rs_blocks, memory_order_relaxed),
-                            allocation->address); /* the free of this block reads this line */
+                            allocation->address);
     return true;
 }
 
-/* Enters a block whose deallocation failed.  The object that allocated it is known only if the
- * allocation comes with its record. */
+/* Enters a block whose deallocation failed. The number of the object that allocated it is kept only
+ * if the allocation comes with its record. */
 bool rs_block_restore(struct rs_stack *stack, const struct rs_allocation *allocation);
 
 /* Returns the record of the block that begins at address, or that lately began there; NULL when
@@ -164,7 +167,8 @@ RS_HOT_INLINE struct rs_block_record *rs_block_lookup(CUdeviceptr address)
     return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
 }
 
-/* The part of rs_block_claim_found after the checks that need no write. */
+/* The part of rs_block_claim_found after the checks that need no write. Returns false when another
+ * thread has taken the block, or its record was recycled. */
 RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdeviceptr address,
                                          struct rs_taken_block *taken)
 {
@@ -199,10 +203,10 @@ RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdevice
 }
 
 /* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
- * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
- * when there is no such block, or its context is faulty (context/end.h).  If the deallocation
- * then fails, rs_block_restore makes the block live again.  A record that a resource made stays
- * in the map and goes with the allocation (taken->allocation.block). */
+ * bit 1 << kind of its kind is in `kinds`; fills in *taken. At most one thread succeeds. Returns
+ * false when there is no such block, or its context is faulty (context/end.h). If the deallocation
+ * then fails, rs_block_restore makes the block live again. A record that a resource made stays in
+ * the map and goes with the allocation (taken->allocation.block). */
 RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdeviceptr address,
                                         unsigned kinds, struct rs_taken_block *taken)
 {
@@ -211,9 +215,8 @@ RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdevicep
            rs_block_take_checked(block, address, taken);
 }
 
-/* Does as rs_block_claim, also while a call may be ending the block's context: then it asks the
- * driver whether the context is still there.
- */
+/* Does what rs_block_claim does, but also takes a block whose context a call may be ending or whose
+ * context is faulty; in the first case it asks the driver whether the context still exists. */
 RS_COLD bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds,
                                    struct rs_taken_block *taken);
 

@@ -191,7 +191,8 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
     struct rs_block_counter *counter = rs_block_counter(kind, device);
     struct rs_block_counts counts = look_for_peaks(counter, get_count(&counter->used));
 
-    /* Read before the past peaks: a restart raises those before it lowers these. */
+    /* The recent peaks are read before the past ones, since a restart raises a past peak before it
+     * lowers the recent one: so no peak is missed. */
     counts.recent_peak_live_bytes = atomic_load(&counter->peak_live_bytes);
     counts.peak_live_blocks = atomic_load(&counter->peak_live_blocks);
     counts.peak_live_bytes =

@@ -26,7 +26,8 @@ struct rs_block_counts {
     size_t live_bytes, peak_live_bytes; /* as requested */
     size_t live_blocks, peak_live_blocks;
     size_t recent_peak_live_bytes; /* since the last restart */
-    /* Blocks ever entered and left; a block whose free fails leaves and enters again. */
+    /* The numbers of allocations and frees since the process began; a block whose free fails counts
+     * as freed and allocated again. */
     uint64_t entered, left;
     uint64_t entered_bytes, left_bytes;
 };
@@ -43,8 +44,9 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
  * bytes and blocks.  The peaks of rs_block_counts keep their old values, unless it forgets them. */
 struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device, bool forgets);
 
-/* Counts of one share: of the thread that has this index (base/thread.h) and of those that
- * had it before.  Live bytes are negative where the thread frees what others have allocated. */
+/* Counts of one share: what the thread that has the share's index (base/thread.h), and those that
+ * had the index before, have counted. Live bytes are negative where the thread frees what others
+ * have allocated. */
 struct rs_block_thread_counts {
     int64_t live_bytes, peak_live_bytes; /* the peak since the last restart */
     uint64_t entered_bytes, entered;
@@ -97,16 +99,17 @@ void rs_block_counts_begin(void);
 /* Name of the program's own counters in reports, beside the names of resources. */
 #define RS_PROGRAM "program"
 
-/* Adds the counters of one kind of memory on one device to the report, if they have been made.
- * Readers of published memory thus see them before the program's first allocation. */
+/* Adds the counters of one kind of memory on one device to the report if the counter has been made,
+ * even if nothing was allocated yet. */
 void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report);
 
-/* Returns a count that rises at least with each block that the calling thread frees (more where it
- * shares index 0). */
+/* Returns a count that grows by one for each block that the calling thread frees; if the thread
+ * shares index 0, it grows for other threads' frees too. */
 uint64_t rs_block_count_left_here(const struct rs_block_counter *counter);
 
-/* Slow paths of the two functions below: for a thread that shares index 0 or counts for the first
- * time, and for allocations while other threads count too or that raise a peak. */
+/* Slow paths of the two functions below: both are for a thread that shares index 0 or counts for
+ * the first time; rs_block_count_entered_slowly is also for an allocation that raises a peak, or is
+ * made when other threads have counted too. */
 void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes);
 void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes);
 
@@ -122,8 +125,8 @@ RS_HOT_INLINE void rs_block_count_entered(struct rs_block_counter *counter, size
     uint64_t bytes = rs_block_count_get(&share->entered_bytes) + size_bytes;
     uint64_t blocks = rs_block_count_get(&share->entered) + 1;
     uint64_t others = rs_block_count_get(&counter->used) ^ (uint64_t)1 << index;
-    /* Negative, so bit 63 is set, where this allocation makes a new peak: no sum comes near 2^63.
-     */
+    /* Bit 63 is set if this allocation makes a new peak, since one of the two differences is
+     * negative then; no sum comes near 2^63 otherwise. */
     uint64_t below_peaks = (atomic_load_explicit(&counter->peak_live_bytes, memory_order_relaxed) -
                             bytes + rs_block_count_get(&share->left_bytes)) |
                            (atomic_load_explicit(&counter->peak_live_blocks, memory_order_relaxed) -

@@ -35,23 +35,24 @@ struct rs_pushed {
     struct rs_pushed *next;
 };
 
-/* Finds or makes the resource of a text.  Returns 0; -EINVAL after reporting what is wrong with the
- * text; -ENOMEM; -ENOSPC when RS_PUSHED_MAX texts are known already.  Thread safe. */
+/* Sets *out to the resource of a text, which is made if need be. Returns 0; -EINVAL after reporting
+ * what is wrong with the text; -ENOMEM; -ENOSPC when RS_PUSHED_MAX texts are known already. Thread
+ * safe. */
 int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
                    const struct rs_pushed **out);
 
-/* Pushes the resource of a text for the calling thread, and sets rs_thread.pushed, which is then
- * right in every context.  Returns the errors of rs_pushed_find, and -ENOSPC when
- * RS_PUSHED_DEPTH_MAX resources are pushed. */
+/* Pushes the resource of a text for the calling thread, and sets rs_thread.pushed, which then holds
+ * for every context. Returns 0, an error of rs_pushed_find, or -ENOSPC when RS_PUSHED_DEPTH_MAX
+ * resources are pushed. */
 int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics);
 
-/* Pops the resource that the calling thread pushed last.  Returns -ERANGE when there is none.  The
- * thread then looks up its context again, since from now on the resource set for the device may
+/* Pops the resource that the calling thread pushed last. Returns 0, or -ERANGE when there is none.
+ * The thread then looks up its context again, since from now on the resource set for the device may
  * apply. */
 int rs_pushed_pop(void);
 
 /* From now on device memory in the contexts of `device` comes from the resource, for all threads
- * that have pushed none; NULL: from the stack of the settings. */
+ * that have pushed none. If `resource` is NULL, it comes from the stack of the settings again. */
 void rs_pushed_set(int device, const struct rs_pushed *resource);
 
 /* Returns the resource that serves the calling thread's device memory in contexts of the device;
@@ -63,8 +64,8 @@ const struct rs_pushed *rs_pushed_of(int device);
 enum {
     RS_HOST_FLAG_SETS = 8, /* combinations of portable, device-mapped and write-combined: each has
                               its own stack, as each block must answer with its own flags */
-    RS_STACK_DEVICE = 0,   /* index of the stack of device memory in rs_context.stack; the next are
-                              those of the other kinds */
+    RS_STACK_DEVICE = 0, /* indexes in rs_context.stack: of the stack of device memory, and then of
+                            the other kinds */
     RS_STACK_MANAGED,
     RS_STACK_PINNED, /* first of RS_HOST_FLAG_SETS, one for each combination of flags */
     RS_STACKS = RS_STACK_PINNED + RS_HOST_FLAG_SETS,
@@ -86,8 +87,9 @@ struct rs_stack {
     _Atomic(struct rs_mr *) mr; /* NULL: not made yet, or no stack is wanted */
     struct rs_block_counter *counter;
     enum rs_kind kind;
-    bool frees_wait;  /* a free waits for the GPU, or may wait, as on a driver without fences */
-    bool settled;     /* making was tried: mr is final; under the contexts' lock */
+    bool frees_wait; /* a free waits for the GPU, or may wait, as on a driver without fences */
+    bool settled; /* making the stack was tried, so mr does not change any more; under the contexts'
+                     lock */
     bool has_initial; /* this stack has taken the initial sizes of its kind and device; under the
                          contexts' lock */
     struct rs_environment environment;
@@ -142,8 +144,8 @@ struct rs_context {
     _Atomic uint64_t peers;                   /* bit i: device i may access this context's memory */
     _Atomic(struct rs_pushed_stack *) pushed; /* list of stacks; entries are only added */
     bool owns_memory; /* this context is known to own its memory: it is no green context */
-    /* Calls under way that end the context, or may (its last reference); under the contexts' lock.
-     */
+    /* Numbers of calls under way that end the context (ends), or may end it as they give up a
+     * reference to it (releases); under the contexts' lock. */
     unsigned ends, releases;
     _Atomic unsigned char ending; /* enum rs_context_ending */
     /* The value that `alive` gets back if the calls have not ended the context. */
@@ -165,15 +167,17 @@ extern RS_HOT_DATA _Atomic unsigned rs_context_generation;
 /* ---- the current context ---- */
 
 /* Returns the stack that serves this kind of memory for the calling thread, made if need be: the
- * stack of its pushed resource (device memory only) or the settings', for these CU_MEMHOSTALLOC
- * flags (pinned memory only).  NULL when no context is current, when no stack is wanted, or when
- * the settings are invalid for this device; then *denied tells whether the allocation must be
- * refused.  Green contexts share the stacks of their primary context. */
+ * stack of its pushed resource (device memory only) or the settings' stack. `host_flags` are the
+ * CU_MEMHOSTALLOC flags of pinned memory, which select its stack. Returns NULL when no context is
+ * current, when no stack is wanted, or when the settings are invalid for this device; then *denied
+ * tells whether the allocation must be refused. Green contexts share the stacks of their primary
+ * context. */
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied);
 
 /* Makes the stack of a pushed resource for the current context now, so that its errors on this
- * device are reported now.  Does nothing without a current context, or when the context is not of
- * `device` (-1: any device).  Returns 0, or -EINVAL after reporting the error. */
+ * device are reported now. Does nothing, and returns 0, without a current context, or when the
+ * context is not of `device` (-1: any device). Otherwise returns 0, or -EINVAL after reporting the
+ * error. */
 int rs_context_make_pushed(const struct rs_pushed *resource, int device,
                            struct rs_diagnostics *diagnostics);
 
@@ -181,8 +185,8 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
  * if it has been made, else NULL. For device memory a pushed resource comes first. */
 struct rs_stack *rs_stack_if_made(unsigned which);
 
-/* Returns the current context from the cache of the calling thread. NULL: the caller takes the slow
- * path; always NULL when `unusual` is not 0. */
+/* Returns the current context from the cache of the calling thread. Returns NULL if the caller must
+ * take the slow path, always so when `unusual` is not 0. */
 RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
 {
     unsigned now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
@@ -195,8 +199,8 @@ RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
     return RS_LIKELY(!(unusual | RS_DIFFER(rs_thread.found.handle, handle))) ? context : NULL;
 }
 
-/* Does as rs_stack_if_made, from the cache of the calling thread alone.  NULL: the caller calls
- * rs_stack_if_made. */
+/* Does what rs_stack_if_made does, but from the calling thread's cache alone, and not while a
+ * resource is pushed. When it returns NULL, the caller calls rs_stack_if_made. */
 RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
 {
     struct rs_context *context = rs_context_found_before((uintptr_t)rs_thread.pushed);
@@ -208,15 +212,16 @@ RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
 }
 
 /* Returns the context that owns the memory which the calling thread allocates now (for a green
- * context its primary); NULL when no context is current. A context that is not in the table yet is
- * entered with `make`; without it the result is NULL. */
+ * context its primary); NULL when no context is current. If the context is not in the table yet,
+ * `make` has it entered; without `make` the result is NULL. */
 struct rs_context *rs_context_current(bool make);
 
 /* Returns the current context's error if its work has failed, else `result`.  Asks the driver
  * without waiting. */
 RS_COLD CUresult rs_context_fault_or(CUresult result);
 
-/* True when the context owns the memory that is allocated in it.  A green context that was found
- * while its device had no stacks does not: its memory and its fences belong to the primary.  Asks
- * the driver once.  The caller holds the contexts' lock. */
+/* True when the context owns the memory that is allocated in it. A green context that was found
+ * while its device had no stacks does not: its memory and its fences belong to the primary. The
+ * driver is asked, but not again once it has answered that the context does. The caller holds the
+ * contexts' lock. */
 bool rs_context_owns_memory(struct rs_context *context);

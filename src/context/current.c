@@ -160,7 +160,8 @@ static struct rs_context *create(CUcontext handle)
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || rs_contexts_entry(handle))
-        return NULL; /* the context is about to end: the driver serves its allocations */
+        return NULL; /* a context with this handle is in the table but ending: the driver serves its
+                        allocations */
     rs_limit_resolve(device);
     if (!wants_stacks(device) && !rs_pushed_of(device))
         return describe_context(handle, device);

@@ -63,8 +63,8 @@ static bool is_gone_there(struct rs_liveness_probe probe, CUcontext handle)
     return result == CUDA_SUCCESS && is_probe_gone(probe);
 }
 
-/* Asks the driver by the handle whether the context still exists, while a call may be ending it.
- * The handle may be asked about at any time. */
+/* Asks the driver by the handle whether the context still exists, for use while a call may be
+ * ending it: the driver also answers for a handle whose context is gone. */
 static bool is_context_there(const struct rs_context *context)
 {
     unsigned long long id;
@@ -82,9 +82,8 @@ static bool is_context_there(const struct rs_context *context)
     return is_faulty || id == context->id || (id == 0 && context->primary);
 }
 
-/* Asks the same by an address at which the context had memory, for use while the driver may be
- * freeing the handle.
- */
+/* Also asks the driver whether the context still exists, but by an address at which it had memory;
+ * for use while a call destroys the context, when the driver may be freeing the handle. */
 static bool is_at(const struct rs_context *context, CUdeviceptr address)
 {
     CUcontext owner = NULL;
@@ -96,8 +95,8 @@ static bool is_at(const struct rs_context *context, CUdeviceptr address)
 
 /* ---- contexts of which work has failed ---- */
 
-/* Changes context->alive, unless another thread, or the context's end, has changed it first.  Each
- * thread then looks up its context again. */
+/* Changes context->alive from `from` to `to`, unless it has another value by now: another thread or
+ * the context's end has changed it. After a change each thread looks up its context again. */
 static void change_alive(struct rs_context *context, unsigned char from, unsigned char to)
 {
     if (atomic_compare_exchange_strong(&context->alive, &from, to))
@@ -148,15 +147,16 @@ RS_COLD CUresult rs_context_ask_fault(struct rs_context *context)
 
 /* ---- ends ---- */
 
-enum { LIMBO_MAX = 64 /* dropped records kept, since a thread may still be inside their stacks */ };
+/* The number of dropped records that are kept, since a thread may still be inside their stacks. */
+enum { LIMBO_MAX = 64 };
 
-/* All of the following are protected by the contexts' lock. */
+/* The contexts' lock protects all of the following, except for reads of folded_of. */
 /* Dropped contexts whose outliving memory is still to be given back. */
 static struct rs_context *ended;
 static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
 static size_t dropped_count;
 static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
-static _Atomic uint64_t folded_of[RS_KINDS]; /* bit i: device i has some; read without the lock */
+static _Atomic uint64_t folded_of[RS_KINDS]; /* bit i: folded[kind][i] has counters */
 
 static struct rs_context *new_record(void)
 {
@@ -254,7 +254,8 @@ void rs_context_begins(struct rs_context *context)
     set_ending(context, RS_ENDING_NOT);
 }
 
-/* A call that may end the context begins or has ended. */
+/* Called when a call that may end the context has begun or returned: stores the state that follows
+ * from the counts of such calls. */
 static void update_ending(struct rs_context *context)
 {
     if (atomic_load(&context->ending) != RS_ENDING_OVER)
@@ -365,7 +366,7 @@ static void drop_if_ended(CUdevice device)
     rs_context_give_back_ended();
 }
 
-/* Keeps the context's entries in the table, so that no look-up enters the context a second time
+/* The context's entries stay in the table, so that no look-up enters the context a second time
  * meanwhile. */
 void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure)
 {
@@ -396,8 +397,8 @@ static void finish_call(struct rs_context *context, bool was_sure, bool has_ende
     rs_mutex_lock(&rs_contexts_lock);
     RS_ASSERT(*calls > 0);
     --*calls;
-    /* The context is dropped already if a look-up has found that the handle now stands for another
-     * one. */
+    /* If a look-up has found that the handle now stands for another context, it has already dropped
+     * this one. */
     if (has_ended && rs_contexts_have(context))
         drop(context);
     update_ending(context);

@@ -11,7 +11,8 @@
 
 /* ---- which context a handle stands for ---- */
 
-/* Returns the id of cuCtxGetId, or 0 on drivers without it.  Any context may be current. */
+/* Returns the id of cuCtxGetId, or 0 on drivers without it. It does not matter which context is
+ * current. */
 unsigned long long rs_context_id_of(CUcontext handle);
 
 /* ---- contexts of which work has failed ---- */
@@ -24,11 +25,12 @@ static inline bool rs_context_is_faulty(const struct rs_context *context)
 /* True once a context of the process was faulty. */
 bool rs_context_any_fault(void);
 
-/* Notes that the driver answered with an error for which rs_is_fault is true.  Takes no lock, makes
- * no driver call. */
+/* Notes that the driver answered with an error for which rs_is_fault is true. It takes no lock and
+ * makes no driver call. */
 RS_COLD void rs_context_note_fault(struct rs_context *context);
 
-/* rs_environment.note_fault. */
+/* The function behind rs_environment.note_fault: does the same for the context of the environment.
+ */
 RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment);
 
 /* Returns what the driver's own free answers now in a faulty context.  It may wait, so it is not
@@ -47,12 +49,12 @@ struct rs_ending {
     bool is_sure;
 };
 
-/* Called before and after such a call, for the context of the handle, or, with NULL, the primary
- * one of the device (-1: none). rs_ending_begin waits for the deallocations under way in that
- * context, none of which waits for the program's work. With is_sure the call ends the context if it
- * succeeds; the context is taken out of service.  Otherwise the call gives up one reference, which
- * may be the last one; the context stays in service, and look-ups ask the driver whether it still
- * exists.
+/* Called before and after such a call. It concerns the context of `handle`, or, if that is NULL,
+ * the primary context of `device` (-1: none). rs_ending_begin waits for the deallocations under way
+ * in that context, none of which waits for the program's work. With is_sure the call ends the
+ * context if it succeeds; the context is taken out of service. Otherwise the call gives up one
+ * reference, which may be the last one; the context stays in service, and look-ups ask the driver
+ * whether it still exists.
  *
  * Between the two calls no thread caches its context, since a handle may become another context's
  * at any moment.  The driver may give the context's addresses to other contexts, so look-ups by
@@ -60,10 +62,10 @@ struct rs_ending {
  * ended, or earlier, when another entry takes their place; if the context lives on, they are valid
  * again.
  *
- * has_ended (of rs_ending_finish): the call has ended the context.  For a call that gives up a
- * reference to a primary context: the call has succeeded; the driver is then asked whether that was
- * the last reference, and if so the context is dropped, even if a new primary context exists
- * already. */
+ * rs_ending_finish is given has_ended if the call has ended the context. For a call that gives up a
+ * reference to a primary context it means that the call has succeeded; the driver is then asked
+ * whether that was the last reference, and if so the context is dropped, even if a new primary
+ * context exists already. */
 void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure);
 void rs_ending_finish(const struct rs_ending *ending, bool has_ended);
 
@@ -74,8 +76,9 @@ void rs_context_begins(struct rs_context *context);
  */
 bool rs_context_serves(const struct rs_context *context);
 
-/* False once the driver has taken back the memory at `address`, which belonged to the context. With
- * address 0: false if the driver may have done so. */
+/* Returns false once the driver has taken back the memory at `address`, which belonged to the
+ * context. With address 0, it already returns false if the driver may have taken back the context's
+ * memory. */
 bool rs_context_has_memory(const struct rs_context *context, CUdeviceptr address);
 
 /* Gives back the memory that outlived dropped contexts (leaves of `async`, mapped memory).  It
@@ -86,18 +89,18 @@ void rs_context_give_back_ended(void);
  * lock. */
 bool rs_context_has_ended(void);
 
-/* Returns the context in service that `handle` stands for (a green context's owner), or NULL; NULL
- * also while it is about to end. When the id or the liveness probe shows that the context has ended
- * without a hooked call, this drops it.  The caller holds the contexts' lock, and some context of
- * the process is current.
- */
+/* Returns the context in service that `handle` stands for (for a green context, the one that owns
+ * its memory), or NULL; NULL also while a call is ending it. When the id or the liveness probe
+ * shows that the context has ended without a hooked call, this drops it. The caller holds the
+ * contexts' lock, and some context of the process is current. */
 struct rs_context *rs_context_find(CUcontext handle);
 
-/* Returns an empty record for a new context; NULL when out of host memory.  The record of a dropped
- * context is reused once 64 others were dropped after it.  The caller holds the contexts' lock. */
+/* Returns an empty record for a new context; NULL when out of host memory. A dropped context's
+ * record is reused only when 64 others have been dropped after it, since a thread may still be
+ * inside its stacks. The caller holds the contexts' lock. */
 struct rs_context *rs_context_take_record(void);
 
-/* Returns the folded counters of the dropped stacks of this kind and device. */
+/* Returns the sum of the counters of the dropped stacks of this kind and device. */
 const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device);
 
 /* True when a context with a stack of this kind on the device has ended.  Takes no lock. */

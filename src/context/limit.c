@@ -27,11 +27,12 @@ struct device_limit {
     _Atomic uint64_t ordered_allocations; /* stream-ordered allocations that the driver served */
     /* Live stream-ordered allocations, in bytes as requested. */
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
-    /* What the program has beside the stacks, in bytes as requested; of the driver's pools only the
-     * blocks that it has from them. */
+    /* The memory that the program has beside the stacks, in bytes as requested; of the driver's memory pools
+     * only the blocks that the program has from them count. */
     _Atomic size_t unserved_bytes, peak_unserved_bytes;
     _Atomic uint64_t refused;                /* out-of-memory errors that the program received */
-    struct rs_job_share shares[RS_JOBS_MAX]; /* the first is the account's, once it is joined */
+    struct rs_job_share shares[RS_JOBS_MAX]; /* the device's account charges the first one, once the
+                                                job is joined */
     _Atomic unsigned joining;                /* enum joining */
     _Atomic unsigned resolved; /* enum resolved: RMM_LIMIT, unless rs_limit_set came first */
 };
@@ -42,7 +43,8 @@ static struct device_limit *devices = unpublished;
 
 static _Atomic bool any_limit;
 
-static _Atomic int device_count; /* as the driver says; 0: it has not been asked, or not started */
+/* As the driver says; 0: the driver has not been asked, or CUDA is not started. */
+static _Atomic int device_count;
 
 enum { JOINING_NAP_NS = 20 * 1000 };
 
@@ -52,7 +54,7 @@ enum resolved { RESOLVED_NOT, RESOLVING, RESOLVED };
 /* A device joins the job once; other threads wait for it. */
 enum joining { JOINING_NOT, JOINING_NOW, JOINING_DONE };
 
-/* The jobs of the process, from the innermost one, and its places there. */
+/* The jobs of the process, the innermost one first, and the process's entries there. */
 static struct {
     struct rs_job_limit *job;
     struct rs_job_entry *member;
@@ -71,8 +73,8 @@ void rs_limit_begin(void)
     rs_limit_has_job = false;
     if (rs_published_head())
         published = rs_published_allocate(sizeof(unpublished), _Alignof(struct device_limit));
-    if (!published) /* a forked child: the parent's other thread may have been joining the job at
-                       the fork */
+    if (!published) /* cleared for a forked child: another thread of the parent may have been
+                       joining the job at the fork */
         memset(unpublished, 0, sizeof(unpublished));
     devices = published ? published : unpublished;
     for (int device = 0; device < RS_DEVICES_MAX; device++)
@@ -102,8 +104,8 @@ static void set_bytes(int device, size_t bytes)
         atomic_store(&any_limit, true);
 }
 
-/* Makes the calling thread the only one that may set the limit, until set_end. False when the limit
- * is resolved already and only_first is set. */
+/* Makes the calling thread the only one that may set the limit, until set_end. Returns false,
+ * without doing so, when the limit is resolved already and only_first is set. */
 static bool set_begin(int device, bool only_first)
 {
     _Atomic unsigned *resolved = &devices[device].resolved;
@@ -234,8 +236,8 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     return false;
 }
 
-/* Stores the device's UUID and memory; false when the driver does not tell.  On a driver without
- * UUIDs the number stands in for it. */
+/* Stores the device's UUID and memory; false when the driver does not tell. On a driver without
+ * UUIDs the device's number stands in for the UUID. */
 static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
 {
     memset(uuid, 0, sizeof(*uuid));
@@ -254,7 +256,8 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
 
     for (unsigned i = job_count; i-- > 0;) {
         most = rs_min(most, rs_size_resolve(jobs[i].limit, total_bytes, total_bytes));
-        if (i == 0) /* a process of a `run`'s job may have a smaller one */
+        if (i == 0) /* RMM_LIMIT_JOB of this process may be smaller than the limit of the innermost
+                       job's file */
             most =
                 rs_min(most, rs_size_resolve(rs_config.limit_job_size, total_bytes, total_bytes));
         of->shares[i] = (struct rs_job_share){.job = jobs[i].job,
@@ -349,7 +352,8 @@ void rs_limit_resolve(CUdevice device)
          rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return; /* no such device, or the driver is not ready: a later call resolves it */
     if (size && size->kind == RS_SIZE_OF_FREE && !rs_limit_ask_free(device, &free_bytes)) {
-        /* Until a context of the device is current. */
+        /* A context of the device must be current for this; until then the percentage is taken of
+         * the total. */
         bytes = rs_max(rs_size_resolve(*size, total, total), 1);
         is_final = false;
     } else {
@@ -411,7 +415,8 @@ uint64_t rs_limit_refused(int device)
 
 void rs_limit_report_refused(int device, struct rs_report *report)
 {
-    /* A process that only asked how much memory there is has no report. */
+    /* A process that only asked how much memory there is gets no such counter, since its report is
+     * empty. */
     if (rs_limit_is_used(device) && (report->count > 0 || rs_limit_refused(device) > 0))
         rs_report_add_field(report, RS_PROGRAM, "refused", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                             devices[device].refused);
@@ -442,7 +447,8 @@ void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes)
     now = atomic_fetch_add_explicit(&of->unserved_bytes, to_bytes - from_bytes,
                                     memory_order_relaxed) +
           to_bytes - from_bytes;
-    /* The sum may be below zero for a moment, while another thread has noted a part. */
+    /* The sum may be below zero for a moment, when a free is noted before the allocation of another
+     * thread; it is no peak then. */
     if (now <= SIZE_MAX / 2)
         rs_counter_raise(&of->peak_unserved_bytes, now);
 }

@@ -19,15 +19,16 @@
  * process.  Must be called before the first account is used, and again in a forked child. */
 void rs_limit_begin(void);
 
-/* Joins the job whose limit RMM_LIMIT_JOB sets (shared/job_limit.h), if it is set.  False, after a
- * diagnostic, when the setting is bad. */
+/* Joins the job whose limit RMM_LIMIT_JOB sets (shared/job_limit.h), if it is set. Returns false,
+ * after reporting why, when the job cannot be joined. */
 bool rs_limit_join_job(struct rs_diagnostics *diagnostics);
 
-/* True where the process is in a job. */
+/* True when the process has joined a job. */
 extern bool rs_limit_has_job;
 
-/* Stores the limit of the job on a device, and the bytes that its other processes have taken. False
- * when there is no such limit. */
+/* Stores the limit of the job on a device, and the bytes that its other processes have taken; of
+ * several jobs inside each other, those of the one with the fewest bytes left. Returns false when
+ * there is no such limit. */
 bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes);
 
 /* Returns the account of the device, which lives as long as the process; NULL when the device's
@@ -35,11 +36,11 @@ bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes);
 struct rs_account *rs_limit_account(int device);
 
 /* Resolves RMM_LIMIT for a device, once: a percentage is of the device's total memory (`80%`), or
- * of its free memory (`80%free`).  The latter needs a context of the device current; until then the
- * limit is the same percentage of the total.  Makes driver calls, none of which waits. */
+ * of its free memory (`80%free`). For the latter a context of the device must be current; until
+ * then the limit is the same percentage of the total. Makes driver calls, none of which waits. */
 void rs_limit_resolve(CUdevice device);
 
-/* Returns the limit in bytes, 0 when there is none. */
+/* Returns the device's limit in bytes, or 0 when there is none or this process does not serve. */
 size_t rs_limit_get(int device);
 
 /* False while RMM_LIMIT is a percentage that could not be resolved, because CUDA has not been
@@ -47,21 +48,21 @@ size_t rs_limit_get(int device);
 bool rs_limit_is_known(int device);
 
 /* Sets the limit in bytes from now on (0: none), in place of RMM_LIMIT. Memory that is held already
- * stays; only further requests are refused.  False for an unknown device, and when this process
- * does not serve (rs_mode_now). */
+ * stays; only further requests are refused. Returns false, without setting it, for a number that is
+ * no device's, and when this process does not serve (rs_mode_now). */
 bool rs_limit_set(int device, size_t bytes);
 
-/* True when the driver's pools must be followed: there is a limit, a report, or RMM_CONTROL, which
- * can set a limit later. */
+/* True when what the driver's memory pools hold must be counted: there is a limit, a report, or
+ * RMM_CONTROL, which can set a limit later. */
 bool rs_limit_follows(void);
 
-/* Asks the current context for the free bytes of its device; false when no context of `device` is
- * current. */
+/* Asks the current context for the free bytes of its device; returns false when no context of
+ * `device` is current. */
 bool rs_limit_ask_free(CUdevice device, size_t *free_bytes);
 
 /* Ways to take memory from the driver that are charged besides the stacks. */
 enum rs_path {
-    RS_PATH_DRIVER,         /* cuMemAlloc and its kin that no stack served */
+    RS_PATH_DRIVER,         /* cuMemAlloc and similar calls that no stack served */
     RS_PATH_MANAGED,        /* cuMemAllocManaged that no stack served */
     RS_PATH_ARRAY,          /* CUDA arrays */
     RS_PATH_VMM,            /* cuMemCreate */
@@ -90,12 +91,13 @@ RS_COLD void rs_limit_note_refused(int device);
 
 uint64_t rs_limit_refused(int device);
 
-/* Adds that count, as a counter of the program's (RS_PROGRAM), to the report of device memory,
- * which exists whatever kinds of memory the program allocates. */
+/* Adds the count of rs_limit_refused, as a counter of the program (RS_PROGRAM), to the report. The
+ * caller passes the report of device memory, since there is one whatever kinds of memory the
+ * program allocates. */
 void rs_limit_report_refused(int device, struct rs_report *report);
 
-/* True when the device was used, or its limit was asked for.  False when the driver has been asked
- * and knows no such device. */
+/* True when memory of the device was charged, or its limit was asked for or set. False otherwise,
+ * and when the driver has been asked and knows no such device. */
 bool rs_limit_is_used(int device);
 
 /* Adds the account's counters to the report when the device has a limit or was charged; with

@@ -17,10 +17,12 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { OWNERS = 8 /* that may have too deep phases in one thread */ };
+/* How many owners may have phases in one thread that are too deep to be measured. */
+enum { OWNERS = 8 };
 
-/* What was counted of one kind of memory on one device when the scope began, and the peaks since,
- * up to the last restart.  All zero is right for memory that nobody had used then. */
+/* What was counted of one kind of memory on one device when the scope began, and the peaks from
+ * then until the last restart of the block counts. All zero is right for memory that nobody had
+ * used when the scope began. */
 struct scope {
     size_t begin_live_bytes, begin_live_blocks;
     uint64_t begin_entered_bytes, begin_entered;
@@ -39,7 +41,8 @@ struct measure {
     uint64_t thread_begin_entered_bytes, thread_begin_entered;
 };
 
-/* Mapped, not allocated: only the pages of devices in use take memory. */
+/* A name of phases. It is mapped rather than allocated, so that only the pages for devices in use
+ * take memory. */
 struct name {
     char text[RS_PHASE_NAME_BYTES];
     uint64_t entries, open, unended;
@@ -57,7 +60,8 @@ struct open_phase {
     struct measure measures[RS_DEVICES_MAX][RS_KINDS];
 };
 
-/* Protects everything below.  No counter is made under it (rs_block_counter). */
+/* Protects everything below, except for each thread's own `mine`. No counter is made under it
+ * (rs_block_counter). */
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
 RS_RESET_IN_CHILD(context_scope, lock);
 
@@ -73,8 +77,8 @@ static __thread struct {
     unsigned depth;
     struct too_deep {
         const void *owner;
-        unsigned
-            count; /* begun inside RS_PHASE_DEPTH others, so not measured; 0: the place is free */
+        /* Phases begun inside RS_PHASE_DEPTH others, and so not measured; 0: the place is free. */
+        unsigned count;
     } too_deep[OWNERS];
 } mine;
 
@@ -97,7 +101,7 @@ static void raise_scope(struct scope *scope, struct rs_block_peaks peaks)
     raise_size(&scope->peaks.live_blocks, peaks.live_blocks);
 }
 
-/* Restarts the peaks of the block counts, and notes those until now in all open scopes. */
+/* Restarts the peaks of the block counts, and notes the peaks until now in all open scopes. */
 static void restart_peaks(enum rs_kind kind, int device, bool forgets)
 {
     struct rs_block_peaks peaks = rs_block_counts_restart(kind, device, forgets);
@@ -109,7 +113,8 @@ static void restart_peaks(enum rs_kind kind, int device, bool forgets)
         raise_scope(&measure_of(phase, kind, device)->scope, peaks);
 }
 
-/* Begins a scope.  It restarts the peaks, so that those of the scope begin at what is live now. */
+/* Begins a scope. It restarts the peaks, so that the scope's own peaks begin at what is live now.
+ */
 static struct scope begin_scope(enum rs_kind kind, int device)
 {
     struct rs_block_counts now;
@@ -430,7 +435,8 @@ static void end_phase(struct open_phase **place, bool is_unended)
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
-static pid_t process; /* differs in a child of a raw clone(), where the lock may be held for ever */
+static pid_t process; /* the process that made the key; a child of a raw clone() has another id, and
+                         there another thread's lock may stay held for ever */
 
 /* Ends all phases of a thread that ends.  It is called while the thread still has its index, and
  * again by the key's destructor, which serves threads without an index; the second call does
@@ -464,8 +470,8 @@ static bool is_end_noticed(void)
 
 /* ---- for others ---- */
 
-/* Returns the entry of a name, which is made if need be; NULL when there is no memory for it.  The
- * caller holds the lock. */
+/* Returns the entry of a name, which is made if need be, and counts the entry; NULL when there is
+ * no memory for it. The caller holds the lock. */
 static struct name *enter_name(const char *text)
 {
     struct name *name;
@@ -478,8 +484,7 @@ static struct name *enter_name(const char *text)
 }
 
 /* Returns the place where the owner's too deep phases are counted; with `make` a free place if the
- * owner has none.  NULL: there is none.
- */
+ * owner has none. Returns NULL if there is no such place. */
 static struct too_deep *too_deep_of(const void *owner, bool make)
 {
     struct too_deep *place = NULL;
@@ -649,10 +654,10 @@ static void begin_phase_anew(struct open_phase *phase)
     link_phase(phase);
 }
 
-/* The lock has been reset.  The parent's other threads are not in the child, and one of them may
- * have been changing the links and the table of names at the fork, so both are made anew; the
- * counters begin at zero, and the phases with them.  Names of the parent stay mapped, since the
- * program may still have pointers to them. */
+/* The fork handlers have reset the lock. The parent's other threads are not in the child, and one
+ * of them may have been changing the links and the table of names at the fork, so both are made
+ * anew; the counters begin at zero, and the phases with them. Names of the parent stay mapped,
+ * since the program may still have pointers to them. */
 void rs_scopes_forked(void)
 {
     struct open_phase *own[RS_PHASE_DEPTH];

@@ -8,7 +8,7 @@
  * There is room for RS_PHASE_NAMES names; those that come later share the last one.  A thread has
  * at most RS_PHASE_DEPTH phases open; one inside these is only counted as an entry.
  *
- * All functions but the last are thread safe; kind and device must be in range. */
+ * All functions except rs_scopes_forked are thread safe; kind and device must be in range. */
 #pragma once
 
 #include "config/config.h"
@@ -18,9 +18,9 @@
 
 /* ---- levels ---- */
 
-/* Fills in the counts of the innermost level, all but counters->size; without a level, the counts
- * since the process began.  Its live counts are negative if the level freed blocks that were
- * allocated before it. */
+/* Fills in *counters, except for its field `size`, with the counts of the innermost level; without
+ * a level, with the counts since the process began. Its live counts are negative if the level freed
+ * blocks that were allocated before it. */
 void rs_count_levels_get(enum rs_kind kind, int device, struct rmmshim_counters *counters);
 
 /* Begins a level inside the current one.  Returns 0 or -ENOMEM. */
@@ -41,24 +41,24 @@ enum { RS_PHASE_NAMES = 256, RS_PHASE_NAME_BYTES = 128, RS_PHASE_DEPTH = 64 };
 #define RS_PHASE_OTHERS "(others)"
 
 /* Begins a phase of the calling thread. `owner` identifies who begins the phase (the C API or NVTX,
- * say): a pop ends the latest phase of the same owner.  The name is cut to RS_PHASE_NAME_BYTES - 1
+ * say): a pop ends the latest phase of the same owner. The name is cut to RS_PHASE_NAME_BYTES - 1
  * bytes, and control characters in it become blanks. *entered is the name as it is kept, or NULL if
- * the phase is too deep to be measured.  Returns 0 or -ENOMEM (also when phases of 8 owners are too
- * deep in one thread).
- */
+ * the thread has too many phases open for this one to be measured. Returns 0, or -ENOMEM; also
+ * -ENOMEM when a ninth owner has such phases in one thread. */
 int rs_phase_push(const char *name, const void *owner, const char **entered);
 
-/* Ends the calling thread's latest phase of the owner, and fills in its name (NULL: it was too
- * deep).  Returns 0, or -ERANGE when there is none. */
+/* Ends the calling thread's latest phase of the owner, and sets *name to its name (NULL if it was
+ * too deep to be measured). Returns 0, or -ERANGE when there is none. */
 int rs_phase_pop(const void *owner, const char **name);
 
-/* Fills in the name number `index` in the order of the first entries, with its memory of one kind
- * on one device, the entries that are open now included; all but phase->size.  False when there are
- * fewer names, or when a report at exit cannot have the lock. */
+/* Fills in *phase, except for its field `size`, for one name: the one with number `index` in the
+ * order in which names were first used, and its memory of one kind on one device, entries that are
+ * open now included. Returns false when there are fewer names, or when a report at exit cannot have
+ * the lock. */
 bool rs_phase_get(unsigned index, enum rs_kind kind, int device, struct rmmshim_phase *phase);
 
-/* Restarts all peaks of phases for one kind of memory on one device: those of open phases at what
- * is live now, those of ended ones at 0. */
+/* Restarts all peaks of phases for one kind of memory on one device: the peaks of open phases at
+ * what is live now, those of ended ones at 0. */
 void rs_phase_reset_peaks(enum rs_kind kind, int device);
 
 /* Must be called in a child after fork(), whose counters begin at zero: forgets all levels, and

@@ -25,7 +25,7 @@ static bool initial_taken[RS_KINDS][RS_DEVICES_MAX]; /* protected by the context
 _Atomic bool rs_context_has_threshold;
 
 /* True when frees wait because the driver has no fences. There `reuse` of any memory but the host's
- * waits, whatever mode the expression gives it. */
+ * has each free wait, whatever mode the expression gives it. */
 static bool waits_for_want_of_fences(const struct rs_expression *expression)
 {
     return !rs_fence_supported() && rs_expression_frees_are_ready(expression) &&
@@ -34,7 +34,8 @@ static bool waits_for_want_of_fences(const struct rs_expression *expression)
 
 static void say_stack(const struct rs_stack *stack, const struct rs_expression *expression)
 {
-    static char text[RS_EXPRESSION_TEXT_BYTES]; /* under the contexts' lock; large for a stack */
+    static char text[RS_EXPRESSION_TEXT_BYTES]; /* under the contexts' lock; static, since it is too
+                                                   large for the thread's stack */
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (rs_config.verbose)
@@ -46,10 +47,10 @@ static void say_stack(const struct rs_stack *stack, const struct rs_expression *
                          : "");
 }
 
-/* Builds the stack from its expression.  The context that owns the memory is current, and the
- * caller holds the contexts' lock.  False, after reporting it, when the expression does not fit the
- * device.  True with stack->mr NULL when the driver refused or host memory ran out: the driver then
- * serves its allocations. */
+/* Builds the stack from its expression. The context that owns the memory is current, and the caller
+ * holds the contexts' lock. Returns false, after reporting why, when the expression does not fit
+ * the device. Returns true with stack->mr NULL when the driver refused or host memory ran out: the
+ * driver then serves its allocations. */
 static bool make_stack(struct rs_stack *stack, const struct rs_expression *expression,
                        bool takes_initial, struct rs_diagnostics *diagnostics)
 {
@@ -111,7 +112,7 @@ static bool is_managed_poolable(void)
     return without == devices;
 }
 
-/* Says once which settings are for absent devices.  That is no error: one set of settings may serve
+/* Logs once that settings are for absent devices. That is no error: one set of settings may serve
  * machines of several sizes, and a process may see only some devices of one. */
 static void say_absent_devices(void)
 {
@@ -132,8 +133,8 @@ static void say_absent_devices(void)
                         : "");
 }
 
-/* Makes the stack of the settings.  Only one stack of each kind and device has its initial sizes at
- * a time; else two contexts would take twice as much. */
+/* Makes the stack of the settings. Only one stack of each kind and device has its initial sizes at
+ * a time; otherwise two contexts would take twice as much. */
 static bool make_settled(struct rs_stack *stack, const struct rs_expression *expression)
 {
     bool *taken = &initial_taken[stack->kind][stack->environment.device];
@@ -291,8 +292,8 @@ const struct rs_pushed *rs_pushed_of(int device)
 
 /* ---- their stacks in a context ---- */
 
-/* Records for reuse.  They are never freed, as a late thread may still read one.  Under the
- * contexts' lock. */
+/* Records for reuse. They are never freed, as a thread that found one before it was dropped may
+ * still read it. Under the contexts' lock. */
 static struct rs_pushed_stack *spare;
 
 void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
@@ -343,8 +344,8 @@ static struct rs_pushed_stack *find_pushed(struct rs_context *context,
 }
 
 /* Makes a stack and enters it into the context's list; its mr stays NULL where the driver is to
- * serve the allocations.  False, after reporting it, when the resource does not fit this device:
- * then the entry denies allocations, or, without `deny`, there is none. */
+ * serve the allocations. Returns false, after reporting why, when the resource does not fit this
+ * device: then the entry denies allocations, or, without `deny`, no entry is made. */
 static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
                        struct rs_diagnostics *diagnostics, bool deny)
 {

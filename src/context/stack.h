@@ -11,23 +11,24 @@
 /* True once any stack of the process has had a release threshold. */
 extern _Atomic bool rs_context_has_threshold;
 
-/* Makes the stack of the settings, unless that was tried before.  The caller does not hold the
- * contexts' lock.  Sets *denied where the settings are invalid and allocations are to be refused.
- */
+/* Makes the given stack of the settings, unless that was tried before. The caller does not hold the
+ * contexts' lock. Sets *denied where the settings are invalid and allocations are to be refused. */
 void rs_stack_settle(struct rs_stack *stack, bool *denied);
 
 /* Called when a stack ends: the next stack of its kind and device may take the initial sizes.  The
  * caller holds the contexts' lock. */
 void rs_stack_release_initial(const struct rs_stack *stack);
 
-/* Makes the stack of a pushed resource in a context, unless that was tried before.  False, after
- * reporting it, when the resource does not fit the device; with `deny`, allocations under it are
- * answered with out of memory from then on.  The caller does not hold the contexts' lock. */
+/* Makes the stack of a pushed resource in a context, unless that was tried before. Returns false,
+ * after reporting why, when the resource does not fit the device; then, with `deny`, allocations
+ * under the resource are answered with out of memory from then on. The caller does not hold the
+ * contexts' lock. */
 bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *resource,
                           struct rs_diagnostics *diagnostics, bool deny);
 
-/* Returns the stack of the resource that the calling thread has pushed, with `make` made if need
- * be; NULL where there is none, and then *denied tells whether the allocation must be refused. */
+/* Returns the stack of the resource that the calling thread has pushed, which `make` has made if
+ * need be; NULL where there is none, and then *denied tells whether the allocation must be refused.
+ */
 struct rs_stack *rs_pushed_stack_get(struct rs_context *context, bool make, bool *denied);
 
 /* Destroys the stacks of a list, and keeps their records for reuse.  The caller holds the contexts'

@@ -110,7 +110,7 @@ bool rs_contexts_next_stack(struct rs_stack_walk *walk)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
     for (; walk->entry < entry_count; walk->entry++, walk->index = 0) {
-        /* A green context's entry names the same stacks. */
+        /* Skips a green context's entry, whose stacks are those of its primary context's entry. */
         if (entries[walk->entry].context->handle == entries[walk->entry].handle &&
             rs_context_next_stack(entries[walk->entry].context, walk))
             return true;
@@ -133,8 +133,8 @@ void rs_stack_walk_end(struct rs_stack_walk *walk)
 
 enum { NAP_NS = 500 * 1000 }; /* between two looks whether an end is over */
 
-/* Under the contexts' lock: calls under way that may end a context, and the number of those that
- * are over. */
+/* Both under the contexts' lock: the number of calls under way that may end a context, and the
+ * number of such calls that have returned. */
 static unsigned endings;
 static uint64_t ends_over;
 static pthread_cond_t holds_done = PTHREAD_COND_INITIALIZER;
@@ -142,10 +142,11 @@ RS_RESET_IN_CHILD(holds_done, holds_done);
 
 static __thread bool creating; /* this thread is inside rs_context_creating_begin, where another
                                   tool's hook may call the library again */
-static __thread unsigned own_endings; /* this thread is inside a context's end */
+/* The number of calls that may end a context in which this thread is. */
+static __thread unsigned own_endings;
 
-/* This thread is not cancelled while it holds what other threads wait for, not even in its driver
- * calls. */
+/* While a thread has something that other threads wait for (depth > 0), it cannot be cancelled, not
+ * even in its driver calls. */
 static __thread struct {
     unsigned depth;
     struct rs_uncancelled uncancelled;
@@ -258,8 +259,8 @@ bool rs_context_may_wait_for_ends(void)
                                              an end would wait for itself */
 }
 
-/* The wait is bounded, as a context's end may wait for work that waits for this thread.  It is
- * counted in naps, so that a clock that stands still does not make it longer. */
+/* The wait is bounded, as a context's end may wait for work that waits for this thread. It is
+ * counted in naps, so that a clock that stands still does not make the wait longer. */
 bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns)
 {
     uint64_t napped_ns = 0, nap_ns;

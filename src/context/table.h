@@ -11,16 +11,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Maps a handle that the program may make current to the context that owns the memory allocated
- * under it: the context of that handle, or, for a green context, its primary. */
+/* An entry maps a handle that the program may make current to the context that owns the memory
+ * allocated while it is current: the context of that handle, or, for a green context, its primary.
+ */
 struct rs_context_entry {
     CUcontext handle;
     unsigned long long id;
     struct rs_context *context;
 };
 
-/* Protects all state about contexts of this folder's files. No driver call that waits is made under
- * it. */
+/* Protects everything that the files of this folder know about contexts, unless a comment there
+ * says otherwise. No driver call that waits is made under it. */
 extern struct rs_mutex rs_contexts_lock;
 
 /* Returns the entry of a handle, or NULL. The pointer is valid until the table changes. */
@@ -31,7 +32,7 @@ bool rs_contexts_have(const struct rs_context *context);
 /* Returns the primary context of the device; NULL while none is in service. */
 struct rs_context *rs_contexts_primary(CUdevice device);
 
-/* Adds an entry; false when out of host memory. */
+/* Adds an entry; returns false when out of host memory. */
 bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context);
 
 void rs_contexts_remove_entry(struct rs_context_entry *entry);
@@ -43,7 +44,7 @@ void rs_contexts_remove(const struct rs_context *context);
 
 struct rs_stack_walk {
     struct rs_stack *stack;
-    struct rs_mr *mr; /* of the stack that the walk has reached */
+    struct rs_mr *mr; /* the resource on top of `stack`; both are those that the walk has reached */
 
     /* Private: where the walk is, in the table, and among the stacks of one context. */
     size_t entry;
@@ -52,15 +53,15 @@ struct rs_stack_walk {
     bool holds_lock;
 };
 
-/* Goes to the next stack of the context that has been made; false after the last one.  A walk
- * begins all zero.  May be called without the lock. */
+/* Goes to the next stack of the context, leaving out those that have not been made; returns false
+ * after the last one. The caller sets *walk to zero to begin. May be called without the lock. */
 bool rs_context_next_stack(struct rs_context *context, struct rs_stack_walk *walk);
 
-/* Goes to the next stack of all contexts in service. */
+/* Does the same over all contexts in service. */
 bool rs_contexts_next_stack(struct rs_stack_walk *walk);
 
-/* Begins with `for`: goes through the stacks of all contexts in service under the contexts' lock,
- * which the caller does not hold and the body must not need.  If the lock cannot be had
+/* A `for` that goes through the stacks of all contexts in service under the contexts' lock, which
+ * the caller does not hold and the body must not need. If the lock cannot be had
  * (rs_contexts_lock_bounded), the body never runs. */
 #define RS_EACH_STACK(walk)                                                                        \
     for (struct rs_stack_walk walk                                                                 \
@@ -73,18 +74,18 @@ void rs_stack_walk_end(struct rs_stack_walk *walk);
 /* ---- what keeps a context from ending ---- */
 
 /* Called by rs_ending_begin and rs_ending_finish around each driver call that may end a context:
- * that of the handle, or with NULL the primary one of the device.  The first waits for the
- * deallocations under way in that context, none of which waits for the program's work, and returns
- * the context for the second call; NULL: it has no stack.  Between the two calls no thread caches
- * its context. */
+ * that of `handle`, or, if that is NULL, the primary one of `device`. rs_context_ending_enter waits
+ * for the deallocations under way in that context, none of which waits for the program's work, and
+ * returns the context, to be passed to rs_context_ending_leave; NULL when it is not in the table.
+ * Between the two calls no thread caches its context. */
 struct rs_context *rs_context_ending_enter(CUcontext handle, CUdevice device);
 void rs_context_ending_leave(struct rs_context *context);
 
 /* Called around deallocations that the program did not ask for: the context does not end between
- * hold and release, so these deallocations must not wait for its work (base/request.h). A hold
- * returns false when the context has ended or a call that may end it is under way; then no
- * deallocation may follow. The caller of rs_context_hold_locked holds the contexts' lock; the other
- * two take it. */
+ * rs_context_hold and rs_context_release, so these deallocations must not wait for its work
+ * (base/request.h). The two holds return false when the context has ended or a call that may end it
+ * is under way; then no deallocation may follow. The caller of rs_context_hold_locked holds the
+ * contexts' lock; the other two take it. */
 bool rs_context_hold_locked(struct rs_context *context);
 bool rs_context_hold(struct rs_context *context);
 void rs_context_release(struct rs_context *context);
@@ -93,31 +94,33 @@ void rs_context_release(struct rs_context *context);
  * contexts' lock. */
 uint64_t rs_context_ends_over(void);
 
-/* Waits up to bound_ns for the end of a call that may end a context.  True when one has returned
- * since rs_context_ends_over returned `over`. */
+/* Waits up to bound_ns for the end of a call that may end a context. Returns true when one has
+ * returned since rs_context_ends_over returned `over`; false at once if this thread must not wait.
+ */
 bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns);
 
-/* False when this thread must not wait for a context's end, since it is inside one, or inside
- * rs_context_creating_begin. */
+/* False when this thread must not wait for a context's end, since it is itself inside the end of
+ * one, or inside rs_context_creating_begin. */
 bool rs_context_may_wait_for_ends(void);
 
 /* True while a context's end is under way.  The caller holds the contexts' lock. */
 bool rs_context_ends_under_way(void);
 
 /* Called around driver calls that look up contexts or make stacks, some of them under the contexts'
- * lock.  Another tool's hook may call the library again from inside such a driver call;
- * rs_context_is_creating is true there, and the inner call must not take the lock.  The end, called
- * without the lock, also publishes changed stacks. */
+ * lock. Another tool's hook may call the library again from inside such a driver call;
+ * rs_context_is_creating is true there, and the inner call must not take the lock.
+ * rs_context_creating_end, which is called without the lock, also publishes changed stacks. */
 void rs_context_creating_begin(void);
 void rs_context_creating_end(void);
 bool rs_context_is_creating(void);
 
-/* Takes the contexts' lock to read the contexts.  False where this thread is inside
- * rs_context_creating_begin, or where the bounded time for locks at exit is up (base/lock.h). */
+/* Takes the contexts' lock to read the contexts. Returns false, without the lock, where this thread
+ * is inside rs_context_creating_begin, or where the bounded time for locks at exit is up
+ * (base/lock.h). */
 bool rs_contexts_lock_bounded(void);
 
-/* Notes that stacks were made or dropped; the next rs_context_publish_stacks tells
- * (rs_wiring.stacks_changed). */
+/* Notes that stacks were made or dropped; the next rs_context_publish_stacks reports that to
+ * rs_wiring.stacks_changed. */
 void rs_context_stacks_changed(void);
 
 /* Publishes the stacks if they have changed.  The caller must not hold the contexts' lock. */

@@ -46,8 +46,8 @@ static CUresult tell_stacks(struct rs_context *context, CUdevice peer, bool allo
     return result;
 }
 
-/* Tells all stacks of the context about its peers.  The caller holds the contexts' lock, so that a
- * stack that is not told here is made later, and then knows the changed peers. */
+/* Tells all stacks of the context about its peers. The caller holds the contexts' lock, so a stack
+ * that is not told here is made after this, and then knows the changed peers. */
 static CUresult apply_peers(struct rs_context *context)
 {
     uint64_t before = atomic_load(&context->peers);
@@ -86,13 +86,13 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 /* ---- giving back ---- */
 
-enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 /* and RS_VISIT_HOST */ };
+enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 /* beside RS_VISIT_HOST, which is another number */ };
 
 /* For the naps between two attempts of a trim. */
-enum { NAP_NS = 500 * 1000, NAP_DIVISOR = 16 /* the longest nap is that part of the bound */ };
+enum { NAP_NS = 500 * 1000, NAP_DIVISOR = 16 /* the longest nap is the bound divided by this */ };
 
-/* A visit of each stack of a device. The lock is not held during the visit, but the context is kept
- * from ending.  At most VISITED_AT_ONCE stacks are collected at a time. */
+/* A visit of each stack of a device. The contexts' lock is not held during the visit, but the
+ * context is kept from ending. At most VISITED_AT_ONCE stacks are collected at a time. */
 struct device_visit {
     int device;     /* or ALL_DEVICES, or RS_VISIT_HOST */
     bool all_kinds; /* visits pinned memory's stacks too */
@@ -102,7 +102,7 @@ struct device_visit {
     void *data;
     bool is_partial; /* some stack was left out, or none could be visited: the answer is incomplete
                       */
-    uint64_t ends_over; /* of rs_context_ends_over before the first stack was left out */
+    uint64_t ends_over; /* what rs_context_ends_over returned before the first stack was left out */
     size_t skip, count;
     struct rs_stack *stacks[VISITED_AT_ONCE]; /* NULL for one that is left out */
 };
@@ -217,8 +217,8 @@ static void begin_trim(void)
     rs_mr_retry_unfinished();
 }
 
-/* Trims once.  On a driver without fences nobody can tell whether a driver call would wait; outside
- * a request it may wait, and then only this one context is kept from ending. */
+/* Trims once. On a driver without fences nobody can tell whether a driver call would wait; outside
+ * a request the trim may wait, and then it keeps only one context at a time from ending. */
 static size_t trim_once(int device, size_t keep_bytes, uint64_t end_wait_ns, bool *is_left)
 {
     struct trim trim = {.keep_bytes = keep_bytes};
@@ -244,7 +244,7 @@ size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *i
     uint64_t begin_ns = rs_clock_ns(), nap_ns = NAP_NS, napped_ns = 0;
     size_t bytes = trim_once(device, keep_bytes, bound_ns, is_left);
 
-    /* Naps count too, so that a clock that stands still ends this. */
+    /* The naps are counted too, so that the loop ends even if the clock stands still. */
     while (*is_left && rs_max(rs_clock_ns() - begin_ns, napped_ns) < bound_ns) {
         rs_nap(nap_ns);
         napped_ns += nap_ns;

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Some functions take this in place of a device's number; it means the stacks of every kind, on all
- * devices, that hold host memory. */
+/* Some functions take RS_VISIT_HOST in place of a device's number; it means the stacks of every
+ * kind, on all devices, that hold host memory. */
 enum { RS_VISIT_HOST = -2 };
 
 /* Has every stack of the device's contexts, pinned memory's too, give back its wholly free memory
@@ -24,10 +24,10 @@ enum { RS_VISIT_HOST = -2 };
  * lock.
  *
  * Memory that goes back only by a driver call that waits (pinned and managed memory, and with
- * RMM_FREE=immediate all) stays while its context works; this tries again for up to bound_ns.
- * *is_left: some of it stayed, or a context's end took longer.  Drivers without fences do not tell
- * whether a context works: there these calls wait outside a request (base/request.h), and the
- * memory stays inside one. */
+ * RMM_FREE=immediate every kind) stays while its context works; rs_context_trim tries again for up
+ * to bound_ns. It sets *is_left if some memory stayed, or a context's end took longer than that.
+ * Drivers without fences do not tell whether a context works: there these calls wait outside a
+ * request (base/request.h), and the memory stays inside one. */
 size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *is_left);
 
 /* Trims for a request that is out of memory, as rs_context_trim does, but gives back only about
@@ -41,22 +41,21 @@ static inline size_t rs_context_trim_all(int device, unsigned initial_of)
     return rs_context_trim_some(device, SIZE_MAX, initial_of);
 }
 
-/* Calls rs_mr_make_ready, with wait_ns in ns, for the stacks of the device until one returns
- * RS_READY_SOME; returns the best answer.  Skips pinned memory, unless `device` is
- * RS_VISIT_HOST.
+/* Calls rs_mr_make_ready, with the same wait_ns, for the stacks of the device until one returns
+ * RS_READY_SOME; returns the best answer. Skips pinned memory, unless `device` is RS_VISIT_HOST.
  *
- * A stack that is left out may have memory, so the answer is not RS_READY_NOTHING: when no other
- * stack has a block ready, this waits up to wait_ns for the context's end, after which its memory
- * is the driver's again, and returns RS_READY_SOME, or RS_READY_PENDING while the end takes longer.
- */
+ * A stack that is left out because its context may be ending may have memory, so the answer is not
+ * RS_READY_NOTHING (unless this thread must not wait for ends): when no other stack has a block
+ * ready, this waits up to wait_ns for the context's end, after which its memory is the driver's
+ * again, and returns RS_READY_SOME, or RS_READY_PENDING while the end takes longer. */
 enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
 
 /* Returns the idle bytes of the device's stacks, quarantine included, those of ending contexts too.
  * Skips pinned memory. */
 size_t rs_context_idle_bytes(int device);
 
-/* Stores what rs_context_idle_bytes returns.  False, with *bytes unchanged, inside
- * rs_context_creating_begin, where no stack can be visited. */
+/* Stores what rs_context_idle_bytes returns, and returns true. Returns false, with *bytes
+ * unchanged, inside rs_context_creating_begin, where no stack can be visited. */
 bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
 
 /* Returns the idle bytes as rs_context_idle_bytes does, but only of resources over any of these
@@ -78,18 +77,19 @@ static inline void rs_context_synchronise(enum rs_synchronise when)
  * over any of these memories (bits 1 << rs_memory), on any device. */
 uint64_t rs_context_moves(unsigned memories);
 
-/* Calls visit for each stack of each context in service, under the contexts' lock, which visit must
- * not need. */
+/* Calls visit for each stack of each context in service. It holds the contexts' lock meanwhile, so
+ * visit must not take it. */
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data);
 
-/* Does as rs_context_each_stack for the stacks of one kind on one device, and then calls `gone`
- * with the counters of dropped stacks. */
+/* Does what rs_context_each_stack does for the stacks of one kind on one device, and then calls
+ * `gone` with the counters of dropped stacks. */
 void rs_context_each_stack_ever(enum rs_kind kind, int device,
                                 void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                                 void (*gone)(void *data, const struct rs_report *report),
                                 void *data);
 
 /* Tells the context's stacks which devices may access its memory now (introspect/introspect.h).
- * After an error some stacks are told and some are not. */
+ * Returns CUDA_SUCCESS, or the error of the first stack that fails; the stacks after it are then
+ * not told. */
 CUresult rs_context_apply_peers(CUcontext handle);

@@ -10,10 +10,13 @@
 
 /* ---- modules and libraries with options ---- */
 
-enum { JIT_VALUES = 40 }; /* cuda.h has some 35 options */
+/* The most options that a repeated call may have; cuda.h defines about 35. */
+enum { JIT_VALUES = 40 };
 
-/* Values of the compiler's options.  The driver writes its answers into some of them: the size of a
- * log's buffer becomes the length of the log, and would be the size of the next call's buffer. */
+/* The values of the options for the driver's compiler, kept so that a repeated call gets the same
+ * ones. The driver overwrites some values with answers: where the program passed the size of a
+ * log's buffer it writes the length of the log, which a second call would take for the size of the
+ * buffer. */
 struct jit {
     void **values;
     unsigned count;
@@ -44,7 +47,8 @@ static bool jit_again(struct jit *jit, CUresult result)
     return true;
 }
 
-/* Makes a driver call with such values as often as jit_again says, and returns its result. */
+/* Makes a driver call that has such option values as often as jit_again says, and returns the
+ * result for the program. */
 #define JIT_AGAIN(values, count, call)                                                             \
     ({                                                                                             \
         struct jit jit_ = jit_keep(values, count);                                                 \
@@ -90,7 +94,8 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
 #define HOST(size_bytes) RS_AGAIN_CURRENT, size_bytes
 #define AGAIN(...)       RS_AGAIN_TOLD(__VA_ARGS__)
 
-/* Returns the device of a green context: a stream is created in one without a current context. */
+/* Returns the device of a green context, whose memory a stream created in it takes; no context need
+ * be current then. */
 static int device_of_green(CUgreenCtx green)
 {
     CUdevice device;

@@ -24,15 +24,16 @@
 #include "shim/commands.h"
 
 enum {
-    PITCH_BYTES = 512, /* the driver rounds a row up to it (MEASURED.md) */
+    PITCH_BYTES = 512, /* the driver rounds a row up to a multiple of it (MEASURED.md) */
     DEVICE_KINDS = 1 << RS_KIND_DEVICE | 1 << RS_KIND_MANAGED, /* the kinds that cuMemFree frees */
     HOST_KINDS = 1 << RS_KIND_PINNED, /* the kind that cuMemFreeHost frees */
 };
 
 /* ---- allocation ---- */
 
-/* Notes a request that the driver, or a limit, refused even after all unused memory was given back.
- */
+/* Notes a request that failed for good: out of memory, even after all unused memory was given back,
+ * or another error. Returns the result for the program: the context's error, if its work has
+ * failed, in place of out-of-memory. */
 RS_COLD static CUresult note_failure(const struct rs_stack *stack, size_t size_bytes,
                                      CUresult result)
 {
@@ -65,7 +66,7 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
     return CUDA_SUCCESS;
 }
 
-/* The request that was refused by the stack rs_thread.refused. */
+/* This thread's request that the stack rs_thread.refused has refused. */
 static __thread struct {
     size_t size_bytes;
     CUresult result;
@@ -87,8 +88,9 @@ void rs_shim_forget_refusal(void)
     rs_thread.refused = NULL;
 }
 
-/* True once for the request that the stack has just refused, unless the thread has freed a block
- * since: an interposer between the layers may have made room. */
+/* True, once, if this is the request that the stack has just refused, and the thread has freed no
+ * block since. If it has freed one, an interposer between the two layers may have made room, and
+ * the request is tried again. */
 static bool is_refused(const struct rs_stack *stack, size_t size_bytes, CUresult *result)
 {
     bool same = refusal.size_bytes == size_bytes &&
@@ -140,8 +142,8 @@ RS_HOT bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned obje
 /* ---- deallocation ---- */
 
 /* Called when a free failed, for example by a sticky error of the device: the block stays
- * allocated, as it would without the library.  There is a record for it, since one was given back a
- * moment ago. */
+ * allocated, as it would without the library. Its record is always to be had, since one was given
+ * back a moment ago. */
 RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
 {
     if (rs_block_restore(taken->stack, &taken->allocation))
@@ -223,8 +225,9 @@ RS_COLD static void say_freed_twice(CUdeviceptr address)
         rs_poison_say_freed_twice(&block);
 }
 
-/* Frees a block whose context a call may be ending.  False for an address at which no block begins,
- * and that is not in the library's memory: then the driver answers. */
+/* Frees a block whose context a call may be ending, or answers with the driver's error for a wrong
+ * free of the library's memory. Returns false for an address that is not in the library's memory:
+ * then the driver answers. */
 RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
     struct rs_taken_block taken;
@@ -308,14 +311,14 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
 
 RS_HOT bool rs_free_fast(CUdeviceptr address)
 {
-    /* Looked up first: while the look-up waits for memory, the processor fetches the driver's
-     * instructions. */
+    /* The block is looked up before the driver is called: while the look-up waits for memory, the
+     * processor fetches the driver's instructions. */
     struct rs_block_record *block = rs_block_lookup(address);
     struct rs_taken_block taken;
     CUcontext current = NULL;
 
-    /* If there is a block, the driver is there.  Without a current context the call is forwarded,
-     * since the runtime makes one current. */
+    /* If there is a block, the driver has been loaded. Without a current context the call is
+     * forwarded, since the runtime makes one current. */
     return RS_LIKELY(block) &&
            RS_LIKELY(rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) &&
            RS_LIKELY(rs_block_claim_found(block, address, DEVICE_KINDS, &taken)) &&
@@ -426,7 +429,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned fla
 
 /* ---- hooks of pinned host memory ---- */
 
-/* False when the call is forwarded. */
+/* Returns false when the call must be forwarded. */
 static bool allocate_host(void **address, size_t size_bytes, unsigned flags, unsigned object,
                           CUresult *result)
 {

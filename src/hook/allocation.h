@@ -11,9 +11,10 @@
 #include <stddef.h>
 
 /* Allocates from the current context's stack for the group's kind of memory (for pinned memory: the
- * stack for these CU_MEMHOSTALLOC flags), if RMM_HOOKS names the group.  The block may be used in
- * the order of the stream (NULL: in any order).  The caller has asked for the mode (config/mode.h).
- * `object`: who asks for the memory (trace/object.h); 0: not known. */
+ * stack for these CU_MEMHOSTALLOC flags), if RMM_HOOKS names the group. The block may be used in
+ * the order of the stream (NULL: in any order). The caller has asked for the mode (config/mode.h).
+ * `object` is the number of the shared object that asks for the memory (trace/object.h); 0: not
+ * known. */
 bool rs_shim_allocate(enum rs_mode mode, unsigned hook_group, unsigned host_flags,
                       size_t size_bytes, CUstream stream, unsigned object, CUdeviceptr *address,
                       CUresult *result);
@@ -24,13 +25,14 @@ bool rs_shim_allocate(enum rs_mode mode, unsigned hook_group, unsigned host_flag
  * caller has made sure that stacks serve. */
 bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *result);
 
-/* Allocates for the runtime layer, which has made sure that stacks serve.  Returns true only for
- * success; after a false result the program's own runtime makes the call, so that the failure
- * becomes its last error.  `which_stack`: RS_STACK_... of context/context.h.  A refused request is
- * remembered.  When the runtime passes it on to the driver layer, it is not tried again there, so
- * that it waits, fails and is logged only once. */
+/* Allocate and free for the runtime layer, which has made sure that stacks serve. They return true
+ * only for success; after a false result the program's own runtime makes the call, so that the
+ * failure becomes its last error. `which_stack` is one of RS_STACK_... in context/context.h.
+ * rs_serve_fast remembers a refused request: when the runtime passes it on to the driver layer, the
+ * request is not tried again there, so that it waits, fails and is logged only once. */
 bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned object, CUdeviceptr *address);
 bool rs_free_fast(CUdeviceptr address);
 
-/* Forgets the refused request, when the runtime's call has returned. */
+/* Forgets the request that rs_serve_fast has remembered as refused; called when the runtime's call
+ * has returned. */
 void rs_shim_forget_refusal(void);

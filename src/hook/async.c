@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of stream-ordered memory from the device's current pool, and of its frees.  The stack
- * serves an allocation in the order of its stream if RMM_HOOKS names the group, unless the stream
+/* Hooks of stream-ordered memory from the device's current pool, and of its frees. The stack serves
+ * an allocation in the order of its stream if RMM_HOOKS names the group, unless the stream
  * captures, the current pool is the program's own or one to which it gave other devices access, or
- * the stack's frees wait.  A free of any block of ours is served, whichever call allocated the
+ * the stack's frees wait. A free of any block of a stack is served, whichever call allocated the
  * block. */
 #include "base/log.h"
 #include "config/mode.h"
@@ -20,12 +20,13 @@
 
 #include <stdatomic.h>
 
-/* Sets of devices, bit n for device n: those to whose default pool the program gave other devices
- * access, and those on which an allocation was served. */
+/* Sets of devices, bit n for device n: shared_devices are those to whose default pool the program
+ * gave other devices access, served_devices those on which a stack has served a stream-ordered
+ * allocation. */
 static _Atomic uint64_t shared_devices, served_devices;
 
-/* Returns the stream, or, for a default stream, its special handle, so that the result is never
- * NULL. */
+/* Returns the stream, or, if it is NULL, the special handle of the default stream that is meant, so
+ * that the result is never NULL. */
 static CUstream named(CUstream stream, bool is_per_thread)
 {
     return stream ? stream : is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
@@ -44,9 +45,8 @@ static CUcontext context_of_stream(CUstream stream)
     return result == CUDA_SUCCESS ? context : NULL;
 }
 
-/* Asks the driver whether the stream captures.  After an error the driver would answer any call
- * about this stream with that error.
- */
+/* Asks the driver whether the stream captures. Returns the driver's result: if it is an error, the
+ * driver would answer any call about this stream with it. */
 static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -59,9 +59,9 @@ static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 
 /* ---- allocation ---- */
 
-/* False when the device's current pool must serve the allocation: it is the program's own pool, or
- * other devices have access to it, which they would not have to a stack's memory.  The stream's
- * context is current. */
+/* Stores the device, and returns false when the device's current pool must serve the allocation: it
+ * is the program's own pool, or other devices have access to it, which they would not have to a
+ * stack's memory. The stream's context is current. */
 static bool may_replace_pool(CUdevice *device)
 {
     CUmemoryPool usual = NULL, current = NULL;
@@ -83,7 +83,7 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
 
     if (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
         ask_capturing(stream, &is_capturing) != CUDA_SUCCESS || is_capturing)
-        return false; /* the driver's own answer */
+        return false; /* the driver gives its own answer */
     context = context_of_stream(stream);
     if (!context)
         return false;
@@ -131,7 +131,7 @@ struct servers {
     CUdevice device;
     CUcontext contexts[8];
     unsigned count;
-    bool more; /* there are more than these */
+    bool more; /* there are more contexts than the array holds */
 };
 
 static void add_server(struct servers *servers, const struct rs_stack *stack)
@@ -147,8 +147,8 @@ static void add_server(struct servers *servers, const struct rs_stack *stack)
         servers->more = true;
 }
 
-/* Makes earlier served allocations of `device` reachable from `peer`, as memory of the driver's
- * pool would be. */
+/* Gives `peer` access to what stacks of `device` have served so far, as it would have to memory of
+ * the driver's pool. Returns false if that is impossible for some of it. */
 static bool lend_served(CUdevice device, CUdevice peer)
 {
     RS_RELAXED_GUARD();
@@ -169,8 +169,8 @@ static bool is_for_others(const CUmemAccessDesc *access, CUdevice device)
            (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || access->location.id != device);
 }
 
-/* The program gave other devices access to the device's default pool: from now on it serves
- * cuMemAllocAsync itself. */
+/* Called when the program has set access to the device's default pool. If other devices got access,
+ * that pool itself serves cuMemAllocAsync from now on. */
 static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t count)
 {
     static bool said;
@@ -212,8 +212,8 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
 
 /* ---- deallocation ---- */
 
-/* True for a stream of the block's context, and for one of a green context that shares its memory.
- */
+/* True for a stream of the block's context, and for a stream of a green context that shares that
+ * context's memory. */
 static bool is_stream_of_owner(CUstream stream, const struct rs_block_view *block)
 {
     RS_RELAXED_GUARD();
@@ -251,8 +251,8 @@ static bool is_idle(CUstream stream)
     return rs_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
-/* Makes a stream of the library in the block's context wait for all earlier work of the stream's
- * context. */
+/* Makes the library's own stream in the block's context wait for all earlier work of the context of
+ * the program's `stream`. Returns false if that is impossible. */
 static bool join_stream(CUstream stream, struct rs_context *owner)
 {
     CUcontext context = context_of_stream(stream);
@@ -275,8 +275,9 @@ static CUresult come_after(CUstream stream, const struct rs_stack *stack)
     return rs_own_stream_wait(stream);
 }
 
-/* The driver's error for a wrong free.  In a capture the driver would make a graph node of the
- * free, which a block of a stack cannot have. */
+/* Returns the driver's error for a wrong free, or CUDA_SUCCESS. A free on a capturing stream is
+ * wrong too: the driver would make a graph node of it, and a stack's block cannot be freed by a
+ * node. */
 static CUresult check_free(const struct rs_introspection *found, CUdeviceptr address,
                            CUstream stream)
 {
@@ -290,7 +291,8 @@ static CUresult check_free(const struct rs_introspection *found, CUdeviceptr add
     return result == CUDA_SUCCESS && is_capturing ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* The caller has made sure that stacks serve. */
+/* Frees a block of a stack; returns false if the driver must make the call. The caller has made
+ * sure that stacks serve. */
 static bool free_async(CUdeviceptr address, CUstream stream, CUresult *result)
 {
     struct rs_introspection found = rs_introspect_if(true, address);

@@ -31,8 +31,8 @@ static const struct link_map *our_object(void)
     return object_of((const void *)rs_caller_find);
 }
 
-/* Compares the order of loading, which for objects loaded at the start is the order of the global
- * scope. */
+/* True when the object was loaded before the library. For objects loaded at the program's start the
+ * order of loading is that of the global scope. */
 static bool comes_before_us(const struct link_map *object)
 {
     const struct link_map *before = our_object();
@@ -48,7 +48,8 @@ static void *open_again(const struct link_map *object)
     return rs_loader_is_stuck() ? NULL : dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/* Looks in the local scope of the caller's object, which RTLD_NEXT from here does not search. */
+/* Looks in the caller's object and its dependencies, where RTLD_NEXT does not search if they are
+ * not in the global scope. Returns NULL if the symbol is not there, or is the library's own. */
 static void *find_in_object(const struct link_map *object, const char *symbol)
 {
     void *handle = open_again(object);
@@ -81,9 +82,10 @@ static int see_nth(struct dl_phdr_info *info, size_t bytes, void *data)
     return 1;
 }
 
-/* Takes a reference to the first object, in the order of loading and whatever its scope, that
- * defines the symbol; NULL when there is none.  The loader is asked for one object after the other,
- * as no look-up may be made while it goes through its list. */
+/* Returns a reference to the object that defines the symbol; of several, the one loaded first
+ * counts, even if it is not in the global scope. NULL when there is none. Each turn of the loop
+ * asks the loader for one object, since no look-up may be made while the loader goes through its
+ * list. */
 static RS_COLD void *open_first(const char *symbol)
 {
     struct nth nth = {0, NULL};
@@ -99,9 +101,8 @@ static RS_COLD void *open_first(const char *symbol)
 }
 
 /* Finds the definition for a caller that is linked with no runtime: code that the program
- * generated, or a library that was given a pointer to the function.  The reference is never given
- * back, so that all its calls go to one runtime.
- */
+ * generated, or a library that was given a pointer to the function. The reference to the first
+ * runtime is never given back, so that the calls of all such callers go to one runtime. */
 static RS_COLD void *find_in_first(const char *symbol)
 {
     static _Atomic(void *) first;
@@ -143,7 +144,7 @@ void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep)
     void *found = rs_caller_find_runtime(caller, symbol);
     const struct link_map *object = found ? object_of(found) : NULL;
 
-    /* The reference taken here is never given back. */
+    /* The reference that open_again takes is never given back, so the object stays loaded. */
     *keep = object && object != object_of(caller) && open_again(object) != NULL;
     return found;
 }
@@ -173,7 +174,8 @@ const char *rs_caller_driver_before_us(void)
 
 /* ---- who asks for memory ---- */
 
-/* In a forked child it takes no lock, since another thread may have held it at the fork. */
+/* Finds the object of a caller that is not in the thread's cache. In a forked child, which does not
+ * serve, it returns before it takes a lock: another thread may have held the lock at the fork. */
 RS_COLD unsigned rs_caller_object_slowly(const void *caller)
 {
     struct rs_recent_caller *recent = &rs_thread.callers[rs_caller_slot(caller)];
@@ -184,8 +186,8 @@ RS_COLD unsigned rs_caller_object_slowly(const void *caller)
     return recent->object;
 }
 
-/* Forgets the cached callers of the driver, so that their next calls ask for which object they are
- * made. */
+/* The thread's cached callers are forgotten, so that the runtime's calls to the driver are looked
+ * up anew and count as the object's. */
 unsigned rs_caller_forward_begin(unsigned object)
 {
     unsigned before = rs_thread.forwarding_for;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the definition of a symbol to which a caller would have been bound without the library, and
- * who a caller is. */
+ * the shared object to which a caller belongs. */
 #pragma once
 
 #include "base/check.h"
@@ -11,22 +11,24 @@
 #include <stdint.h>
 
 /* Returns the definition of `symbol` that the object of the code address `caller` finds in itself
- * and in its dependencies, or else rs_caller_next.  For an object that precedes the library in the
+ * and in its dependencies, or else rs_caller_next. For an object that precedes the library in the
  * global scope (the main program, or a library that was preloaded before it) it always returns
- * rs_caller_next.  Never the library's own definition; NULL when there is none. */
+ * rs_caller_next. It never returns the library's own definition; NULL when there is no other one.
+ */
 void *rs_caller_find(const void *caller, const char *symbol);
 
-/* The same for a function of a CUDA runtime, which the caller must have got from somewhere.  If
- * nothing is found, as for code that the program generated, returns the definition of the first
- * loaded object that has one. */
+/* The same for a function of a CUDA runtime. If nothing is found, as for code that the program
+ * generated, it returns the definition of the first loaded object that has one. */
 void *rs_caller_find_runtime(const void *caller, const char *symbol);
 
-/* The same for an address that the caller wants to keep: the object that has the definition stays
- * loaded from now on.  *keep is false when that is the caller's own object, which the program must
- * be able to unload: then the symbol must be looked up again each time. */
+/* Does what rs_caller_find_runtime does, for a result that is to be kept: with *keep set to true,
+ * the object that has the definition stays loaded from now on. *keep is set to false, and the
+ * symbol must be looked up again each time, when there is no definition, or it is in the caller's
+ * own object, which the program must be able to unload. */
 void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep);
 
-/* Returns the next definition after the library's own in the global scope. */
+/* Returns the definition that follows the library's own in the global scope; NULL when there is
+ * none. */
 void *rs_caller_next(const char *symbol);
 
 RS_COLD unsigned rs_caller_object_slowly(const void *caller);
@@ -37,8 +39,8 @@ static inline size_t rs_caller_slot(const void *caller)
 }
 
 /* Returns the object (trace/object.h) that asks for memory by a call that returns to `caller`; if a
- * runtime passes on another object's request, that other object. 0: not known, or stacks do not
- * serve. */
+ * runtime is passing on another object's request, that other object. The result is the object's
+ * number; 0: not known, or stacks do not serve. */
 RS_HOT_INLINE unsigned rs_caller_object(const void *caller)
 {
     size_t slot = rs_caller_slot(caller);
@@ -51,8 +53,8 @@ RS_HOT_INLINE unsigned rs_caller_object(const void *caller)
 #define RS_CALLER_OBJECT() rs_caller_object(__builtin_return_address(0))
 
 /* Called around a call of a runtime's function for that object, so that what the runtime asks of
- * the driver meanwhile counts as the object's request.  The first returns a value that the second
- * needs. */
+ * the driver meanwhile counts as the object's request. rs_caller_forward_begin returns the value
+ * that rs_caller_forward_end needs. */
 unsigned rs_caller_forward_begin(unsigned object);
 void rs_caller_forward_end(unsigned before);
 

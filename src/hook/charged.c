@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Returns the device of the stream's context, or of the current context for a default stream.
+/* Returns the device of the stream's context, or of the current context for a default stream;
  * RS_NO_DEVICE for an invalid stream, for which the driver answers with its own error. */
 static int device_of_stream(CUstream stream)
 {
@@ -30,10 +30,9 @@ static int device_of_stream(CUstream stream)
     return device;
 }
 
-/* Finds whose memory the call takes.  False when the settings deny every allocation.  It asks for
- * the mode again, since the attempt to serve the call from a stack may have shown that the settings
- * are invalid on this device.
- */
+/* Fills in the context and device whose memory the call takes. Returns false when the settings deny
+ * every allocation. It asks for the mode again, since the attempt to serve the call from a stack
+ * may have shown that the settings are invalid on this device. */
 static bool find_charged_owner(struct rs_charged_call *call)
 {
     enum rs_mode mode = rs_mode_now();
@@ -44,8 +43,8 @@ static bool find_charged_owner(struct rs_charged_call *call)
     } else if (call->path == RS_PATH_STREAM_ORDERED) {
         owner.device = device_of_stream(call->stream); /* the pool outlives contexts */
     } else if (owner.device == RS_NO_DEVICE) {
-        /* Without a context the driver answers with its own error.  (Or a tool's callback made this
-         * call from inside a call of the library.) */
+        /* There is no context if none is current, and then the driver answers with its own error,
+         * or if a tool's callback makes this call from inside a call of the library. */
         owner.context = rs_context_current(true);
         owner.device = owner.context ? owner.context->device : RS_NO_DEVICE;
     }
@@ -81,9 +80,9 @@ struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_
     return call;
 }
 
-/* Begins the request and charges the account.  Finding the owner is a part of the request, since
- * the driver calls for that must not wait either.  An allocation that begins again keeps its
- * request, with the same deadline. */
+/* Begins the request and charges the account. The owner is found inside the request, since the
+ * driver calls for that must not wait either. Returns false when the call must not be made. An
+ * allocation that begins again keeps its request, with the same deadline. */
 static bool charge_call(struct rs_charged_call *call)
 {
     if (call->state != RS_CHARGED_REQUEST) {
@@ -100,9 +99,9 @@ static bool charge_call(struct rs_charged_call *call)
     return call->is_charged;
 }
 
-/* Charges a call that the driver was asked for first (`undo`).  If the driver was out of memory, it
- * continues like any other call.
- */
+/* Charges a call for which the driver was asked first (`undo`). Returns true if the driver's call
+ * must be made once more: the driver was out of memory, and the call goes on like one without
+ * `undo`. */
 static bool charge_later(struct rs_charged_call *call)
 {
     call->is_made = call->result == CUDA_SUCCESS;

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Frees what a call made. */
+/* A function that frees what a call allocated, which `key` names. */
 typedef CUresult rs_charged_undo(unsigned long long key);
 
 /* Makes a driver call as often as rs_charged_next says, and returns the result for the program.
@@ -38,10 +38,11 @@ struct rs_charged_call {
     struct rs_charge charge;
 };
 
-/* A call that takes size_bytes in the calling thread's context, or, with a device's number in place
- * of RS_NO_DEVICE, memory of a device that outlives contexts.  `key` points to where the driver
- * writes the address, array or handle that a later free names; all of them have 8 bytes.  If the
- * program passed NULL, the driver answers with its own error.
+/* Begins a call that takes size_bytes. With RS_NO_DEVICE the memory belongs to the calling thread's
+ * context; with a device's number it is memory of that device that outlives contexts. `key` points
+ * to where the driver writes the address, array or handle that a later free names; all of them have
+ * 8 bytes. If the program passed NULL, nothing is charged and the driver answers with its own
+ * error.
  *
  * `undo` is set for a call that the driver will probably refuse as invalid, and NULL for others.
  * With it the driver is asked before the account is charged, so that under a limit, too, the
@@ -50,11 +51,11 @@ struct rs_charged_call {
 struct rs_charged_call rs_charged_begin(int device, enum rs_path path, size_t size_bytes, void *key,
                                         rs_charged_undo *undo);
 
-/* A stream-ordered allocation.  `pool` NULL: the current pool of the stream's device.  With
- * is_per_thread a NULL stream is the calling thread's own default stream.  A pool may still grow
- * past the limit, by a larger unit than the driver was seen to use, or because its free memory was
- * fragmented.  Then the block is freed in the order of its stream, and the allocation begins again.
- */
+/* Begins a stream-ordered allocation. If `pool` is NULL, it comes from the current pool of the
+ * stream's device. With is_per_thread a NULL stream is the calling thread's own default stream.
+ * Although the account was charged first, the driver's pool may grow past the limit: by a larger
+ * unit than the driver was seen to use, or because the pool's free memory was fragmented. Then the
+ * block is freed in the order of its stream, and the allocation begins again. */
 struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_bytes,
                                               CUmemoryPool pool, CUstream stream,
                                               bool is_per_thread);

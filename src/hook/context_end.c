@@ -12,10 +12,12 @@
 struct ending {
     bool serving; /* stacks serve in this process */
     struct rs_ending of;
-    struct rs_capture_end captures; /* captures of the context's streams that end with it */
+    /* The captures of the context's streams, which end with the context. */
+    struct rs_capture_end captures;
 };
 
-/* Takes the parameters of rs_ending_begin, and the streams whose captures end. */
+/* Called before the driver's call, with the parameters of rs_ending_begin; `captures` tells the
+ * streams whose captures end with the context. */
 static struct ending begin_end(CUcontext handle, CUdevice device, bool is_sure,
                                struct rs_capture_stream captures)
 {
@@ -68,8 +70,8 @@ RS_HOOK_BETWEEN(cuDevicePrimaryCtxReset, (CUdevice device), (device), begin_prim
 
 /* ---- calls that give up one reference: only the last one ends the context ---- */
 
-/* Captures end with the primary context.  So if one of its streams captures, the driver is asked
- * afterwards whether the context is still active. */
+/* If the release ends the primary context, captures on its streams end too. So if one of its
+ * streams captures, the driver is asked afterwards whether the context is still active. */
 static CUresult release(__typeof__(&cuDevicePrimaryCtxRelease) real, CUdevice device)
 {
     struct ending ending = begin_primary(device, false);
@@ -85,8 +87,8 @@ static CUresult release(__typeof__(&cuDevicePrimaryCtxRelease) real, CUdevice de
 RS_HOOK_BY(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release, device)
 RS_HOOK_BY(cuDevicePrimaryCtxRelease, (CUdevice device), release, device)
 
-/* Gives up one use of the current context (cuCtxAttach, long deprecated).  Giving up the last use
- * destroys the context, which is then no longer current. */
+/* Gives up one use of the current context, which cuCtxAttach counts (both are long deprecated).
+ * Giving up the last use destroys the context, which is then no longer current. */
 CUresult cuCtxDetach(CUcontext handle)
 {
     struct ending ending =
@@ -112,8 +114,8 @@ bool rs_hook_green_device(CUgreenCtx green, CUdevice *device)
     return result == CUDA_SUCCESS && rs_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
 }
 
-/* A green context holds a reference to its primary context, which may end with it.  If the driver
- * does not know the handle, no context ends. */
+/* A green context holds a reference to its device's primary context, so the primary context may end
+ * with the green one. If the driver does not know the handle, no context ends. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     CUdevice device;

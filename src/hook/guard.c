@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the entry points that act on memory by its address.  Given an address inside a block of
- * a stack, the driver would act on the whole allocation around the block. */
+/* Hooks of the entry points that act on memory by its address. Given an address inside a block of a
+ * stack, the driver would act on the whole driver allocation around the block, so these hooks limit
+ * the call to the block or note what it did. */
 #include "base/check.h"
 #include "context/block.h"
 #include "hook/hook.h"
@@ -33,7 +34,8 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     return result;
 }
 
-/* Callers round a block outwards to whole pages, so the range may begin before its block. */
+/* Callers round a block outwards to whole pages, so the range may begin before the block: an
+ * address outside of all blocks is accepted if a live block lies near it. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size_bytes,
                                        CUmemRangeHandleType type, unsigned long long flags)
 {
@@ -51,7 +53,8 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 /* rs_advice.device_accesses has a bit for each device below this number. */
 enum { DEVICES_NOTED = 64 };
 
-/* Returns what this advice adds to the noted advice; nothing for advice that unsets. */
+/* Returns what must be undone for this advice when the block is freed; nothing for advice that
+ * unsets something. */
 static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
 {
     struct rs_advice undo = {0, 0};
@@ -67,8 +70,8 @@ static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
     return undo;
 }
 
-/* True when the range lies in the block.  It may end after the block in the block's last host page,
- * since the driver rounds ranges outwards to the host's pages. */
+/* True when the range lies in the block. The range may end after the block, as long as it ends in
+ * the block's last host page, since the driver rounds ranges outwards to the host's pages. */
 static bool is_inside_block(const struct rs_block_view *block, CUdeviceptr address,
                             size_t size_bytes)
 {
@@ -78,8 +81,8 @@ static bool is_inside_block(const struct rs_block_view *block, CUdeviceptr addre
            size_bytes <= room_bytes - (size_t)(address - block->address);
 }
 
-/* True when the answer must be CUDA_ERROR_INVALID_VALUE: the range lies in our memory, but not
- * inside one live block. */
+/* True when the answer must be CUDA_ERROR_INVALID_VALUE: the range begins in memory of the library,
+ * but does not lie inside one live block. */
 static bool refuses_advice(CUdeviceptr address, size_t size_bytes)
 {
     struct rs_introspection introspection = rs_introspect(address);
@@ -91,9 +94,8 @@ static bool refuses_advice(CUdeviceptr address, size_t size_bytes)
            !is_inside_block(&introspection.block, address, size_bytes);
 }
 
-/* Notes advice that the driver has accepted, for undoing it.  `device` is CU_DEVICE_CPU for the
- * host.
- */
+/* If the driver has accepted the advice, notes it, so that it is undone when the block is freed.
+ * Returns `result`. `device` is CU_DEVICE_CPU for the host. */
 static CUresult note_advice(CUdeviceptr address, CUmem_advise advice, CUdevice device,
                             CUresult result)
 {
@@ -135,8 +137,9 @@ static bool is_null_stream(CUstream stream, bool is_per_thread)
     return (!stream && !is_per_thread) || stream == CU_STREAM_LEGACY;
 }
 
-/* For a block of ours the call is forwarded for the driver allocation around it, with global
- * attachment.  That changes nothing, but has the driver check stream, context and capture. */
+/* For a block of a stack the call is forwarded with global attachment, and for the driver
+ * allocation around the block. That changes nothing, but has the driver check stream, context and
+ * capture. */
 static CUresult attach_memory(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thread,
                               CUstream stream, CUdeviceptr address, size_t size_bytes,
                               unsigned flags)
@@ -151,9 +154,9 @@ static CUresult attach_memory(__typeof__(&cuStreamAttachMemAsync) real, bool is_
     if (introspection.what == RS_INTROSPECTED_FOREIGN ||
         (introspection.what == RS_INTROSPECTED_BLOCK && introspection.block.kind == RS_KIND_PINNED))
         return real(stream, address, size_bytes, flags);
-    /* The driver refuses an attachment of a part of an allocation, and of device memory.  A block
-     * of device memory may lie in managed memory, for which the driver would accept it, so it is
-     * refused here. */
+    /* The driver refuses an attachment of a part of an allocation, and of device memory. A block
+     * that was requested as device memory may lie in managed memory, where the driver would accept
+     * the attachment, so the call is refused here. */
     if (introspection.what == RS_INTROSPECTED_FREED ||
         introspection.block.kind != RS_KIND_MANAGED || !is_whole ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
@@ -173,9 +176,9 @@ RS_HOOK_BY(cuStreamAttachMemAsync_ptsz,
 
 /* ---- access of other devices ---- */
 
-/* Access counts as enabled only if it was also enabled for the stacks' memory.  Access that the
- * library enabled for its own use (a loan, introspect/introspect.h) does not count as enabled by
- * the program. */
+/* The call succeeds only if access could also be enabled for the stacks' memory; if not, the
+ * driver's enabling is undone. Access that the library enabled for its own use (a loan,
+ * introspect/introspect.h) does not count as enabled by the program. */
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
     CUresult result = RS_FORWARD(cuCtxEnablePeerAccess, (peer, flags));

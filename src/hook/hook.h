@@ -14,13 +14,13 @@
     (RS_LIKELY(rs_driver_ready(true) && rs_driver.symbol) ? rs_driver.symbol arguments             \
                                                           : rs_hook_missing())
 
-/* The driver's function, NULL when the driver does not have it.  For functions of the same type
- * whose hooks share one implementation. */
+/* The driver's function, or NULL when the driver does not have it. Used for driver functions of the
+ * same type whose hooks share one implementation. */
 #define RS_REAL(symbol) (RS_LIKELY(rs_driver_ready(true)) ? rs_driver.symbol : NULL)
 
-/* Defines a hook that `function` implements, also for other versions of the same driver function.
- * `function` gets the driver's function of this version, NULL when there is none, and the
- * arguments. */
+/* Defines a hook that calls `function`, which implements the hooks of several versions of one
+ * driver function. `function` gets the driver's function of this version (NULL when there is none)
+ * and the arguments. */
 #define RS_HOOK_BY(symbol, parameters, function, ...)                                              \
     CUresult symbol parameters                                                                     \
     {                                                                                              \
@@ -37,8 +37,10 @@
         return after(between, RS_FORWARD(symbol, arguments));                                      \
     }
 
-/* The answer of a machine without a driver, or of a driver without the function. */
+/* Returns the error for a call whose function the driver does not have, or that is made on a
+ * machine without a driver. */
 CUresult rs_hook_missing(void);
 
-/* The device of a green context.  False without a driver, and for a handle that is none. */
+/* Stores the device of a green context. Returns false without a driver, and for a handle that is no
+ * green context. */
 bool rs_hook_green_device(CUgreenCtx green, CUdevice *device);

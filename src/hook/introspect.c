@@ -17,7 +17,8 @@
 /* ---- sizes of memory ---- */
 
 /* Applies the limit to a device's total memory, and to *free_bytes (of the current context's
- * device) unless NULL. idle_bytes: charged bytes that stacks hold idle. */
+ * device) unless NULL. idle_bytes is the part of the charged bytes that stacks hold idle, which
+ * counts as free. */
 static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
 {
     size_t limit = rs_limit_get(device), job_limit = 0, others = 0, charged, live;
@@ -38,9 +39,10 @@ static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, siz
         *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
 }
 
-/* Sums the idle memory of the device's stacks, which counts as free.  *idle_bytes: what lies in
- * device memory, no more than the contexts hold there (a stack over managed memory holds nothing
- * there).  *charged_bytes: what is charged against the limit. */
+/* Sums the idle memory of the device's stacks, which counts as free. Adds to *idle_bytes what of it
+ * lies in device memory: no more than the contexts hold there (a stack over managed memory holds
+ * nothing there). Adds to *charged_bytes all of it, which is charged against the limit wherever it
+ * lies. */
 static void sum_idle(CUdevice device, size_t *idle_bytes, size_t *charged_bytes)
 {
     RS_EACH_STACK(walk) {
@@ -56,8 +58,8 @@ static void sum_idle(CUdevice device, size_t *idle_bytes, size_t *charged_bytes)
     }
 }
 
-/* Corrects an answer about the current context's device: with a limit, the limit is its total
- * memory. */
+/* Corrects the driver's answer about the memory of the current context's device: idle memory of
+ * stacks counts as free, and a limit counts as the device's total memory. */
 static void correct_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     size_t idle_bytes = 0, charged_bytes = 0;
@@ -76,8 +78,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     CUresult result;
 
     if (rs_mode_serving())
-        rs_poll_commands_in_request(); /* so a limit that `rmmshim` has just changed shows in the
-                                          answer */
+        rs_poll_commands_in_request(); /* so that the answer shows a limit that `rmmshim limit` has
+                                          just changed */
     result = RS_FORWARD(cuMemGetInfo_v2, (&free_seen, &total_seen));
     if (result != CUDA_SUCCESS)
         return result;
@@ -132,8 +134,9 @@ static bool is_as_requested(const struct rs_introspection *introspection)
            rs_config.memory_type == RS_MEMORY_TYPE_REQUESTED;
 }
 
-/* Fills in *data as the driver would for device memory, about a block of memory that the driver
- * does not know (`system`).  CUDA_ERROR_INVALID_VALUE for an attribute without such an answer. */
+/* Answers about a block in memory that the driver does not know (`system`): fills in *data as the
+ * driver would for device memory. Returns CUDA_ERROR_INVALID_VALUE for an attribute that device
+ * memory does not have. */
 static CUresult answer_unknown(const struct rs_introspection *introspection, CUdeviceptr address,
                                CUpointer_attribute attribute, void *data)
 {
@@ -155,7 +158,8 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
         *(unsigned *)data = 0;
         break;
     case CU_POINTER_ATTRIBUTE_CONTEXT:              /* correct_answer fills it in */
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* these answers have 8 bytes each */
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* the answers to CONTEXT, ALLOWED_HANDLE_TYPES
+                                                       and MEMPOOL_HANDLE have 8 bytes each */
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         memset(data, 0, sizeof(uint64_t));
         break;
@@ -172,7 +176,7 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
     return CUDA_SUCCESS;
 }
 
-/* Corrects RANGE_START_ADDR and RANGE_SIZE; false for another attribute. */
+/* Corrects the answer to RANGE_START_ADDR or RANGE_SIZE; returns false for another attribute. */
 static bool correct_range(const struct rs_introspection *introspection,
                           CUpointer_attribute attribute, void *data)
 {
@@ -246,8 +250,9 @@ static CUresult correct_answer(const struct rs_introspection *introspection, CUd
     return result;
 }
 
-/* The same for the answer to cuPointerGetAttributes, which is zero for an attribute whose single
- * question fails. */
+/* Corrects the answers of cuPointerGetAttributes in the same way. That function succeeds even if
+ * cuPointerGetAttribute would fail for one of the attributes: its answer for that attribute is then
+ * zero. */
 static void correct_answers(const struct rs_introspection *introspection, CUdeviceptr address,
                             unsigned count, const CUpointer_attribute *attributes, void **data)
 {
@@ -301,8 +306,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes, CUdevice
     return CUDA_SUCCESS;
 }
 
-/* Returns the address to ask the driver about.  For memory of a stack that must not look like host
- * memory this is an address that the driver does not know; else it is `address`. */
+/* Returns the address to ask the driver about: `address`, or, for memory of a stack that must not
+ * look like host memory, an address that the driver does not know. */
 static void *visible_host(void *address)
 {
     struct rs_introspection introspection = rs_introspect((CUdeviceptr)(uintptr_t)address);

@@ -8,14 +8,14 @@
 #include "hook/hook.h"
 #include "introspect/introspect.h"
 
-/* Defines the hook of a call that frees an allocation, or gives up a handle of one. */
+/* Defines the hook of a call that frees an allocation, or gives up a handle of an allocation. */
 #define FREE(symbol, parameters, arguments, keys, key)                                             \
     RS_HOOK_BETWEEN(symbol, parameters, arguments,                                                 \
                     rs_charge_free_begin(rs_mode_serving(), keys, key), rs_charge_free_end)
 
 /* ---- stream-ordered memory ---- */
 
-/* Without a pool the driver answers with its own error. */
+/* If the program passed no pool, nothing is charged and the driver answers with its own error. */
 static CUresult allocate_from_pool(__typeof__(&cuMemAllocFromPoolAsync) real, bool is_per_thread,
                                    CUdeviceptr *address, size_t size_bytes, CUmemoryPool pool,
                                    CUstream stream)
@@ -32,10 +32,10 @@ RS_HOOK_BY(cuMemAllocFromPoolAsync_ptsz,
            (CUdeviceptr * address, size_t size_bytes, CUmemoryPool pool, CUstream stream),
            allocate_from_pool, true, address, size_bytes, pool, stream)
 
-/* Enters the pool that a successful call gave; the pointers of a call that failed may be NULL.  A
- * pool of managed memory counts whatever its preferred location.  Other pools count if their
- * location is a device, since only then is its id a device's number (facts_h200.txt: pools.host_7).
- */
+/* Notes the pool that a successful call returned, and returns `result`; the pointers of a call that
+ * failed may be NULL. A pool of managed memory is counted whatever its preferred location. Other
+ * pools are counted if their location is a device, since only then is its id a device's number
+ * (facts_h200.txt: pools.host_7). */
 static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
                           CUmemAllocationType type)
 {
@@ -110,7 +110,8 @@ static CUresult undo_create(unsigned long long handle)
     return RS_FORWARD(cuMemRelease, (handle));
 }
 
-/* True for a request that no known driver grants. */
+/* True for a request that no known driver grants. For such a request the driver is asked before the
+ * account is charged, so that the program gets the driver's error. */
 static bool is_odd_creation(size_t size_bytes, const CUmemAllocationProp *prop,
                             unsigned long long flags)
 {
@@ -161,8 +162,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     bool serving = rs_mode_serving();
     CUresult result;
 
-    /* The driver has no handle for memory of cuMemAlloc, whether a block is mapped memory or not.
-     */
+    /* The driver has no handle for memory of cuMemAlloc, so a block has none either, even if it
+     * lies in mapped memory. */
     if (rs_introspect_if(serving, (CUdeviceptr)(uintptr_t)address).what != RS_INTROSPECTED_FOREIGN)
         return CUDA_ERROR_INVALID_VALUE;
     result = RS_FORWARD(cuMemRetainAllocationHandle, (handle, address));
@@ -208,7 +209,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size_bytes)
 /* ---- arrays ---- */
 
 /* True for a description that the driver probably refuses: more elements in one direction than any
- * device has, or a number of channels that is only for the planes of a video. */
+ * device supports, or a number of channels that only planes of video frames may have. */
 static bool is_odd_array(const CUDA_ARRAY3D_DESCRIPTOR *with)
 {
     enum { WIDTH_MOST = 131072, HEIGHT_MOST = 131072, DEPTH_MOST = 16384 };

@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* scripts/check-exports lists this constructor by name, and allows no other. */
+/* scripts/check-exports names this constructor, and fails if there is another one. */
 __attribute__((constructor)) static void keep_environment(void)
 {
     rs_environment_keep();

@@ -19,7 +19,7 @@
 
 /* ---- the table of hooks ---- */
 
-/* Which default stream the function takes NULL for. */
+/* The default stream that the function means by a NULL stream. */
 enum default_stream {
     LEGACY,     /* the legacy default stream */
     PER_THREAD, /* the calling thread's default stream */
@@ -28,7 +28,8 @@ enum default_stream {
 /* What the library cannot do when the driver answers a hook's name with a function that the library
  * does not know. */
 enum loss {
-    NOTHING, /* the driver serves the call; after a failure it is not asked again */
+    NOTHING, /* the driver serves the call as it would anyway; only the retry after an out-of-memory
+                error, or what is done around a wait, is missing */
     SERVICE, /* the call is neither served nor corrected */
     LIMIT,   /* the call takes device memory that is counted against no limit */
 };
@@ -36,13 +37,14 @@ enum loss {
 /* One row of driver/entry_points.def. */
 struct hook {
     const char *symbol; /* as exported */
-    const char *name;   /* for cuGetProcAddress; NULL for a function of the runtime */
+    const char *name;   /* the name for cuGetProcAddress; NULL for a function of the runtime */
     int since, until;   /* the first CUDA version that gives the symbol for the name, and the first
                          * that no longer does */
     enum default_stream stream;
     enum loss loss;
     void *replacement;
-    const void *member; /* its member of rs_driver; NULL for a function of the runtime */
+    const void *member; /* the member of rs_driver that points to the driver's function; NULL for a
+                           function of the runtime */
 };
 
 #define NEWEST (1 << 30)
@@ -76,8 +78,8 @@ static const struct hook hooks[] = {
 #include "driver/entry_points.def"
 };
 
-/* The driver's exported function, NULL when the driver does not have it, and for a function of the
- * runtime.  Valid once the driver is ready. */
+/* Returns the driver's exported function; NULL when the driver does not have it, and for a function
+ * of the runtime. May be called once the driver is ready. */
 static void *real_of(const struct hook *hook)
 {
     void *real = NULL;
@@ -150,8 +152,8 @@ static bool driver_ready_quietly(void)
     return ready;
 }
 
-/* Fills the table at the first call.  Another thread that calls meanwhile waits for about a
- * microsecond. */
+/* Fills the table at the first call; another thread that calls meanwhile waits for about a
+ * microsecond. Returns false without a driver. */
 static bool slots_ready(void)
 {
     int empty = 0;
@@ -210,10 +212,10 @@ static bool is_answer_of(const struct hook *hook, const void *function)
     return found;
 }
 
-/* Returns the hook for a function that was found under this name.  The address that libcuda exports
- * and the one that cuGetProcAddress returns may differ (another shim below the library answers one
- * of them, or a stub stands before the true driver); both lead to the hook.  A function that the
- * driver does not have gets no hook. */
+/* Returns the hook for a function that was found under this name, or NULL. The address that libcuda
+ * exports and the one that cuGetProcAddress returns may differ (another shim below the library
+ * answers one of them, or a stub stands before the true driver); both lead to the hook. A function
+ * that the driver does not have gets no hook. */
 static void *replacement_named(const char *name, const void *function)
 {
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++) {
@@ -247,8 +249,9 @@ static void say_unknown_function(const char *name, int version, cuuint64_t flags
     }
 }
 
-/* Notes the look-up of a function that begins a capture and is newer than those known, the last of
- * which is cuStreamBeginRecaptureToGraph of CUDA 13.3. */
+/* Called when a function without a hook is looked up. If its name says that it begins a capture,
+ * the library can no longer know all captures. The newest such function with a hook is
+ * cuStreamBeginRecaptureToGraph of CUDA 13.3. */
 static void note_unknown_capture(const char *name)
 {
     static const char begin[] = "cuStreamBegin";
@@ -316,8 +319,8 @@ static struct rs_answer answer_with(void *address)
     return (struct rs_answer){address, NULL};
 }
 
-/* True for the driver's own look-ups, which must find the driver's own functions: WSL's libcuda is
- * a stub over the true one. */
+/* True for a look-up that the driver itself makes, which must find the driver's own functions: on
+ * WSL, for example, libcuda is a stub that looks up the functions of the true driver. */
 static bool is_driver(const void *caller)
 {
     Dl_info driver, asking;
@@ -332,12 +335,13 @@ static bool is_driver(const void *caller)
  * look-up would find a definition without the library. */
 static struct rs_answer look_up_default(const struct hook *hook, const void *caller)
 {
-    /* Searches the global scope after the library. */
+    /* RTLD_NEXT searches the objects that follow the library in the global scope. */
     void *real = rs_real_dlsym()(RTLD_NEXT, hook->symbol);
 
     if (!real)
         real = rs_caller_find(caller, hook->symbol);
-    /* After a failure dlerror() reports that of the real look-up. */
+    /* If nothing was found, dlerror() now reports the failure of the library's look-up, which is
+     * that of the program's. */
     return answer_with(real ? hook->replacement : NULL);
 }
 
@@ -367,7 +371,8 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
     const struct hook *hook;
     void *real, *replacement;
 
-    /* Comparing two bytes sorts out nearly all look-ups that do not concern CUDA. */
+    /* All hooked names begin with "cu"; this test passes on nearly all look-ups that do not concern
+     * CUDA. */
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u')
         return forward();
     say_driver_first();

@@ -23,24 +23,27 @@
 #include <string.h>
 
 enum {
-    ATTACH_GLOBAL = 1,          /* cudaMemAttachGlobal */
-    NO_RUNTIME = 999,           /* cudaErrorUnknown */
-    FIRST_EAGER_RUNTIME = 12000 /* in older runtimes cudaSetDevice leaves the old context current */
+    ATTACH_GLOBAL = 1, /* cudaMemAttachGlobal */
+    NO_RUNTIME = 999,  /* cudaErrorUnknown */
+    /* The first version whose cudaSetDevice makes the new device's context current; older runtimes
+     * leave the old context current until a later call. */
+    FIRST_EAGER_RUNTIME = 12000
 };
 
 enum function { MALLOC, FREE, MALLOC_MANAGED, FUNCTIONS };
 
 static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMallocManaged"};
 
-/* The function at `address` with the type of `symbol`. */
+/* Casts `address` to a pointer to a function of the type of `symbol`. */
 #define TYPED(symbol, address) ((__typeof__(symbol) *)(address))
 
-/* A return address of calls to the library, and the runtime that the caller belongs to. */
+/* A place in the program that calls the library, known by the return address, and the functions of
+ * the runtime to which it would have been bound. */
 struct site {
     const void *caller;
     unsigned long long identity; /* rs_object_identity */
     _Atomic int served;          /* SERVED_... */
-    void *function[FUNCTIONS];   /* NULL: NULL: it must be looked up each time */
+    void *function[FUNCTIONS];   /* NULL: the function must be looked up each time */
 };
 
 enum {
@@ -56,7 +59,7 @@ _Static_assert((int)FUNCTIONS == (int)RS_RUNTIME_FUNCTIONS, "each function has i
 static _Atomic(struct site *) sites[SITES];
 
 /* True when the runtime makes a device's context current in cudaSetDevice, and not later.
- * `get_version` is its cudaRuntimeGetVersion, or NULL. */
+ * `get_version` is the runtime's cudaRuntimeGetVersion; if it is NULL, the answer is false. */
 static bool is_version_eager(void *get_version)
 {
     rs_cuda_error (*function)(int *);
@@ -87,9 +90,10 @@ static size_t site_slot(const void *caller)
 
 _Static_assert(SITES == 1 << (64 - 54), "site_slot fits the table");
 
-/* Looks the caller up in the table, and enters it at its first call.  Entries are never removed.
- * Forwarding a known caller takes no lock of the loader: in a forked child another thread of the
- * parent may have held it, and it would never be released. */
+/* Looks the caller up in the table, and enters it at its first call. Entries are never removed.
+ * Thanks to the table, forwarding the call of a known caller takes no lock of the loader; in a
+ * forked child such a lock might never be released, if another thread of the parent held it at the
+ * fork. */
 static struct site *find_site(const void *caller)
 {
     static __thread struct site overflow;
@@ -117,8 +121,8 @@ static struct site *find_site(const void *caller)
     return &overflow;
 }
 
-/* True when the settings and tools allow the layer to serve.  The settings have been read.  A tool
- * that CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. */
+/* True when the settings and tools allow the layer to serve. Called after the settings have been
+ * read. A tool that CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. */
 static bool layer_is_open(void)
 {
     const char *path = rs_environment_get("CUDA_INJECTION64_PATH");
@@ -126,9 +130,10 @@ static bool layer_is_open(void)
     return !(path && *path) && (rs_config.hook_groups & RS_HOOK_GROUP_RUNTIME);
 }
 
-/* Decides whether calls from this runtime may be served.  It asks the runtime for its version, at
- * the first call and not at the look-up, which must not call code of other libraries.
- * `get_version`: the runtime's function; NULL: it is looked up from the caller. */
+/* Decides whether calls from this runtime may be served. For that it asks the runtime for its
+ * version at the first call; it could not do so at the look-up of the function, which must not call
+ * code of other libraries. `get_version` is the runtime's cudaRuntimeGetVersion; if it is NULL, it
+ * is looked up as the caller would. */
 static bool decide(_Atomic int *served, void *get_version, const void *caller)
 {
     int known = atomic_load_explicit(served, memory_order_acquire);
@@ -165,7 +170,8 @@ __attribute__((noinline)) static int serves_at_once_slowly(const void *caller, e
     return recent->object;
 }
 
-/* True when a call from `caller` may be served without its runtime; *object is the caller's. */
+/* True when a call from `caller` may be served without its runtime; *object is then the number of
+ * the caller's shared object (0 for a free). */
 RS_HOT_INLINE bool serves_at_once(const void *caller, enum function which, unsigned *object)
 {
     const struct rs_recent_caller *recent = served_caller(caller, which);
@@ -201,8 +207,8 @@ struct before {
     unsigned object;
 };
 
-/* Returns the function of the caller's own runtime, NULL without one.  Until leave_runtime the
- * thread is marked as forwarding to that function for the caller's object; *before keeps the
+/* Returns the function of the caller's own runtime, or NULL if there is none. Until leave_runtime
+ * the thread is marked as forwarding to that function for the caller's object; *before keeps the
  * previous mark. */
 static void *enter_runtime(const void *caller, enum function which, struct before *before)
 {
@@ -226,7 +232,8 @@ static rs_cuda_error leave_runtime(const struct before *before, rs_cuda_error re
     return result;
 }
 
-/* Not inline, so that calls that are served at once need not save registers for it. */
+/* Forwarding is a function of its own and not inline, so that calls that are served at once need
+ * not save registers for it. */
 #define FORWARD(symbol, which, parameters, arguments)                                              \
     RS_COLD static rs_cuda_error forward_##symbol parameters                                       \
     {                                                                                              \
@@ -292,8 +299,8 @@ rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flag
  * Each runtime gets three functions of the library's own, so the caller's runtime need not be
  * found. */
 
-/* Runtimes of one process that are covered; a look-up in a fifth one finds that runtime's own
- * functions. */
+/* The number of runtimes in one process for which look-ups are answered with hooks; a look-up in a
+ * fifth runtime finds that runtime's own functions. */
 enum { RUNTIMES = 4 };
 
 struct runtime {
@@ -310,7 +317,8 @@ static inline bool runtime_serves(struct runtime *runtime)
            decide(&runtime->served, atomic_load(&runtime->get_version), NULL);
 }
 
-/* Clears what was noted for a call of the runtime's own function. */
+/* Called after a call of the runtime's own function: forgets the refused request, and returns
+ * `result`. */
 static inline rs_cuda_error forwarded(rs_cuda_error result)
 {
     rs_shim_forget_refusal();
@@ -386,7 +394,8 @@ GIVEN(3)
 
 static void *const given[RUNTIMES][FUNCTIONS] = {ROW(0), ROW(1), ROW(2), ROW(3)};
 
-/* The runtime that is loaded at `base`, entered if it is new; NULL for a fifth one. */
+/* Returns the record of the runtime that is loaded at `base`, which is entered if it is new; NULL
+ * for a fifth runtime. */
 static struct runtime *runtime_at(void *base)
 {
     for (int i = 0; i < RUNTIMES; i++) {
@@ -397,9 +406,10 @@ static struct runtime *runtime_at(void *base)
     return NULL;
 }
 
-/* The runtime in which `real` lies, with its version function in *get_version; NULL when `real` is
- * not a runtime's: another interposer has no version function, or has it from a runtime, and then
- * the interposer's function must be called. */
+/* Returns the record of the runtime in which `real` lies, and stores its version function in
+ * *get_version. Returns NULL when `real` is not a runtime's function but another interposer's,
+ * which must then be called: its object has no version function, or finds that of a runtime in
+ * another object. */
 static struct runtime *runtime_of(void *handle, void *real, void **get_version)
 {
     Dl_info mine, version;
@@ -413,8 +423,8 @@ static struct runtime *runtime_of(void *handle, void *real, void **get_version)
     return runtime_at(mine.dli_fbase);
 }
 
-/* Keeps `real`.  If another library has been loaded at that place since the last look-up, its
- * version is asked for again. */
+/* Keeps `real` in the runtime's record, for calls that are not served. If another library has been
+ * loaded at that address since the last look-up, its version is asked for again. */
 void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
 {
     void *get_version;

@@ -15,7 +15,7 @@
 /* ---- waits ----
  *
  * After a wait the driver's pools give back the free memory that they hold above their release
- * thresholds, and so do resources that have a threshold; other processes of a job learn what is
+ * thresholds, and so do resources that have a threshold; other processes of a job learn how much is
  * idle now. */
 
 static enum rs_synchronise begin_wait(enum rs_synchronise end)
@@ -36,7 +36,8 @@ static CUresult end_wait(enum rs_synchronise end, CUresult result)
         if (RS_UNLIKELY(rs_limit_has_job))
             rs_job_look();
     } else if (rs_is_fault(result) && rs_mode_serving()) {
-        (void)rs_context_fault_or(result); /* the error may be one of another context */
+        (void)rs_context_fault_or(result); /* rs_context_fault_or asks about the current context,
+                                              since the error may be of another one */
     }
     return result;
 }
@@ -52,9 +53,9 @@ WAIT(cuEventSynchronize, (CUevent event), (event), SOME)
 
 /* ---- captures (driver/capture.h) ---- */
 
-/* Called before a capture begins.  Blocks freed before get their fence now.  The gate is held
- * around the driver's call, so that no fence is recorded between a look at the captures and the
- * begin of another one. */
+/* Called before a capture begins. Blocks freed until now get their fence now, since no fence can be
+ * recorded during the capture. The gate is held around the driver's call, so that no fence is
+ * recorded between a look at the captures and the begin of another one. */
 static struct rs_capture_stream enter_begin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_origin(stream, per_thread_default);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions for PyTorch's pluggable allocator (include/rmmshim/rmmshim.h): device memory of a
- * device's primary context in the order of a stream, a CUstream (NULL: the legacy default stream).
- */
+/* The functions for PyTorch's pluggable allocator (include/rmmshim/rmmshim.h): they allocate and
+ * free device memory of a device's primary context in the order of a stream. The stream is a
+ * CUstream; NULL means the legacy default stream. */
 #include "base/log.h"
 #include "config/mode.h"
 #include "context/block.h"
@@ -19,7 +19,8 @@ struct visit {
     CUstream stream; /* the stream's handle in that context; NULL: any */
 };
 
-/* Makes the device's primary context current.  False when the device or CUDA is not there. */
+/* Makes the device's primary context current. Returns false when there is no such device, or its
+ * primary context cannot be made current. */
 static bool visit_primary(enum rs_mode mode, int device, CUstream stream, struct visit *visit)
 {
     const struct rs_context *current = mode == RS_MODE_SERVE ? rs_context_current(false) : NULL;
@@ -35,8 +36,8 @@ static bool visit_primary(enum rs_mode mode, int device, CUstream stream, struct
         rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
         rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return false;
-    /* A primary context that this call has started stays, as with the runtime, since it will have
-     * the memory. */
+    /* A primary context that this call has started stays active, as it does with the runtime, since
+     * the memory will be in it. */
     visit->retained = active;
     visit->stream = rs_stream_from(device, primary, stream);
     visit->entered = rs_driver_context_enter(primary, &result);

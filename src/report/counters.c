@@ -31,8 +31,9 @@ static void collect_gone(void *data, const struct rs_report *gone)
     rs_report_fold_gone(&of->report, gone);
 }
 
-/* Gathers the counters of all contexts, alive and ended.  At exit those of ended contexts are
- * reported even if another thread holds the contexts' lock for ever. */
+/* Gathers the counters of all contexts, alive and ended. At exit the counters of ended contexts are
+ * read without the contexts' lock, so that they are reported even if another thread never releases
+ * it. */
 static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, int device,
                            bool also_unused)
 {
@@ -52,8 +53,8 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
     rs_block_counts_report(kind, device, &stack->report);
 }
 
-/* The devices and kinds that have stacks, found in one walk: a search for each of them would walk
- * over all contexts. */
+/* The devices and kinds that have stacks, found in one walk over all contexts, since a search for
+ * each device and kind would be such a walk. */
 struct used {
     uint64_t devices[RS_KINDS]; /* one bit per device */
     size_t stack_count;
@@ -107,7 +108,7 @@ const char *rs_gathered_expression(const struct rs_reported_stack *stack,
 
 /* ---- what they amount to ---- */
 
-/* Finds a resource by its name, not by an alias. */
+/* Finds a resource by its name; NULL if there is none, or `resource` is an alias. */
 static const struct rs_mr_descriptor *resource_named(const char *resource)
 {
     const struct rs_mr_descriptor *descriptor = rs_mr_find(resource, resource + strlen(resource));
@@ -142,8 +143,9 @@ static uint64_t account_value(const struct rs_report *report, const char *name)
     return rs_report_value(report, "account", name, 0);
 }
 
-/* Returns the account's number if there is one: an account counts from the process's beginning, and
- * not every leaf can tell what it holds. */
+/* Returns the account's number if there is an account, else the sum over the leaves, but not less
+ * than at_least. The account goes first: an account counts from the process's beginning, and not
+ * every leaf can tell what it holds. */
 static uint64_t held(const struct rs_report *report, const char *charged, const char *leaves,
                      uint64_t at_least)
 {
@@ -214,8 +216,8 @@ static const struct field {
     const char *name;
     size_t offset; /* of the field in struct rs_usage */
     enum rs_value value;
-    bool may_be_none;        /* a value of 0 gives no sample */
-    struct rs_metric metric; /* no name: the field is no metric */
+    bool may_be_none;        /* a value of 0 means that there is none, and is no sample */
+    struct rs_metric metric; /* without a name the field is no metric */
 } fields[] = {
 /* clang-format off */
 #define BYTES(field, name, help) {#field, offsetof(struct rs_usage, field), RS_VALUE_BYTES, false, {name, help, false}}
@@ -477,10 +479,10 @@ static void add_counter_node(struct rs_node *counters, const struct rs_counter *
     node->line = line;
 }
 
-/* ---- their text: without counters that are zero, as the other formats have all ---- */
+/* ---- their text, which leaves out counters that are zero; the other formats have all ---- */
 
-/* Returns the line of a counter of events of which a reader should know if any happened; NULL for
- * other counters. */
+/* Returns the line of text for a counter of events, which a reader should know of if any happened;
+ * NULL for a counter of anything else. */
 static const char *event_line(const struct rs_counter *counter)
 {
 #define EVENTS "  {resource}: {value} "
@@ -503,8 +505,9 @@ static const char *event_line(const struct rs_counter *counter)
     return NULL;
 }
 
-/* False for counters of internal refusals, after which the program may have got its memory in
- * another way: a reader would take them for errors of the program. */
+/* Returns false for counters that the text leaves out: those that are zero, and those of internal
+ * refusals, after which the program may have got its memory in another way; a reader would take
+ * these for errors of the program. */
 static bool has_text(const struct rs_counter *counter)
 {
     const char *name = counter->name;
@@ -513,7 +516,7 @@ static bool has_text(const struct rs_counter *counter)
            strcmp(name, "refusals_expected") != 0 && (counter->value || strcmp(name, "limit") == 0);
 }
 
-/* Of the program's own counters only the refusals are shown with hides_program. */
+/* With hides_program, only the refusals are shown of the program's own counters. */
 static bool is_shown(const struct rs_counter *counter, bool hides_program)
 {
     return !hides_program || strcmp(counter->resource, RS_PROGRAM) != 0 ||
@@ -521,7 +524,8 @@ static bool is_shown(const struct rs_counter *counter, bool hides_program)
 }
 
 /* Adds the counters of one resource, from `at` on, whose text is one line: "pool held 4.00 GiB,
- * chunks 2"; and lines for events after it.  Returns the index after them. */
+ * chunks 2"; after it come the lines of its counters of events. Returns the index after the
+ * resource's counters. */
 static size_t add_resource(struct rs_node *counters, const struct rs_report *report, size_t at,
                            bool is_label, bool hides_program)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gathers the counters of all stacks of a process, with those of ended contexts folded in, sums
- * them up in a few numbers, and writes them as text, JSON or Prometheus text.  The process is this
- * one (report/report.c), or one whose page was read (tool/process.h). */
+/* Gathers the counters of all stacks of a process, including those of ended contexts, sums them up
+ * in a few numbers, and writes them as text, JSON or Prometheus text. The process is this one
+ * (report/report.c), or one whose page was read (tool/process.h). */
 #pragma once
 
 #include "config/config.h"
@@ -15,12 +15,13 @@
 
 /* ---- gathering ---- */
 
-/* The folded counters of all stacks of one kind on one device. */
+/* The summed counters of all stacks of one kind on one device. */
 struct rs_reported_stack {
     enum rs_kind kind;
     int device;
     struct rs_report report;
-    /* The expression from which the stacks are made; NULL: that of this process's settings. */
+    /* The expression from which the stacks are made; NULL: the one that this process's settings
+     * give. */
     const char *expression;
 };
 
@@ -44,16 +45,17 @@ const char *rs_gathered_expression(const struct rs_reported_stack *stack,
 
 /* ---- what they amount to ---- */
 
-/* What a user reads of one kind of memory on one device, in bytes where nothing else is said. */
+/* The numbers that a user reads about one kind of memory on one device. They are bytes unless a
+ * comment says otherwise. */
 struct rs_usage {
     uint64_t used; /* what the program has allocated and not freed, in the sizes that it asked for,
                       from stacks or from the driver */
     uint64_t used_peak; /* exact if stacks served all of it, else an upper bound */
-    uint64_t held; /* taken from the driver: what the account has charged; without an account what
-                      the leaves hold */
+    uint64_t held;      /* memory taken from the driver: what the account has charged; without an
+                           account, what the leaves hold */
     uint64_t held_peak;
-    uint64_t waiting;           /* freed, and the GPU may still use it */
-    uint64_t cached;            /* the rest of what is held */
+    uint64_t waiting;           /* freed memory that the GPU may still use */
+    uint64_t cached;            /* what is held and neither used nor waiting */
     uint64_t limit, job_limit;  /* 0: none */
     uint64_t refused;           /* out-of-memory errors that the program received */
     uint64_t internal_refusals; /* refusals by the limit and by leaves, also those after which the
@@ -76,12 +78,12 @@ uint64_t rs_usage_least_limit(const struct rs_usage *usage);
 /* Adds the numbers to an object, as fields and as metrics. */
 void rs_usage_put(struct rs_node *object, const struct rs_usage *usage);
 
-/* Returns the metric of a field, which has no name if the field is no metric.  NULL after the last
- * field. */
+/* Returns the metric of the field with this index; the metric has no name if the field is none.
+ * Returns NULL after the last field. */
 const struct rs_metric *rs_usage_metric(size_t index);
 
-/* A sentence about each counter, ended by a row without a name.  The first row that fits a counter
- * counts; a NULL resource is any. */
+/* A sentence about each counter; the last row has no name. A counter is described by the first row
+ * that has its name and its resource; NULL as a row's resource stands for any. */
 extern const struct rs_counter_help {
     const char *resource, *name, *help;
 } rs_counter_helps[];
@@ -98,7 +100,7 @@ struct rs_report_subject {
     const char *program, *rank; /* the rank in its job; empty: unknown */
     const struct rs_reported_stack *stacks;
     size_t stack_count;
-    /* Names of the resources that are missing, since another thread held their lock at exit. */
+    /* Names of the parts that the report lacks, since another thread held their lock at exit. */
     const char *const *left_out;
     size_t left_out_count;
     bool hides_program;   /* of the counters of the program's own allocations (RS_PROGRAM) only the
@@ -107,8 +109,8 @@ struct rs_report_subject {
                              can read */
 };
 
-/* Adds all counters to an object, as the list "counters"; each is a metric, with the label
- * `resource` if labels_resource. */
+/* Adds all counters to an object, as the list "counters". Each is also a metric, which has the
+ * label `resource` if labels_resource. hides_program is that of struct rs_report_subject. */
 void rs_report_fill_counters(struct rs_node *object, const struct rs_report *report,
                              bool labels_resource, bool hides_program);
 
@@ -116,8 +118,7 @@ void rs_report_fill_counters(struct rs_node *object, const struct rs_report *rep
 void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of,
                     enum rs_statistics_format format);
 
-/* Writes the report about `of` to the page `to`; nothing where it has no counters.  Not thread
- * safe.
- */
+/* Writes the report about `of` to the page `to`; writes nothing if there are no counters to show.
+ * Not thread safe. */
 void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
                    const struct rs_report_subject *of);

@@ -176,7 +176,7 @@ const struct rs_metric *rs_document_metric(struct rs_document *document, const c
 /* ---- as text ---- */
 
 /* Returns the field of that name of the object, or of the nearest object around it that has one;
- * without a name the node itself. */
+ * without a name, the node itself; NULL if there is no such field. */
 static const struct rs_node *find_field(const struct rs_node *node, const char *name, size_t length)
 {
     for (const struct rs_node *in = node; in && length; in = in->in)
@@ -196,8 +196,8 @@ static bool is_nothing(const struct rs_node *node)
     return node->value <= RS_VALUE_LIST ? !node->first : !node->number;
 }
 
-/* A parsed {...}: the node that it names, the options between the name and '}', and the text after
- * it. */
+/* A parsed {...}: the node that it names, the option between the name and '}', and the text after
+ * the brace. */
 struct field {
     const struct rs_node *node; /* NULL: there is none */
     const char *option, *after;
@@ -229,7 +229,7 @@ static void put_number(struct rs_page *page, const struct rs_node *node, const c
         rs_page_put(page, "%*llu", columns, number);
 }
 
-/* "|block|blocks}" */
+/* Writes one of the two words of an option "|block|blocks}": the first if the number is 1. */
 static void put_one_or_many(struct rs_page *page, const struct rs_node *node, const char *words)
 {
     const char *one = words + 1, *many = strchr(one, '|') + 1;
@@ -389,7 +389,7 @@ static void put_sample(struct rs_page *page, const struct rs_node *node)
         rs_page_put(page, "%llu\n", number);
 }
 
-/* Returns the first metric from `at` on that has the same name as this one. */
+/* Returns the first metric from `at` on that has the same name as `as`, or NULL. */
 static const struct rs_node *same_metric(const struct rs_node *at, const struct rs_node *as)
 {
     while (at && at->metric != as->metric && strcmp(at->metric->name, as->metric->name) != 0)

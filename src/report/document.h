@@ -6,9 +6,9 @@
  * which the text printer writes at that place of the tree; a value may be a metric, and the fields
  * of the objects around it its labels.
  *
- * It may be filled while a process dies: it calls no malloc, takes no lock, and begins in memory of
- * its own.  Nodes for which there is no memory, or no room in RS_DOCUMENT_BYTES_MAX, are left out;
- * the document is then marked as short, and its text and JSON say so. */
+ * A document may be filled while a process dies: it calls no malloc, takes no lock, and begins in
+ * memory of its own. Nodes for which there is no memory, or no room in RS_DOCUMENT_BYTES_MAX, are
+ * left out; the document is then marked as short, and its text and JSON say so. */
 #pragma once
 
 #include "report/page.h"
@@ -54,30 +54,31 @@ struct rs_node {
     const char *name; /* of a field; NULL in a list, and of the root */
     enum rs_value value;
     union {
-        uint64_t number; /* also used for a flag */
+        uint64_t number; /* also of a flag, which is 0 or 1 */
         const char *text;
     };
 
-    /* What the text printer writes before and after the node's children; NULL: nothing.  Both live
-     * as long as the document.
-     *   {name}    the field of that name of this object, or of the nearest object around it that
+    /* What the text printer writes before and after the node's children; NULL: nothing.  Both texts
+     * must live as long as the document.  In them these forms have a meaning:
+     *   {name}    the field of that name in this object, or in the nearest object around it that
      *             has one; {} is the node itself
      *   {name:x}  a number in hexadecimal
-     *   {name:11} a text, or a number with blanks before it, in 11 columns
-     *   {name|block|blocks}  the first word where the number is 1, else the second
-     *   [...]     only if each {name} inside that stands so, without an option, is there, and
-     * neither 0 nor empty.  {name?} is such a condition that writes nothing, {name!} the opposite
-     *             one
+     *   {name:11} a text with blanks after it, or a number with blanks before it, in 11 columns
+     *   {name|block|blocks}  the first word if the number is 1, else the second
+     *   [...]     is written only if each field inside that is named without an option exists and
+     *             is neither 0 nor empty.  {name?} makes the same condition and writes nothing;
+     *             {name!} makes the opposite condition and writes nothing
      *   [[ and ]] the brackets themselves */
     const char *line, *end;
 
-    const struct rs_metric *metric; /* of a number; lives as long as the document */
-    bool is_label;                  /* of the metrics in its object */
+    /* The metric of a number, or NULL; lives as long as the document. */
+    const struct rs_metric *metric;
+    bool is_label; /* the field is a label of the metrics in its object */
 };
 
 struct rs_document {
     struct rs_node root; /* an object */
-    struct rs_node lost; /* takes what is left out */
+    struct rs_node lost; /* stands in for nodes for which there is no memory */
     bool is_short;
     struct rs_document_chunk *chunks;
     size_t mapped_bytes;
@@ -92,8 +93,8 @@ void rs_document_begin(struct rs_document *document);
 /* Gives the document's memory back. */
 void rs_document_release(struct rs_document *document);
 
-/* Add a node at the end of an object or, with a NULL name, of a list.  Names live as long as the
- * document.  Never NULL. */
+/* Add a node at the end of an object or, with a NULL name, of a list. Names must live as long as
+ * the document. They never return NULL: a node that is left out is `lost`. */
 struct rs_node *rs_node_object(struct rs_node *in, const char *name);
 struct rs_node *rs_node_list(struct rs_node *in, const char *name);
 struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_value value,
@@ -112,17 +113,18 @@ struct rs_node *rs_node_text(struct rs_node *in, const char *name, const char *t
 struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *word);
 
 /* Copies formatted text into the document, for names of metrics and for lines that are not
- * constants.  NULL without memory. */
+ * constants, and returns the copy; NULL without memory. */
 const char *rs_document_format(struct rs_document *document, const char *format, ...)
     RS_PRINTF(2, 3);
 
-/* Returns the last line of a list of holders or sizes, for those that have no line of their own:
- * "1.00 MiB in 2 blocks more".  NULL if there are no more blocks. */
+/* Returns the last line of a list of holders or sizes, which sums up those that have no line of
+ * their own: "and 1.00 MiB in 2 more blocks", after the text `before`. Returns NULL if `amount` has
+ * no blocks. */
 const char *rs_document_rest(struct rs_document *document, const char *before,
                              struct rs_block_sum amount);
 
-/* Makes a metric whose name is not a constant.  The texts must live as long as the document.  NULL
- * without memory. */
+/* Returns a new metric, for one whose name is not a constant. The texts must live as long as the
+ * document. Returns NULL without memory. */
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
                                            const char *help, bool is_total);
 
@@ -131,6 +133,6 @@ const struct rs_metric *rs_document_metric(struct rs_document *document, const c
 void rs_document_put_text(struct rs_page *page, const struct rs_node *root);
 void rs_document_put_json(struct rs_page *page, const struct rs_node *root, bool in_one_line);
 
-/* All samples of a metric stand together.  A sample is left out if another metric of the same name
- * has another type. */
+/* Prints the metrics of a tree. All samples of a metric stand together. A sample is left out if its
+ * type is not that of the first metric of the same name. */
 void rs_document_put_metrics(struct rs_page *page, const struct rs_node *root);

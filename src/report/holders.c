@@ -33,7 +33,8 @@ static void add_holder(struct rs_holders *holders, const struct rs_holder *holde
     size_t at = place_of_holder(holder);
     struct rs_holder *place;
 
-    RS_ASSERT(holders->used <= RS_HOLDERS_USED_MAX); /* there is an empty place */
+    /* So there is an empty place, which ends the search. */
+    RS_ASSERT(holders->used <= RS_HOLDERS_USED_MAX);
     while (holders->places[at].amount.blocks && !is_same_holder(&holders->places[at], holder))
         at = (at + 1) % RS_HOLDERS_MAX;
     place = &holders->places[at];
@@ -115,12 +116,12 @@ static bool reads_alike(const struct rs_holder *a, const struct rs_holder *b)
            a->site->line_count == b->site->line_count &&
            memcmp(a->site->frames + a->outside, b->site->frames + b->outside,
                   (frames + a->site->line_count) * sizeof(void *)) ==
-               0; /* line numbers follow the names */
+               0; /* the Python lines (pointers) follow the frames */
 }
 
-/* Packs the used places to the front.  With `merges` call sites that print the same text become
- * one: a runtime can reach the library in two ways, and only one of them has frames of the runtime.
- */
+/* Moves the used places to the front, and returns their number. With `merges`, call sites that
+ * print the same text become one: a call of the runtime can reach the library directly or through
+ * the runtime, and only then its site has frames of the runtime. */
 static size_t pack_places(struct rs_holders *holders, bool merges)
 {
     size_t count = 0;
@@ -156,9 +157,8 @@ static bool precedes(const struct rs_holder *a, const struct rs_holder *b)
     return a->amount.blocks > b->amount.blocks;
 }
 
-/* A shellsort, since qsort may call malloc, whose lock this thread may hold if a signal handler
- * called exit().
- */
+/* Sorts by Shell's method rather than by qsort, which may call malloc: this thread may hold
+ * malloc's lock if a signal handler called exit(). */
 static void sort(struct rs_holder *holders, size_t count)
 {
     for (size_t gap = count / 2; gap > 0; gap /= 2) {

@@ -15,7 +15,8 @@
 #include <stddef.h>
 
 enum {
-    /* A power of two; when all are used, further holders are counted together. */
+    /* The first is the size of the table, a power of two. When RS_HOLDERS_USED_MAX of its places
+     * are used, the blocks of further holders are counted together. */
     RS_HOLDERS_MAX = 2048,
     RS_HOLDERS_USED_MAX = RS_HOLDERS_MAX * 3 / 4,
 };
@@ -24,19 +25,21 @@ enum {
  * have the same highest bit. */
 struct rs_holder {
     const struct rs_call_site *site; /* NULL: not known */
-    unsigned object;                 /* the library; 0: not known */
+    unsigned object;     /* the program or library (trace/object.h); 0: not known, or a call site */
     unsigned size_class; /* the number of the highest bit of the sizes, plus one; 0: the holder is a
                             call site */
     int device;
     enum rs_kind kind;
     bool context_ended;
-    struct rs_block_sum amount; /* no blocks: the place in the table is empty */
+    struct rs_block_sum amount; /* if this has no blocks, the place in the table is empty */
     size_t smallest_bytes, largest_bytes;
-    size_t library_bytes; /* of all sizes of the library; filled in by rs_holders_sort */
-    unsigned outside;     /* frames left out at the top: the CUDA runtime's, and this library's */
+    size_t library_bytes; /* the bytes of the library in all its size classes; filled in by
+                             rs_holders_sort */
+    unsigned outside; /* the number of frames at the top that reports leave out: the CUDA runtime's,
+                         and this library's */
 };
 
-/* All zero is empty. */
+/* A table of holders; when it is all zero it is empty. */
 struct rs_holders {
     struct rs_holder places[RS_HOLDERS_MAX]; /* a hash table with linear probing; packed and sorted
                                                 after rs_holders_sort */
@@ -44,9 +47,10 @@ struct rs_holders {
     struct rs_block_sum others; /* blocks for which there was no place, of all devices */
 };
 
-/* Adds the live blocks of a stack whose topmost resource is mr, from the uppermost tracking
- * resource; those below it see what the resources above hold.  The caller holds the contexts' lock.
- * Uses no malloc. */
+/* Adds the live blocks of a stack whose topmost resource is mr. They are those of the uppermost
+ * `tracking` resource: a lower one sees what the resources above it hold, and not the program's
+ * blocks. Adds nothing if the stack has no `tracking`. The caller holds the contexts' lock. Uses no
+ * malloc. */
 void rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, struct rs_mr *mr,
                     bool context_ended);
 
@@ -57,10 +61,11 @@ void rs_holders_add_block(struct rs_holders *holders, const struct rs_block_view
 /* Returns the kinds of memory for which a call site is known: bits 1 << kind. */
 unsigned rs_holders_tracked(const struct rs_holders *holders);
 
-/* Packs the used places to the front: by device, the libraries with the most bytes first and in
- * each its largest size, then call sites by kind, the most bytes first.  With `merges` call sites
- * that print the same text are merged, for which the loader is asked.  Returns the number of
- * places.  Nothing can be added afterwards. */
+/* Moves the used places to the front and sorts them. Devices are in order of their numbers. On each
+ * device libraries come before call sites: the library with the most bytes first, and in it the
+ * size class with the most bytes; call sites are sorted by kind, and then by bytes, the most first.
+ * With `merges`, call sites that print the same text become one, for which the loader is asked.
+ * Returns the number of used places. Nothing can be added afterwards. */
 size_t rs_holders_sort(struct rs_holders *holders, bool merges);
 
 /* One call site, or all sizes of one library. */
@@ -75,17 +80,18 @@ struct rs_library {
 /* Returns the call site or library that begins at place `first` after rs_holders_sort. */
 struct rs_library rs_holders_library(const struct rs_holder *first, const struct rs_holder *end);
 
-/* Adds a library to a document's list of holders.  Its line of text names the kind of memory if
- * that is not `usual`, and the sizes if all blocks are of one size class. */
+/* Adds a library to a document's list of holders. If is_said, it gets a line of text, which names
+ * the kind of memory if that is not `usual`, and the sizes if all blocks are of one size class. */
 void rs_library_fill(struct rs_node *list, const struct rs_library *library, enum rs_kind usual,
                      bool is_said);
 
-/* Adds a frame to a document's list "frames".  `file_line`: "FILE:LINE", or NULL.  `said`: how many
- * frames of the site have a line of text already; -1: this frame gets none. */
+/* Adds a frame to a document's list "frames". `file_line` is "FILE:LINE", or NULL. `said` is the
+ * number of the site's frames that already have a line of text; -1: this frame gets none. */
 void rs_frame_fill(struct rs_node *list, const struct rs_symbol *symbol, const char *file_line,
                    int said);
 
 /* Adds a site to a document's object: the lists "python" and "frames", empty if the site is NULL.
- * Only the first frames get a line of text. */
+ * With has_lines the Python lines and the first frames get a line of text. `outside` is the number
+ * of frames at the top that are left out. */
 void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
                   bool has_lines);

@@ -14,7 +14,8 @@
 enum {
     TIME_NS = 20 * 1000 * 1000,
     COUNTERS_AT_ONCE = 16,
-    FIELDS_MAX = 64, /* at most in one counter; an account's counter has one */
+    FIELDS_MAX = 64, /* the most fields of one term of a counter that are read; an account's counter
+                        has one field */
     TRIES = 3,       /* a process whose directory changes this often while it is read is left out */
 };
 
@@ -27,8 +28,8 @@ static bool is_late(void)
 
 /* ---- a page ---- */
 
-/* Reads from a page.  A read is safe with any file.  A mapping is not: touching a hole of the file
- * needs memory, and raises a signal if there is none. */
+/* Reads from a page. It uses read calls, which are safe with any file, and not a mapping: touching
+ * a hole of a mapped file needs memory, and raises a signal if there is none. */
 static bool read_at(int fd, void *bytes, size_t count, uint64_t offset)
 {
     return rs_file_read(fd, bytes, count, (off_t)offset) == (ssize_t)count;
@@ -85,8 +86,8 @@ static uint64_t charged(int fd, uint64_t at, uint32_t counter_count, uint32_t st
     return 0;
 }
 
-/* Finds the stack of device memory of the device with that UUID, in a directory that lies wholly in
- * the file. */
+/* Finds the stack of device memory of the device with that UUID. Returns false if the directory has
+ * none. The whole directory lies in the file. */
 static bool find_stack(int fd, uint64_t at, uint32_t stack_count,
                        const unsigned char uuid[RS_PUBLISHED_UUID_BYTES], uint32_t *found)
 {
@@ -135,9 +136,9 @@ static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYT
     return 0;
 }
 
-/* Opens the page of a process.  The page has a high descriptor number, so the search skips the low
- * ones of the process's own files: with those, 1000 processes with 30 files each took longer than
- * the time allowed. */
+/* Opens the page of a process. The page has a high descriptor number, so the search skips the low
+ * ones of the process's own files: when the search looked at those too, 1000 processes with 30
+ * files each took longer than the time allowed. */
 static int find_page(int process)
 {
     static struct rs_publication head;

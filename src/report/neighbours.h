@@ -21,12 +21,13 @@ struct rs_neighbours {
     struct rs_neighbour most[RS_NEIGHBOURS_MAX + 1]; /* sorted, the most bytes first; the last place
                                                         is only used while one is inserted */
     size_t count;
-    uint64_t more_bytes, more_processes; /* of the processes for which there was no place */
+    /* The sum and the number of the processes for which `most` has no place. */
+    uint64_t more_bytes, more_processes;
     bool is_cut; /* the time was up before all processes had been looked at */
 };
 
-/* Looks for the processes that hold memory of the device with that UUID, whatever number they have
- * for it.  Takes at most some 20 ms.  It allocates nothing, maps no file (a page may turn out to be
- * any file), and waits for nobody.  Not thread safe. */
+/* Looks for the processes that hold memory of the device with that UUID, whatever number the device
+ * has in those processes. Takes about 20 ms at most. It allocates nothing, maps no file (a page may
+ * turn out to be any file), and waits for nobody. Not thread safe. */
 void rs_neighbours_find(struct rs_neighbours *neighbours,
                         const unsigned char uuid[RS_PUBLISHED_UUID_BYTES]);

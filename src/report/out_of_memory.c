@@ -56,8 +56,8 @@ struct refused {
     bool is_tracked; /* at least one stack notes call sites, which are then the holders */
 };
 
-/* Protects everything that follows.  Threads only try it: a refused thread must not wait for the
- * report of another one, which may be written to a pipe that this very thread reads. */
+/* Protects everything that follows. Threads only try to lock it: a refused thread must not wait for
+ * the report of another one, which may be written to a pipe that this very thread reads. */
 static struct rs_mutex reporting = RS_MUTEX_INIT(RS_RANK_REPORT);
 RS_RESET_IN_CHILD(report_out_of_memory, reporting);
 static struct refused refused;
@@ -68,7 +68,7 @@ static bool is_written[RS_DEVICES_MAX][2]; /* by device; [1] is for pinned memor
 static struct rs_page_file file = {.variable = "RMM_ON_OOM"};
 static struct rs_page page;
 static struct rs_document document;
-static bool has_begun; /* the page has been begun */
+static bool has_begun; /* rs_page_begin has been called for the page */
 
 /* ---- gathering ---- */
 
@@ -138,7 +138,8 @@ static void look_at_memory(void)
         refused.free_bytes = refused.total_bytes = 0;
 }
 
-/* Looks for other processes on the device; host memory has none. */
+/* Looks for other processes that hold memory of the device; for pinned memory there is nothing to
+ * look for. */
 static void look_for_neighbours(void)
 {
     CUuuid uuid;
@@ -154,8 +155,8 @@ static bool leaves_room(size_t limit_bytes, size_t used_bytes)
            (used_bytes <= limit_bytes && refused.asked_bytes <= limit_bytes - used_bytes);
 }
 
-/* Returns who refused the request: the process's own limit, the job's, or the device, in the order
- * in which a request meets them.  If the request would fit into all three, a maximum of the stack
+/* Returns what refused the request: the process's own limit, the job's, or the device, in the order
+ * in which a request meets them. If the request would fit into all three, a maximum of the stack
  * refused it, or the device's free memory lies in pieces. */
 static enum refuser find_refuser(void)
 {
@@ -167,7 +168,8 @@ static enum refuser find_refuser(void)
                                                                             : REFUSED_BY_DEVICE;
 }
 
-/* `asks_who`: find the call site even if no stack tracks. */
+/* Fills in `refused`, and finds the holders and neighbours. With asks_who it finds the call site of
+ * the request even if no stack tracks call sites. */
 static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, bool asks_who)
 {
     RS_RELAXED_GUARD();
@@ -190,7 +192,7 @@ static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, boo
         refused.site = rs_call_site_here();
 }
 
-/* Returns the bytes that the stacks keep, without those that wait for the GPU. */
+/* Returns the idle bytes of the stacks that do not wait for the GPU. */
 static size_t cached_bytes(void)
 {
     return refused.idle_bytes - rs_min(refused.waiting_bytes, refused.idle_bytes);
@@ -297,7 +299,8 @@ static const char *head_line(void)
 static void add_neighbours(struct rs_node *root)
 {
     struct rs_node *others = rs_node_object(root, "others"), *processes, *more;
-    /* If this process's own limit or its stack refused, other processes are not the reason. */
+    /* If this process's own limit or its stack refused the request, other processes are not the
+     * reason, so the text leaves them out. */
     bool is_said = refused.by != REFUSED_BY_LIMIT && refused.by != REFUSED_BY_STACK;
 
     processes = rs_node_list(others, "processes");
@@ -419,7 +422,7 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
     begin_page();
     fill_document();
     if (rs_config.on_oom ==
-        RS_STATISTICS_JSON) /* on one line, since the file may get one report for each device */
+        RS_STATISTICS_JSON) /* on one line, since the file may get several reports */
         rs_document_put_json(&page, &document.root, true);
     else
         rs_document_put_text(&page, &document.root);
@@ -427,9 +430,9 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
     rs_page_flush(&page);
 }
 
-/* Nobody has asked for the reports that are kept in the page, and with 220,000 live blocks each
- * took 48 ms.  So they may take 1 s in all, and after that a twentieth of the time; refusals in
- * between get no report. */
+/* True when there is time for a report that is kept in the page. Nobody has asked for these
+ * reports, and with 220,000 live blocks each took 48 ms. So they may take 1 s in all, plus a
+ * twentieth of the time since the first one; refusals in between get no report. */
 static bool may_keep(uint64_t begin_ns, uint64_t spent_ns)
 {
     static uint64_t first_ns;

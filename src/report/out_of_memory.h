@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report at out-of-memory (RMM_ON_OOM): a request that is refused for good, what the device's
- * memory is used for, and who holds it, the most bytes first. */
+ * memory is used for, and who holds it, with those that hold the most first. */
 #pragma once
 
 #include "base/check.h"
 #include "config/config.h"
 
-/* Called before the program is told that it is out of memory.  With RMM_ON_OOM it writes the report
- * for the first such request of each device, and for the first one of pinned memory.  Without
- * RMM_ON_OOM, if a `run` holds the page, it logs one line for the first request, and keeps the
- * report of the latest one in the page, unless that takes too much time.  Otherwise it does
- * nothing.
+/* Called before the program is told that it is out of memory. With RMM_ON_OOM it writes the report
+ * for the first such request of each device, and for the first one of pinned memory. If RMM_ON_OOM
+ * is not set, but a `run` holds the process's page, it logs one line for the first request, and
+ * keeps the report of the latest one in the page, unless that takes too much time. Otherwise it
+ * does nothing.
  *
  * The caller holds no lock.  Makes no driver call that waits, and keeps errno.  Thread safe; a
  * refusal in another thread during a report is not reported. */
 RS_COLD void rs_oom_refused(int device, enum rs_kind kind, size_t size_bytes);
 
-/* Takes the report's file for this process. */
+/* Claims the report's file for this process, long before it is written. */
 void rs_oom_claim(void);
 
 /* Called at exit: gives the file back, and deletes it if nothing was refused. */

@@ -72,7 +72,7 @@ static void open_page_file(struct rs_page *page)
 {
     struct rs_page_file *file = page->file;
 
-    /* Only a file is opened here, as stderr is open from the start. */
+    /* A page without a path goes to stderr, which is open from the start. */
     RS_ASSERT(page->path && !page->is_off);
     if (file->state == RS_PAGE_FILE_CLAIMED && !rs_descriptor_is_kept(&file->output.file))
         file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed the file's descriptor */
@@ -104,7 +104,7 @@ static void make_room_on_page(struct rs_page *page)
     write_out(page, end ? (size_t)(end - page->text) + 1 : page->length);
 }
 
-/* Adds formatted text.  False when it does not fit. */
+/* Adds formatted text. Returns false when it does not fit; page->length is then unchanged. */
 static bool try_put(struct rs_page *page, const char *format, va_list arguments) RS_PRINTF(2, 0);
 
 static bool try_put(struct rs_page *page, const char *format, va_list arguments)

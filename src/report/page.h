@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A page: the buffer through which a report is written, whole lines at a time, so that ranks that
- * share a terminal seldom mix their lines.  Its buffer is static, since at exit no memory may be
- * taken. */
+ * share a terminal seldom mix their lines. A page is usually a static variable, since at exit no
+ * memory may be allocated. */
 #pragma once
 
 #include "base/check.h"
@@ -17,7 +17,7 @@ struct rs_page_file {
     const char *variable; /* the variable that names the file; each log line about the file begins
                              with its name */
     enum { RS_PAGE_FILE_UNKNOWN, RS_PAGE_FILE_CLAIMED, RS_PAGE_FILE_NONE } state;
-    int error; /* 0, or the last error as -errno */
+    int error; /* 0, or the last error of the file, as -errno */
     struct rs_output output;
 };
 
@@ -33,12 +33,12 @@ struct rs_page {
     size_t length;
     int fd;
     bool is_open, is_off; /* is_off: the page cannot be written, and the error was logged */
-    bool is_kept;         /* rs_page_begin_text: the page is never written */
+    bool is_kept;         /* begun by rs_page_begin_text: the page is never written */
     char text[RS_PAGE_BYTES];
 };
 
-/* Begins a page that goes to the file of the pattern, or to stderr where path is NULL.  An empty
- * page makes no file. */
+/* Begins a page that goes to the file of the pattern `path`, or to stderr if `path` is NULL. The
+ * file is opened when the first bytes are written, so an empty page makes no file. */
 void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *path);
 
 /* Begins a page that is only kept as text and never written.  The text ends before the first piece
@@ -46,12 +46,12 @@ void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *
  */
 void rs_page_begin_text(struct rs_page *page);
 
-/* Adds formatted text.  A piece of more than RS_PAGE_BYTES - 1 bytes is cut off. */
+/* Adds formatted text. The end of a piece of more than RS_PAGE_BYTES - 1 bytes is cut off. */
 void rs_page_put(struct rs_page *page, const char *format, ...) RS_PRINTF(2, 3);
 
-/* Adds text that does not come from the library.  Characters that are not plain (report/plain.h)
- * become '?', and each character in `escaped` gets a backslash, as in JSON strings and Prometheus
- * labels.  Returns the number of characters. */
+/* Adds text that does not come from the library. Characters that are not plain (report/plain.h)
+ * become '?', and each character in `escaped` gets a backslash before it, as in JSON strings and
+ * Prometheus labels. Returns the number of characters. */
 int rs_page_put_plain(struct rs_page *page, const char *text, const char *escaped);
 
 /* Writes what has been put so far; more may follow. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the published page: its head, the directory of counters, and the steps of the report; and
- * checks the pages of others. */
+/* Writes the published page: its head, the directory of counters, and the steps of the report at
+ * exit. Also checks the pages of other processes. */
 #include "report/publish.h"
 
 #include "base/check.h"
@@ -145,7 +145,8 @@ static void replace(struct rs_published_directory *directory)
  * changed; before this rule, making 600 contexts took twice as long. */
 enum { EACH_CHANGE = 16, CHANGED_DIVISOR = 8 };
 
-/* True when a new directory must be written.  The caller holds the lock. */
+/* Counts a change of the stacks, and returns true when a new directory must be written. The caller
+ * holds the lock. */
 static bool is_due(const struct rs_gathered *before)
 {
     static size_t changes;
@@ -204,9 +205,9 @@ void rs_publish_leak_report(void)
         atomic_fetch_or(&publication()->has_report, RS_PUBLISHED_LEAKS);
 }
 
-/* Counts an allocation that the driver serves, and whether a block was freed before it.  Sizes are
- * not compared, so the number shows that memory could be reused, not how much a pool would serve.
- */
+/* Counts an allocation that the driver serves, and whether a block was freed before it. Sizes are
+ * not compared, so the number shows only that memory could be reused, not how many allocations a
+ * pool would have served. */
 void rs_publish_forwarded(enum rs_kind kind)
 {
     struct rs_publication *head = publication();
@@ -253,7 +254,8 @@ void rs_publish_refusal(const char *text)
 
     RS_ASSERT(publication()); /* only a process with a page keeps the text */
     sequence = atomic_load_explicit(&refusal->sequence, memory_order_relaxed);
-    /* May be odd: before Linux 5.1 any program of the user can write to the page. */
+    /* The number read may be odd although no text is being written: before Linux 5.1 any program of
+     * the user can write to the page. */
     sequence -= sequence % 2;
     atomic_store_explicit(&refusal->sequence, sequence + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -271,8 +273,8 @@ bool rs_published_check_file(int fd)
            rs_file_cannot_shrink(fd);
 }
 
-/* True when the file is the page of this process: a forked child also has its parent's page open,
- * and `run` has the pages of all its processes. */
+/* True when the file is the page of the process with this directory in /proc: a forked child also
+ * has its parent's page open, and `run` has the pages of all its processes. */
 static bool is_page_of(int fd, const void *process)
 {
     int own = rs_process_own_number(process);

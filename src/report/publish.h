@@ -46,8 +46,9 @@ struct rs_published_refusal {
 /* Calls about one kind of memory that no stack served. */
 struct rs_published_forwarded {
     _Atomic uint64_t allocations;
-    _Atomic uint64_t repeated; /* those of them that a block freed before could have served */
-    _Atomic uint64_t freed;    /* freed blocks that no later allocation has been matched with yet */
+    _Atomic uint64_t repeated; /* the allocations before which a block had been freed that was not
+                                  counted for another one */
+    _Atomic uint64_t freed; /* freed blocks that have not yet been counted for a later allocation */
 };
 
 /* The beginning of the file. */
@@ -59,7 +60,7 @@ struct rs_publication {
     _Atomic uint32_t has_report;      /* which reports are asked for (enum rs_published_reports) */
     char path[PATH_MAX];              /* the report's file; empty: stderr */
     uint64_t file_device, file_inode; /* the identity of that file, as the process sees it */
-    /* When the file had last been changed before it was claimed for the report. */
+    /* When the report's file was last changed before it was claimed for the report. */
     struct timespec changed;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char rank[RS_PUBLISHED_RANK_BYTES]; /* the process's rank in its job; empty: unknown */
@@ -100,14 +101,14 @@ struct rs_published_directory {
     uint32_t stack_count, counter_count;
 };
 
-/* Makes the page, and offers it to the `rmmshim run` that the process descends from, where there is
- * one.  Called before any object is allocated that is to be published.  Not thread safe. */
+/* Makes the page, and offers it to the `rmmshim run` under which the process runs, if there is one.
+ * Called before any object is allocated that is to be published. Not thread safe. */
 void rs_publish_begin(void);
 
-/* Writes a new directory after stacks were made or dropped.  With more than 16 stacks it does so
- * only when an eighth of them has changed; until then the directory still lists some dropped ones.
- * Accounts and the program's own counters are always up to date.  The caller does not hold the
- * contexts' lock.  Thread safe. */
+/* Writes a new directory after stacks were made or dropped. With more than 16 stacks it does so
+ * only when an eighth as many were made or dropped since the last time; until then the directory
+ * still lists some dropped ones. Accounts and the program's own counters are always up to date. The
+ * caller does not hold the contexts' lock. Thread safe. */
 void rs_publish_stacks(void);
 
 /* Publishes the report's format and file; a NULL output is stderr. */
@@ -116,16 +117,16 @@ void rs_publish_report_file(enum rs_statistics_format format, const struct rs_ou
 /* Publishes that a leak report is asked for. */
 void rs_publish_leak_report(void);
 
-/* True when a `run` holds the page, and will outlive the process. */
+/* True when a `run` holds the page, so that the page can be read after the process has ended. */
 bool rs_publish_is_held(void);
 
 /* Keeps the text of a refused request's report in the page, in place of the previous one.  A text
  * that is too long is cut off.  Not thread safe. */
 void rs_publish_refusal(const char *text);
 
-/* Count an allocation or a free of the program that the driver answers.  Frees of managed memory
- * count as frees of device memory.  Called only where stacks serve (config/mode.h), since a forked
- * child has no copy of the page. */
+/* Count an allocation or a free of the program that the driver answers. A free of managed memory
+ * counts as one of device memory, since cuMemFree frees both. Called only where stacks serve
+ * (config/mode.h), since a forked child has no copy of the page. */
 void rs_publish_forwarded(enum rs_kind kind);
 void rs_publish_forwarded_free(enum rs_kind kind);
 
@@ -139,8 +140,9 @@ void rs_publish_report_step(enum rs_report_step step);
 
 enum { RS_PUBLISHED_STACKS_MAX = RS_DEVICES_MAX * RS_KINDS };
 
-/* Opens the page of a process, given its directory in /proc.  It looks at the process's descriptors
- * from `first` on, and returns what rs_memory_file_find returns. */
+/* Opens the page of a process, given its directory in /proc. It looks at the process's descriptors
+ * from `first` on, until deadline_ns (0: no limit), and returns what rs_memory_file_find returns.
+ */
 int rs_published_find(const char *process, int first, uint64_t deadline_ns);
 
 /* True for a file that has a page's length and cannot shrink.  If a mapped file shrinks, reading it
@@ -153,12 +155,13 @@ bool rs_published_check_layout(const struct rs_publication *head);
 /* True when a directory may lie at that offset. */
 bool rs_published_check_place(uint64_t at);
 
-/* The bytes of a directory that lies at that offset; 0 when it would reach beyond the file, or has
- * more stacks than there are. */
+/* Returns the length in bytes of a directory that lies at that offset; 0 when it would reach beyond
+ * the file, or has more stacks than a process can have. */
 uint64_t rs_published_check_directory(uint64_t at, const struct rs_published_directory *directory);
 
 /* True when the device and the kind exist. */
 bool rs_published_check_stack(const struct rs_published_stack *stack);
 
-/* True when this version has such a counter, kind and unit, and the fields lie in the file. */
+/* True when this version of the library has the counter, its kind and its unit, and the counter's
+ * fields lie in the file. */
 bool rs_published_check_counter(const struct rs_published_counter *counter);

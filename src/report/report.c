@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 enum {
-    LOCKS_WAIT_NS = 500 * 1000 * 1000, /* the longest wait for all locks together */
+    LOCKS_WAIT_NS = 500 * 1000 * 1000, /* the longest wait at exit, for all locks together */
     TEXT_SITES_MAX = 32,
     JSON_SITES_MAX = 256,
     END_BYTES = 512,
@@ -101,7 +101,8 @@ static void add_leaks(struct rs_node *list, const struct rs_holder *leaks, size_
     add_total(more, leaks + said, count - said);
 }
 
-/* Returns the bytes of the program that no stack serves, so that they are not tracked. */
+/* Returns the bytes that the program has from the driver and not from a stack, which are not
+ * tracked. */
 static uint64_t untracked_bytes(const struct rs_report *report)
 {
     uint64_t bytes = 0;
@@ -131,7 +132,8 @@ static const char *none_line(void)
     if (!all.count)
         return NULL; /* no device was used */
     said = live ? live : blocks;
-    if (said) /* untracked blocks may come from a pushed resource, for example */
+    if (said) /* blocks that are live here come from a resource without `tracking`, a pushed one for
+                 example */
         what = rs_document_format(&document, "%s%" PRIu64 " block%s%s freed",
                                   live        ? "no leaks among tracked allocations; of the others "
                                   : said == 1 ? "no leaks: "
@@ -169,8 +171,8 @@ static void fill_leaks(const struct rs_holders *leaks, size_t count, bool json)
 static struct rs_page leaks_page;
 static struct rs_page_file leaks_file = {.variable = "RMM_TRACKING"};
 
-/* Writes the leak report.  As text it says so if no block leaked; if no device was used, it writes
- * nothing. */
+/* Writes the leak report. The text says so if no block leaked, and is empty if no device was used.
+ */
 static void write_leaks(void)
 {
     bool json = rs_config.tracking == RS_STATISTICS_JSON;
@@ -190,8 +192,8 @@ static void write_leaks(void)
 
 /* ---- the list of what is live ---- */
 
-/* Protects everything that follows.  Threads only try it, since any program may be writing the
- * commands. */
+/* Protects everything that follows. Threads only try to lock it and never wait: a list is made in
+ * the middle of some call of the program. */
 static struct rs_mutex listing = RS_MUTEX_INIT(RS_RANK_REPORT);
 RS_RESET_IN_CHILD(report_live, listing);
 static struct rs_holders holders;
@@ -204,7 +206,8 @@ static pid_t text_owner;
 static size_t used_bytes;
 static bool is_full;
 
-/* Allocates the text in published memory.  False in a forked child, which has no copy of that. */
+/* Allocates the list's text in published memory. Returns false if nothing is published, as in a
+ * forked child, or there is no room. */
 static bool take_text(void)
 {
     if (!rs_published_head())
@@ -222,7 +225,8 @@ static bool take_text(void)
 
 static void put_listed(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Adds a line.  If it does not fit, only the last lines of the list follow. */
+/* Adds a line to the list. If it does not fit, the list is full, and only the lines of put_end
+ * follow, for which END_BYTES are kept free. */
 static void put_listed(const char *format, ...)
 {
     size_t room = RS_LIVE_LIST_BYTES - END_BYTES - used_bytes;
@@ -296,7 +300,8 @@ static void put_library(const struct rs_library *library)
     }
 }
 
-/* Blocks of a tracked kind without a known call site are summed up at the end of the list. */
+/* Lists a call site or a library. Blocks of a tracked kind without a known call site get no line
+ * here; put_end sums them up. */
 static void put_holder(const struct rs_library *holder)
 {
     struct rs_block_sum *rest = &live[holder->kind];
@@ -374,7 +379,8 @@ void rs_report_claim(void)
     if (rs_config.tracking != RS_STATISTICS_NONE)
         rs_publish_leak_report();
     rs_oom_claim();
-    if (file.state != RS_PAGE_FILE_NONE) /* an error of the file was logged already */
+    if (file.state != RS_PAGE_FILE_NONE) /* RS_PAGE_FILE_NONE: the file's error was logged, and no
+                                            report will be written */
         rs_publish_report_file(rs_config.statistics,
                                file.state == RS_PAGE_FILE_CLAIMED ? &file.output : NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reports at exit: of statistics (RMM_STATISTICS), the counters of all stacks with those of
- * ended contexts folded in; and of leaks (RMM_TRACKING), blocks that were live at exit, or when
- * their context ended, by the call site that allocated them.  Also what is written on demand: the
- * statistics, and a list of the live blocks. */
+/* The reports at exit: that of statistics (RMM_STATISTICS) has the counters of all stacks,
+ * including those of ended contexts; that of leaks (RMM_TRACKING) has the blocks that were live at
+ * exit, or when their context ended, by the call site that allocated them. This file also has what
+ * is written on demand: the statistics, and a list of the live blocks. */
 #pragma once
 
 #include "base/log.h"
@@ -20,8 +20,8 @@ void rs_report_arm(void);
  * inside malloc. */
 void rs_report_at_exit(void);
 
-/* Writes the present counters of all stacks.  where: a value as in RMM_STATISTICS; NULL: as text to
- * stderr.  Returns 0, -EINVAL after reporting a bad value, or another -errno after logging it.
+/* Writes the present counters of all stacks. `where` is a value as in RMM_STATISTICS; NULL: as text
+ * to stderr. Returns 0, -EINVAL after reporting a bad value, or another -errno after logging it.
  * Thread safe. */
 int rs_report_write(const char *where, struct rs_diagnostics *diagnostics);
 
@@ -36,15 +36,17 @@ void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr);
  * published memory.  Code addresses are listed as numbers.  The command turns them into names,
  * since it may read files and take its time.
  *
- *   site KIND BYTES BLOCKS ADDRESS... of a kind that is tracked; addresses in hexadecimal line TEXT
- *   a Python frame of that site library KIND BYTES BLOCKS NAME of any other kind; "?" where it is
- *   not known size BYTES BLOCKS SMALLEST LARGEST a part of the blocks of that library more KIND
- *   BYTES BLOCKS all other live blocks end the last line; without it the list was cut off
+ *   site KIND BYTES BLOCKS ADDRESS...   a call site, of a kind that is tracked; in hexadecimal
+ *   line TEXT                           a Python line of that site
+ *   library KIND BYTES BLOCKS NAME      a library, of any other kind; "?" if it is not known
+ *   size BYTES BLOCKS SMALLEST LARGEST  a size class of that library's blocks
+ *   more KIND BYTES BLOCKS              all other live blocks of that kind
+ *   end                                 the last line; without it the list was cut off
  *
  * KIND is a number (enum rs_kind). */
 enum { RS_LIVE_LIST_BYTES = 1 << 20 };
 
-/* Makes a new list.  Returns 0 and the place of the text in the published file, or -errno: -EBUSY
- * while another thread makes a list, -ENOMEM if nothing is published or there is no room.  Makes no
+/* Makes a new list. Returns 0, with the place of the text in the published file, or -errno: -EBUSY
+ * while another thread makes a list, -ENOMEM if nothing is published or there is no room. Makes no
  * driver call, does not use malloc, and waits for no lock that is held long. */
 int rs_live_list(int device, uint64_t *offset, uint64_t *length_bytes);

@@ -50,25 +50,25 @@ struct rs_commands {
     uint64_t held_bytes;                /* the bytes charged against the limit after the command */
     char text[RS_COMMAND_TEXT_BYTES];   /* the reason for a failure; else a remark, or empty */
 
-    /* The word of attention.  If it is not 0, a hook looks for further work.  Bit
-     * RS_ATTENTION_ASKED: there is a command.  Bit RS_ATTENTION_JOB: the process must look at its
-     * job (charge/charge.h).  The bits below both count the exported blocks that are held
-     * (ipc/export.h). */
+    /* The word of attention. If it is not 0, a hook looks for further work. Bit RS_ATTENTION_ASKED:
+     * there is a command. Bit RS_ATTENTION_JOB: the process must look at its job (charge/charge.h).
+     * The 32 bits below these two are the number of exported blocks that are held (ipc/export.h).
+     */
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t attention;
 };
 
 #define RS_ATTENTION_ASKED ((uint64_t)1 << 32)
 #define RS_ATTENTION_JOB   ((uint64_t)1 << 33)
 
-/* Points to the word of attention of this process: in the file, or a static one when there is no
- * file.  Reading it takes two loads, of this pointer and of the word. */
+/* Points to the word of attention of this process: in the file, or a static variable when there is
+ * no file. Reading it takes two loads, of this pointer and of the word. */
 extern RS_HOT_DATA _Atomic uint64_t *rs_attention;
 
 /* Makes the file.  If that fails the process takes no commands and is otherwise unaffected.  Not
  * thread safe. */
 void rs_commands_begin(bool has_thread);
 
-/* Called in a forked child, which has no copy of the file: it takes no commands. */
+/* Called in a forked child, which has no copy of the file: the child takes no commands. */
 void rs_commands_forget(void);
 
 /* Copies the command to *command and marks it as taken; rs_commands_answer must follow.  Returns
@@ -81,10 +81,10 @@ void rs_commands_answer(const struct rs_commands *command);
 /* Waits at most 1 s for a command or for RS_ATTENTION_JOB; called by the thread for commands. */
 void rs_commands_wait(void);
 
-/* Tells how another process of the same user finds this process's file.  False when there is none.
- */
+/* Sets *fd and *inode to the descriptor and the inode of this process's file, by which another
+ * process of the same user finds it. Returns false when there is no file. */
 bool rs_commands_where(int *fd, uint64_t *inode);
 
-/* Raises RS_ATTENTION_JOB in the file that another process has under that descriptor, and wakes its
- * thread for commands.  Does nothing when the descriptor stands for another file by now. */
+/* Raises RS_ATTENTION_JOB in the file that process `process` has under descriptor `fd`, and wakes
+ * its thread for commands. Does nothing when the descriptor stands for another file by now. */
 void rs_commands_raise(int process, int fd, uint64_t inode);

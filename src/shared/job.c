@@ -105,7 +105,8 @@ static int open_socket(void)
     return moved;
 }
 
-/* Connects; waits while the queue is full, since other processes began at the same time. */
+/* Connects to the `run`. connect() waits while the queue of connections is full, as it is when many
+ * processes begin at the same time. */
 static int connect_to(int socket, const char *name, uint64_t until_ns)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -122,8 +123,8 @@ static int connect_to(int socket, const char *name, uint64_t until_ns)
 }
 
 /* True when the other side of the socket is the `run`: once that has ended, any process may take
- * the name.  A process of another PID namespace has the number 0 here.
- */
+ * the name. For a process of another PID namespace the kernel reports the number 0; then only the
+ * user is checked. */
 static bool is_of_run(int socket, const struct job *job)
 {
     struct ucred server;

@@ -47,23 +47,25 @@ struct rs_job_request {
     uint32_t wish, number;
 };
 
-/* The answer is a uint32_t. 0: the wish was refused; for RS_JOB_GIVE_LIMIT: how many jobs with a
- * limit there are from this one on.  The memory file is an _Atomic uint32_t: the number of pages
- * that could not be sent by the socket.
- */
+/* The answer is a uint32_t. 0: the wish was refused. Otherwise the wish was granted; for
+ * RS_JOB_GIVE_LIMIT the answer is then the number of jobs with a limit from the one asked for to
+ * the outermost. The memory file is an _Atomic uint32_t: the number of pages that could not be sent
+ * by the socket. */
 
 /* Sends the request to the `run` above, with `fd` (-1: none), and waits for the answer,
- * RS_JOB_ANSWER_MS at most and only while the `run` lives.  *received (NULL is allowed) is the
- * descriptor that came back.  Returns 0 when the wish was granted (for a limit: how many more there
- * are), -ENOENT without a `run` above, -ESTALE when it cannot be reached, or when the socket's name
- * now belongs to a process that is not that `run` of this user or of root; another -errno when it
- * did not answer or refused.  Raises no signal and is no cancellation point.  Thread safe. */
+ * RS_JOB_ANSWER_MS at most and only while the `run` lives. *received (NULL is allowed) is the
+ * descriptor that came back. Returns 0 when the wish was granted (for RS_JOB_GIVE_LIMIT: the number
+ * of jobs with a limit around the one asked for), -ENOENT without a `run` above, -ESTALE when it
+ * cannot be reached, or when the socket's name now belongs to a process that is not that `run` of
+ * this user or of root; another -errno when it did not answer or refused. Raises no signal and is
+ * no cancellation point. Thread safe. */
 int rs_run_ask(enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
 /* The same for another `run`, given by the text of its RMMSHIM_JOB. */
 int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
-/* Send or receive one message with at most one descriptor. 0 or -errno; -EPROTO for a message of
- * another length. */
+/* Send or receive one message with at most one descriptor (-1: none). They return 0 or -errno:
+ * -EPROTO for a message of another length, -ECONNRESET when the other side has closed the
+ * connection. */
 int rs_job_send(int socket, const void *message, size_t bytes, int fd);
 int rs_job_receive(int socket, void *message, size_t bytes, int *fd);

@@ -32,8 +32,9 @@ struct rs_job_entry {
     _Atomic uint64_t kept_bytes;
     _Atomic uint64_t idle_bytes; /* the part of taken_bytes that the member last declared idle, so
                                     that others may ask for it */
-    _Atomic uint64_t wanted_bytes, ticket, asked_ms; /* of requests that wait: the bytes, the place
-                                                        in the queue, and when they last asked */
+    /* For the member's requests that wait: the bytes that they want, their place in the queue, and
+     * when they last asked. */
+    _Atomic uint64_t wanted_bytes, ticket, asked_ms;
     _Atomic uint64_t ended_ms;       /* when the owner was first seen to be dead; 0: it was not */
     _Atomic uint64_t commands_inode; /* the inode of its file of commands (shared/commands.h), */
     _Atomic uint64_t commands_fd;    /* and that file's descriptor + 1; 0: it has none */
@@ -103,8 +104,9 @@ struct job_patience {
  * by a signal handler. */
 bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience);
 
-/* Lock the mutex; job_unlock undoes both.  With `waits`, job_lock waits until it has the mutex or
- * its owner is stuck; without, it gives up after a few microseconds. */
+/* job_try_lock and job_lock return true when they have locked the mutex; job_unlock unlocks it.
+ * With `waits`, job_lock waits until it has the mutex or the mutex's owner is stuck; without, it
+ * gives up after a few microseconds. */
 bool job_try_lock(struct rs_job_limit *job);
 bool job_lock(struct rs_job_limit *job, bool waits);
 void job_unlock(struct rs_job_limit *job);

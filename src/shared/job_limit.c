@@ -36,9 +36,8 @@ uint64_t job_now_ms(void)
     return rs_clock_ns() / NS_PER_MS;
 }
 
-/* Locks the mutex, also after its owner died: nothing need be repaired, since its entries are
- * either right or those of a dead process.
- */
+/* Locks the mutex, also after its owner died: nothing need be repaired, since each entry of the
+ * file is either right or that of a dead process. */
 bool job_try_lock(struct rs_job_limit *job)
 {
     int failed = pthread_mutex_trylock(&job->mutex);
@@ -81,7 +80,8 @@ static int process_of(pid_t thread)
 bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience)
 {
     static _Atomic uint64_t stuck;
-    /* The kernel itself reads the owner's number there, to see that the owner dies. */
+    /* glibc's structure is private, but this word is where the kernel itself looks for the owner's
+     * thread id when a thread with a robust mutex ends, so it cannot move. */
     pid_t owner = (pid_t)((uint32_t)__atomic_load_n(&job->mutex.__data.__lock, __ATOMIC_RELAXED) &
                           FUTEX_TID_MASK);
     uint64_t now_ns = rs_clock_ns();
@@ -116,7 +116,8 @@ bool job_lock(struct rs_job_limit *job, bool waits)
 
 /* ---- the file ---- */
 
-/* True on a kernel with robust mutexes. glibc assumes them, but qemu-user has none. */
+/* True when the kernel supports robust mutexes. glibc assumes that it does, but qemu-user does not.
+ */
 static bool can_be_kept(void)
 {
     void *list;
@@ -265,10 +266,11 @@ static bool owner_is_gone(uint64_t owner)
            rs_process_stat_has_ended(stat);
 }
 
-/* Checks one entry.  A dead owner's wishes and reserved bytes are dropped at once.  The bytes that
- * it had taken stay counted until the kernel has closed the device: true while they do.  Times are
- * read under the mutex, so that they never go backwards.  *living: an owner that was found alive.
- */
+/* Checks one entry. A dead owner's wishes and reserved bytes are dropped at once. The bytes that it
+ * had taken stay counted until the kernel has closed the device; the function returns true while
+ * they do, and also when it cannot get the mutex. Times are read under the mutex, so that they
+ * never go backwards. *living is the owner that was last found alive, which is not checked again
+ * for its next entry. */
 static bool reap_entry(struct rs_job_limit *job, struct rs_job_entry *entry, uint64_t *living)
 {
     uint64_t owner = job_get(&entry->owner), now;
@@ -329,10 +331,10 @@ static int begin_file_anew(struct rs_job_limit *job, struct rs_size limit)
     return rs_job_limit_init(job, limit);
 }
 
-/* Makes this process's PID namespace the file's home if the file has no living members.  Whether
+/* Makes this process's PID namespace the file's home if the file has no living members. Whether
  * members of another namespace live cannot be seen from here, and containers of one kernel may each
- * report another boot.  For members of this namespace it can be seen, so another boot's name never
- * drops a living member.  The caller holds the file lock. */
+ * report another boot. So the boot's name only counts when no member of this namespace is alive,
+ * which can be seen. The caller holds the file lock. */
 static int settle_file(struct rs_job_limit *job, struct rs_size limit)
 {
     uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);
@@ -355,9 +357,10 @@ static int settle_file(struct rs_job_limit *job, struct rs_size limit)
     return 0;
 }
 
-/* Gives up the places of the program that this process ran before exec(), which keeps its number
- * and start time but ends its memory.  They become places of a dead process with another start
- * time, since the kernel may close the device a little later here too. */
+/* Gives up the entries of the program that this process ran before exec(): the process keeps its
+ * number and start time, but has lost that program's memory. The entries become those of a dead
+ * process with another start time, since the kernel may close the device a little later here too.
+ */
 static bool leave_earlier_places(struct rs_job_limit *job)
 {
     uint64_t own = own_word();
@@ -395,7 +398,7 @@ static void reap_some(struct rs_job_limit *job)
         (void)reap_entry(job, &job->entries[(first + i) % count], &living);
 }
 
-/* Checks the file of a `run`, which has made it and set its home. */
+/* Checks a file that a `run` has made, which has also set the file's home. Returns 0 or -errno. */
 static int check_of_run(const struct rs_job_limit *job, int fd, bool joins)
 {
     if (!rs_file_cannot_shrink(fd))

@@ -3,13 +3,14 @@
  * share: `rmmshim run --limit-job` holds it and gives it to processes that ask (shared/job.h), or
  * RMM_JOB names a file of the user.
  *
- * One robust mutex protects the numbers; they are atomic only for readers without it.  An entry is
- * what one member has of one device.  The total of a device is added up from its entries at each
- * request, so a member that dies leaves no wrong total.  A member that gives bytes back, or counts
- * bytes that it already has, changes its own entry without the mutex.  If the mutex's owner is
- * stopped, requests are refused after 2 s.  No system call that can wait is made under the mutex,
- * so on a busy machine an owner that does not run is waiting for a processor; that tells it from a
- * stopped one. tests/model goes through every order of these steps.
+ * One robust mutex protects the numbers. They are atomic because some threads read them, or change
+ * their own member's, without it. An entry is what one member has of one device. The total of a
+ * device is added up from its entries at each request, so a member that dies leaves no wrong total.
+ * A member that gives bytes back, or counts bytes that it already has, changes its own entry
+ * without the mutex. If the mutex's owner is stopped, requests are refused after 2 s. No system
+ * call that can wait is made under the mutex, so an owner that does not run, but could, lacks a
+ * processor on a busy machine; that tells it from a stopped one. tests/model goes through every
+ * order of these steps.
  *
  * The bytes of a dead process stay counted for RS_JOB_LIMIT_SETTLE_MS after its death was first
  * seen, since the kernel closes the GPU only after it has ended the process's threads.
@@ -43,37 +44,39 @@ struct rs_job_limit;
 struct rs_job_entry;
 
 /* Initialises the memory of a new file, which is all zero, for a job of the calling process's PID
- * namespace. 0, or -ENOTSUP on a kernel without robust mutexes. */
+ * namespace. Returns 0, or -ENOTSUP on a kernel without robust mutexes. */
 int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit);
 
-/* Maps the file: that of a `run` on the descriptor `of_run`, which is closed; or, with -1, the one
- * at `path`, with this limit (if there is none, it is made, readable by this user alone).  With
- * `member` it also takes a member's place for the calling process. 0, *job and the file's limit, or
+/* Maps the file of a job's limit. `of_run` is the descriptor of a `run`'s file, which this function
+ * closes. If it is -1, the file is the one at `path`, which is made if there is none, with the
+ * limit *limit and for this user alone. If `member` is not NULL, *member becomes the calling
+ * process's entry for itself. Sets *limit to the file's limit, and returns 0 with *job set, or
  * -errno: -EPROTO for another version's file, -EACCES for one that other users may write, or that
- * may shrink, -EXDEV when members of another PID namespace may be alive, -EEXIST with *limit for a
- * file at `path` whose members have another limit, -ESRCH when /proc does not tell who this process
- * is, -EBUSY when another process holds the file lock for 2 s, -EUSERS when all places are taken,
- * -ENOTSUP as above. */
+ * may shrink, -EXDEV when members of another PID namespace may be alive, -ESTALE when a `run` of
+ * another PID namespace made the file, -EEXIST for a file at `path` whose living members have
+ * another limit, -ESRCH when /proc does not tell who this process is, -EBUSY when another process
+ * holds the file lock for 2 s or the mutex is stuck, -EUSERS when all places are taken, -ENOTSUP as
+ * above, or what the system says when the file cannot be opened. */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
                       struct rs_job_limit **job, struct rs_job_entry **member);
 
-/* Takes a member's place for the calling process, in a job of its own PID namespace.  NULL when all
- * places are taken, or the mutex is stuck. */
+/* Takes an entry for the calling process, in a job of its own PID namespace, and returns it; NULL
+ * when all entries are taken, or the mutex is stuck. */
 struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job);
 
-/* Finds dead members, and frees the places of those that have been dead for long enough.  True
- * while bytes of dead members are still counted.  Safe across threads and processes.  Does nothing
- * in a PID namespace other than the members'. */
+/* Finds dead members, and frees the entries of those that have been dead for long enough. Returns
+ * true while bytes of dead members are still counted. Safe across threads and processes. Does
+ * nothing in a PID namespace other than the members'. */
 bool rs_job_limit_reap(struct rs_job_limit *job);
 
-/* What a process takes of one device, on behalf of its job.  All zero but the first members until
- * rs_job_share_enter. */
+/* What a process takes of one device, on behalf of its job. Whoever makes a share sets the fields
+ * up to `uuid` and leaves the others zero; rs_job_share_enter sets `entry`. */
 struct rs_job_share {
     struct rs_job_limit *job;
     struct rs_job_entry *member; /* the process's entry for itself */
     struct rs_job_share *next;   /* the share in the job around this one; NULL: there is none */
     size_t limit_bytes;          /* at most that of `next` */
-    uint64_t uuid[2];            /* of the device */
+    uint64_t uuid[2];            /* the UUID of the device */
     _Atomic(struct rs_job_entry *) entry; /* NULL: not entered yet, or there was no room */
     /* The value of `asked` that this process has last answered for the device. */
     _Atomic uint32_t seen_asked;
@@ -85,59 +88,66 @@ struct rs_job_share {
  * refused. */
 void rs_job_share_enter(struct rs_job_share *share);
 
-/* Takes bytes if they fit.  Waits for its turn at the mutex.  If the owner is stopped, it waits 2
- * s, once, and logs that. */
+/* Takes the bytes in all jobs if they fit in each, and returns whether it did. It waits for the
+ * mutexes; for an owner that does not run it waits 2 s and logs that, and after that it returns
+ * false at once as long as the owner stays stopped. */
 bool rs_job_share_take(struct rs_job_share *share, size_t bytes);
 
-/* Counts bytes that are taken already, or, as a negative number, given back.  While rs_job_giving,
- * bytes given back are reserved for the members that wait for them.  Never waits.  Returns by how
- * much rs_job_share_releases grew. */
+/* Counts `bytes` as taken, as the process has them already; the negative number 0 - N counts N
+ * bytes as given back. While rs_job_giving, bytes given back are reserved for the members that wait
+ * for them. Never waits. Returns by how much rs_job_share_releases grew. */
 uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes);
 
 extern __thread bool rs_job_giving;
 
-/* Returns what the other members have taken of the device, and what is reserved for them.  If the
- * job runs inside other jobs, their numbers are converted to this job's limit, and the largest
- * counts. */
+/* Returns what the other members have taken of the device, and what is reserved for them. If the
+ * job runs inside other jobs, the number of each outer job is reduced by how much its limit exceeds
+ * this job's, and the largest number is returned. */
 size_t rs_job_share_others(const struct rs_job_share *share);
 
-/* Returns the share in the job that has the least bytes left. */
+/* Returns the share in the job that leaves this process the fewest bytes: its limit without what
+ * the other members have. */
 const struct rs_job_share *rs_job_share_tightest(const struct rs_job_share *share);
 
-/* Calls rs_job_limit_reap.  True while bytes of dead members are still counted for this device. */
+/* Calls rs_job_limit_reap. Returns true while bytes of dead members are still counted for this
+ * device. */
 bool rs_job_share_reap(const struct rs_job_share *share);
 
 /* ---- idle bytes, from member to member ---- */
 
-/* The first declares how many bytes this process has idle, the second adds to that number.  The
- * second also raises this process's RS_ATTENTION_JOB if others have asked for idle bytes. */
+/* rs_job_share_set_idle declares how many bytes this process has idle, and rs_job_share_freed adds
+ * to that number. The latter also raises this process's RS_ATTENTION_JOB if others have asked for
+ * idle bytes. */
 void rs_job_share_set_idle(struct rs_job_share *share, size_t bytes);
 void rs_job_share_freed(struct rs_job_share *share, size_t bytes);
 
 /* Returns what the other members have declared idle, of each at most what it has taken. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share);
 
-/* Returns by how much the taken bytes and `bytes` more exceed the limit. */
+/* Returns by how much the counted bytes and `bytes` more exceed the limit, or 0. */
 size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes);
 
-/* Returns by how much the taken bytes and those that members want exceed the limit. */
+/* Returns by how much the counted bytes and those that members still want exceed the limit, or 0.
+ */
 size_t rs_job_share_wanted(const struct rs_job_share *share);
 
-/* Called when a request begins to wait for bytes, and when it ends.  What was reserved meanwhile
- * stays reserved for a while if it is enough for the request, and else goes to others. */
+/* A request calls the first when it begins to wait for `bytes`, and the second when it stops
+ * waiting. If `are_there`, what was reserved meanwhile is enough for the request and stays reserved
+ * for it for a while; if not, it goes to other members that wait. */
 void rs_job_share_want(struct rs_job_share *share, size_t bytes);
 void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool are_there);
 
-/* Asks all members that have idle bytes. */
+/* Asks all other members that have idle bytes to give them back. */
 void rs_job_share_ask(struct rs_job_share *share);
 
-/* True when members have asked since any thread of this process last called this. */
+/* Returns true when members have asked for idle bytes since a thread of this process last called
+ * this function. */
 bool rs_job_share_is_asked(struct rs_job_share *share);
 
-/* Wakes the members that asked: this member has given what it had. */
+/* Called when this member has given back what it had idle: wakes the members that asked. */
 void rs_job_share_answer(struct rs_job_share *share);
 
-/* The first returns the number of releases; the second waits while that is `seen`, at most wait_ns.
- */
+/* rs_job_share_releases returns how often members have given bytes back; rs_job_share_wait waits
+ * while that number is still `seen`, at most wait_ns. */
 uint32_t rs_job_share_releases(const struct rs_job_share *share);
 void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns);

@@ -12,7 +12,8 @@ __thread bool rs_job_giving;
 
 /* ---- devices ---- */
 
-/* True when the device has no entry, since there was no room or it has not been entered yet. */
+/* Enters the device in the share's job unless it is entered already. Returns true when the table
+ * has no room for it. */
 static bool lacks_room(struct rs_job_share *share)
 {
     struct rs_job_entry *entry;
@@ -56,7 +57,8 @@ static void unlock_until(const struct rs_job_share *share, const struct rs_job_s
         job_unlock(share->job);
 }
 
-/* Locks the mutexes of all jobs.  No thread waits for a mutex while it holds another one. */
+/* Locks the mutexes of all jobs; returns false when the owner of one is stuck. No thread waits for
+ * a mutex while it holds another one, so no two threads can wait for each other. */
 static bool lock_all(const struct rs_job_share *share)
 {
     struct job_patience patience = {0};
@@ -84,9 +86,9 @@ static uint64_t idle_of(const struct rs_job_entry *entry)
     return rs_min(job_get(&entry->idle_bytes), job_get(&entry->taken_bytes));
 }
 
-/* Returns a sum over all members that have the device, except `but` (NULL: no exception).  Without
- * the mutex the bytes can only become fewer, except for bytes that the driver has granted already.
- */
+/* Returns a sum over all members that have the device, except `but` (NULL: no exception). While the
+ * caller holds the mutex, members that do not hold it can only lower the sum, except by counting
+ * bytes that the driver has granted already. */
 static uint64_t sum_of_members(const struct rs_job_share *share, const struct rs_job_entry *but,
                                uint64_t (*bytes_of)(const struct rs_job_entry *entry))
 {
@@ -99,7 +101,7 @@ static uint64_t sum_of_members(const struct rs_job_share *share, const struct rs
 }
 
 /* Returns by how much all counted bytes, without those reserved for this member, and `bytes` more
- * exceed the limit. */
+ * exceed the limit, or 0. */
 static size_t missing_in(const struct rs_job_share *share, size_t bytes)
 {
     uint64_t total = sum_of_members(share, NULL, counted_of);
@@ -138,7 +140,7 @@ static struct rs_job_entry *oldest(const struct rs_job_share *share)
     return found;
 }
 
-/* Reserves bytes that a member gives back for the members that wait. */
+/* Reserves for the members that wait what a member gives back. */
 static void keep_for_waiting(const struct rs_job_share *share, uint64_t bytes)
 {
     struct rs_job_entry *entry;
@@ -181,7 +183,7 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
     for (const struct rs_job_share *at = share; at && taken; at = at->next)
         count_taken(at, bytes);
     unlock_until(share, NULL);
-    if (taken) /* rs_job_look then declares again what is idle */
+    if (taken) /* has rs_job_look declare anew how much is idle */
         atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
     return taken;
 }
@@ -269,7 +271,7 @@ void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
     }
 }
 
-/* With several jobs, the one with the fewest idle bytes counts. */
+/* With several jobs, returns the number of the one whose members have the fewest idle bytes. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share)
 {
     uint64_t least = SIZE_MAX;
@@ -335,7 +337,7 @@ static void pass_on_kept(const struct rs_job_share *share)
     uint64_t kept;
 
     if (job_get(&entry->kept_bytes) == 0 || !job_lock(share->job, false))
-        return; /* otherwise the number would be out of date soon */
+        return; /* without the mutex, forget_kept drops what is reserved a little later */
     kept = job_get(&entry->kept_bytes);
     job_set(&entry->kept_bytes, 0);
     keep_for_waiting(share, kept);

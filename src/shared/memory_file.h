@@ -27,9 +27,9 @@ struct rs_memory_file_search {
     const void *data;
 };
 
-/* Opens the first memory file of that name that search->accepts.  Returns a descriptor; -ENODATA if
- * the process has none; -EACCES or -EPERM if it is another user's; or another -errno.  Uses no
- * malloc.  Not thread safe. */
+/* Opens the first memory file that has the name search->name and for which search->accepts returns
+ * true. Returns a descriptor; -ENODATA if the process has none; -EACCES or -EPERM if it is another
+ * user's; or another -errno. Uses no malloc. Not thread safe. */
 int rs_memory_file_find(const struct rs_memory_file_search *search);
 
 /* Returns when the word is not `seen`, after a wake, after a signal, or after wait_ns at most. */

@@ -184,7 +184,7 @@ void rs_published_free(void *memory)
         return;
     }
     header--;
-    /* The memory was freed twice. */
+    /* This fails if the memory is freed twice. */
     RS_ASSERT(header->piece.bytes > sizeof(*header) && !header->piece.next);
     RS_MUTEX_GUARD(&published.lock);
     header->piece.next = published.freed;

@@ -6,17 +6,17 @@
 
 #include "shared/commands.h"
 
-/* Does that work inside a free.  A command never makes a driver call that waits for work.  The
- * caller holds no lock. */
+/* Does the work named above inside a free. A command never makes a driver call that waits for work.
+ * The caller holds no lock. */
 RS_COLD void rs_poll_commands_now(void);
 
-/* Does that work inside an allocation, a query, or a wait for one stream or event, where no driver
- * call may wait without bound (base/request.h). */
+/* Does the work named above inside an allocation, a query, or a wait for one stream or event, where
+ * no driver call may wait without bound (base/request.h). */
 RS_COLD void rs_poll_commands_in_request_now(void);
 
-/* The functions below may only be called in a process that stacks serve (config/mode.h).  A child
- * of a raw clone(), which runs no fork handlers, has no copy of the memory in which the word of
- * attention lies. */
+/* The three inline functions below may only be called in a process that stacks serve
+ * (config/mode.h): a child of a raw clone(), which runs no fork handlers, has no copy of the memory
+ * in which the word of attention lies. */
 RS_HOT_INLINE bool rs_shim_has_attention(void)
 {
     return RS_UNLIKELY(atomic_load_explicit(rs_attention, memory_order_relaxed) != 0);

@@ -55,8 +55,8 @@ static int not_served(void)
     return rs_control_error(-ENOTSUP, "rmmshim does not serve this process");
 }
 
-/* Returns 0, or the error for a process that serves nothing or for an unknown device.  *started:
- * CUDA has been started. */
+/* Returns 0, or the error for a process that stacks do not serve or for an unknown device. *started
+ * is set to whether CUDA has been started. */
 static int check_device(int device, bool *started)
 {
     int count = 0;
@@ -106,7 +106,8 @@ static int check_filling(const void *structure, const char *error, int device, i
     return result == 0 ? check_call(device, kind, needs_cuda) : result;
 }
 
-/* The program may know fewer members than the library, or more. */
+/* Copies what the library has filled in to the program's struct, whose version may have fewer
+ * members than the library's, or more. */
 static void copy_out(void *structure, void *filled, size_t bytes)
 {
     uint64_t *size = filled;
@@ -117,7 +118,7 @@ static void copy_out(void *structure, void *filled, size_t bytes)
 
 /* ---- statistics ---- */
 
-/* The memory that the stacks' leaves have from the driver; also memory that was spilled to the
+/* The memory that the stacks' leaves have from the driver, including memory that was spilled to the
  * host, which is charged to no limit. */
 struct taken {
     size_t held_bytes, peak_bytes;
@@ -151,7 +152,8 @@ static void add_leaves(struct taken *taken, struct rs_mr *mr)
     rs_report_release(&report);
 }
 
-/* Asks for idle bytes first, since a resource over a driver pool then reads the pool again. */
+/* Asks for the idle bytes first, since that has a resource over a driver pool read the pool again,
+ * so that the held bytes are fresh too. */
 static void add_stack_sums(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct sums *sums = data;
@@ -171,7 +173,8 @@ static void add_gone(void *data, const struct rs_report *report)
             add_taken(&sums->gone, report, rs_mr_descriptors[i]->name);
 }
 
-/* Reads the driver's pools, if they are counted, since they give memory back by themselves. */
+/* Reads anew how much the driver's pools hold, if that is counted, since they give memory back by
+ * themselves. */
 static void follow_pools(int device)
 {
     if (rs_limit_follows() && rs_driver_ready(false))
@@ -223,8 +226,8 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
 
 static const char no_counters_size[] = "counters->size is not set to the size of the structure";
 
-/* Checks as check_call does; also an error if the driver serves that kind of memory, since its
- * counters then stay 0. */
+/* Checks what check_call checks, and that CUDA is started. It is an error, too, if the driver
+ * serves that kind of memory, since its counters then stay 0. */
 static int check_counted(int device, int kind)
 {
     int result = check_call(device, kind, false);
@@ -287,8 +290,8 @@ int rmmshim_reset_peaks(int device, int kind)
 /* The owner of the phases that the C API begins. */
 static const char of_program[1];
 
-/* Marks a phase in the logs.  Errors are dropped: without an open log there is nothing to mark, and
- * a log that cannot be written has reported that. */
+/* Marks the begin or end of a phase in the event log and the recording. Errors are ignored: without
+ * an open file there is nothing to mark, and a file that cannot be written has been reported. */
 static void mark_phase(bool begins, const char *name)
 {
     char text[sizeof("begin ") + RS_PHASE_NAME_BYTES];
@@ -376,8 +379,8 @@ size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left)
     *is_left = false;
     if (check_started(device) != 0)
         return 0;
-    /* The account is compared, since memory that one resource gives to another has not gone back to
-     * the driver. */
+    /* The bytes that went back are the difference of the account, since rs_trim's own sum includes
+     * memory that one resource gave to another and not to the driver. */
     follow_pools(device);
     before = rs_account_held_bytes(account);
     (void)rs_trim(device, keep_bytes, is_left);
@@ -404,7 +407,8 @@ int rs_control_set_limit(int device, size_t bytes, bool *is_left)
     if (!rs_limit_set(device, bytes))
         return not_served();
     if (bytes && rs_driver_ready(false))
-        rs_charge_begin_to_follow(device); /* the driver's pools were not read before */
+        /* Without a limit what the driver's pools hold may not have been read. */
+        rs_charge_begin_to_follow(device);
     if (!rs_account_has_room(account, 0))
         (void)rs_control_trim(device, 0, is_left);
     return 0;
@@ -462,7 +466,8 @@ static bool serves_device_memory(void)
     return rs_mode_now() == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE);
 }
 
-/* Keeps a line for an error that has no diagnostic; for -EINVAL there was one. */
+/* Keeps an error message for -ENOSPC and -ENOMEM; for -EINVAL a diagnostic has been kept already.
+ * Returns `result`. */
 static int resource_error(int result)
 {
     if (result == -ENOSPC)
@@ -522,7 +527,7 @@ int rmmshim_set_resource(int device, const char *expression)
 /* ---- prefetch ---- */
 
 /* The driver refuses memory that does not migrate, and devices without prefetch: neither is an
- * error of the caller. */
+ * error of the caller, so both count as success. */
 static int prefetch_error(CUresult result)
 {
     char line[64];
@@ -555,8 +560,8 @@ int rmmshim_prefetch(const void *start, size_t bytes, int device, void *stream)
 
 /* ---- reports and marks ---- */
 
-/* Reads the driver's pools.  A report itself makes no driver call, since it is also made at exit.
- */
+/* Reads anew how much the driver's pools hold, for a report that follows. The report itself makes
+ * no driver call, since it is also made at exit. */
 static void ask_pools(void)
 {
     for (int device = 0; device < RS_DEVICES_MAX; device++)

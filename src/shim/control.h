@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the C API (include/rmmshim/rmmshim.h) shares with commands of the tool and ranges of NVTX.
- * All functions are thread safe and may be called in any process at any time. */
+/* Functions of the C API (include/rmmshim/rmmshim.h) that the tool's commands and NVTX ranges use
+ * too. All functions are thread safe and may be called in any process at any time. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,15 +10,16 @@
  * thread-local storage, which has little room. */
 enum { RS_CONTROL_ERROR_BYTES = 200 };
 
-/* Keeps `line` as the thread's last error, rmmshim_last_error (NULL: an empty line).  Returns
- * result, or -EINVAL for 0. */
+/* Keeps `line` as the thread's last error, which rmmshim_last_error returns (NULL: an empty line).
+ * Returns `result`, or -EINVAL if `result` is 0. */
 int rs_control_error(int result, const char *line);
 
-/* Begin and end a phase for another interface (NVTX).  They report no error, since the process need
- * not be served by stacks. */
+/* Begin and end a phase for another interface (NVTX). They report no error, since a program with
+ * NVTX ranges need not be a process that stacks serve. */
 void rs_control_push_range(const char *name, const void *owner);
 void rs_control_pop_range(const void *owner);
 
-/* *is_left: as rs_trim (charge/charge.h) sets it; false where nothing was trimmed. */
+/* These do what rmmshim_trim and rmmshim_set_limit do, and set *is_left as rs_trim
+ * (charge/charge.h) does; to false where nothing was trimmed. */
 size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left);
 int rs_control_set_limit(int device, size_t bytes, bool *is_left);

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <wchar.h>
 
-/* ---- NVTX's own, under its numbers ---- */
+/* ---- NVTX's own numbers and types ---- */
 
 enum { TABLE_OF_CALLBACKS = 1, MODULE_CORE = 1, MODULE_CORE2 = 5 };
 
@@ -54,9 +54,9 @@ struct attributes {
 
 /* ---- text ---- */
 
-/* Registered strings and names of domains, whose addresses are the handles that the program gets.
- * A domain whose name has wide characters gets no handle, so its ranges count as outside all
- * domains. */
+/* The registered strings and the names of domains. The address of each is the handle that the
+ * program gets. A domain whose name has wide characters gets no handle, so its ranges count as
+ * outside all domains. */
 enum { KEPT_MAX = 1024 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
@@ -92,8 +92,8 @@ static const char *keep_text(const char *text)
     return found ? found : RS_PHASE_OTHERS;
 }
 
-/* Returns the text of a range; NULL if it has none or is made of wide characters, which are not
- * supported. */
+/* Returns the text of a range; NULL if the range has no text, or the text has wide characters,
+ * which are not supported. */
 static const char *message_of(const struct attributes *attributes)
 {
     bool has_text = attributes && attributes->size >= sizeof(*attributes) &&
@@ -213,14 +213,14 @@ static bool attach_entry(const struct callbacks *callbacks, const struct entry *
     return true;
 }
 
-/* Returns NVTX's export table of that number, or NULL. */
+/* The type of NVTX's function that returns its export table of the given number, or NULL. */
 typedef const void *get_table_function(uint32_t table);
 
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(get_table_function *get_table);
 
-/* The function that NVTX looks up.  Fills in the functions that push and pop, and returns 1.
- * Returns 0 if ranges are not asked for, stacks do not serve, or the library was not preloaded;
- * NVTX then calls no function of ours. */
+/* The function that NVTX looks up in the library and calls. Fills in the functions that push and
+ * pop, and returns 1. Returns 0 if ranges are not asked for, stacks do not serve, or the library
+ * was not preloaded; NVTX then calls no function of ours. */
 int InitializeInjectionNvtx2(get_table_function *get_table)
 {
     const struct callbacks *callbacks;
@@ -232,6 +232,6 @@ int InitializeInjectionNvtx2(get_table_function *get_table)
         return 0;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(entries); i++)
         if (!attach_entry(callbacks, &entries[i]))
-            return 0; /* NVTX then clears its table */
+            return 0; /* NVTX then clears the functions that were filled in */
     return 1;
 }

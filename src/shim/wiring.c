@@ -29,7 +29,8 @@ static bool serving(struct rs_diagnostics *diagnostics)
 {
     rs_publish_begin(); /* first, since counters lie in published memory */
     begin_counters();
-    /* Other processes of the job ask by the commands' file. */
+    /* The file of commands is made before the job is joined, since the process's entry in the job
+     * tells other processes where that file is. */
     rs_commands_begin(rs_config.control == RS_CONTROL_THREAD);
     if (!rs_limit_join_job(diagnostics)) {
         rs_commands_forget();

@@ -18,10 +18,11 @@ struct rs_stack;
 
 struct rs_wiring {
     /* Called by config when stacks are about to serve the process: the settings are read, and
-     * nothing is allocated yet.  False, after a diagnostic, if a setting turns out to be bad. */
+     * nothing is allocated yet. Returns false, after a diagnostic, if a setting turns out to be
+     * bad. */
     bool (*serving)(struct rs_diagnostics *diagnostics);
 
-    /* Called in a forked child, which has this thread alone. */
+    /* Called in a forked child that may serve, which has only this thread. */
     void (*forked)(void);
 
     /* Called in each child before `forked`: resets the locks of the whole process (base/lock.h).

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-/* ---- our own frames, which stand at the top of every stack ---- */
+/* ---- this library's own frames, which are at the top of every stack ---- */
 
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
@@ -42,7 +42,8 @@ static struct rs_unwind_skipped ours(void)
 /* ---- what is stored once ---- */
 
 enum { BUCKETS = 4096, ALIGNMENT = 16 };
-/* For all sites and lines; addresses are reserved, and pages take memory when they are used. */
+/* The room for all sites and lines. The addresses are reserved at once, and pages take memory when
+ * they are used. */
 enum { TABLE_BYTES = 16 << 20 };
 
 typedef _Atomic(const struct rs_once *) bucket;
@@ -56,7 +57,7 @@ struct table {
 static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
 RS_RESET_IN_CHILD(trace_call_site, table_lock);
 
-/* Returns zeroed memory; NULL when there is no more. */
+/* Returns zeroed memory for a site or a line; NULL when the room is used up. */
 static void *take_memory(size_t bytes)
 {
     static char *memory;
@@ -86,7 +87,7 @@ RS_HOT_INLINE bucket *head_of(struct table *table, uint64_t hash)
     return &table->buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
-/* Mixes two words at a time. */
+/* Hashes two words at a time; a rest counts as filled up with zeroes. */
 RS_HOT_INLINE uint64_t hash_contents(const char *contents, size_t bytes)
 {
     uint64_t hash = bytes, words[2] = {0, 0};
@@ -137,7 +138,7 @@ static RS_COLD const struct rs_once *enter_once(struct table *table, uint64_t ha
     struct rs_once *made;
 
     rs_mutex_lock(&table_lock);
-    /* Another thread may have entered the same first. */
+    /* Another thread may have entered the same contents first. */
     known = find_once(table, hash, contents, bytes);
     /* One byte more, for the zero byte that ends a text. */
     if (!known && (made = take_memory(sizeof(*made) + bytes + 1))) {
@@ -188,7 +189,8 @@ void rs_pair_enter(struct rs_pair set[RS_PAIRS], unsigned replaced, uint64_t key
 
 /* ---- sites ---- */
 
-/* The contents of a site.  A last word of zero makes their number even, for hash_contents. */
+/* The contents of a site. The words end with a zero where that is needed to make the length a
+ * multiple of two words, for hash_contents. */
 struct capture {
     unsigned frame_count, line_count;
     void *words[RS_CALL_SITE_FRAMES_MAX + RS_PYTHON_FRAMES_MAX + 1];
@@ -216,7 +218,8 @@ __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
     if (RS_UNLIKELY(words == 0))
         return NULL;
     capture.words[words] = NULL;
-    words += words % 2 == 0; /* the counts take one word, which also counts */
+    /* The two counts take one word, so with an odd number of words the length is even. */
+    words += words % 2 == 0;
     return (const struct rs_call_site *)find_or_enter(
         &sites, &capture, offsetof(struct capture, words) + words * sizeof(capture.words[0]));
 }
@@ -247,9 +250,8 @@ unsigned rs_site_frames_outside(const struct rs_call_site *site)
     return outside < site->frame_count ? outside : 0;
 }
 
-/* Returns the file name of the object that holds the address, with the same pointer for the same
- * object; NULL if no object does.
- */
+/* Returns the file name of the object that holds the address; NULL if no object does. Pointers can
+ * be compared: an object's name is always the same pointer. */
 static const char *object_at(const void *address)
 {
     const char *path;
@@ -275,7 +277,9 @@ unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside
         else if (!is_below)
             frames[count++] = site->frames[i];
         else if (object != c_library && !(above == c_library && i + 1 == site->frame_count))
-            frames[count++] = site->frames[i]; /* leaves out the program's _start */
+            /* Not a frame of the C library, nor the program's _start, which is the last frame and
+             * called the C library. */
+            frames[count++] = site->frames[i];
     }
     RS_ASSERT(count <= site->frame_count);
     return count;

@@ -1,47 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Call sites: the code that asked for a block.  A site is a stack of return addresses and, in a
- * process that runs Python, the Python frames above them.  Equal sites share one record, which
- * lives as long as the process, so memory stays bounded however many blocks there are. */
+/* Call sites: the code that asked for a block. A site is a stack of return addresses and, in a
+ * process that runs Python, the lines of the innermost Python frames. Equal sites share one record,
+ * which lives as long as the process, so memory stays bounded however many blocks there are. */
 #pragma once
 
 #include "trace/line.h"
 
-enum { RS_CALL_SITE_FRAMES_MAX = 32 }; /* the innermost ones */
+enum { RS_CALL_SITE_FRAMES_MAX = 32 }; /* the most frames that a site keeps, the innermost ones */
 
 struct rs_call_site {
     struct rs_once once;
     unsigned frame_count, line_count;
-    /* Return addresses, innermost first, without our own; behind them the lines (rs_site_line). */
+    /* Return addresses, innermost first, without those in this library; after them come pointers to
+     * the Python lines (rs_site_line). */
     const void *frames[];
 };
 
-/* Returns a Python frame, number 0 being the innermost, as "FILE:LINE in FUNCTION". */
+/* Returns the line of a Python frame, "FILE:LINE in FUNCTION"; number 0 is the innermost frame. */
 static inline const struct rs_line *rs_site_line(const struct rs_call_site *site, unsigned number)
 {
     RS_ASSERT(number < site->line_count);
     return site->frames[site->frame_count + number];
 }
 
-/* Returns the site of the calling thread.  NULL: the caller is not known (libgcc_s.so.1 is
- * missing), host memory is short, or the table is full.  Holds no lock while it unwinds or asks
- * Python, since the first use in a process loads a library.  Thread safe, but not for signal
- * handlers. */
+/* Returns the call site of the calling thread. Returns NULL when the caller cannot be found
+ * (libgcc_s.so.1 is missing, for example), host memory is short, or the table is full. Holds no
+ * lock while it unwinds or asks Python, since the first use in a process loads a library. Thread
+ * safe, but must not be called in a signal handler. */
 const struct rs_call_site *rs_call_site_here(void);
 
 /* ---- what a text says of a call site ---- */
 
-/* Returns how many frames at the top of a site belong to the CUDA runtime, or to this library in
- * between.  Reports leave them out: a user wants to know where the program calls the runtime, not
- * where the runtime calls the driver. */
+/* Returns how many frames at the top of a site belong to the CUDA runtime or to this library,
+ * through whose functions calls of the runtime pass; 0 if all of them do. Reports leave these
+ * frames out: a user wants to know where the program calls the runtime, not where the runtime calls
+ * the driver. */
 unsigned rs_site_frames_outside(const struct rs_call_site *site);
 
-/* Collects the frames below the first `outside` that are of interest beside the site's Python
- * lines: it leaves out those of the interpreter, and those of the C library that called it.
- * Returns how many there are. */
+/* Stores in `frames` the frames after the first `outside` that a reader needs beside the site's
+ * Python lines: it leaves out frames of the interpreter, and those of the C library that called the
+ * interpreter. Returns their number. */
 unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside,
                                const void *frames[RS_CALL_SITE_FRAMES_MAX]);
 
 /* Writes the innermost callers as a part of a line: "; the block was allocated at FILE:LINE in
- * FUNCTION, from ...".  Empty for NULL.  Takes no lock of the loader under which constructors
- * run. */
+ * FUNCTION, from ...". The text is empty if `site` is NULL. Takes no lock of the loader under which
+ * constructors run. */
 void rs_site_describe(const struct rs_call_site *site, char *text, size_t room);

@@ -11,7 +11,7 @@ enum { RS_LINE_BYTES_MAX = 1024 }; /* the longest line */
 
 /* The header of anything that is stored once; the contents follow it. */
 struct rs_once {
-    const struct rs_once *next; /* the next one with the same hash */
+    const struct rs_once *next; /* the next one in the same bucket of the table */
     uint64_t hash;
     size_t bytes; /* the length of the contents */
 };
@@ -35,16 +35,16 @@ static inline uint64_t rs_line_mix(uint64_t hash, uint64_t one, uint64_t other)
 
 /* ---- pairs of words that many threads enter and look up without a lock ---- */
 
-/* A key and its value in a small cache without a lock.  The first word is the key xor the value, so
- * that a reader notices a pair whose two words were written by two threads.  A set of pairs is one
- * cache line; a pair with the value 0 is free. */
+/* A key and its value in a small cache without a lock. The first word is the key xor the value, so
+ * that a reader notices a pair whose two words were written by two threads. The pairs of one cache
+ * line form a set, and a key may be in any pair of its set; a pair with the value 0 is free. */
 struct rs_pair {
     _Atomic uint64_t key_xor_value, value;
 };
 
 enum { RS_PAIRS = RS_CACHE_LINE / sizeof(struct rs_pair) };
 
-/* Returns the key's value; 0 when the set does not have it. */
+/* Returns the key's value; 0 when the set does not have the key. */
 RS_HOT_INLINE uint64_t rs_pair_find(const struct rs_pair set[RS_PAIRS], uint64_t key)
 {
     for (unsigned i = 0; i < RS_PAIRS; i++) {

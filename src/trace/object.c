@@ -16,16 +16,16 @@
 enum { NAME_BYTES = 64 };
 
 struct object {
-    unsigned long long identity; /* the identity of the object's path */
+    unsigned long long identity; /* what identity_of returns for the object's path */
     uintptr_t base;              /* where it was loaded */
     char name[NAME_BYTES];
-    /* The range of addresses in the object that were asked about. */
+    /* The lowest and the highest address in the object that were asked about. */
     _Atomic uintptr_t lowest, highest;
     _Atomic bool is_replaced;
 };
 
-/* Objects are entered under the lock, whole before they are counted, and never removed: readers
- * take no lock. */
+/* Objects are entered under the lock and never removed. An object is complete before object_count
+ * includes it, so readers take no lock. */
 static struct object objects[RS_OBJECTS_MAX];
 static _Atomic unsigned object_count;
 static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
@@ -33,8 +33,9 @@ RS_RESET_IN_CHILD(trace_object, table_lock);
 
 /* ---- the loader's records ---- */
 
-/* Returns the identity of an object, a hash of its file name.  The loader may give a new object the
- * addresses, and even the record, of an unloaded one, so these do not identify it. */
+/* Returns the identity of an object, a hash of its file name. The address of an object, or of the
+ * loader's record of it, would not identify it, since the loader may give both to another object
+ * after the first is unloaded. */
 static unsigned long long identity_of(const char *path)
 {
     unsigned long long hash = 14695981039346656037u; /* FNV-1a */
@@ -46,7 +47,7 @@ static unsigned long long identity_of(const char *path)
 
 /* The file from which an object was loaded, and the place to which it was. */
 struct origin {
-    const char *path; /* the loader's, valid while the object is loaded */
+    const char *path; /* belongs to the loader, and is valid while the object is loaded */
     uintptr_t base;
 };
 
@@ -84,7 +85,8 @@ static bool find_by_walk(const void *address, struct origin *origin)
 #if __GLIBC_PREREQ(2, 35)
 static bool find_origin(const void *address, struct origin *origin)
 {
-    /* Looked up at run time, since glibc 2.34 does not have the function. */
+    /* _dl_find_object is looked up at run time, since the library may run with glibc 2.34, which
+     * does not have it. */
     static _Atomic(void *) found;
     void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
     struct dl_find_object result;
@@ -142,7 +144,8 @@ static unsigned find_object(unsigned long long identity, uintptr_t base)
     return 0;
 }
 
-/* Returns the name of an object.  The path of the program itself is empty. */
+/* Returns the name of an object. The loader's path of the program itself is empty, so its own short
+ * name is taken. */
 static const char *name_of(const char *path)
 {
     return *path ? rs_file_base_name(path) : program_invocation_short_name;
@@ -353,7 +356,8 @@ static const void *part(const struct file *file, size_t offset, size_t bytes)
     return offset <= file->length && bytes <= file->length - offset ? file->bytes + offset : NULL;
 }
 
-/* Copies a part of the file out: tables in a file need not be aligned. */
+/* Copies a part of the file, since tables in a file need not be aligned; returns false when it
+ * would reach beyond the end. */
 static bool read_file_part(const struct file *file, size_t offset, void *into, size_t bytes)
 {
     const void *from = part(file, offset, bytes);
@@ -422,8 +426,8 @@ void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *sy
 
 void rs_symbol_describe(const void *return_address, bool may_lock, struct rs_symbol *symbol)
 {
-    /* The address of the call: the return address may belong to another line or another function.
-     */
+    /* One byte before the return address lies in the call; the return address itself may belong to
+     * another line or another function. */
     uintptr_t address = (uintptr_t)return_address - 1, base;
     const char *path;
     Dl_info info;

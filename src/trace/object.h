@@ -15,18 +15,20 @@ enum { RS_OBJECTS_MAX = 512 };
  * safe. */
 unsigned rs_object_of(const void *address);
 
-/* The same for the return address of a call, from a cache for all threads: the loader is asked once
- * for each address, and again after a review has found the object replaced. */
+/* Does the same for the return address of a call, by a cache that all threads share: the loader is
+ * asked once for each address, and again after a review has found the object replaced. */
 unsigned rs_object_of_caller(const void *address);
 
 /* Returns a number that identifies the object that holds the address: another object that is loaded
- * to the same place later has another number. 0 when no object holds the address.  Takes no lock of
- * the loader where glibc is 2.35 or newer, and with 2.34 one that no constructor runs under. */
+ * to the same place later, from another file, has another number. 0 when no object holds the
+ * address. Takes no lock of the loader where glibc is 2.35 or newer, and with 2.34 one that no
+ * constructor runs under. */
 unsigned long long rs_object_identity(const void *address);
 
 /* Finds the file of the object that holds the address ("" for the program's own), and the
- * difference between its addresses and those in the file; both are the object's as long as it is
- * loaded.  False where no object holds the address.  Takes the same locks as rs_object_identity. */
+ * difference between its addresses and those in the file; both are valid as long as the object is
+ * loaded. Returns false where no object holds the address. Takes the same locks as
+ * rs_object_identity. */
 bool rs_object_origin(const void *address, const char **path, uintptr_t *base);
 
 /* Looks for objects that were loaded to a place where an earlier object had asked for memory.
@@ -46,17 +48,19 @@ enum { RS_SYMBOL_NAME_BYTES = 192 };
 struct rs_symbol {
     char object[RS_SYMBOL_NAME_BYTES];   /* the object's file name without folders; "?" when it is
                                             unknown */
-    char function[RS_SYMBOL_NAME_BYTES]; /* as in the object file (mangled); "" when unknown */
+    char function[RS_SYMBOL_NAME_BYTES]; /* the function's name as in the object file, where C++
+                                            names are mangled; "" when unknown */
     uintptr_t object_offset;             /* the address to give to addr2line -e OBJECT */
-    uintptr_t function_offset;           /* from the function's beginning; 0 when unknown */
+    uintptr_t function_offset; /* the distance from the function's beginning; 0 when unknown */
 };
 
-/* Names the function at an address as the object file counts it (object_offset), from the file's
- * symbols, or from those that it exports where it has no others.  Changes nothing else. */
+/* Sets the function's name and offset in *symbol from the object file at `path`: from its table of
+ * symbols, or, if it has none, from the symbols that it exports. `address` is one as the file
+ * counts it (object_offset). If no function is found, *symbol stays as it is. */
 void rs_symbol_in_file(const char *path, uintptr_t address, struct rs_symbol *symbol);
 
-/* Describes the call that returns to this address, from the object file's symbols.  With `may_lock`
- * it first asks the loader for exported symbols, which takes the loader's lock.  A caller must not
- * set may_lock if it may hold a lock for which a constructor waits, which the loader runs under its
- * own lock. */
+/* Describes the place of the call that returns to this address, from the object file's symbols.
+ * With `may_lock` it first asks the loader for exported symbols, which takes the loader's lock. A
+ * caller must not set may_lock if it may hold a lock for which a constructor waits, which the
+ * loader runs under its own lock. */
 void rs_symbol_describe(const void *return_address, bool may_lock, struct rs_symbol *symbol);

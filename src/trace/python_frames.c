@@ -21,28 +21,29 @@
  * inside a function that Python called, and they keep their code objects, with names and tables of
  * lines, alive.
  *
- * The structures differ between versions, and a program may have a modified interpreter.  So the
- * first chains are read by system calls, or after one has checked the address, which fail where no
- * memory is mapped, and the type of each object is compared.  Only after AGREEMENTS whole chains is
- * memory read directly. */
+ * The structures differ between versions, and a program may have a modified interpreter. So the
+ * first chains are read by system calls, which fail where no memory is mapped, or after a system
+ * call has checked the address; and the type of each object is checked. Only after AGREEMENTS whole
+ * chains is memory read directly. */
 
 /* ---- the interpreter ---- */
 
-/* Offsets in the structures of one version, in bytes, from that version's header files.  Releases
- * of one version do not change them. */
+/* Offsets in the structures of one version, in bytes, from that version's header files. All bug-fix
+ * releases of one version (3.N.x) have the same ones. */
 struct layout {
     unsigned minor;       /* the version is 3.MINOR */
     unsigned state_frame; /* in a thread's state: its innermost frame */
-    int holder_frame;     /* if not negative: state_frame leads to a structure that has the frame at
-                             this offset */
+    int holder_frame;     /* if not negative, state_frame leads not to the frame but to a structure,
+                             which points to the frame at this offset */
     unsigned previous;    /* in a frame: the next outer frame */
     unsigned code; /* in a frame: its code object; the lowest bits of the pointer may be flags */
     unsigned instruction; /* in a frame: its position in the code */
-    int owner; /* in a frame: what kind of code made it, one byte; negative: this version has no
-                  such field */
+    int owner; /* in a frame: one byte that says what kind of code made the frame; negative: this
+                  version has no such field */
     unsigned filename, name, firstlineno, linetable; /* in a code object */
-    unsigned first_instruction;     /* 0: the position in the code is a number, not an address */
-    unsigned instruction_bytes;     /* the bytes of one unit of that number */
+    unsigned first_instruction; /* in a code object: its first instruction; 0: a frame's position in
+                                   the code is a number of units, not an address */
+    unsigned instruction_bytes; /* the bytes of one such unit */
     unsigned ascii_text, wide_text; /* in a string: its characters */
 };
 
@@ -67,13 +68,14 @@ enum {
     INSTRUCTIONS = 16,     /* in a code object that has its instructions inside: their number */
     INSTRUCTION_BYTES = 2, /* bytes of each instruction */
     POINTER_MARKS = 3,
-    /* This value and higher: an entry from C, and no frame of a Python function. */
+    /* A frame whose owner has this value or a higher one was entered from C, and is no frame of a
+     * Python function. */
     OWNED_BY_INTERPRETER = 3,
     FRAMES_SEEN_MAX = 200,
 };
 
-/* Functions of the interpreter that are used.  Every supported version has them, and none needs
- * Python's lock or makes an object. */
+/* The functions of the interpreter that this file uses. Every supported version has them, and none
+ * needs Python's lock or makes an object. */
 #define PYTHON_FUNCTIONS(X)                                                                        \
     X(Py_GetVersion, const char *, (void))                                                         \
     X(Py_IsInitialized, int, (void))                                                               \
@@ -126,8 +128,9 @@ static bool find_python(void)
     return found;
 }
 
-/* An interpreter may be loaded late (a program that embeds one), so it is looked for again after
- * a miss: only every 256th time, since each miss walks all loaded objects. */
+/* An interpreter may be loaded late (a program that embeds one), so it is looked for again as long
+ * as it is not found, but only at every 256th call, since each search goes through all loaded
+ * objects. */
 static bool is_present(void)
 {
     enum { UNKNOWN, SEARCHING, PRESENT };
@@ -147,9 +150,9 @@ static bool is_present(void)
     return now == PRESENT;
 }
 
-/* True when this thread may be inside a signal handler.  If the walk of the stack was cut off, a
- * handler is recognised by its signal, which is blocked, or by the alternate signal stack.  (A
- * handler with SA_NODEFER far up on the normal stack is not noticed.) */
+/* True when this thread may be inside a signal handler. If the walk of the stack was cut off, a
+ * handler is recognised by its signal, which is blocked while the handler runs, or by the alternate
+ * signal stack. (A handler with SA_NODEFER far up on the normal stack is not noticed.) */
 static bool may_be_in_signal_handler(enum rs_unwind_end end)
 {
     struct sigaction action;
@@ -171,7 +174,8 @@ static bool may_be_in_signal_handler(enum rs_unwind_end end)
     return false;
 }
 
-/* Returns the thread state with the frames of the calling thread; NULL if that is uncertain.
+/* Returns Python's thread state that has the frames of the calling thread; NULL if there is none,
+ * or it is uncertain which one it is.
  *
  * A thread without Python's lock is in a function that Python called.  So is a thread with the
  * lock, unless a signal has interrupted the interpreter itself, whose frames may then be half made.
@@ -201,9 +205,8 @@ struct reader {
 };
 
 /* Tests whether a word can be read, by a system call that changes nothing: sigprocmask with the
- * invalid operation -1.  The kernel reads the word before it checks the operation, so it answers
- * EFAULT without memory, and EINVAL with it.
- */
+ * invalid operation -1. The kernel reads the word before it checks the operation, so it answers
+ * EFAULT if there is no memory, and EINVAL if there is. */
 static RS_COLD bool has_word(uintptr_t address)
 {
     uintptr_t word = address / sizeof(uint64_t) * sizeof(uint64_t);
@@ -211,7 +214,9 @@ static RS_COLD bool has_word(uintptr_t address)
     return syscall(SYS_rt_sigprocmask, -1, word, NULL, sizeof(uint64_t)) != 0 && errno == EINVAL;
 }
 
-/* Reads by process_vm_readv, which containers may forbid with any error, or else after has_word. */
+/* Reads by process_vm_readv. Containers may forbid that call, with any error; then the memory is
+ * read directly after has_word has tested it. If there is no memory, reads zero, and the reader is
+ * marked as strange. */
 static RS_COLD void read_carefully(struct reader *reader, uintptr_t from, void *into, size_t bytes)
 {
     struct iovec here = {into, bytes}, there = {(void *)from, bytes};
@@ -281,7 +286,8 @@ static struct text text_of(struct reader *reader, uintptr_t object)
     return reader->is_strange ? (struct text){0, 0, 1} : text;
 }
 
-/* A line that is being composed.  Text that does not fit marks it as too long. */
+/* A line that is being composed. When used_bytes exceeds RS_LINE_BYTES_MAX, the line is too long.
+ */
 struct page {
     char text[RS_LINE_BYTES_MAX + 1];
     size_t used_bytes;
@@ -293,8 +299,8 @@ static void put_line_byte(struct page *page, unsigned byte)
         page->text[page->used_bytes++] = (char)byte;
 }
 
-/* Appends a character as UTF-8.  A file name may contain any character, and Python represents an
- * undecodable byte by a surrogate. */
+/* Appends a character as UTF-8. A file name may contain any character, and Python represents a byte
+ * that it cannot decode by a surrogate, which is written as it is. */
 static void put_character(struct page *page, unsigned character)
 {
     static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
@@ -318,7 +324,7 @@ static void put_line_text(struct page *page, struct reader *reader, uintptr_t ob
     }
 }
 
-/* ---- what is kept ---- */
+/* ---- the cache of lines ---- */
 
 enum { SETS = 512 };
 
@@ -333,11 +339,12 @@ RS_HOT_INLINE struct rs_pair *lines_kept_by(uint64_t hash)
 /* ---- frames ---- */
 
 struct frame {
-    uintptr_t code, instruction; /* instruction: an address in the code, or a number */
+    uintptr_t code, instruction; /* instruction: an address in the code, or a number of units */
 };
 
 /* Mixes the last 16 bytes of a text into the hash: texts of the same length more often differ at
- * the end ("cell 12", "cell 13").  For a shorter text these bytes begin in the object's header. */
+ * the end ("cell 12", "cell 13"). For a shorter text they begin in the object's header, which does
+ * no harm. */
 RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t object)
 {
     uintptr_t bytes = read_word(reader, object + TEXT_LENGTH), end;
@@ -355,9 +362,10 @@ RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t 
                        read_word(reader, end - 16));
 }
 
-/* Returns a hash that identifies a code object and a position in it.  Another code object may later
- * be made at the same address, with its parts at the same addresses, so that their contents are
- * mixed in too: the last characters of the names, and the length and the end of the line table. */
+/* Returns a hash that identifies a code object and a position in it. The address of the object is
+ * not enough: another code object may later be made there, with its parts at the same addresses
+ * too. So the parts' contents are mixed in as well: the last characters of the names, and the
+ * length and the end of the line table. */
 RS_HOT_INLINE uint64_t hash_frame(struct reader *reader, const struct frame *frame)
 {
     const struct layout *layout = python.layout;
@@ -389,7 +397,8 @@ static int offset_of(const struct frame *frame)
     return (int)frame->instruction * (int)layout->instruction_bytes;
 }
 
-/* True when the position lies in the code object; a wrong one would still give some line. */
+/* True when the position lies in the code object. For a wrong position PyCode_Addr2Line would still
+ * return some line. */
 static bool is_in_code(struct reader *reader, const struct frame *frame, int offset)
 {
     if (!python.layout->first_instruction)
@@ -398,8 +407,8 @@ static bool is_in_code(struct reader *reader, const struct frame *frame, int off
            (uint64_t)offset / INSTRUCTION_BYTES < read_word(reader, frame->code + INSTRUCTIONS);
 }
 
-/* Makes the line of a frame.  NULL when a structure is not as expected, the line is too long, or
- * the memory for lines is used up. */
+/* Makes the line of a frame. Returns NULL when a structure is not as expected, the line is too
+ * long, or the memory for lines is used up. */
 static RS_COLD const struct rs_line *make_line(struct reader *reader, const struct frame *frame)
 {
     uintptr_t filename = read_word(reader, frame->code + python.layout->filename);
@@ -519,8 +528,8 @@ static RS_COLD unsigned lines_while_untrusted(const void *state, const struct rs
     return count;
 }
 
-/* A copy of read_chain in which the compiler knows that memory is read directly, so that no read
- * tests for that. */
+/* Reads the lines of the thread's frames. Once memory is trusted, read_chain is compiled into this
+ * function with is_careful known to be false, so that no read tests it. */
 static unsigned lines_of(const void *state, const struct rs_line **lines)
 {
     struct reader reader = {.is_careful = false};

@@ -14,9 +14,9 @@
 
 /* ---- the system's search for a function's description ---- */
 
-/* Returns the function that finds a function's tables, or NULL.  It is in libgcc_s.so.1 and looked
- * up at run time: if the library were linked with libgcc_s, that would be loaded into every
- * program. */
+/* Returns _Unwind_Find_FDE, which finds the compiler's table entry of a function, or NULL. It is in
+ * libgcc_s.so.1 and looked up at run time: if the library were linked with libgcc_s, that would be
+ * loaded into every program. */
 static rs_unwind_find *find_function(void)
 {
     static _Atomic(rs_unwind_find *) found;
@@ -43,7 +43,7 @@ struct look {
     uintptr_t address;
     uint64_t unloaded; /* the number of objects that the process has unloaded so far */
     bool is_code;      /* the address lies in the code of an object */
-    bool is_readable;  /* RS_UNWIND_SIGNAL_BYTES from the address on can be read */
+    bool is_readable;  /* the RS_UNWIND_SIGNAL_BYTES bytes from the return address on can be read */
     bool is_copier;    /* the object copies stacks (copies_stacks) */
 };
 
@@ -56,7 +56,8 @@ static int see_count(struct dl_phdr_info *info, size_t bytes, void *data)
 }
 
 /* True for a library that runs greenlets, whose frames it copies onto one stack each time they run.
- * The frames above the library's own belong to another greenlet, or are remains of one. */
+ * The frames that called the library's own function belong to another greenlet, or are remains of
+ * one, so a walk ends there. */
 static bool copies_stacks(const char *path)
 {
     return strncmp(rs_file_base_name(path), "_greenlet.", 10) == 0;
@@ -109,8 +110,8 @@ static struct rs_pair *rules_of(uint64_t key)
 
 _Static_assert(SETS == 1 << (64 - 52), "rules_of takes the upper bits");
 
-/* Caches a rule.  A rule is never a zero word, which marks a free pair: it would mean a caller with
- * the same stack pointer as its callee. */
+/* Caches a rule. A zero word marks a free pair, so such a rule is not cached; no real function has
+ * it, since it would mean a caller with the same stack pointer as its callee. */
 static void keep_rule(uint64_t key, struct rs_unwind_rule rule)
 {
     uint64_t word;
@@ -121,10 +122,10 @@ static void keep_rule(uint64_t key, struct rs_unwind_rule rule)
         rs_pair_enter(rules_of(key), (unsigned)(key / 16), key, word);
 }
 
-/* Makes the rule for a return address.  Code that lies in no object (a program's own compiler makes
- * it) may be replaced at any time, so its rules are not cached.  An address in no object without
- * tables may be no code at all (the stack may have been copied, or be none), so nothing is read
- * there. */
+/* Makes the rule for a return address. Code that lies in no object, as a program's own compiler
+ * makes it, may be replaced at any time, so its rules are not cached. An address that lies in no
+ * object and has no tables may be no code at all, as what was read may be no real frame; so nothing
+ * is read there. */
 static RS_COLD struct rs_unwind_rule make_rule(uintptr_t return_address, uint64_t key)
 {
     rs_unwind_find *find = find_function();
@@ -154,18 +155,18 @@ static inline struct rs_unwind_rule rule_of(uintptr_t return_address, uint64_t u
 
 /* ---- the thread's own stack ---- */
 
-/* The addresses of the first and the last word of the thread's own stack; zero: not known yet.
- * That stack stays mapped as long as the thread runs.  Other stacks, of coroutines or of
- * sigaltstack, may be unmapped, or end next to unmapped memory. */
+/* The addresses of the first byte and the last word of the thread's own stack; `last` is zero until
+ * they are known. The thread's own stack stays mapped as long as the thread runs. Other stacks, of
+ * coroutines or of sigaltstack, may be unmapped, or end next to unmapped memory. */
 static __thread struct {
     uintptr_t first, last;
 } own_stack;
 
 static const uintptr_t nowhere = UINTPTR_MAX;
 
-/* For the first thread, pthread_getattr_np reads /proc and allocates.  That allocation may enter a
+/* For the first thread, pthread_getattr_np reads /proc and allocates. That allocation may enter a
  * malloc of the program that allocates device memory and so comes here again; the inner call then
- * finds no stack. */
+ * finds `nowhere`, and so takes the thread to be on another stack. */
 static RS_COLD void find_own_stack(void)
 {
     struct rs_uncancelled uncancelled;
@@ -239,9 +240,10 @@ static inline uintptr_t words_from(uintptr_t address, int words)
     return address + (uintptr_t)(intptr_t)words * sizeof(uintptr_t);
 }
 
-/* Steps to the caller.  False if this cannot be a frame: what it would read is not on the stack
- * above it, or the caller's stack pointer is not above its own (stacks grow downwards).  `trusts`:
- * it certainly is a frame, since the thread is executing in it. */
+/* Steps to the caller. Returns false if the current frame cannot be a real one: what would be read
+ * is not on the stack above it, or the caller's stack pointer would not be above its own (stacks
+ * grow downwards). With `trusts` nothing is tested: the frame is certainly real, since the thread
+ * is executing in it. */
 RS_HOT_INLINE bool step(struct walk *walk, struct rs_unwind_rule rule, bool trusts)
 {
     uintptr_t cfa =
@@ -283,7 +285,7 @@ static enum rs_unwind_end end_of(struct rs_unwind_rule rule)
     return rule.kind == RS_UNWIND_END ? RS_UNWIND_OUTERMOST : RS_UNWIND_CUT;
 }
 
-/* Writes the return addresses from the walk's current one on.  Returns how many there are. */
+/* Stores the return addresses from the walk's current one on, and returns their number. */
 static unsigned walk_own_stack(struct walk *walk, void **frames, unsigned max,
                                enum rs_unwind_end *end)
 {

@@ -9,7 +9,8 @@
 
 /* Where a walk begins: at the caller of a function. */
 struct rs_unwind_start {
-    uintptr_t return_address, sp, fp; /* registers of the caller */
+    uintptr_t return_address, sp, fp; /* the return address into the caller, and the caller's stack
+                                         pointer and frame pointer */
 };
 
 /* The start for the function in which it is used, which must have a frame pointer. */
@@ -19,22 +20,24 @@ struct rs_unwind_start {
                               *(uintptr_t *)__builtin_frame_address(0)})
 
 enum rs_unwind_end {
-    RS_UNWIND_OUTERMOST, /* these are all frames of the thread */
+    RS_UNWIND_OUTERMOST, /* the walk has reached the thread's outermost frame */
     RS_UNWIND_HANDLER, /* the walk reached a signal handler; the frames that it interrupted are left
                           out */
-    RS_UNWIND_CUT,     /* there may be more */
-    RS_UNWIND_ELSEWHERE, /* there may be more, and the thread is on a stack that is not its own */
+    RS_UNWIND_CUT,     /* there may be more frames */
+    RS_UNWIND_ELSEWHERE, /* there may be more frames, but the thread is on a stack that is not its
+                            own */
 };
 
-/* The range of code whose frames at the beginning are left out. */
+/* A range of code: frames at the beginning of a walk that lie in it are left out. */
 struct rs_unwind_skipped {
     uintptr_t begin, bytes;
 };
 
-/* Writes the return addresses, innermost first, without the first ones that are skipped.  Returns
- * how many, at most `max`; *end says why there are no more. 0: the caller cannot be found.  It
- * reads only the thread's own stack.  On another stack (a coroutine's) it reads no more than the
- * skipped frames, so that it finds the caller alone.  A word that is no return address ends the
- * walk.  Thread safe; takes no lock but the loader's, as the system's unwinder does. */
+/* Stores the return addresses, innermost first, without those at the beginning that lie in
+ * `skipped`. Returns their number, at most `max`, or 0 if the first caller outside `skipped` cannot
+ * be found; *end says why there are no more. It reads only the thread's own stack. On another stack
+ * (a coroutine's) it reads no more than the skipped frames, so it returns one address, that of the
+ * first caller outside `skipped`. A word that is no return address ends the walk. Thread safe;
+ * takes no lock but the loader's, as the system's unwinder does. */
 unsigned rs_unwind(struct rs_unwind_start start, struct rs_unwind_skipped skipped, void **frames,
                    unsigned max, enum rs_unwind_end *end);

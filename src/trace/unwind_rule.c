@@ -21,7 +21,7 @@ enum { WORD = sizeof(uintptr_t), REMEMBERED_MAX = 8 };
 
 /* ---- reading ---- */
 
-/* A part of a table; reading beyond its end makes it bad, and reads zero. */
+/* A part of a table that is being read. Reading beyond its end returns zero and sets is_bad. */
 struct reader {
     const unsigned char *at, *end;
     bool is_bad;
@@ -91,7 +91,8 @@ struct common {
     uint64_t code_alignment;
     int64_t data_alignment;
     uint64_t return_column;
-    unsigned char encoding; /* how addresses are encoded in the entries of its functions */
+    /* How addresses are encoded in the entries of functions that refer to this one. */
+    unsigned char encoding;
     bool is_augmented, is_signal;
     struct reader instructions;
 };
@@ -107,7 +108,7 @@ static struct reader entry_at(const unsigned char *entry)
                            length == UINT32_MAX || length < sizeof(uint32_t)};
 }
 
-/* Returns the bytes of an address in an encoding (DW_EH_PE_...); 0 for an unknown encoding. */
+/* Returns how many bytes an address has in an encoding (DW_EH_PE_...); 0 if that is not known. */
 static unsigned encoded_bytes(unsigned char encoding)
 {
     static const unsigned char bytes[8] = {WORD, 0, 2, 4, 8, 0, 0, 0};
@@ -134,7 +135,8 @@ static void read_augmentation(const char *letters, struct reader *data, struct c
         case 'S':
             common->is_signal = true;
             break;
-        case 'B': /* return addresses are signed with another key; signatures are removed anyway */
+        case 'B': /* return addresses are signed with another key, which does not matter, as
+                     signatures are removed */
         case 'G':
             break;
         default:
@@ -172,7 +174,8 @@ static bool read_common(const unsigned char *entry, struct common *common)
     return !reader.is_bad && encoded_bytes(common->encoding);
 }
 
-/* Reads a function's entry, and the common entry to which it refers by a distance. */
+/* Reads a function's entry (FDE), and the common entry (CIE) to which it refers by a distance.
+ * Returns false if either is bad. */
 static bool read_function(const unsigned char *entry, struct common *common,
                           struct reader *instructions)
 {
@@ -209,14 +212,15 @@ struct row {
 
 struct machine {
     const struct common *common;
-    struct row row, first, remembered[REMEMBERED_MAX]; /* first: after the common instructions */
+    /* first: the row after the common entry's instructions, which `restore` brings back. */
+    struct row row, first, remembered[REMEMBERED_MAX];
     unsigned remembered_count;
     uintptr_t at; /* the address from which on the row holds */
     bool is_strange;
 };
 
-/* Returns the place where the row notes this register; NULL for registers that rules do not need.
- */
+/* Returns the place where the row notes how this register was saved; NULL for a register that rules
+ * do not need. */
 static struct place *place_in(struct row *row, uint64_t column)
 {
     return column == FP ? &row->fp : column == RETURN ? &row->returns : NULL;
@@ -247,8 +251,8 @@ static void set_cfa_register(struct machine *machine, uint64_t column)
 
 enum { OP_DEREF = 0x06, OP_BREG0 = 0x70 };
 
-/* True for the expression "frame pointer plus offset"; with is_loaded it must be followed by a
- * `deref`, which reads memory there. */
+/* True if the expression is "frame pointer plus offset", and stores the offset; with is_loaded the
+ * expression must end with a `deref`, which reads the word at that address. */
 static bool is_fp_and_offset(struct reader expression, bool is_loaded, int64_t *offset)
 {
     if (read_fixed(&expression, 1) != OP_BREG0 + FP)
@@ -393,7 +397,7 @@ static void do_instruction(struct machine *machine, const struct instruction *in
     }
 }
 
-/* Executes the instructions that apply up to the address `until`. */
+/* Executes the instructions up to the first that applies only from the address `until` on. */
 static void execute(struct machine *machine, struct reader reader, uintptr_t until)
 {
     while (!reader.is_bad && !machine->is_strange && reader.at < reader.end &&
@@ -436,8 +440,8 @@ static bool is_words(int64_t offset, int64_t words_max)
     return offset % WORD == 0 && llabs(offset) <= words_max * WORD;
 }
 
-/* True when the row's numbers fit into a rule.  A frame larger than 8 MiB would not fit on most
- * stacks anyway. */
+/* True when the row's numbers fit into a rule. That limits a frame to 8 MiB, which is the usual
+ * size of a whole stack. */
 static bool fits_rule(const struct row *row)
 {
     return is_words(row->cfa_offset, 1 << 20) && is_words(row->fp.offset, SAVED_WORDS_MAX) &&

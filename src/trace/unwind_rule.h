@@ -24,7 +24,8 @@ enum rs_unwind_fp {
     RS_UNWIND_FP_SAME,   /* the caller's frame pointer is the frame's */
     RS_UNWIND_FP_AT_CFA, /* the caller's frame pointer was saved at a distance from the caller's
                             stack pointer */
-    RS_UNWIND_FP_AT_FP,  /* it was saved at a distance from the frame pointer */
+    RS_UNWIND_FP_AT_FP,  /* the caller's frame pointer was saved at a distance from the frame's own
+                          */
 };
 
 /* The caller's stack pointer is what DWARF calls the canonical frame address, CFA.  The rule has
@@ -65,8 +66,8 @@ static inline int rs_unwind_return_words(struct rs_unwind_rule rule)
 #endif
 }
 
-/* Finds the description of the function that an address lies in, as the system's unwinder does:
- * _Unwind_Find_FDE. */
+/* The type of the system's function _Unwind_Find_FDE: it returns the table entry of the function in
+ * which the address lies, and fills in *bases. */
 struct rs_unwind_bases {
     void *text, *data;
     void *function; /* where the function begins */
@@ -75,7 +76,8 @@ typedef const void *rs_unwind_find(void *address, struct rs_unwind_bases *bases)
 
 enum { RS_UNWIND_SIGNAL_BYTES = 9 }; /* the longest code that returns from a signal handler */
 
-/* Returns the rule for a frame that will continue at this return address. is_readable:
- * RS_UNWIND_SIGNAL_BYTES of code may be read there. */
+/* Returns the rule for a frame that will continue at this return address. `find` is
+ * _Unwind_Find_FDE. is_readable tells that RS_UNWIND_SIGNAL_BYTES of code may be read at the
+ * address. */
 struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find,
                                         bool is_readable);
