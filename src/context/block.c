@@ -8,8 +8,8 @@
 #include "resource/segment.h"
 #include "shim/wiring.h"
 
-/* Ends a block that has lost its entry in the map and, with its context, its memory.  False when
- * another thread has claimed the block first. */
+/* Ends a block that has lost its entry in the map and, with its context, its memory. Returns false,
+ * having done nothing, when another thread has claimed the block first. */
 static bool lose(struct rs_block_record *block)
 {
     unsigned char live = RS_BLOCK_LIVE;
@@ -39,7 +39,8 @@ RS_COLD static bool refuse_block(const struct rs_stack *stack)
     return false;
 }
 
-/* Enters a hidden block into the map. */
+/* Enters a hidden block into the map, and marks it as taken. Returns false when out of host memory.
+ */
 static bool enter_new(struct rs_block_record *block, struct rs_stack *stack,
                       const struct rs_allocation *allocation)
 {
@@ -246,8 +247,8 @@ static bool visit_live(void *data, const struct rs_range *range)
     struct rs_block_record *block = range->owner;
     struct rs_block_view view;
 
-    /* The driver is not asked whether the context is still there, even while a call gives up a
-     * reference to it. */
+    /* A context to which a call gives up a reference counts as alive here: the driver is not asked
+     * whether it is still there. */
     if (atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
         atomic_load(&context_of_block(block)->ending) <= RS_ENDING_MAYBE) {
         view = view_of_block(block, range);

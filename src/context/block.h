@@ -40,8 +40,8 @@ struct rs_advice {
     uint64_t device_accesses; /* bit i: device i was advised as an accessor (SET_ACCESSED_BY) */
 };
 
-/* How a block is exported (rs_block_record.exported): one of these, or the number of its slot in
- * the IPC table plus one. */
+/* How a block is exported to other processes (rs_block_record.exported): not at all, by a handle of
+ * the driver's own, or, for any other value, under that number less one in the IPC table. */
 enum { RS_EXPORTED_NOT = 0, RS_EXPORTED_NATIVE = 0xffff };
 
 struct rs_taken_block {
@@ -100,7 +100,7 @@ void rs_block_forget_all(struct rs_context *context);
  *
  * Inline: an allocation and its free together take about 60 ns (tests/bench/README.md). */
 
-/* The part of rs_block_enter for a block that is not in the map, or whose context may be ending. */
+/* What rs_block_enter does for a block that is not in the map, or whose context may be ending. */
 bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *allocation,
                            unsigned object);
 

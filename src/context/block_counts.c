@@ -113,8 +113,8 @@ static int64_t lower(_Atomic int64_t *looked, int64_t value)
     return value;
 }
 
-/* True when this thread has entered RS_PEAK_SLACK_BYTES or RS_PEAK_SLACK_BLOCKS more than the
- * lowest point since it last looked for a peak. */
+/* True when this thread has RS_PEAK_SLACK_BYTES or RS_PEAK_SLACK_BLOCKS more live than at the
+ * lowest point since it last looked for a peak. The caller then looks for one. */
 static bool has_grown(struct rs_block_share *share, size_t size_bytes)
 {
     int64_t bytes = live_bytes_of(share);
@@ -143,7 +143,7 @@ struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device)
     return counter ? counter : make_counter(kind, device);
 }
 
-/* Raises the peaks to the sum over all threads. */
+/* Raises the peaks to the sum over all threads, and returns the counts. */
 static struct rs_block_counts look_for_peaks(struct rs_block_counter *counter, uint64_t used)
 {
     struct rs_block_counts counts = sum(counter, used);
@@ -202,8 +202,8 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
     return counts;
 }
 
-/* Resets a peak to 0 and returns its old value.  A thread that enters a block meanwhile raises the
- * peak again, to the live amount. */
+/* Sets a peak to 0, raises the past peak to its old value, and returns that. A thread that enters a
+ * block meanwhile raises the peak again, to the live amount. */
 static size_t restart(_Atomic size_t *peak, _Atomic size_t *past_peak)
 {
     size_t was;

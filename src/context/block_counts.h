@@ -36,12 +36,13 @@ struct rs_block_peaks {
     size_t live_bytes, live_blocks;
 };
 
-/* Returns the counts.  This and all functions below are thread safe; kind and device must be in
- * range. */
+/* Returns the counts of one kind of memory on one device. This and all functions below are thread
+ * safe; kind and device must be in range. */
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
 
 /* Returns the peaks since the last restart, this moment included, and restarts them from the live
- * bytes and blocks.  The peaks of rs_block_counts keep their old values, unless it forgets them. */
+ * bytes and blocks. The peaks of rs_block_counts keep their old values, unless `forgets` is set;
+ * then they restart too. */
 struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device, bool forgets);
 
 /* Counts of one share: what the thread that has the share's index (base/thread.h), and those that
@@ -70,8 +71,8 @@ struct rs_block_share {
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t entered_bytes;
     _Atomic uint64_t left_bytes;
     _Atomic uint64_t entered, left;
-    /* Lower bound of the live bytes and blocks of this share since its owner last summed all shares
-     * for a peak. */
+    /* The lowest numbers of live bytes and blocks of this share since its owner last summed all
+     * shares to look for a peak. */
     _Atomic int64_t looked_bytes, looked_blocks;
     /* The largest difference of entered_bytes and left_bytes since rs_block_counts_restart_thread.
      * Only the slow path raises it.  An allocation on the fast path stays below the process's peak,

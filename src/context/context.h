@@ -23,7 +23,8 @@
 /* ---- pushed resources ---- */
 
 enum {
-    RS_PUSHED_MAX = 64, /* different texts in one process: each has one stack in each context */
+    /* The most different texts in one process, since each has a stack in each context. */
+    RS_PUSHED_MAX = 64,
     RS_PUSHED_DEPTH_MAX = 15
 };
 
@@ -123,15 +124,15 @@ struct rs_liveness_probe {
 /* How near its end a context is. */
 enum rs_context_ending {
     RS_ENDING_NOT,
-    RS_ENDING_MAYBE,  /* a reference is given up, which may be the last one */
-    RS_ENDING_SURELY, /* it is destroyed, unless the driver refuses */
+    RS_ENDING_MAYBE,  /* a call gives up a reference to it, which may be the last one */
+    RS_ENDING_SURELY, /* a call destroys it, unless the driver refuses */
     RS_ENDING_OVER,
 };
 
 struct rs_context {
     CUcontext handle;
-    /* The context's number from cuCtxGetId, which is another one when a handle is reused; 0 on
-     * drivers without it. */
+    /* The context's number from cuCtxGetId: a new context that gets a reused handle has another
+     * number. 0 on drivers without that function. */
     unsigned long long id;
     CUdevice device;
     bool primary;
@@ -140,7 +141,8 @@ struct rs_context {
     struct rs_own_stream own_stream;
     /* Waits for the work of other contexts, so that own_stream never has to. */
     struct rs_own_stream joining;
-    struct rs_account account;                /* bytes of this context; part of its device's */
+    /* Counts the bytes of this context, which its device's account includes. */
+    struct rs_account account;
     _Atomic uint64_t peers;                   /* bit i: device i may access this context's memory */
     _Atomic(struct rs_pushed_stack *) pushed; /* list of stacks; entries are only added */
     bool owns_memory; /* this context is known to own its memory: it is no green context */
@@ -155,8 +157,9 @@ struct rs_context {
      * and the first fields of stack[RS_STACK_DEVICE], which share its cache line. */
     _Alignas(RS_CACHE_LINE) _Atomic unsigned char alive;
     struct rs_stack stack[RS_STACKS]; /* indexed by RS_STACK_... */
-    unsigned endings, holds; /* calls that may end it, and deallocations that keep it from ending
-                                (context/table.h), under way; under the contexts' lock */
+    /* The numbers of calls under way that may end the context, and of deallocations under way that
+     * keep it from ending (context/table.h); under the contexts' lock. */
+    unsigned endings, holds;
     struct rs_context *next_dropped;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks the current context up, and describes it where it is new. */
+/* Looks up the current context, and makes a record for it if it is new. */
 #include "context/context.h"
 
 #include "base/check.h"
@@ -193,7 +193,7 @@ static void note_found(CUcontext handle, struct rs_context *context, unsigned ge
         rs_thread.found = (struct rs_context_found){handle, generation, context};
     else if (rs_thread.pushed != resource)
         rs_thread.found.context =
-            NULL; /* the resource was set for the device of the context that was cached before */
+            NULL; /* the context cached before must not be used with this resource */
     rs_thread.pushed = resource;
 }
 

@@ -19,8 +19,9 @@
 
 /* ---- which context a handle stands for ---- */
 
-/* Asks the driver for the context's id. *is_faulty: the driver answered with the error of work that
- * has failed (rs_is_fault), so the context has not ended. */
+/* Asks the driver for the context's id. Returns 0 if the driver does not tell. *is_faulty is set to
+ * whether the driver answered with the error of work that has failed (rs_is_fault); the context has
+ * not ended then. */
 static unsigned long long ask_id(CUcontext handle, bool *is_faulty)
 {
     unsigned long long id = 0;
@@ -38,7 +39,7 @@ unsigned long long rs_context_id_of(CUcontext handle)
     return ask_id(handle, &is_faulty);
 }
 
-/* True when the probe shows that its context has ended.  False without a probe, and when the
+/* True when the probe shows that its context has ended. Returns false without a probe, and when the
  * driver gives another error than INVALID_VALUE. */
 static bool is_probe_gone(struct rs_liveness_probe probe)
 {
@@ -51,8 +52,8 @@ static bool is_probe_gone(struct rs_liveness_probe probe)
     return result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != probe.id);
 }
 
-/* Does as is_probe_gone for a thread that may have no current context: it makes `handle` current
- * for the question. */
+/* Does what is_probe_gone does, for a thread that may have no current context: it makes `handle`
+ * current for the question. */
 static bool is_gone_there(struct rs_liveness_probe probe, CUcontext handle)
 {
     CUresult result;
@@ -153,7 +154,7 @@ enum { LIMBO_MAX = 64 };
 /* The contexts' lock protects all of the following, except for reads of folded_of. */
 /* Dropped contexts whose outliving memory is still to be given back. */
 static struct rs_context *ended;
-static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
+static struct rs_context *dropped, **dropped_end = &dropped; /* dropped records, the oldest first */
 static size_t dropped_count;
 static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
 static _Atomic uint64_t folded_of[RS_KINDS]; /* bit i: folded[kind][i] has counters */
@@ -207,7 +208,7 @@ static void fold_peaks(struct rs_context *going)
     static struct rs_report sum; /* under the lock */
 
     RS_ASSERT_HELD(&rs_contexts_lock);
-    RS_ASSERT_SLOW(!rs_contexts_have(going)); /* what it has would be counted twice */
+    RS_ASSERT_SLOW(!rs_contexts_have(going)); /* otherwise its counters would be added twice */
     for (int kind = 0; kind < RS_KINDS && going->device < RS_DEVICES_MAX; kind++) {
         rs_report_clear(&sum);
         for (struct rs_stack_walk walk = {0}; rs_context_next_stack(going, &walk);)
@@ -298,7 +299,7 @@ struct rs_context *rs_context_find(CUcontext handle)
         return atomic_load(&context->ending) <= RS_ENDING_MAYBE ? context : NULL;
     if (context->handle == handle)
         drop(context);
-    else /* a green context: only its handle is stale */
+    else /* a green context has ended, and its owner has not: only the entry is removed */
         rs_contexts_remove_entry(entry);
     return NULL;
 }
@@ -470,8 +471,8 @@ void rs_context_release_primary(CUdevice device)
     rs_ending_finish(&ending, true);
 }
 
-/* Retains and releases the primary context; the program may release its last reference in between,
- * so the end is checked for. */
+/* Retains and releases the primary context to learn its handle; the program may release its last
+ * reference in between, so the end is checked for. */
 static void learn_primary(CUdevice device)
 {
     struct rs_ending ending;

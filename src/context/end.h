@@ -72,8 +72,8 @@ void rs_ending_finish(const struct rs_ending *ending, bool has_ended);
 /* Puts a new context into service.  The caller holds the contexts' lock. */
 void rs_context_begins(struct rs_context *context);
 
-/* False when the context has been destroyed, or is being destroyed: its blocks are no longer valid.
- */
+/* Returns false when the context has been destroyed, or is being destroyed: its blocks are no
+ * longer valid. */
 bool rs_context_serves(const struct rs_context *context);
 
 /* Returns false once the driver has taken back the memory at `address`, which belonged to the

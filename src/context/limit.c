@@ -27,14 +27,15 @@ struct device_limit {
     _Atomic uint64_t ordered_allocations; /* stream-ordered allocations that the driver served */
     /* Live stream-ordered allocations, in bytes as requested. */
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
-    /* The memory that the program has beside the stacks, in bytes as requested; of the driver's memory pools
-     * only the blocks that the program has from them count. */
+    /* The memory that the program has beside the stacks, in bytes as requested; of the driver's
+     * memory pools only the blocks that the program has from them count. */
     _Atomic size_t unserved_bytes, peak_unserved_bytes;
     _Atomic uint64_t refused;                /* out-of-memory errors that the program received */
     struct rs_job_share shares[RS_JOBS_MAX]; /* the device's account charges the first one, once the
                                                 job is joined */
     _Atomic unsigned joining;                /* enum joining */
-    _Atomic unsigned resolved; /* enum resolved: RMM_LIMIT, unless rs_limit_set came first */
+    /* An enum resolved: whether the limit is final, by RMM_LIMIT or by rs_limit_set. */
+    _Atomic unsigned resolved;
 };
 
 static struct device_limit unpublished[RS_DEVICES_MAX] = {
@@ -48,7 +49,8 @@ static _Atomic int device_count;
 
 enum { JOINING_NAP_NS = 20 * 1000 };
 
-/* A thread that reads RESOLVED also reads the limit.  RESOLVING lasts a few instructions. */
+/* A thread that reads RESOLVED will read the limit that was set. RESOLVING lasts a few
+ * instructions. */
 enum resolved { RESOLVED_NOT, RESOLVING, RESOLVED };
 
 /* A device joins the job once; other threads wait for it. */
@@ -325,8 +327,8 @@ static void note_device_count(void)
         atomic_store(&device_count, count);
 }
 
-/* False when the driver has been asked and has no such device.  Before CUDA is started a limit can
- * be set for any number. */
+/* Returns false when the driver has been asked and has no such device. Before CUDA is started a
+ * limit can be set for any number. */
 static bool is_device_there(int device)
 {
     int count = atomic_load(&device_count);

@@ -43,8 +43,8 @@ void rs_limit_resolve(CUdevice device);
 /* Returns the device's limit in bytes, or 0 when there is none or this process does not serve. */
 size_t rs_limit_get(int device);
 
-/* False while RMM_LIMIT is a percentage that could not be resolved, because CUDA has not been
- * started. */
+/* Returns false while RMM_LIMIT is a percentage that could not be resolved, because CUDA has not
+ * been started. */
 bool rs_limit_is_known(int device);
 
 /* Sets the limit in bytes from now on (0: none), in place of RMM_LIMIT. Memory that is held already
@@ -77,8 +77,8 @@ extern const char *const rs_path_names[RS_PATHS];
 /* Notes that the charged bytes of a path changed from from_bytes to to_bytes. */
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes);
 
-/* Notes that the memory that the program has beside the stacks changed, in bytes as requested; the
- * driver has granted the change. */
+/* Notes that the memory that the program has beside the stacks has grown or shrunk from from_bytes
+ * to to_bytes, as requested; the driver has granted the change. */
 void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes);
 
 /* Notes a stream-ordered allocation that the driver served, or its free; bytes as requested. */

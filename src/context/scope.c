@@ -34,7 +34,8 @@ struct level {
     struct level *around;
 };
 
-/* The scope of a phase, once for the whole process and once for its thread alone. */
+/* What a phase notes of one kind of memory on one device: for the whole process (scope), and for
+ * the phase's own thread. */
 struct measure {
     struct scope scope;
     int64_t thread_begin_live_bytes, thread_peak_live_bytes;
@@ -51,8 +52,8 @@ struct name {
 };
 
 struct open_phase {
-    struct open_phase *next;   /* of all threads */
-    struct open_phase *around; /* of the same thread */
+    struct open_phase *next;   /* the next open phase, of any thread */
+    struct open_phase *around; /* the phase of the same thread inside which this one was begun */
     struct name *name;
     const void *owner;
     unsigned thread_index;
@@ -137,8 +138,8 @@ static struct rs_mutex *lock_of(enum rs_kind kind, int device)
     return &lock;
 }
 
-/* Returns the peak above the amount that was live when the scope began: at least 0, as in RMM. More
- * may be live now than when the peak was read. */
+/* Returns by how much the peak exceeds what was live when the scope began; at least 0, as in RMM.
+ * What is live now counts too, since that may be more than when the peak was read. */
 static uint64_t above(size_t begin, size_t peak, size_t now)
 {
     size_t most = rs_max(peak, now);
@@ -415,7 +416,8 @@ static void unlink_phase(struct open_phase *phase)
     phase->name->open--;
 }
 
-/* Removes the phase at *place from the list of its thread. */
+/* Ends the phase at *place, removes it from the lists of its thread and of all threads, and frees
+ * it. */
 static void end_phase(struct open_phase **place, bool is_unended)
 {
     struct open_phase *phase = *place;

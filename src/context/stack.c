@@ -196,7 +196,7 @@ static __thread struct {
 static _Atomic(const struct rs_pushed *) of_device[RS_DEVICES_MAX];
 
 static struct rs_mutex lock = RS_MUTEX_INIT(
-    RS_RANK_ALONE); /* Protects `all` and its length; no driver call is made under it. */
+    RS_RANK_ALONE); /* Protects the list `all` and its length; no driver call is made under it. */
 RS_RESET_IN_CHILD(context_pushed, lock);
 static struct rs_pushed *all;
 static unsigned all_count;

@@ -14,7 +14,8 @@ enum { ENTRIES_FIRST = 64 };
 struct rs_mutex rs_contexts_lock = RS_MUTEX_INIT(RS_RANK_CONTEXTS);
 RS_RESET_IN_CHILD(context_table, rs_contexts_lock);
 
-static struct rs_context_entry *entries; /* this and the next two are protected by the lock */
+/* This and the next two are protected by rs_contexts_lock. */
+static struct rs_context_entry *entries;
 static size_t entry_count, entry_room;
 
 RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;

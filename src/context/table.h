@@ -99,8 +99,8 @@ uint64_t rs_context_ends_over(void);
  */
 bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns);
 
-/* False when this thread must not wait for a context's end, since it is itself inside the end of
- * one, or inside rs_context_creating_begin. */
+/* Returns false when this thread must not wait for a context's end, since it is itself inside the
+ * end of one, or inside rs_context_creating_begin. */
 bool rs_context_may_wait_for_ends(void);
 
 /* True while a context's end is under way.  The caller holds the contexts' lock. */

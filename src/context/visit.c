@@ -62,7 +62,8 @@ static CUresult apply_peers(struct rs_context *context)
         CUdevice peer = __builtin_ctzll(changed);
         result = tell_stacks(context, peer, now >> peer & 1);
     }
-    RS_ASSERT_SLOW(!(now >> context->device % RS_DEVICES_MAX & 1)); /* it is no peer of itself */
+    /* A device is no peer of itself. */
+    RS_ASSERT_SLOW(!(now >> context->device % RS_DEVICES_MAX & 1));
     return result;
 }
 
@@ -137,7 +138,8 @@ static void collect_stack(struct device_visit *visit, struct rs_stack *stack)
     }
 }
 
-/* Leaves out stacks whose context may be ending. */
+/* Collects the next stacks to visit, and keeps their contexts from ending. Leaves out stacks whose
+ * context may be ending. */
 static void collect_all(struct device_visit *visit)
 {
     RS_MUTEX_GUARD(&rs_contexts_lock);

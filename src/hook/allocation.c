@@ -44,8 +44,8 @@ RS_COLD static CUresult note_failure(const struct rs_stack *stack, size_t size_b
     return result;
 }
 
-/* Inline: the common case of an allocation, and of a free, makes no call before the call of the
- * stack's topmost resource. */
+/* Allocates a block from a stack. It is inline, as free_block is, so that in the common case
+ * nothing is called before the stack's topmost resource. */
 RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
                                      unsigned object, CUdeviceptr *address)
 {
@@ -327,14 +327,14 @@ RS_HOT bool rs_free_fast(CUdeviceptr address)
 
 /* ---- hooks of device memory ---- */
 
-/* Notes an allocation that no stack serves and that is forwarded. */
+/* Counts an allocation that no stack serves and that is forwarded. */
 RS_COLD static void note_forwarded(enum rs_kind kind)
 {
     if (rs_mode_serving())
         rs_publish_forwarded(kind);
 }
 
-/* Serves the first allocation in a context, and every unusual one. */
+/* Serves, or forwards, the first allocation in a context and every unusual one. */
 RS_COLD static CUresult allocate_device_slowly(CUdeviceptr *address, size_t size_bytes,
                                                unsigned object)
 {

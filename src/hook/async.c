@@ -236,7 +236,7 @@ static struct rs_stack *stack_of(CUdeviceptr address)
     return block ? rs_block_stack(block) : NULL;
 }
 
-/* True when the stack may give the block back by cuMemFreeAsync on this stream.  False for a
+/* True when the stack may give the block back by cuMemFreeAsync on this stream. Returns false for a
  * default stream, which the driver would take for the default stream of the block's context. */
 static bool is_freed_there(const struct rs_stack *stack, CUstream stream)
 {

@@ -83,9 +83,9 @@ static int see_nth(struct dl_phdr_info *info, size_t bytes, void *data)
 }
 
 /* Returns a reference to the object that defines the symbol; of several, the one loaded first
- * counts, even if it is not in the global scope. NULL when there is none. Each turn of the loop
- * asks the loader for one object, since no look-up may be made while the loader goes through its
- * list. */
+ * counts, even if it is not in the global scope. Returns NULL when there is none. Each turn of the
+ * loop asks the loader for one object, since no look-up may be made while the loader goes through
+ * its list. */
 static RS_COLD void *open_first(const char *symbol)
 {
     struct nth nth = {0, NULL};

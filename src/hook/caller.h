@@ -17,7 +17,7 @@
  */
 void *rs_caller_find(const void *caller, const char *symbol);
 
-/* The same for a function of a CUDA runtime. If nothing is found, as for code that the program
+/* Does the same for a function of a CUDA runtime. If nothing is found, as for code that the program
  * generated, it returns the definition of the first loaded object that has one. */
 void *rs_caller_find_runtime(const void *caller, const char *symbol);
 

@@ -63,8 +63,8 @@ struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_
 /* True when the driver's call is to be made, for the first time or once more. */
 bool rs_charged_next(struct rs_charged_call *call);
 
-/* Settles the charge, and enters the allocation under its key.  Returns the result for the program.
- */
+/* Settles the charge, and records the allocation under its key, by which a later free finds it.
+ * Returns the result for the program. */
 CUresult rs_charged_end(struct rs_charged_call *call);
 
 /* Writes the report on a refusal (report/out_of_memory.h), before the program is told that it is

@@ -227,8 +227,8 @@ static void *replacement_named(const char *name, const void *function)
     return NULL;
 }
 
-/* Logs that a look-up of a hooked name returned a function that the library does not know, a newer
- * driver's new version or another shim's function.  The program gets that function. */
+/* Logs that a look-up of a hooked name returned a function that the library does not know: a newer
+ * driver's version, or another shim's function. The program gets that function. */
 static void say_unknown_function(const char *name, int version, cuuint64_t flags)
 {
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -341,7 +341,7 @@ static struct rs_answer look_up_default(const struct hook *hook, const void *cal
     if (!real)
         real = rs_caller_find(caller, hook->symbol);
     /* If nothing was found, dlerror() now reports the failure of the library's look-up, which is
-     * that of the program's. */
+     * the same as that of the program's look-up. */
     return answer_with(real ? hook->replacement : NULL);
 }
 
@@ -371,7 +371,7 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
     const struct hook *hook;
     void *real, *replacement;
 
-    /* All hooked names begin with "cu"; this test passes on nearly all look-ups that do not concern
+    /* All hooked names begin with "cu"; this test forwards nearly all look-ups that do not concern
      * CUDA. */
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u')
         return forward();

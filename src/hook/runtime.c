@@ -41,14 +41,15 @@ static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMall
  * the runtime to which it would have been bound. */
 struct site {
     const void *caller;
-    unsigned long long identity; /* rs_object_identity */
+    unsigned long long identity; /* rs_object_identity of the caller, which changes if another
+                                    library is loaded there */
     _Atomic int served;          /* SERVED_... */
     void *function[FUNCTIONS];   /* NULL: the function must be looked up each time */
 };
 
 enum {
     SERVED_UNKNOWN, /* the settings have not been read yet */
-    SERVED_NOT,     /* the runtime is too old, or the settings or a tool need its calls */
+    SERVED_NOT, /* the runtime is too old, the settings exclude it, or a tool must see its calls */
     SERVED_AT_ONCE,
 };
 
@@ -133,7 +134,7 @@ static bool layer_is_open(void)
 /* Decides whether calls from this runtime may be served. For that it asks the runtime for its
  * version at the first call; it could not do so at the look-up of the function, which must not call
  * code of other libraries. `get_version` is the runtime's cudaRuntimeGetVersion; if it is NULL, it
- * is looked up as the caller would. */
+ * is looked up for the caller (rs_caller_find_runtime). */
 static bool decide(_Atomic int *served, void *get_version, const void *caller)
 {
     int known = atomic_load_explicit(served, memory_order_acquire);
@@ -304,7 +305,7 @@ rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flag
 enum { RUNTIMES = 4 };
 
 struct runtime {
-    _Atomic(void *) base; /* where its object is loaded; NULL: none yet */
+    _Atomic(void *) base; /* where the runtime's object is loaded; NULL: this place is free */
     _Atomic(void *) get_version, functions[FUNCTIONS];
     _Atomic int served; /* SERVED_... */
 };

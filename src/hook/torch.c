@@ -16,7 +16,8 @@
 /* A primary context that was made current for one call. */
 struct visit {
     bool entered, retained;
-    CUstream stream; /* the stream's handle in that context; NULL: any */
+    CUstream stream; /* the handle by which the stream can be used in that context; NULL: there is
+                        none */
 };
 
 /* Makes the device's primary context current. Returns false when there is no such device, or its

@@ -61,8 +61,10 @@ struct rs_usage {
     uint64_t internal_refusals; /* refusals by the limit and by leaves, also those after which the
                                    program got its memory in another way; one request may be refused
                                    several times */
-    uint64_t allocations, live_allocations; /* numbers of allocations of the program */
-    uint64_t allocated;                     /* since the process began */
+    uint64_t allocations, live_allocations; /* how many allocations of the program stacks have
+                                               served, and how many of these are not freed yet */
+    uint64_t allocated; /* all bytes that stacks have allocated for the program since the process
+                           began */
     uint64_t spilled, spilled_peak; /* the part of `used` in the second upstream of a `fallback` */
 };
 
@@ -114,7 +116,8 @@ struct rs_report_subject {
 void rs_report_fill_counters(struct rs_node *object, const struct rs_report *report,
                              bool labels_resource, bool hides_program);
 
-/* Adds the report to a document's object, which is printed in that format. */
+/* Adds the report about `of` to the object `process` of a document, which is to be printed in that
+ * format. */
 void rs_report_fill(struct rs_node *process, const struct rs_report_subject *of,
                     enum rs_statistics_format format);
 

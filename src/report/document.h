@@ -41,9 +41,9 @@ static inline void rs_block_sum_add(struct rs_block_sum *to, struct rs_block_sum
 }
 
 struct rs_metric {
-    const char *name; /* "rmmshim_used_bytes" */
+    const char *name; /* for example "rmmshim_used_bytes" */
     const char *help; /* a sentence */
-    bool is_total;    /* it only grows */
+    bool is_total;    /* the value only grows */
 };
 
 struct rs_document;
@@ -51,7 +51,7 @@ struct rs_document;
 struct rs_node {
     struct rs_document *document;
     struct rs_node *in, *next, *first, *last;
-    const char *name; /* of a field; NULL in a list, and of the root */
+    const char *name; /* the name of a field; NULL for a node in a list, and for the root */
     enum rs_value value;
     union {
         uint64_t number; /* also of a flag, which is 0 or 1 */

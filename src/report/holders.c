@@ -33,7 +33,7 @@ static void add_holder(struct rs_holders *holders, const struct rs_holder *holde
     size_t at = place_of_holder(holder);
     struct rs_holder *place;
 
-    /* So there is an empty place, which ends the search. */
+    /* There is always an empty place, which ends the search. */
     RS_ASSERT(holders->used <= RS_HOLDERS_USED_MAX);
     while (holders->places[at].amount.blocks && !is_same_holder(&holders->places[at], holder))
         at = (at + 1) % RS_HOLDERS_MAX;

@@ -49,8 +49,8 @@ static bool read_term(int fd, const struct rs_published_term *term, uint64_t *su
     return true;
 }
 
-/* Returns the value of a counter as rs_terms_value does: 0 for a negative sum.  Also 0 if it cannot
- * be read. */
+/* Returns the value of a counter as rs_terms_value does: 0 for a negative sum. Also returns 0 if it
+ * cannot be read. */
 static uint64_t read_counter(int fd, const struct rs_published_counter *counter)
 {
     uint64_t sum = 0;

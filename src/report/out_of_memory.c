@@ -45,7 +45,7 @@ struct refused {
     size_t own_limit_bytes;
     size_t job_limit_bytes, job_others_bytes;
     enum refuser by;
-    size_t held_bytes;    /* charged against the limits */
+    size_t held_bytes;    /* the bytes charged against the limits */
     size_t used_bytes;    /* the program's blocks, from stacks or from the driver */
     size_t idle_bytes;    /* held by the stacks and not live, quarantine included */
     size_t waiting_bytes; /* quarantine */
@@ -192,7 +192,7 @@ static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, boo
         refused.site = rs_call_site_here();
 }
 
-/* Returns the idle bytes of the stacks that do not wait for the GPU. */
+/* Returns how many of the stacks' idle bytes do not wait for the GPU. */
 static size_t cached_bytes(void)
 {
     return refused.idle_bytes - rs_min(refused.waiting_bytes, refused.idle_bytes);

@@ -32,7 +32,8 @@ struct rs_page {
     const char *path;
     size_t length;
     int fd;
-    bool is_open, is_off; /* is_off: the page cannot be written, and the error was logged */
+    bool is_open, is_off; /* is_off: nothing more can be added, since the file cannot be written and
+                             the error was logged, or, with is_kept, since the text is full */
     bool is_kept;         /* begun by rs_page_begin_text: the page is never written */
     char text[RS_PAGE_BYTES];
 };

@@ -15,5 +15,5 @@ size_t rs_plain_next(const char *text, bool *is_plain);
 /* Replaces each character that is not plain by '?', in place. */
 void rs_plain_make(char *text);
 
-/* The same for a text of several lines, whose line ends stay. */
+/* Does the same in a text of several lines, whose line ends stay. */
 void rs_plain_make_lines(char *text);

@@ -197,7 +197,8 @@ static void write_leaks(void)
 static struct rs_mutex listing = RS_MUTEX_INIT(RS_RANK_REPORT);
 RS_RESET_IN_CHILD(report_live, listing);
 static struct rs_holders holders;
-static struct rs_block_sum live[RS_KINDS]; /* the sums over all blocks */
+/* The sums over all live blocks; put_holder subtracts those that it lists. */
+static struct rs_block_sum live[RS_KINDS];
 static unsigned tracked; /* the kinds that are tracked, as rs_holders_tracked returns them */
 static int listed_device;
 

@@ -77,7 +77,7 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
 struct job {
     char name[RS_JOB_WORD_BYTES], token[RS_JOB_WORD_BYTES];
     int process, file;        /* the `run`, and its descriptor of the memory file */
-    unsigned long long inode; /* of that file */
+    unsigned long long inode; /* the inode of that file */
     long long start;          /* rs_process_start_ticks of the `run` */
 };
 

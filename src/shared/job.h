@@ -31,14 +31,14 @@ enum {
 };
 
 enum rs_job_wish {
-    /* Hold this page: the descriptor is the process's page (shared/published.h).  Without a
-     * descriptor the process has no page, and is not counted. */
+    /* "Hold my page": the request's descriptor is the process's page (shared/published.h). Without
+     * a descriptor the process has no page, and is not counted. */
     RS_JOB_HOLD_PAGE = 1,
-    RS_JOB_GIVE_LIMIT, /* give me the file of a job's limit, as the answer's descriptor.  The number
-                          0 asks for the innermost job with a limit, 1 for the one around it, and so
-                          on */
-    RS_JOB_PASS_PAGE,  /* hold this page, which a `run` below passes on: the number is the id of the
-                          page's process */
+    RS_JOB_GIVE_LIMIT, /* "give me the file of a job's limit", which is the answer's descriptor. The
+                          number 0 asks for the innermost job with a limit, 1 for the one around it,
+                          and so on */
+    RS_JOB_PASS_PAGE,  /* "hold this page", from a `run` that runs below this one: the number is the
+                          id of the page's process */
 };
 
 struct rs_job_request {
@@ -61,7 +61,7 @@ struct rs_job_request {
  * no cancellation point. Thread safe. */
 int rs_run_ask(enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
-/* The same for another `run`, given by the text of its RMMSHIM_JOB. */
+/* Does the same for another `run`, given by the text of its RMMSHIM_JOB. */
 int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
 /* Send or receive one message with at most one descriptor (-1: none). They return 0 or -errno:

@@ -16,17 +16,18 @@
 #define RS_JOB_LIMIT_NAME   "rmmshim-limit" /* the memory file's name */
 
 enum {
-    RS_JOB_ENTRIES = 12288, /* processes, and pairs of a process and a device, at a time */
+    RS_JOB_ENTRIES = 12288, /* the most entries at a time: one for each process, and one for each
+                               device that a process uses */
     RS_JOB_LIMIT_SETTLE_MS = 2000,
     /* An owner of the mutex that has not run for this long counts as stuck. */
     RS_JOB_LIMIT_STUCK_MS = 2000,
     RS_JOB_LIMIT_KEPT_MS = 1000, /* how long bytes are reserved for a member after it last asked */
 };
 
-/* What a member has taken of one device.  Each member also has one entry for itself. */
+/* An entry: what a member has taken of one device. Each member also has one entry for itself. */
 struct rs_job_entry {
-    _Atomic uint64_t owner;       /* process number << 32 | its start in ticks; 0: free */
-    _Atomic uint64_t uuid[2];     /* of the device; 0: the member's entry for itself */
+    _Atomic uint64_t owner;   /* process number << 32 | its start in ticks; 0: free */
+    _Atomic uint64_t uuid[2]; /* the UUID of the device; 0: this is the member's entry for itself */
     _Atomic uint64_t taken_bytes; /* a request raises it only under the mutex */
     /* Bytes that others gave back and that are reserved for this member. */
     _Atomic uint64_t kept_bytes;

@@ -26,7 +26,7 @@ enum {
     LOCK_NAP_MOST_NS = 50 * 1000 * 1000,
     TRIES_AT_ONCE = 64, /* attempts to lock the mutex for a caller that does not wait */
     NS_PER_MS = 1000 * 1000,
-    REAP_AT_JOIN = 64, /* entries that a process checks when it has joined */
+    REAP_AT_JOIN = 64, /* the number of entries that a process checks when it has joined */
 };
 
 /* ---- the mutex ---- */
@@ -141,7 +141,8 @@ int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit)
     rs_process_boot(job->boot);
     atomic_store(&job->home, rs_process_namespace());
     job->limit = limit;
-    snprintf(job->layout, sizeof(job->layout), "%s", RS_JOB_LIMIT_LAYOUT); /* written last */
+    /* The layout is written last: until then the file counts as new. */
+    snprintf(job->layout, sizeof(job->layout), "%s", RS_JOB_LIMIT_LAYOUT);
     return 0;
 }
 

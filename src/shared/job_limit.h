@@ -38,7 +38,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RS_JOBS_MAX = 4 /* jobs inside each other */ };
+enum { RS_JOBS_MAX = 4 /* the most jobs inside each other */ };
 
 struct rs_job_limit;
 struct rs_job_entry;
@@ -131,9 +131,10 @@ size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes);
  */
 size_t rs_job_share_wanted(const struct rs_job_share *share);
 
-/* A request calls the first when it begins to wait for `bytes`, and the second when it stops
- * waiting. If `are_there`, what was reserved meanwhile is enough for the request and stays reserved
- * for it for a while; if not, it goes to other members that wait. */
+/* A request calls rs_job_share_want when it begins to wait for `bytes`, and
+ * rs_job_share_want_no_more when it stops waiting. If `are_there`, what was reserved meanwhile is
+ * enough for the request and stays reserved for it for a while; if not, it goes to other members
+ * that wait. */
 void rs_job_share_want(struct rs_job_share *share, size_t bytes);
 void rs_job_share_want_no_more(struct rs_job_share *share, size_t bytes, bool are_there);
 

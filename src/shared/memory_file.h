@@ -12,8 +12,9 @@
  * close-on-exec, or -errno. */
 int rs_memory_file_make(const char *name, size_t bytes, void **memory);
 
-/* Maps the first bytes of the file that another process of the same user has under that descriptor.
- * NULL if the descriptor now stands for another file, or the file is shorter or may shrink. */
+/* Maps the first bytes of the file that another process of the same user has under descriptor `fd`,
+ * for reading and writing. Returns NULL if the descriptor now stands for another file, or the file
+ * is shorter or may shrink. */
 void *rs_memory_file_map(int process, int fd, uint64_t inode, size_t bytes);
 
 /* What is looked for among the files that another process of the same user has open. */

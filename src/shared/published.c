@@ -76,8 +76,8 @@ int rs_published_begin(size_t head_bytes)
     if (!rs_leak_roots_matter())
         (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTFORK);
     (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTDUMP);
-    /* From now on no process can map the file writable; the mapping that exists stays writable.
-     * Linux before 5.1 only seals its length. */
+    /* From now on no process can map the file writable; the mapping that exists stays writable. On
+     * Linux before 5.1 this fails, and only the length is sealed. */
     (void)fcntl(published.file.fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     published.freed = NULL;
     published.memory = memory;
@@ -93,7 +93,8 @@ void rs_published_forget(void)
         (void)mprotect(published.memory, RS_PUBLISHED_BYTES, PROT_READ);
     published.memory = NULL;
     rs_mutex_init(&published.lock,
-                  /* Initialised again, since another thread of the parent may have held it. */
+                  /* The lock is initialised again, since another thread of the parent may have held
+                   * it. */
                   RS_RANK_TABLE);
 }
 

@@ -153,9 +153,8 @@ static RS_COLD const struct rs_once *enter_once(struct table *table, uint64_t ha
     return known;
 }
 
-/* Returns the stored copy of these contents, and stores one if there is none.  NULL when the memory
- * is used up.
- */
+/* Returns the stored copy of these contents, and stores one if there is none. Returns NULL when the
+ * memory is used up. */
 RS_HOT_INLINE const struct rs_once *find_or_enter(struct table *table, const void *contents,
                                                   size_t bytes)
 {

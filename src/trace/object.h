@@ -20,8 +20,8 @@ unsigned rs_object_of(const void *address);
 unsigned rs_object_of_caller(const void *address);
 
 /* Returns a number that identifies the object that holds the address: another object that is loaded
- * to the same place later, from another file, has another number. 0 when no object holds the
- * address. Takes no lock of the loader where glibc is 2.35 or newer, and with 2.34 one that no
+ * to the same place later, from another file, has another number. Returns 0 when no object holds
+ * the address. Takes no lock of the loader where glibc is 2.35 or newer, and with 2.34 one that no
  * constructor runs under. */
 unsigned long long rs_object_identity(const void *address);
 

@@ -40,7 +40,9 @@ struct layout {
     unsigned instruction; /* in a frame: its position in the code */
     int owner; /* in a frame: one byte that says what kind of code made the frame; negative: this
                   version has no such field */
-    unsigned filename, name, firstlineno, linetable; /* in a code object */
+    /* In a code object: the name of the file, the name of the function, its first line, and its
+     * table of lines. */
+    unsigned filename, name, firstlineno, linetable;
     unsigned first_instruction; /* in a code object: its first instruction; 0: a frame's position in
                                    the code is a number of units, not an address */
     unsigned instruction_bytes; /* the bytes of one such unit */
@@ -93,7 +95,8 @@ static struct {
     const struct layout *layout;
 } python;
 
-/* ISO C has no cast between object and function pointers; POSIX promises that the bits agree. */
+/* Looks up a function or an object, and stores its address. It copies the bits, since ISO C has no
+ * cast between object and function pointers; POSIX promises that their bits agree. */
 static bool look_up_function(const char *name, void *function)
 {
     void *symbol = rs_real_dlsym()(RTLD_DEFAULT, name);
@@ -265,7 +268,7 @@ RS_HOT_INLINE bool is_of_type(struct reader *reader, uintptr_t object, const voi
 struct text {
     uintptr_t characters;
     size_t length;        /* the number of characters */
-    unsigned width_bytes; /* of one character */
+    unsigned width_bytes; /* the bytes of one character */
 };
 
 static struct text text_of(struct reader *reader, uintptr_t object)
@@ -528,8 +531,8 @@ static RS_COLD unsigned lines_while_untrusted(const void *state, const struct rs
     return count;
 }
 
-/* Reads the lines of the thread's frames. Once memory is trusted, read_chain is compiled into this
- * function with is_careful known to be false, so that no read tests it. */
+/* Reads the lines of the thread's frames. read_chain is compiled into this function, where
+ * is_careful is known to be false, so that no read tests it. */
 static unsigned lines_of(const void *state, const struct rs_line **lines)
 {
     struct reader reader = {.is_careful = false};

@@ -9,9 +9,9 @@ enum { RS_PYTHON_FRAMES_MAX = 8 }; /* the most frames that are read, the innermo
 
 /* Stores a line "FILE:LINE in FUNCTION" for each frame, innermost first, and returns their number.
  * It returns 0 if there is no CPython 3.8 to 3.14 (free-threaded builds are not supported), it is
- * not initialised, or this thread has no frames. Also 0 if it is uncertain which frames are this
- * thread's: in a signal handler that may have interrupted Python, and, beside subinterpreters, in a
- * thread that does not hold Python's lock. `end` is the result of a walk of the thread's stack
+ * not initialised, or this thread has no frames. Also returns 0 if it is uncertain which frames are
+ * this thread's: in a signal handler that may have interrupted Python, and, beside subinterpreters,
+ * in a thread that does not hold Python's lock. `end` is the result of a walk of the thread's stack
  * (rs_unwind). Never waits for Python's lock, runs no Python code, makes no object, and keeps
  * errno. */
 unsigned rs_python_lines(enum rs_unwind_end end, const struct rs_line *lines[RS_PYTHON_FRAMES_MAX]);

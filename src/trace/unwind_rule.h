@@ -17,7 +17,7 @@ enum rs_unwind_kind {
     RS_UNWIND_END,     /* the outermost frame */
     RS_UNWIND_SIGNAL,  /* the kernel's frame around a signal handler */
     RS_UNWIND_UNKNOWN, /* code without tables, or with a rare expression in them */
-    RS_UNWIND_NOWHERE, /* there is no code, so it is not a return address */
+    RS_UNWIND_NOWHERE, /* there is no code at the address, so it is not a return address */
 };
 
 enum rs_unwind_fp {
