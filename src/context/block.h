@@ -204,9 +204,10 @@ RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdevice
 
 /* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
  * bit 1 << kind of its kind is in `kinds`; fills in *taken. At most one thread succeeds. Returns
- * false when there is no such block, or its context is faulty (context/end.h). If the deallocation
- * then fails, rs_block_restore makes the block live again. A record that a resource made stays in
- * the map and goes with the allocation (taken->allocation.block). */
+ * false when there is no such block, its context is faulty (context/end.h), or a call may be ending
+ * its context. If the deallocation then fails, rs_block_restore makes the block live again. A
+ * record that a resource made stays in the map and goes with the allocation
+ * (taken->allocation.block). */
 RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdeviceptr address,
                                         unsigned kinds, struct rs_taken_block *taken)
 {

@@ -185,7 +185,8 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
                            struct rs_diagnostics *diagnostics);
 
 /* Returns the stack at index `which` (RS_STACK_DEVICE or RS_STACK_MANAGED) of the current context
- * if it has been made, else NULL. For device memory a pushed resource comes first. */
+ * if it has been made, else NULL. For device memory under a pushed resource, it returns that
+ * resource's stack instead. */
 struct rs_stack *rs_stack_if_made(unsigned which);
 
 /* Returns the current context from the cache of the calling thread. Returns NULL if the caller must

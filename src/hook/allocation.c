@@ -142,8 +142,8 @@ RS_HOT bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned obje
 /* ---- deallocation ---- */
 
 /* Called when a free failed, for example by a sticky error of the device: the block stays
- * allocated, as it would without the library. Its record is always to be had, since one was given
- * back a moment ago. */
+ * allocated, as it would without the library. Host memory for its record cannot be missing, since a
+ * record was given back a moment ago. */
 RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
 {
     if (rs_block_restore(taken->stack, &taken->allocation))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocates from stacks, and deallocates, for hooks in other files than hook/allocation.c.  A
- * function returns false when no stack answers the call: then the hook forwards it unchanged.  No
+/* The functions by which hooks in other files than hook/allocation.c allocate from stacks and free.
+ * They return false when no stack answers the call: then the hook forwards the call unchanged. No
  * function writes an output unless it succeeds. */
 #pragma once
 

@@ -15,7 +15,7 @@ dlsym:
         stp     x0, x1, [sp, #16]
         mov     x2, x30                 /* the return address */
         bl      rs_look_up
-        mov     x16, x1                 /* struct rs_answer: x0 address, x1 forward to */
+        mov     x16, x1                 /* struct rs_answer: x0 is `address`, x1 `forward_to` */
         cbz     x16, 1f
         ldp     x0, x1, [sp, #16]
 1:      ldp     x29, x30, [sp], #32

@@ -2,9 +2,9 @@
 /* void *dlsym(void *handle, const char *name)
  *
  * Calls rs_look_up(handle, name, caller).  If that does not answer, jumps to the real dlsym with the
- * registers and the stack as they were on entry.  It must be a jump and not a call: glibc finds the
- * object to which RTLD_NEXT and RUNPATH refer by the return address, and after a call that would be the
- * library. */
+ * registers and the stack as they were on entry.  It must be a jump and not a call: by the
+ * return address glibc finds the object that asks, on which the meaning of RTLD_NEXT and RUNPATH
+ * depends, and after a call from here that object would be the library. */
         .text
         .globl  dlsym
         .type   dlsym, @function
@@ -26,7 +26,7 @@ dlsym:
         .cfi_adjust_cfa_offset -8
         popq    %rdi
         .cfi_adjust_cfa_offset -8
-        testq   %rdx, %rdx              /* struct rs_answer: rax address, rdx forward to */
+        testq   %rdx, %rdx              /* struct rs_answer: rax is `address`, rdx `forward_to` */
         jnz     1f
         ret
 1:      jmp     *%rdx

@@ -70,8 +70,8 @@ struct rs_usage {
 
 struct rs_usage rs_usage_of(const struct rs_report *report);
 
-/* Adds `from` to `to`.  Limits are added only if both have one; limits of a job are not added.  The
- * sum of two peaks is an upper bound of the common peak. */
+/* Adds `from` to `to`. Limits are added only if both have one; limits of a job are not added. The
+ * sum of two peaks is an upper bound of the peak of both together. */
 void rs_usage_add(struct rs_usage *to, const struct rs_usage *from);
 
 /* Returns the lower of the two limits, which is the one that holds; 0: there is none. */

@@ -128,8 +128,8 @@ const char *rs_document_rest(struct rs_document *document, const char *before,
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
                                            const char *help, bool is_total);
 
-/* Print a tree.  Text is made plain (report/plain.h).  In JSON each object in a list begins a new
- * line, unless the whole text is to be one line. */
+/* Print a tree as text, or as JSON. Text is made plain (report/plain.h). In JSON each object in a
+ * list begins a new line, unless the whole text is to be one line. */
 void rs_document_put_text(struct rs_page *page, const struct rs_node *root);
 void rs_document_put_json(struct rs_page *page, const struct rs_node *root, bool in_one_line);
 

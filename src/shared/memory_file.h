@@ -33,7 +33,8 @@ struct rs_memory_file_search {
  * user's; or another -errno. Uses no malloc. Not thread safe. */
 int rs_memory_file_find(const struct rs_memory_file_search *search);
 
-/* Returns when the word is not `seen`, after a wake, after a signal, or after wait_ns at most. */
+/* Waits while the word is `seen`, for wait_ns at most. It also returns after rs_futex_wake and
+ * after a signal. */
 void rs_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns);
 
 /* Wakes all threads that wait for the word. */

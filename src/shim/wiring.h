@@ -44,8 +44,8 @@ struct rs_wiring {
      * lock. */
     void (*stack_gone)(const struct rs_stack *stack, struct rs_mr *mr);
 
-    /* Called when a context has ended, before the calls for its stacks.  The caller holds the
-     * contexts' lock. */
+    /* Called when a context has ended, before stack_gone is called for its stacks. The caller holds
+     * the contexts' lock. */
     void (*context_gone)(struct rs_context *context);
 
     /* Called when a block has ended.  `exported`: its number in the table of exports; 0: the block
