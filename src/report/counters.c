@@ -31,9 +31,8 @@ static void collect_gone(void *data, const struct rs_report *gone)
     rs_report_fold_gone(&of->report, gone);
 }
 
-/* Gathers the counters of all contexts, alive and ended. At exit the counters of ended contexts are
- * read without the contexts' lock, so that they are reported even if another thread never releases
- * it. */
+/* Gathers the counters of all contexts, alive and ended. At exit those of ended contexts are
+ * reported even if another thread never releases the contexts' lock. */
 static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, int device,
                            bool also_unused)
 {
@@ -143,9 +142,8 @@ static uint64_t account_value(const struct rs_report *report, const char *name)
     return rs_report_value(report, "account", name, 0);
 }
 
-/* Returns the account's number if there is an account, else the sum over the leaves, but not less
- * than at_least. The account goes first: an account counts from the process's beginning, and not
- * every leaf can tell what it holds. */
+/* Returns the account's number. Without an account it returns the sum over the leaves, or at_least
+ * if that is more, since not every leaf can tell what it holds. */
 static uint64_t held(const struct rs_report *report, const char *charged, const char *leaves,
                      uint64_t at_least)
 {
@@ -505,9 +503,8 @@ static const char *event_line(const struct rs_counter *counter)
     return NULL;
 }
 
-/* Returns false for counters that the text leaves out: those that are zero, and those of internal
- * refusals, after which the program may have got its memory in another way; a reader would take
- * these for errors of the program. */
+/* Returns false for zeroes (except limits), and for internal refusals, after which the program may
+ * have got its memory in another way: a reader would take these for errors of the program. */
 static bool has_text(const struct rs_counter *counter)
 {
     const char *name = counter->name;
@@ -524,8 +521,7 @@ static bool is_shown(const struct rs_counter *counter, bool hides_program)
 }
 
 /* Adds the counters of one resource, from `at` on, whose text is one line: "pool held 4.00 GiB,
- * chunks 2"; after it come the lines of its counters of events. Returns the index after the
- * resource's counters. */
+ * chunks 2"; the lines of its counters of events follow. Returns the index after all of these. */
 static size_t add_resource(struct rs_node *counters, const struct rs_report *report, size_t at,
                            bool is_label, bool hides_program)
 {
