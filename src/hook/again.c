@@ -94,8 +94,8 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
 #define HOST(size_bytes) RS_AGAIN_CURRENT, size_bytes
 #define AGAIN(...)       RS_AGAIN_TOLD(__VA_ARGS__)
 
-/* Returns the device of a green context, whose memory a stream created in it takes; no context need
- * be current then. */
+/* Returns the device of a green context, since creating a stream in it takes memory of that device;
+ * no context need be current then. */
 static int device_of_green(CUgreenCtx green)
 {
     CUdevice device;

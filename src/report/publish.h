@@ -106,9 +106,9 @@ struct rs_published_directory {
 void rs_publish_begin(void);
 
 /* Writes a new directory after stacks were made or dropped. With more than 16 stacks it does so
- * only when an eighth as many were made or dropped since the last time; until then the directory
- * still lists some dropped ones. Accounts and the program's own counters are always up to date. The
- * caller does not hold the contexts' lock. Thread safe. */
+ * only when more than an eighth as many were made or dropped since the last time; until then the
+ * directory still lists some dropped ones. Accounts and the program's own counters are always up to
+ * date. The caller does not hold the contexts' lock. Thread safe. */
 void rs_publish_stacks(void);
 
 /* Publishes the report's format and file; a NULL output is stderr. */

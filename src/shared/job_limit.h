@@ -8,9 +8,8 @@
  * device is added up from its entries at each request, so a member that dies leaves no wrong total.
  * A member that gives bytes back, or counts bytes that it already has, changes its own entry
  * without the mutex. If the mutex's owner is stopped, requests are refused after 2 s. No system
- * call that can wait is made under the mutex, so an owner that does not run, but could, lacks a
- * processor on a busy machine; that tells it from a stopped one. tests/model goes through every
- * order of these steps.
+ * call that can wait is made under the mutex, so an owner that is neither running nor waiting for a
+ * processor has been stopped. tests/model goes through every order of these steps.
  *
  * The bytes of a dead process stay counted for RS_JOB_LIMIT_SETTLE_MS after its death was first
  * seen, since the kernel closes the GPU only after it has ended the process's threads.

@@ -22,7 +22,8 @@ struct rs_wiring {
      * bad. */
     bool (*serving)(struct rs_diagnostics *diagnostics);
 
-    /* Called in a forked child that may serve, which has only this thread. */
+    /* Called in a forked child, if the settings asked for anything: of the parent's threads it has
+     * only the calling one. */
     void (*forked)(void);
 
     /* Called in each child before `forked`: resets the locks of the whole process (base/lock.h).
