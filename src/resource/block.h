@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An allocation, as resources, contexts and hooks pass it on, and the record of its block.
  *
- * There is one record from the allocation of a block until its memory is upstream
- * again: while the program has the block (context/block.h), while it waits in quarantine, and while
- * it is kept for the next request (resource/reuse).
+ * A block has the same record from its allocation until its memory is upstream again: while the
+ * program has the block (context/block.h), while it waits in quarantine, and while it is kept for
+ * the next request (resource/reuse).
  *
  * A record has one owner at a time: the program's block while it is live, then the thread that has
  * taken it, then the list that it is in.  Only the owner gives it back.  Records are recycled for
- * the life of the process and never unmapped, as a late reader may still look at one: it compares
- * the address to tell. */
+ * the life of the process and never unmapped, as a late reader may still look at a record that was
+ * recycled: it compares the address to find out. */
 #pragma once
 
 #include "base/address_map.h"
@@ -55,8 +55,9 @@ enum rs_block_state {
 struct rs_block_record {
     _Alignas(2 * RS_CACHE_LINE) struct rs_block_record *next; /* in a list */
     _Atomic unsigned char state;                              /* enum rs_block_state */
-    unsigned char home;      /* used by `reuse`: the shard to which its blocks come back */
-    _Atomic uint16_t object; /* that allocated it (trace/object.h); 0: not known */
+    unsigned char home; /* used by `reuse`: the number of the shard to which the block comes back */
+    _Atomic uint16_t object; /* the number of the shared object that allocated the block
+                                (trace/object.h); 0: not known */
     union {
         struct {
             _Atomic bool has_other_streams;
@@ -102,8 +103,7 @@ void rs_block_hide(struct rs_block_record *block);
 /* Hides the block, and gives its record back. */
 void rs_block_record_give(struct rs_block_record *block);
 
-/* Prefetches the line that the next allocation of this block writes, beside the one with its size.
- */
+/* Prefetches the record's second cache line, which the next allocation of this block writes too. */
 RS_HOT_INLINE void rs_block_record_prefetch(const struct rs_block_record *block)
 {
     __builtin_prefetch(&block->device_accesses, 1);
@@ -144,7 +144,8 @@ RS_HOT_INLINE struct rs_block_record *rs_block_list_pop(struct rs_block_list *li
     return block;
 }
 
-/* Removes this block from the list.  False when it is not there.  Walks the list. */
+/* Removes this block from the list, which it walks to find the block.  Returns false when the block
+ * is not in the list. */
 static inline bool rs_block_list_remove(struct rs_block_list *list, struct rs_block_record *block)
 {
     struct rs_block_record **link = &list->first, *before = NULL;

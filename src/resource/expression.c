@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parser of stack expressions.  Its recursion has a fixed depth, as the text comes from the
- * environment. */
+/* The parser of stack expressions.  The depth of its recursion is bounded, as the text comes from
+ * the environment. */
 #include "resource/expression.h"
 
 #include <stdlib.h>
@@ -125,7 +125,7 @@ static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor
 
     for (; descriptor->options[count].name; count++) {
         names[count] = descriptor->options[count].name;
-        /* The beginning of a name, such as initial= for initial_size=. */
+        /* The word may be the beginning of an option's name, such as initial= for initial_size=. */
         if (!beginning_so && strncmp(names[count], begin, (size_t)(end - begin)) == 0)
             beginning_so = names[count];
     }
@@ -134,7 +134,7 @@ static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor
     if (nearest || beginning_so)
         return DIAGNOSE(parser, begin, "'%s' has no option of this name; did you mean '%s'?",
                         descriptor->name, nearest ? nearest : beginning_so);
-    /* RMM's reinitialize(managed_memory=True) has such an argument. */
+    /* The option may have the name of a resource, as in RMM's reinitialize(managed_memory=True). */
     if (resource && descriptor->upstream_count)
         return DIAGNOSE(parser, begin, "'%s' is a memory resource; did you mean %s(%s)?",
                         resource->name, descriptor->name, resource->name);
@@ -145,8 +145,9 @@ static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor
                     descriptor->name, descriptor->name);
 }
 
-/* Returns the end of the value at `begin`: the next ',' or ')'.  Within quotes of either kind both
- * may be part of the value. */
+/* Returns the end of the value at `begin`: the next ',' or ')', or the place after the closing
+ * quote of a value in quotes of either kind, which may contain both; NULL if the closing quote is
+ * missing.  *quoted: the value is in quotes. */
 static const char *value_end(const char *begin, bool *quoted)
 {
     *quoted = *begin == '"' || *begin == '\'';
@@ -213,8 +214,8 @@ static bool skip_upstream_name(struct parser *parser)
     return false;
 }
 
-/* Reports a value without a name, which RMM allows by position, and names the first option that it
- * may be meant for. */
+/* Reports a value without a name, which RMM allows by position, and suggests the option `row`, for
+ * which it may be meant.  Returns false, without a report, when no such value is at the cursor. */
 static bool diagnose_bare_value(struct parser *parser, const struct rs_option *row)
 {
     const char *begin = parser->cursor, *name = row->name;
@@ -329,8 +330,8 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
     return true;
 }
 
-/* Parses a node into *out.  After a mistake *out is the part before it; the caller frees it in any
- * case. */
+/* Parses a node and its upstreams into *out, which the caller frees in any case.  Returns false
+ * after reporting a mistake; *out then has what was parsed before the mistake. */
 static bool parse_resource(struct parser *parser, struct rs_expression **out)
 {
     const struct rs_mr_descriptor *descriptor;

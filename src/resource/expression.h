@@ -26,7 +26,8 @@ struct rs_expression *rs_expression_node(const struct rs_mr_descriptor *descript
                                          struct rs_expression *upstream,
                                          const struct rs_source *source);
 
-/* Returns the value of a node's option, which the caller may set. */
+/* Returns the value of a node's option, which the caller may set; NULL if the node's resource has
+ * no such option. */
 struct rs_option_value *rs_expression_value(struct rs_expression *expression, const char *option);
 
 /* Frees a node and all its upstreams.  expression: may be NULL. */
@@ -37,8 +38,8 @@ struct rs_expression *rs_expression_find(struct rs_expression *expression,
                                          const struct rs_mr_descriptor *descriptor);
 
 /* Puts `reuse` above the uppermost node whose free does not wait, unless a `reuse` is above it
- * already.  So the nodes below get back only blocks that no work uses any more.  Returns the new
- * top, or NULL when out of host memory (the expression is freed then). */
+ * already.  Then the nodes below it get back only blocks that no work uses any more.  Returns the
+ * new top, or NULL when out of host memory (the expression is freed then). */
 struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression);
 
 /* True when every leaf has `reuse` somewhere above it, so that no work uses a block that a leaf
@@ -50,9 +51,9 @@ bool rs_expression_frees_are_ready(const struct rs_expression *expression);
 bool rs_expression_frees_wait(const struct rs_expression *expression);
 
 /* Makes every node that cuts blocks out of larger ones use multiples of unit_bytes, a power of two,
- * so that no two blocks share one unit: the node's unit option gets this value if it was not given.
- * False, after a diagnostic, when it was given with another value, or when the node has no such
- * option. */
+ * so that no two blocks share one unit: a unit option that was not given is set to unit_bytes if
+ * its default is no multiple of that.  Returns false, after a diagnostic, when an option was given
+ * a value that is no multiple of unit_bytes, or when such a node has no unit option. */
 bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
                             struct rs_diagnostics *diagnostics);
 
@@ -84,8 +85,8 @@ int rs_expression_build(const struct rs_expression *expression,
                         struct rs_diagnostics *diagnostics, struct rs_mr **out);
 
 /* Writes the canonical text to `text`, and returns it: the options that were given, with sizes in
- * the largest exact unit.  Percentages are resolved where an environment is given.  The text parses
- * back to the same expression (except for resolved percentages). */
+ * the largest exact unit.  Percentages are resolved where an environment is given.  Parsing the
+ * text gives the same expression again (except for resolved percentages). */
 const char *rs_expression_format(const struct rs_expression *expression,
                                  const struct rs_environment *environment,
                                  char text[RS_EXPRESSION_TEXT_BYTES]);

@@ -165,8 +165,9 @@ struct whole {
     size_t total_bytes, free_bytes;
 };
 
-/* Returns the size of the memory of which a percentage is a share.  Managed memory counts as the
- * device's, since it migrates there when the device uses it. */
+/* Returns the total and free bytes of the memory of which a percentage is a share; 0 and 0 without
+ * an environment.  Managed memory counts as the device's, since it migrates there when the device
+ * uses it. */
 static struct whole whole_of(const struct rs_expression *expression, const struct rs_option *row,
                              const struct rs_environment *environment)
 {
@@ -244,8 +245,8 @@ static bool check_shares(const struct rs_expression *expression, struct rs_diagn
     return true;
 }
 
-/* Fills `config`, and has descriptor->validate check it, with environment->total_bytes 0 unless all
- * memory beneath is device memory. */
+/* Fills in `config`, and has descriptor->validate check it; that sees a total_bytes of 0 unless all
+ * memory beneath is device memory.  Returns false after a diagnostic. */
 static bool configure(const struct rs_expression *expression,
                       const struct rs_environment *environment, void *config,
                       struct rs_diagnostics *diagnostics)
@@ -315,7 +316,7 @@ struct writer {
 
 #define PUT(writer, ...) rs_text_add((writer)->text, RS_EXPRESSION_TEXT_BYTES, __VA_ARGS__)
 
-/* With an environment, percentages become bytes. */
+/* Returns the size, with a percentage changed into bytes if there is an environment. */
 static struct rs_size resolved(const struct writer *writer, const struct rs_expression *expression,
                                const struct rs_option *row, struct rs_size size)
 {

@@ -8,7 +8,7 @@ _Static_assert(sizeof(struct rs_block) <= RS_RECORD_BYTES, "a block's record is 
 /* ---- the index: classes ---- */
 
 /* Returns the size in units, rounded up, so that a request and the blocks that fit it exactly are
- * in one class.  Only the last block of a chunk whose size is no multiple of 512 is smaller than
+ * in one class.  Only the last block of a range whose size is no multiple of 512 is smaller than
  * its class says. */
 static size_t units_of(size_t size_bytes)
 {
@@ -347,9 +347,10 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
     return rest;
 }
 
-/* Returns the smallest block that fits.  A large request gets its alignment if the smallest
- * block, or the smallest with room for the alignment, allows it.  If neither does, and
- * any_alignment is set, an unaligned block without room to spare serves it. */
+/* Returns the smallest block that holds the request's bytes, if they fit there at the request's
+ * alignment; else the smallest block that has room for the alignment too.  If there is no such
+ * block either, and any_alignment is set, returns the first of these two at an address that is only
+ * a multiple of `unit`; else NULL. */
 static struct rs_block *find_fit(const struct rs_block_index *index,
                                  const struct rs_block_request *request)
 {
@@ -380,7 +381,7 @@ static struct rs_block *find_block(const struct rs_blocks *blocks,
     const struct rs_block_index *common = &blocks->free_blocks[RS_BLOCKS_COMMON];
 
     if (own == common ||
-        rs_block_index_is_empty(own)) /* so in a pool that has only its initial chunk */
+        rs_block_index_is_empty(own)) /* true in a pool that has only its initial chunk */
         return find_fit(common, request);
     if (rs_block_index_is_empty(common))
         return find_fit(own, request);
@@ -397,8 +398,8 @@ static struct rs_block *find_ample(const struct rs_blocks *blocks,
     return find_block(blocks, &ample);
 }
 
-/* True when the request, a small one, takes the upper end of this block, a large one of the common
- * group. */
+/* True when the request is cut from the upper end of this block: a small request, and a block of
+ * the common group of at least apart_bytes. */
 static bool takes_end(const struct rs_blocks *blocks, const struct rs_block *block,
                       const struct rs_block_request *request)
 {
@@ -415,8 +416,7 @@ static size_t bytes_before_end(const struct rs_block *block, const struct rs_blo
     return last > block->address ? (size_t)(last - block->address) : 0;
 }
 
-/* Hands out the part of a free block that begins after lead_bytes, if the request fits there.  The
- * part gets this group. */
+/* Does as rs_blocks_hand_out.  A part that begins after lead_bytes gets the group `group`. */
 RS_HOT_INLINE void hand_out_at(struct rs_blocks *blocks, struct rs_block *block, size_t lead_bytes,
                                enum rs_block_group group, const struct rs_block_request *request,
                                struct rs_allocation *out)
@@ -480,8 +480,9 @@ static bool is_at_end(const struct rs_blocks *blocks, const struct rs_block *blo
     return !block->after || block->after->size_bytes < blocks->apart_bytes;
 }
 
-/* Returns the common block from whose upper end a small request is cut: the smallest that has
- * only small blocks above it, else the one at the highest address.  Few blocks are that large. */
+/* Returns the common block from whose upper end a small request is cut: the smallest that has only
+ * small blocks above it, else the one at the highest address; NULL when none is large enough.  Few
+ * blocks have apart_bytes, so the search is short. */
 static struct rs_block *find_end(const struct rs_blocks *blocks,
                                  const struct rs_block_request *request)
 {

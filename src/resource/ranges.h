@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges of memory cut into blocks without gaps; best fit, immediate coalescing.
  *
- * A block is linked to its neighbours, and two free blocks are never adjacent, so a free looks
- * at two other records only.  The block's record is the allocation's token, so a free needs no
- * search; and since a free only releases records, it needs no memory.
+ * A block is linked to its neighbours, and two free blocks are never adjacent, so a free looks at
+ * two other records only.  The block's record is the allocation's token, so a free needs no search;
+ * and since a free only releases records, it needs no memory.
  *
- * A block is rounded up to 512 bytes, except at the end of a range whose own size is not a
- * multiple of 512: the last block keeps its true size, is indexed by it and compared with the
- * unrounded request, so the odd end can be used and no byte beyond it.  An owner whose blocks
- * must not share a larger unit (managed memory: a page of 64 KiB) makes all requests with that
- * unit, and begins its ranges at multiples of it.
+ * A block is rounded up to 512 bytes, except at the end of a range whose own size is not a multiple
+ * of 512: the last block keeps its true size, is indexed by it and compared with the unrounded
+ * request, so the end of the range can be used, but no byte beyond it.  An owner whose blocks must
+ * not share a larger unit (managed memory: a page of 64 KiB) makes all requests with that unit, and
+ * begins its ranges at multiples of it.
  *
- * The owner's lock protects the structure.  The owner also owns each range's first record:
- * merging keeps the lower record, so the first one lives as long as its range. */
+ * The owner's lock protects the structure.  The owner also owns each range's first record: merging
+ * keeps the lower record, so the first one lives as long as its range. */
 #pragma once
 
 #include "resource/block.h"
@@ -21,8 +21,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- alignment: an allocator that cuts larger upstream blocks must keep it, so that its blocks
- * cannot be told from the driver's own ---- */
+/* ---- alignment: an allocator that cuts larger upstream blocks must align them as the driver
+ * aligns its own, so that a program cannot tell the difference ---- */
 
 enum {
     RS_LARGE_BYTES = 1 << 20, /* a request is large from 1 MiB on */
@@ -108,15 +108,15 @@ bool rs_block_index_check(const struct rs_block_index *index, size_t *count);
 
 /* ---- ranges ---- */
 
-/* The group of a range.  Its first record has it, and all blocks that are cut from the range.  A
- * request takes blocks of its own group and of the common group; rs_blocks_take_any ignores groups.
- * A range from which only large blocks are cut is not pinned by small ones, and is wholly free
- * again sooner.
+/* The group of a range, which is also the group of the blocks that are cut from it (RS_BLOCKS_END
+ * excepted).  A request takes blocks of its own group and of the common group; rs_blocks_take_any
+ * ignores groups.  A range from which only large blocks are cut is not pinned by small ones, and is
+ * wholly free again sooner.
  *
  * Out of a common range small requests are cut at the upper end and others at the lower end:
- * long-lived small blocks gather at the upper end, and the rest stays one piece for large
- * requests.  Free blocks at the upper end are a group of their own, RS_BLOCKS_END, until they
- * merge with a common block or reach apart_bytes. */
+ * long-lived small blocks gather at the upper end, and the rest stays one piece for large requests.
+ * Free blocks at the upper end are a group of their own, RS_BLOCKS_END, until they merge with a
+ * common block or reach apart_bytes. */
 enum rs_block_group {
     RS_BLOCKS_COMMON, /* ranges that serve requests of every group */
     RS_BLOCKS_SMALL,  /* ranges for small requests */
@@ -152,12 +152,13 @@ struct rs_block_request {
     size_t most_bytes, ample_bytes;
     enum rs_block_group group;
     bool is_small;   /* smaller than other requests: takes the upper end of a common range */
-    bool stays_away; /* with is_small: never cuts a block that a large request could have */
+    bool stays_away; /* with is_small: the request never cuts a block that a large request could use
+                      */
 };
 
-/* Fills a request of the common group that may cut a free block of any size.  A large request gets
- * RS_LARGE_ALIGNMENT, unless `packed`. unit_bytes is a power of two, RS_BLOCK_ALIGNMENT or more.
- * Returns false when the rounded size exceeds SIZE_MAX. */
+/* Fills in a request of the common group, which may cut a free block of any size.  A large request
+ * gets RS_LARGE_ALIGNMENT, unless `packed`. unit_bytes is a power of two, RS_BLOCK_ALIGNMENT or
+ * more.  Returns false when the rounded size exceeds SIZE_MAX. */
 bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
                            bool packed);
 
@@ -193,16 +194,16 @@ RS_HOT_INLINE void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lo
 }
 
 /* Hands out the best fit among the free blocks that the request may cut.  Two records must be in
- * reserve.  Returns false, with *out unchanged, when there is none. */
+ * reserve.  Returns false, with *out unchanged, when no such block fits. */
 bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
                     struct rs_allocation *out);
 
-/* Hands out the best fit as rs_blocks_take does, but among blocks of every group and size. */
+/* Does as rs_blocks_take, but among free blocks of every group and size. */
 bool rs_blocks_take_any(struct rs_blocks *blocks, const struct rs_block_request *request,
                         struct rs_allocation *out);
 
-/* Hands out the part of a free block that begins after lead_bytes.  Two records must be in reserve.
- */
+/* Hands out the part of a free block that begins after lead_bytes, or the block's beginning if the
+ * request does not fit behind them.  Two records must be in reserve. */
 void rs_blocks_hand_out(struct rs_blocks *blocks, struct rs_block *block, size_t lead_bytes,
                         const struct rs_block_request *request, struct rs_allocation *out);
 

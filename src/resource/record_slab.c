@@ -71,7 +71,6 @@ void *rs_record_slab_take(struct rs_record_slab *slab)
 
 void rs_record_slab_give(struct rs_record_slab *slab, void *record)
 {
-    /* The record may be of another slab, since block records go to any shard. */
     RS_ASSERT_SLOW((uintptr_t)record % RS_RECORD_BYTES == 0);
     RS_ASSERT_SLOW(record != slab->recycled); /* the record was given back twice */
     set_next(record, slab->recycled);

@@ -59,10 +59,10 @@ struct rs_report {
 void rs_report_clear(struct rs_report *report);
 void rs_report_release(struct rs_report *report);
 
-/* Adds a counter, or folds it into the existing one of the same resource, name and unit, as for two
+/* Adds a counter, or folds it into the existing counter of the same resource and name, as for two
  * resources that are live together. rs_report_add takes a computed value. rs_report_add_sum takes a
- * sum of fields.  If another process is to read them, they must lie in published memory as long as
- * the resource lives (shared/published.h). rs_report_add_field takes one such field. */
+ * sum of fields; if another process is to read the counter, the fields must lie in published memory
+ * as long as the resource lives (shared/published.h). rs_report_add_field takes a single field. */
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
                    enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);
 void rs_report_add_sum(struct rs_report *report, const char *resource, const char *name,
@@ -102,14 +102,15 @@ struct rs_counter_row {
 void rs_report_add_rows(struct rs_report *report, const char *resource, const void *object,
                         const struct rs_counter_row *rows);
 
-/* The present value of a sum of terms; a negative sum, which another thread's half-done update can
- * make, counts as 0. */
+/* Returns the present value of a sum of terms; 0 for a negative sum, which can be seen while
+ * another thread is in the middle of an update. */
 uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count);
 
 /* Folds in all counters of another report, whose resources are live together with this one's. */
 void rs_report_fold(struct rs_report *report, const struct rs_report *other);
 
-/* Folds in the counters of stacks that were gone before the stacks of `report` reached their peaks.
+/* Folds in the counters of dropped stacks, which were gone before the stacks of `report` reached
+ * their peaks: totals add up, the higher peak counts, and the other kinds of counters are left out.
  */
 void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone);
 

@@ -35,8 +35,9 @@ enum rs_readiness {
     RS_READY_SOME,    /* at least one block became ready or went back upstream */
 };
 
-/* When `synchronise` is called: before or after a driver call with which the program waits, or
- * before one after which no fence can be had for a while. */
+/* The moment at which the op `synchronise` is called: before or after a driver call in which the
+ * program waits for the GPU, or before a driver call after which no fence can be recorded for a
+ * while. */
 enum rs_synchronise {
     RS_SYNCHRONISE_BEGIN,
     RS_SYNCHRONISE_CAPTURE,  /* before a stream begins to capture */
@@ -131,11 +132,12 @@ struct rs_mr_ops {
      * own fields hold.  Default: does nothing. */
     void (*end)(struct rs_mr *mr, bool memory_is_gone);
 
-    /* Called when the context has ended, with its work and the memory that dies with it.  Gives
-     * memory that outlives a context back to the driver at once, since destroy with memory_is_gone
-     * comes much later.  No context need be current.  Another thread may still be inside another
-     * op; whatever memory that op takes is given back too.  From now on allocations fail and
-     * deallocations do nothing.  Called once, never at process exit.  Default: does nothing. */
+    /* Called when the context has ended, with its work and the memory that dies with it.  Gives the
+     * memory that outlives a context back to the driver at once, since `destroy` with
+     * memory_is_gone is called much later.  No context need be current.  Another thread may still
+     * be inside another op; whatever memory that op takes is given back too.  From now on
+     * allocations fail and deallocations do nothing.  Called once, never at process exit.  Default:
+     * does nothing. */
     void (*context_ended)(struct rs_mr *mr);
 
     /* Called for a resource that was passed to rs_mr_add_unfinished: tries again to give its memory
@@ -144,11 +146,11 @@ struct rs_mr_ops {
      * rs_mr_retry_unfinished. */
     bool (*finish)(struct rs_mr *mr);
 
-    /* Called when another device, `peer`, may access the context's memory from now on, or no longer
-     * (environment->peers is changed already).  Tells the driver so for all memory that is held.
-     * Memory taken later follows environment->peers by itself.  After an error, a part of the
-     * memory may have been told.  Default: does nothing, which is right for cuMemAlloc's memory, as
-     * the driver itself gives peers access to it. */
+    /* Called when another device, `peer`, may access the context's memory from now on (`allowed`),
+     * or no longer; environment->peers is changed already.  Tells the driver so for all memory that
+     * is held.  Memory taken later follows environment->peers by itself.  After an error the change
+     * may apply to a part of the memory only.  Default: does nothing, which is right for
+     * cuMemAlloc's memory, as the driver itself gives peers access to it. */
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
 
     /* True when a deallocate on a stream waits for no work of other streams.  Default: false. */
@@ -241,8 +243,9 @@ struct rs_environment {
     size_t free_bytes;                        /* free device memory when the stack was made */
     size_t host_total_bytes, host_free_bytes; /* the host's memory in total, and free when the stack
                                                  was made; 0 where all leaves are device memory */
-    /* False when the driver has taken back the memory at `address`, which ends with the context.
-     * With address 0: false if it may have done so.  NULL: it never does. */
+    /* Returns false when the driver has taken back the memory at `address`, as it does when the
+     * context ends.  With address 0 it returns false when the driver may have taken back any of the
+     * context's memory.  NULL: the driver never takes memory back. */
     bool (*has_memory)(const struct rs_environment *environment, CUdeviceptr address);
     /* Called when a driver call shows that work of the context has failed (rs_is_fault).  May be
      * NULL.  The caller may hold any lock. */
@@ -270,8 +273,8 @@ static inline size_t rs_environment_free_bytes(const struct rs_environment *envi
                                             : environment->free_bytes;
 }
 
-/* Returns the total bytes of these kinds of memory (bits 1 << rs_memory); SIZE_MAX if a total is
- * unknown. */
+/* Returns the total bytes of the kinds of memory in `memories` (bits 1 << rs_memory); SIZE_MAX if
+ * one of the totals is unknown. */
 static inline size_t rs_environment_total_bytes(const struct rs_environment *environment,
                                                 unsigned memories)
 {
@@ -291,14 +294,15 @@ enum rs_free_behaviour {
     RS_FREE_AT_ONCE, /* at once: the caller makes sure that no work uses the block */
 };
 
-/* What option values are checked for, and where they came from. */
+/* What a `validate` needs beside the option values: the device for which they are checked, and
+ * where errors are reported. */
 struct rs_validation {
     const struct rs_environment *environment; /* NULL at parse time */
     const struct rs_source *source;
     struct rs_diagnostics *diagnostics;
 };
 
-/* For a `validate`: reports what is wrong with the option values; the result is false. */
+/* For a `validate`: reports what is wrong with the option values, and has the value false. */
 #define RS_REFUSE(of, ...) rs_diagnose((of)->diagnostics, (of)->source, NULL, __VA_ARGS__)
 
 /* The description of a kind of resource: its names, its options and its behaviour. */
@@ -367,8 +371,9 @@ RS_MR_LIST(RS_MR_DECLARE)
 /* The table of all resources, NULL-terminated, in the order of src/resource/meson.build. */
 extern const struct rs_mr_descriptor *const rs_mr_descriptors[];
 
-/* Returns where one of RMM's class endings begins (Pool|MemoryResource, pool|_memory_resource,
- * Limiting|ResourceAdaptor, managed|_memory), or `end` where the word has none. */
+/* Returns the place in the word [begin, end) at which an ending of RMM's class names begins
+ * (Pool|MemoryResource, pool|_memory_resource, Limiting|ResourceAdaptor, managed|_memory), or `end`
+ * if the word has no such ending. */
 const char *rs_mr_word_end(const char *begin, const char *end);
 
 /* Returns the descriptor whose name or alias is the text [begin, end), or NULL. */
@@ -393,14 +398,15 @@ int rs_mr_create(const struct rs_mr_descriptor *descriptor,
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone);
 
 /* The list of leaves whose memory outlived their context and could not be given back to the driver
- * at its end.  `finish` of each of them tries again when the next leaf of this kind is made, and
- * when the device is trimmed.  A leaf is added when its context has ended and no thread is inside
- * it.  Removing a leaf that is not in the list does nothing. */
+ * at its end. `finish` of each of them is called again when the next leaf whose memory can outlive
+ * its context is made, and when the device is trimmed.  A leaf is added when its context has ended
+ * and no thread is inside it.  Removing a leaf that is not in the list does nothing. */
 void rs_mr_add_unfinished(struct rs_mr *mr);
 void rs_mr_remove_unfinished(struct rs_mr *mr);
 void rs_mr_retry_unfinished(void);
 
-/* An excess_bytes op for a resource that keeps the blocks freed to it: returns 0. */
+/* An excess_bytes op that returns 0, for a resource that keeps the blocks freed to it whatever the
+ * release threshold beneath it. */
 size_t rs_mr_no_excess_bytes(struct rs_mr *mr);
 
 /* Callers use the functions below, never mr->ops itself. */
@@ -429,9 +435,8 @@ static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_alloca
 }
 
 /* Deallocates for a free that waits: on return the driver no longer counts a block that went back
- * to it.  Only leaves over the driver's pools ask for this (leaf/async.c).  So it is a state of the
- * thread; one more argument of deallocate would cost an instruction in each cudaFree.
- */
+ * to it.  Only leaves over the driver's pools make a difference (leaf/async.c), so this is a state
+ * of the thread: one more argument of `deallocate` would cost an instruction in each cudaFree. */
 CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *allocation);
 
 /* True inside rs_mr_deallocate_at_once.  For the deallocate op of a resource. */
@@ -485,13 +490,13 @@ size_t rs_mr_idle_bytes_best(struct rs_mr *mr);
 size_t rs_mr_idle_bytes_of(struct rs_mr *mr, unsigned memories);
 
 /* Returns the bytes that the stack may still take through first upstreams alone: the least
- * growable_bytes on that path.  With branches the path counts on which this is the most. */
+ * growable_bytes on that path.  With branches, the path counts on which this number is largest. */
 size_t rs_mr_growable_bytes_best(struct rs_mr *mr);
 
 /* Returns the bytes that the stack may still take; several upstreams of one resource add up. */
 size_t rs_mr_growable_bytes(struct rs_mr *mr);
 
-/* The number of free blocks in the stack. */
+/* Returns the number of free blocks in the stack. */
 size_t rs_mr_free_blocks(struct rs_mr *mr);
 
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report);

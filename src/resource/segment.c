@@ -8,7 +8,8 @@
 
 static _Atomic(struct rs_address_map *) segments;
 
-/* The owner in the map is the environment, with this bit set where the memory outlives it. */
+/* The owner in the map is the address of the environment, with this bit set when the memory
+ * outlives its context. */
 enum { LASTING = 1 };
 
 static void *owner_of(const struct rs_environment *environment, bool is_lasting)
@@ -39,7 +40,8 @@ void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr sta
         (void)rs_address_map_remove(map, start, owner_of(environment, true));
 }
 
-/* False for a segment of a context that has ended, which is about to be removed. */
+/* Returns false for a segment whose memory has ended with its context: it is about to be removed
+ * from the map. */
 static bool is_counted(const struct rs_range *range, bool is_inside)
 {
     const struct rs_environment *environment = environment_of(range->owner);

@@ -2,7 +2,8 @@
 /* Segments: the address ranges that our leaves took from the driver.
  *
  * An address inside a segment is ours whether or not a live block covers it, so it must never reach
- * a driver free: at a segment's start the driver would free the whole of it under live blocks. */
+ * a driver free: given the start of a segment, the driver would free the whole segment while blocks
+ * in it are live. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -24,9 +25,10 @@ bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start,
                     bool is_lasting);
 void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start);
 
-/* Finds the segment that contains the address.  False when none does; *segment is untouched then.
- */
+/* Finds the segment that contains the address.  Returns false, with *segment unchanged, when no
+ * segment contains it. */
 bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment);
 
-/* Removes all segments of an environment whose memory has ended with its context. */
+/* Called when the context of `environment` has ended, and its memory with it: removes all segments
+ * of the environment. */
 void rs_segment_remove_all(const struct rs_environment *environment);

@@ -84,7 +84,8 @@ static CUdeviceptr slot_address(const struct bin *bin, const struct slot *slot)
     return slot->chunk->upstream.address + (size_t)(slot - slot->chunk->slots) * bin->bytes;
 }
 
-/* Takes slots from one chunk until it is full, so that other chunks become wholly free. */
+/* Takes a slot of the first open chunk, which thus serves until it is full, so that other chunks
+ * can become wholly free.  Returns false when no slot is free. */
 static bool take_slot(struct bin *bin, size_t size_bytes, struct rs_allocation *out)
 {
     struct chunk *chunk = bin->open;
@@ -140,9 +141,9 @@ static void add_cut_chunk(struct bin *bin, struct chunk *chunk)
 }
 
 /* Takes chunks without a live block, except for keep_bytes of them, out of the bin, and returns
- * them as a list by next_open.  They are then no longer idle here, and not yet the driver's.  The
- * account notes them as being returned; otherwise another thread that is refused meanwhile would
- * take them for live memory. */
+ * them as a list by next_open.  These chunks are then no longer idle here, and not yet the
+ * driver's, so the account notes them as being returned; otherwise another thread that is refused
+ * meanwhile would take them for live memory. */
 static struct chunk *detach_unused_chunks(struct bins *bins, struct bin *bin, size_t keep_bytes)
 {
     struct chunk *chunk, *detached = NULL;
@@ -229,8 +230,8 @@ static CUresult allocate_of_bin(struct bins *bins, struct bin *bin, size_t size_
 
 /* ---- the operations ---- */
 
-/* No work uses the free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_LITTLE
- * changes nothing, since a growth is always one chunk, all of whose blocks serve requests.  A
+/* No work uses the free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_LITTLE is
+ * not passed on, since a growth is always one chunk, and each of its blocks can serve a request.  A
  * refused RS_EFFORT_HELD request does not count as a failure, since one with more effort follows
  * it. */
 static CUresult bins_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -434,7 +435,7 @@ static void plan_bin(struct bins *bins, size_t size_bytes, struct rs_mr *resourc
     bins->resources[i] = resource;
 }
 
-/* Makes the planned bins, which take nothing yet.  Returns 0 or -ENOMEM. */
+/* Makes the planned bins, which take no memory yet.  Returns 0 or -ENOMEM. */
 static int make_bins(struct bins *bins, uint64_t blocks_per_chunk)
 {
     bins->blocks_per_chunk = (size_t)blocks_per_chunk;
@@ -459,8 +460,8 @@ struct fixed_size_config {
     uint64_t blocks_to_preallocate;
 };
 
-/* Takes the first chunk if the device has room for it.  If not, the first request's growth reports
- * it. */
+/* Takes the first chunk if the device has room for it.  Without room this is no error: the first
+ * request tries to grow again, and is refused if there is still none. */
 static int fixed_size_init(struct rs_mr *mr, const void *config)
 {
     const struct fixed_size_config *settings = config;
@@ -579,8 +580,9 @@ struct binning_config {
 };
 
 /* After CUDA_ERROR_OUT_OF_MEMORY the other bins are trimmed, since they may hold the free memory
- * that the request lacks.  An RS_EFFORT_BEST request that finds the first upstream full gets
- * CUDA_ERROR_NOT_READY: a trim for it would also give back memory of the second one. */
+ * that the request lacks.  There is no trim after CUDA_ERROR_NOT_READY, which an RS_EFFORT_BEST
+ * request gets when a first upstream is full: the trim would also give back memory of the second
+ * upstream. */
 static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {
@@ -615,7 +617,7 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
     const char *wrong = NULL;
 
     if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
-        return true; /* without these options there are no such bins, as in RMM */
+        return true; /* without these options there are no bins of powers of two, as in RMM */
     if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
         wrong = "binning needs minimum_size and maximum_size together, or neither of them";
     else if (!rs_is_power_of_two(settings->minimum_size) ||

@@ -67,7 +67,7 @@ RS_HOT_INLINE bool take_fitting(struct rs_pool *pool, struct rs_block_request *r
            (request->stays_away && take_all_the_same(pool, request, out));
 }
 
-/* True when the caller is past an allowance of its own (it asks for RS_EFFORT_LITTLE).  The
+/* True when the caller is past an allowance of its own, which it tells by RS_EFFORT_LITTLE.  The
  * allowance of `reuse` may be lower than the pool's: a freed block that waits for the GPU is live
  * for the pool, but not for `reuse`. */
 static bool is_past_callers(const struct rs_pool *pool, enum rs_pool_how_much how_much)
@@ -75,8 +75,9 @@ static bool is_past_callers(const struct rs_pool *pool, enum rs_pool_how_much ho
     return pool->growth != RS_POOL_GROWTH_RMM && how_much == RS_POOL_A_LITTLE;
 }
 
-/* After the growth for a small request with stays_away: takes any block, also if the growth failed,
- * so that no initial size is given back for such a request. */
+/* Called after the growth for a small request with stays_away: takes any block, and returns true if
+ * there was one.  Where there is an initial size it does so after a failed growth too, so that the
+ * initial size is not given back for such a request. */
 static bool took_after_growth(struct rs_pool *pool, struct rs_block_request *request,
                               CUresult result, struct rs_allocation *out)
 {
@@ -131,12 +132,12 @@ static CUresult find_or_grow(struct rs_pool *pool, struct rs_block_request *requ
         }
         /* A misaligned block is better than a refusal or a second chunk. */
         request->any_alignment = true;
-        if (rs_blocks_take_any(&pool->blocks, request,
-                               out)) /* looks again even after a failure, since another thread may
-                                        have freed a block */
+        if (rs_blocks_take_any(
+                &pool->blocks, request,
+                out)) /* also after a failed growth, since another thread may have freed a block */
             return CUDA_SUCCESS;
-        result = CUDA_ERROR_OUT_OF_MEMORY; /* also when the new chunk was too misaligned for the
-                                              request */
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* also after a growth whose chunk was too misaligned for
+                                              the request */
         how_much = RS_POOL_EXACTLY;
         if (!rs_pool_made_room(pool, request, returns_before))
             return result;
@@ -388,8 +389,9 @@ static void pool_end(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- creation ---- */
 
-/* Takes the initial size, or as much of it as there is.  If that is less, it writes a log line, but
- * it is no error: the device may be shared, and the pool grows on demand. */
+/* Takes the initial size, or as much of it as there is.  Less than the initial size is no error,
+ * and only a log line tells of it: the device may be shared, and the pool grows on demand.  Returns
+ * 0, or -EIO after another error than a lack of memory. */
 static int take_initial_chunk(struct rs_pool *pool)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
@@ -511,9 +513,9 @@ const struct rs_mr_descriptor rs_mr_descriptor_pool = {
 RS_MR_CLASS(pool, struct rs_pool, pool_ops, pool_init);
 
 /* ---- arena: RMM's word for a pool whose initial and maximum size are arena_size.  RMM's
- * arena_memory_resource has one block of a fixed size, and superblocks of it for each thread.
- * Superblocks were measured here: they refuse more on a full device than a pool of that size does,
- * hold more for what is live, and are slower with one thread and with four. ---- */
+ * arena_memory_resource takes one block of a fixed size, and cuts superblocks from it for each
+ * thread.  Superblocks were measured here: they refuse more on a full device than a pool of that
+ * size does, hold more for what is live, and are slower with one thread and with four. ---- */
 
 struct arena_config {
     size_t arena_size;
@@ -522,8 +524,8 @@ struct arena_config {
 
 enum { ARENA_LEAST_BYTES = 1 << 20 };
 
-/* An arena_size that is a share of the free memory is only known now; it may be below the option's
- * bound, and need not be a multiple of 512. */
+/* An arena_size that is a share of the free memory is known only here.  It may be below the
+ * option's minimum, or no multiple of 512, so it is corrected. */
 static int arena_init(struct rs_mr *mr, const void *config)
 {
     const struct arena_config *settings = config;

@@ -134,12 +134,12 @@ size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool 
 
 /* ---- policy ---- */
 
-/* The number of chunks that may be given back early in all, without and with an initial size; then
- * only a few more may (ALLOCATIONS_PER_RETURN).  Giving a chunk back and taking another costs
- * driver calls, some 0.2 ms a pair, and helps only if the program's sizes settle.  A transformer
- * that repeats one training step, with an initial size of 512 MiB, gave back and took 9 chunks in
- * each step until 256 returns were used up; with a limit of 64 it held no more (1.16 to 1.26 times
- * its live bytes). */
+/* The number of chunks that a pool without and with an initial size may give back early before it
+ * may give back only a few more (ALLOCATIONS_PER_RETURN).  Giving a chunk back and taking another
+ * costs driver calls, some 0.2 ms a pair, and helps only if the program's sizes settle.  A
+ * transformer that repeats one training step, with an initial size of 512 MiB, gave back and took 9
+ * chunks in each step until 256 returns were used up; with a limit of 64 it held no more (1.16 to
+ * 1.26 times its live bytes). */
 enum { RS_POOL_RETURNS = 512, RS_POOL_INITIAL_RETURNS = 64 };
 
 static uint64_t first_returns(const struct rs_pool *pool)
@@ -276,7 +276,7 @@ void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *req
 
 /* A growth takes 1/STEP of the held bytes.  That is little, since the part beyond the request
  * counts towards the bytes that may be held beyond the live ones.  A program that sets an initial
- * size wants room ahead, so there a growth takes 1/LONG_STEP, in fewer calls. */
+ * size wants room ahead, so there a growth takes 1/LONG_STEP, and growths are fewer. */
 enum { STEP = 128, LONG_STEP = 16 };
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
@@ -354,8 +354,9 @@ static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t 
     return rs_max(half_bytes, least_bytes);
 }
 
-/* After a refusal the next growth begins with the size that succeeded now, instead of asking the
- * driver for the refused sizes again, and doubles from there. */
+/* Sets step_limit_bytes after a growth: after a refusal the next growth begins with the size that
+ * succeeded now, and does not ask the driver for the refused sizes again; each success at the limit
+ * doubles it. */
 static void learn_step(struct rs_pool *pool, size_t first_ask_bytes, size_t ask_bytes,
                        CUresult result)
 {
@@ -368,8 +369,9 @@ static void learn_step(struct rs_pool *pool, size_t first_ask_bytes, size_t ask_
         pool->step_limit_bytes = SIZE_MAX;
 }
 
-/* Asks upstream for a chunk, after each refusal for fewer bytes, down to ask->least_bytes.
- * *size_bytes: the size that was asked for last.  Called without the lock. */
+/* Asks upstream for a chunk, after each refusal for fewer bytes, down to ask->least_bytes.  Returns
+ * upstream's last answer; *size_bytes: the size that was asked for last.  Called without the lock.
+ */
 static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask,
                              size_t *size_bytes, struct rs_allocation *out)
 {
@@ -444,9 +446,9 @@ static void set_away(struct rs_pool *pool, struct rs_pool_chunk *chunk)
     pool->away_bytes += chunk->upstream.size_bytes;
 }
 
-/* Returns the bytes that a growth asks for first; remaining_bytes are left to the maximum.  Only
- * one growth at a time asks for more than its request: sixteen threads that find no block at the
- * same time must not take sixteen steps. */
+/* Returns the bytes that a growth asks for first, or 0 for the request alone; remaining_bytes are
+ * left to the maximum.  Only one growth at a time asks for a step: sixteen threads that find no
+ * block at the same time must not take sixteen steps. */
 static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_request *request,
                            enum rs_pool_how_much how_much, size_t remaining_bytes)
 {
@@ -479,8 +481,8 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     }
     ask.most_bytes = rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes));
     RS_ASSERT(ask.most_bytes <= remaining_bytes);
-    /* While another growth is ahead, this one does not count as ahead, even if it rounds its
-     * request up. */
+    /* While another growth asks for more than its request, this one does not count as growing
+     * ahead, even if it rounds its request up. */
     leads = ask.most_bytes > least_bytes && !pool->is_growing_ahead;
     if (leads && !request->stays_away && ask.most_bytes <= pool->missing_bytes) {
         ask.is_initial = true;

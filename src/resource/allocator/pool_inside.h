@@ -19,7 +19,7 @@ struct rs_pool_chunk {
     struct rs_pool_chunk *next, *previous;
     struct rs_allocation upstream;
     enum rs_block_group group;
-    bool is_initial; /* stays when the pool is trimmed */
+    bool is_initial; /* a part of the initial size, which only a trim with initial_of gives back */
     bool is_away;    /* a chunk for small requests only, so that they do not pin others
                         (rs_pool_stays_away) */
 };
@@ -78,8 +78,8 @@ static inline bool rs_pool_is_free_chunk(const struct rs_pool_chunk *chunk)
 }
 
 /* Gives free chunks back upstream, except for keep_bytes of them and (keep_initial) the initial
- * size. Called and left with the lock held, but releases it in between.  Returns the bytes that
- * upstream took; it refuses a chunk whose free would have to wait inside a request. */
+ * size.  Called and left with the lock held, but releases it in between.  Returns the bytes that
+ * upstream took; upstream refuses a chunk whose free would have to wait inside a request. */
 size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool keep_initial);
 
 /* ---- policy; all under the lock ---- */
@@ -100,13 +100,14 @@ static inline bool rs_pool_is_short(const struct rs_pool *pool)
     return pool->allocations < pool->short_until;
 }
 
-/* Sets blocks.apart_bytes: a request below it counts as small, compared with the initial size or
- * the largest request so far. */
+/* Computes blocks.apart_bytes from the initial size and the largest request so far.  A request of
+ * fewer bytes counts as small. */
 void rs_pool_set_apart_bytes(struct rs_pool *pool);
 
 /* True when a small request should get a chunk of its own kind (is_away), and not a block in a
- * chunk that a large request could use.  With an initial size such chunks may be a share of the
- * held bytes; without one they stay within the allowance. */
+ * chunk that a large request could use.  With an initial size, such chunks together may be at most
+ * a share of the held bytes (RS_POOL_AWAY_DIVISOR); without one, they must stay within the
+ * allowance. */
 bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request);
 
 /* Limits the sizes of the free blocks that a large request may cut (request->most_bytes and
@@ -131,7 +132,9 @@ struct rs_pool_ask {
                       past least_bytes */
 };
 
-/* Charges a chunk against the maximum and asks upstream for it. */
+/* Charges a chunk against the maximum and asks upstream for it.  On success the chunk is in the
+ * pool as one free block; else returns upstream's error, or CUDA_ERROR_OUT_OF_MEMORY without host
+ * memory. */
 CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask);
 
 /* Grows by at least the request.  On success a block for it is in the index, and the lock was not
@@ -139,17 +142,19 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
                       enum rs_pool_how_much how_much, enum rs_effort effort);
 
-/* Gives free chunks back just before a growth; true when upstream took some.  It does so only where
- * upstream can free without waiting for the GPU, which may itself wait for this thread.  An attempt
- * without effect counts as one return, so that a busy context is not tried again and again. */
+/* Gives free chunks back just before a growth.  Returns true when upstream took some.  It gives
+ * them back only where upstream can free without waiting for the GPU, which may itself wait for
+ * this thread.  An attempt for which upstream took nothing counts as one return, so that attempts
+ * in a busy context come to an end. */
 bool rs_pool_returned_early(struct rs_pool *pool);
 
 /* Waits for another thread's growth, 20 ms at most, if that growth will leave room for this
  * request.  True when it waited. */
 bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_request *request);
 
-/* Called after CUDA_ERROR_OUT_OF_MEMORY; gives free chunks back.  True when anything changed, or
- * may have changed, so that another attempt may succeed.  The initial size is given back only if
- * the request may fit then. */
+/* Called after CUDA_ERROR_OUT_OF_MEMORY: gives free chunks back, or, if there are none, waits for
+ * another thread's upstream call, 0.5 s at most.  Returns true when anything changed, or may have
+ * changed, since chunk_returns was returns_before, so that another attempt may succeed.  The
+ * initial size is given back only if the request may fit then. */
 bool rs_pool_made_room(struct rs_pool *pool, const struct rs_block_request *request,
                        uint64_t returns_before);
