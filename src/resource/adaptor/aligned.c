@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* aligned: gives blocks from a threshold size on a stronger alignment.  RMM's
+/* aligned: gives a stronger alignment to blocks of at least a threshold size.  RMM's
  * aligned_resource_adaptor.
  *
  * RMM asks its upstream for align_up(size, alignment) + alignment - 256, as its blocks are aligned
- * to 256 bytes already.  Here every block is aligned to 512, so the same rule has - 512, and an
- * alignment of up to 512 asks for nothing more than the size, as 256 does in RMM.  The threshold is
- * compared with the requested bytes; smaller requests pass through unchanged.
+ * to 256 bytes already.  Here every block is aligned to 512 bytes, so the same rule subtracts 512,
+ * and an alignment of up to 512 asks for no more than the size, as an alignment of 256 does in RMM.
+ * The threshold is compared with the requested bytes; smaller requests pass through unchanged.
  *
- * The upstream gets its own address, size and token back: the record that is the token has them. */
+ * A free gives the upstream its own address, size and token back.  The block's record has them; it
+ * is the token of the aligned block. */
 #include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"

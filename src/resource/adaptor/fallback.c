@@ -2,10 +2,10 @@
 /* fallback: a second upstream serves requests for which the first is out of memory.  RMM's
  * failure_callback_resource_adaptor, without a callback.
  *
- * A block goes back to the upstream it came from.  Each allocation prefers the first upstream, so
- * the program returns to its memory as soon as there is room.  While the first is known to be full,
- * the driver is not asked in vain each time: a refusal costs as much as an allocation, and a pool
- * asks for several sizes.
+ * A block goes back to the upstream from which it came.  Each allocation prefers the first
+ * upstream, so the program returns to its memory as soon as there is room.  While the first is
+ * known to be full, the driver is not asked in vain each time: a refusal costs as much as an
+ * allocation, and a pool asks for several sizes.
  *
  * An upstream that is out of memory has already given its free chunks back (pool, binning).  For
  * blocks in quarantine, `reuse` above asks for the first upstream alone (RS_EFFORT_BEST) and waits
@@ -172,7 +172,7 @@ static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, C
         return CUDA_ERROR_NOT_READY;
     if (asked && is_step(size_bytes, effort))
         return result;
-    /* It was set for the first upstream's memory; the second one may still have some. */
+    /* The first upstream may have set this flag; the second one may still have memory. */
     rs_request.is_hopeless = false;
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* limiting: refuses an allocation that would bring the live bytes above a limit.  RMM's
- * limiting_resource_adaptor: requested bytes, counted in units of 256. */
+ * limiting_resource_adaptor.  It counts the requested bytes, rounded up to multiples of 256. */
 #include "base/lock.h"
 #include "resource/report.h"
 #include "resource/resource.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logging: one CSV row per event.  The same bytes as RMM's logging_resource_adaptor writes, so that
- * RMM's replay benchmark and existing scripts read the log. */
+/* logging: writes one CSV row per event, byte for byte as RMM's logging_resource_adaptor does, so
+ * that RMM's replay benchmark and existing scripts can read the log. */
 #include "resource/adaptor/logging.h"
 
 #include "base/lock.h"
@@ -79,7 +79,7 @@ static void sink_turn_off(struct sink *sink, const char *what, int error)
     rs_file_tail_leave(&sink->tail); /* keeps the file of the tail, whose rows are nowhere else */
 }
 
-/* Returns false after a failed write, and turns the log off. */
+/* Turns the log off after a failed write (`failed` is its -errno), and returns false then. */
 static bool is_written(struct sink *sink, int failed)
 {
     if (failed) {
@@ -130,8 +130,8 @@ static void append(struct sink *sink, const char *text, size_t length)
         (void)rs_file_tail_append(&sink->tail, text, length);
 }
 
-/* Returns the local time of day as RMM prints it.  To convert a second takes as long as all the
- * rest of a row, so it is done once per second. */
+/* Returns the local time of day as RMM prints it.  Converting a time takes as long as all the rest
+ * of a row, so it is done once per second. */
 static const char *clock_text(struct sink *sink, const struct timespec *now)
 {
     struct tm parts;
@@ -239,8 +239,10 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
         (void)sink_flush(sink);
 }
 
-/* Tries a name for the log.  An existing tail belongs to a process that did not end in order, or to
- * one that still writes where file locks do not work: its log is left alone too. */
+/* Tries to open the log by name number `name`.  An existing tail belongs to a process that did not
+ * end in order, or to one that still writes where file locks do not work; the log beside it is left
+ * alone.  Returns 0; -EBUSY when another process has the log, -EEXIST when there is a tail; or
+ * another -errno. */
 static int try_name(struct sink *sink, unsigned name)
 {
     int result = rs_output_try(&sink->output, sink->path, name);
@@ -252,7 +254,8 @@ static int try_name(struct sink *sink, unsigned name)
         rs_output_drop(&sink->output);
         return result;
     }
-    result = rs_output_empty(&sink->output); /* if no tail can be made, the log goes without */
+    result =
+        rs_output_empty(&sink->output); /* if no tail can be made, the log is written without one */
     if (result != 0) {
         rs_file_tail_remove(&sink->tail, sink->output.path);
         rs_output_release(&sink->output);
@@ -364,8 +367,9 @@ static int write_mark(struct sink *sink, const char *text)
 
     if (result != 0)
         return result;
-    if (!rs_descriptor_is_kept(&sink->output.file)) /* the program has closed our descriptors; the
-                                                       one for marks may be another file's too */
+    if (!rs_descriptor_is_kept(
+            &sink->output.file)) /* the program has closed our descriptors, and that of the marks
+                                    may now stand for another file */
         return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
     length = snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)rs_process_thread(),

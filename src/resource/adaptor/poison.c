@@ -136,7 +136,8 @@ static void wait_for_visit(struct visit *visit)
         visit->result = waited == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : waited;
 }
 
-/* Waits for the work that was begun, also after an error.  Returns the first error, if any. */
+/* Waits for the work that was begun, also after an error, and undoes begin_visit.  Returns the
+ * first error of the visit, if any. */
 static CUresult end_visit(struct visit *visit)
 {
     wait_for_visit(visit);
@@ -189,7 +190,8 @@ static CUresult prepare_buffer(struct poison *poison)
                : rs_driver.cuMemHostAlloc(&poison->buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
 }
 
-/* Finds the first byte that differs from its fill. */
+/* Finds the first of `bytes` bytes of device memory at `address` that differs from the pattern, by
+ * copies into the buffer.  Finds none after an error (visit->result). */
 static struct difference find_difference(struct poison *poison, struct visit *visit,
                                          CUdeviceptr address, unsigned pattern, size_t bytes)
 {
@@ -284,8 +286,8 @@ bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *f
     return record;
 }
 
-/* Counts a block that could not be checked.  The error is one of the context, which the program's
- * next call returns. */
+/* Counts a block that could not be checked, if `result` is an error.  It is an error of the
+ * context, which the program's next call returns. */
 static void count_unchecked(struct poison *poison, CUresult result)
 {
     if (result != CUDA_SUCCESS)
@@ -448,7 +450,8 @@ static struct record *take_kept_block(struct poison *poison, size_t total_bytes)
     return record;
 }
 
-/* Takes a record.  When host memory is out, a kept block goes upstream and its record is taken. */
+/* Takes a record.  When host memory is out, a kept block goes upstream, and its record is taken.
+ * NULL when no block is kept either. */
 static struct record *take_record(struct poison *poison)
 {
     struct record *record = rs_record_slab_take_alone(&poison->records, &poison->base.lock),

@@ -20,7 +20,8 @@ struct rs_poisoned {
 /* The number of `poison` resources in the process. */
 extern _Atomic unsigned rs_poison_count;
 
-/* Finds the block that begins at the address, in mr or below it. */
+/* Finds the live or kept block that begins at the address, in a `poison` that is mr or below it.
+ * Returns false when there is none. */
 bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *found);
 
 /* Reports that the program has freed this block twice, and aborts the process if block->aborts.

@@ -8,8 +8,8 @@
  * that cannot be prefetched (device and pinned memory, a device without concurrent managed access)
  * is left alone.  An error is dropped, as the block is good without a prefetch.
  *
- * Advice applies to whole pages, so the neighbours of a small block get it too.  It is taken back
- * when the block is freed, so that no block of a pool keeps it. */
+ * Advice applies to whole pages, so blocks that share a page with a small block get it too.  It is
+ * taken back when the block is freed, so that no block of a pool keeps it. */
 #include "driver/driver.h"
 
 #include "driver/stream.h"
@@ -28,8 +28,8 @@ struct prefetch_config {
 struct prefetch {
     struct rs_mr base;
     struct prefetch_config set;
-    _Atomic bool
-        is_idle; /* no memory here can be prefetched: the leaves say so, or the driver did */
+    _Atomic bool is_idle; /* nothing is prefetched or advised, since all memory beneath is device
+                             memory, or the driver has refused a prefetch for good */
     _Atomic uint64_t prefetches, prefetched_bytes, refusals;
 };
 
@@ -40,7 +40,8 @@ static void advise_block(const struct prefetch *prefetch, const struct rs_alloca
                               allocation->size_bytes, advice, where);
 }
 
-/* Gives the advice that the settings ask for, or, with the opposite words, takes it back. */
+/* Gives the advice that the settings ask for, or, with the CU_MEM_ADVISE_UNSET_ values, takes it
+ * back. */
 static void advise_as_set(const struct prefetch *prefetch, const struct rs_allocation *allocation,
                           CUmem_advise preferred_location, CUmem_advise accessed_by)
 {

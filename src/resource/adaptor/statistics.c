@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* statistics: counts live, peak and total bytes and allocations.  RMM's
- * statistics_resource_adaptor; its nested levels are in context/scope.h, which need no
- * adaptor. */
+ * statistics_resource_adaptor; its nested counters (push and pop) are in context/scope.h, as they
+ * need no adaptor here. */
 #include "resource/report.h"
 #include "resource/resource.h"
 

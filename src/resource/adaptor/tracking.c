@@ -165,7 +165,7 @@ static void tracking_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct tracking *tracking = RS_MR_AS(tracking, mr);
 
-    (void)memory_is_gone; /* live blocks stay with whoever allocated them */
+    (void)memory_is_gone; /* this adaptor holds no memory, and does not free the live blocks */
     for (unsigned i = 0; i < SHARDS; i++) {
         rs_record_slab_destroy(&tracking->shards[i].records);
         rs_mutex_destroy(&tracking->shards[i].lock);

@@ -3,8 +3,8 @@
  * its own.
  *
  *   fixed_size  one bin of blocks: RMM's fixed_size_memory_resource
- *   binning     many, before an upstream for what is larger: RMM's binning_memory_resource
- *   bin         one with a resource, as a further upstream of binning: RMM's add_bin
+ *   binning     several bins, and an upstream for larger requests: RMM's binning_memory_resource
+ *   bin         one bin with a resource of its own, a further upstream of binning: RMM's add_bin
  *
  * RMM hands out the block that was freed first, so a program walks through all blocks it ever had.
  * Here it is the block that was freed last, which is still in the caches.  RMM takes 128 blocks for

@@ -38,9 +38,9 @@ struct async {
     struct rs_detached_leaf leaf; /* its lock also protects the sizes below; the only driver calls
                                      under it read the pool's attributes, and wait for no work */
     CUmemoryPool pool;
-    struct async_config
-        set; /* threshold SIZE_MAX: all bytes stay in the pool when the program synchronises */
-    size_t initial_bytes; /* bytes that stay when the pool is trimmed */
+    struct async_config set; /* release_threshold SIZE_MAX: all bytes stay in the pool when the
+                                program synchronises */
+    size_t initial_bytes;    /* bytes that stay when the pool is trimmed */
     /* The most by which calls under way may make the pool grow.  They are charged to the account in
      * addition to the leaf's held bytes, which are the bytes that the pool has reserved. */
     size_t pending_bytes;
@@ -174,7 +174,7 @@ static CUresult allocate_or_free(const struct async *async, size_t size_bytes, C
 }
 
 /* Allocates a block that is usable on every stream on return, after a wait of at most bound_ns.
- * CUDA_ERROR_NOT_READY when this takes longer; the block goes back then. */
+ * Returns CUDA_ERROR_NOT_READY when this takes longer; the block then goes back. */
 static CUresult allocate_and_wait(const struct async *async, size_t size_bytes, uint64_t bound_ns,
                                   CUdeviceptr *address)
 {
@@ -182,7 +182,7 @@ static CUresult allocate_and_wait(const struct async *async, size_t size_bytes, 
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* No driver is known that does so, see leaf.c. */
+    /* No driver is known that returns such an address (see leaf.c). */
     result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED
                                            : rs_own_stream_poll(stream_of_async(async), bound_ns);
     if (result != CUDA_SUCCESS)
@@ -232,8 +232,9 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
         return CUDA_ERROR_OUT_OF_MEMORY;
     wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
     result = allocate_and_wait(async, size_bytes, wait_ns, address);
-    /* A refused call leaves what the driver could gather in the pool.  It must not count as held:
-     * each trim would give it back, and the request would be repeated for ever. */
+    /* A refused call leaves in the pool the memory that the driver could gather for it.  That
+     * memory must not count as held: each trim would give it back, and the request would be
+     * repeated for ever. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
     if (!settle_pool(async, growth_bytes, may_grow)) {
@@ -250,8 +251,9 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     return result;
 }
 
-/* Takes from idle memory.  If its pieces are too small, the driver's pool grows and the request is
- * undone. */
+/* Takes from idle memory.  Returns CUDA_ERROR_NOT_READY if there is too little, and
+ * CUDA_ERROR_OUT_OF_MEMORY if its pieces are too small: then the driver's pool grew, and the
+ * request was undone. */
 static CUresult take_idle(struct async *async, size_t size_bytes, enum rs_effort effort,
                           CUdeviceptr *address)
 {
@@ -280,8 +282,9 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
     growth_bytes = has_idle(async, size_bytes, effort) ? 0 : step_bytes;
-    /* Idle memory of the device's stacks, this one's in small pieces too, may stand between the
-     * request and the limit. */
+    /* Idle memory counts against the limit, that of other stacks of the device and that of this
+     * pool in too small pieces.  So after a refusal it is reclaimed, and the request tried again.
+     */
     do {
         refusal.releases = rs_account_releases(environment->account);
         result = try_to_take(async, size_bytes, growth_bytes, true, address);

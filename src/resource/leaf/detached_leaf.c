@@ -85,8 +85,8 @@ static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detach
     return result;
 }
 
-/* Gives back all blocks that can be, once no call is under way, then ends the leaf's own objects.
- * True when nothing is left. */
+/* Called when no call is under way any more: gives back all blocks that the driver takes, then ends
+ * the leaf's own objects.  Returns true when nothing is left. */
 static bool detached_finish(struct rs_mr *mr)
 {
     struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
@@ -146,7 +146,8 @@ static void detached_context_ended(struct rs_mr *mr)
 
 /* ---- allocation ---- */
 
-/* Enters a block.  NULL when out of host memory. */
+/* Enters a block into the list, and its segment.  Returns the block's record; NULL when out of host
+ * memory. */
 static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                               size_t size_bytes)
 {
@@ -208,8 +209,8 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return rs_effort_result(effort, result);
 }
 
-/* Waits for all work of the context.  Inside a request it only asks: CUDA_ERROR_NOT_READY when the
- * context does not seem idle. */
+/* Waits for all work of the context.  Inside a request it only asks whether the context is idle,
+ * and returns CUDA_ERROR_NOT_READY when it does not seem to be. */
 static CUresult wait_for_work(const struct rs_detached_leaf *leaf)
 {
     const struct rs_environment *environment = leaf->base.environment;

@@ -53,9 +53,9 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
     return result;
 }
 
-/* Gives an allocation back. stream: the free is ordered on this stream of the program; NULL: it is
- * not.  *settled: the driver no longer counts the bytes.  Returns CUDA_ERROR_NOT_READY if the free
- * would have to wait inside a request. */
+/* Gives an allocation back. stream: the stream of the program in whose order the block is freed;
+ * NULL: none.  *settled: set to true if the driver no longer counts the bytes after a success.
+ * Returns CUDA_ERROR_NOT_READY if the free would have to wait inside a request. */
 static CUresult give_to_driver(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream,
                                bool *settled)
 {
@@ -132,7 +132,7 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 
 /* ---- allocation ---- */
 
-/* Gives back a block that the program has not got and will not get. */
+/* Gives back a block that the program will never get. */
 static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 {
     return has_order(leaf) ? give_in_order(leaf, address, stream_of_leaf(leaf))
@@ -156,8 +156,9 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     rs_capture_restore(mode);
     if (result == CUDA_SUCCESS && *address % RS_BLOCK_ALIGNMENT != 0) {
         (void)give_unseen(leaf, *address);
-        result = CUDA_ERROR_NOT_SUPPORTED; /* the address is not aligned as the driver's are; no
-                                              driver is known that returns such a one */
+        result =
+            CUDA_ERROR_NOT_SUPPORTED; /* the address is not aligned as the driver's addresses are;
+                                         no driver is known that returns such an address */
     }
     if (result == CUDA_SUCCESS &&
         !rs_segment_add(leaf->base.environment, *address, size_bytes, false)) {
@@ -176,10 +177,9 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
 }
 
 /* Takes memory.  Before a request is refused for want of memory, the device's other stacks and
- * contexts give idle memory back; for host memory, those of all devices.  It does not wait for
- * blocks in quarantine if a `reuse` is above: that waits itself, and blocks of its own stack may
- * serve without going back to the driver.
- */
+ * contexts give idle memory back; for host memory, those of all devices.  The leaf does not wait
+ * for blocks in quarantine if a `reuse` is above: `reuse` waits for them itself, and blocks of its
+ * own stack can serve the request without going back to the driver. */
 static CUresult take_repeatedly(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                                 CUdeviceptr *address)
 {
@@ -288,7 +288,8 @@ static bool leaf_deallocates_in_order(struct rs_mr *mr)
     return has_order(RS_MR_AS(rs_leaf, mr));
 }
 
-/* Returns 0 bytes, since the caller of each free has counted its bytes. */
+/* Settles the frees that were given in order.  Returns 0, since the resource that gave a block back
+ * to the leaf has counted its bytes already. */
 static size_t leaf_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     (void)trim;

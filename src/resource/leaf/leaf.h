@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every leaf does around a driver call: it charges the device's account, which keeps to the
- * limit, sets relaxed capture mode, enters the segment, and waits as long as the program's request
- * allows.
+/* What `cuda`, `managed` and `pinned` do around their driver calls: they charge the context's
+ * account, which keeps to the limit, set relaxed capture mode, enter the memory as a segment, and
+ * wait as long as the program's request allows.
  *
  * Memory that no work uses any more (environment->frees_are_ready) goes back in the order of the
  * context's own stream, where the driver can do that: such a free does not wait for the GPU.  The
@@ -14,11 +14,11 @@
 
 struct rs_leaf;
 
-/* The pair of driver calls of a kind of leaf. */
+/* The two driver calls of a kind of leaf. */
 struct rs_leaf_calls {
     CUresult (*take)(const struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address);
     CUresult (*give)(CUdeviceptr address);
-    bool has_order; /* cuMemFreeAsync frees this memory too, without waiting */
+    bool has_order; /* cuMemFreeAsync can free this memory too, and does not wait */
 };
 
 struct rs_leaf {
@@ -37,5 +37,6 @@ struct rs_leaf {
 
 extern const struct rs_mr_ops rs_leaf_ops;
 
-/* The `init` of a leaf over a pair of driver calls, for memory that is counted as this kind. */
+/* The `init` of a leaf over a pair of driver calls, for memory that is counted as the kind
+ * `memory`.  Returns 0. */
 int rs_leaf_init(struct rs_mr *mr, const struct rs_leaf_calls *calls, enum rs_memory memory);

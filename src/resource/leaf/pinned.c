@@ -4,9 +4,9 @@
  * An allocation costs 0.5 ms for 4 KiB and 160 ms for 512 MiB (MEASURED.md), so pinned memory gains
  * the most from a pool.
  *
- * The kernel chooses the NUMA node of the memory by the calling thread's memory policy, which is
- * set for the time of the driver's call and then put back.  The policy is a preference: a full node
- * does not fail the allocation. */
+ * The kernel chooses the NUMA node of the memory by the memory policy of the calling thread.  So
+ * the policy is set before the driver's call and restored after it.  The policy is a preference: a
+ * full node does not fail the allocation. */
 #include "base/file.h"
 #include "base/log.h"
 #include "driver/driver.h"
@@ -69,8 +69,7 @@ static bool prefer_node(int node, struct policy *before)
 
 /* ---- the node nearest to the device ---- */
 
-/* Returns the NUMA node of the device's PCI address, as the kernel tells it; -1 if the device has
- * none. */
+/* Returns the NUMA node that the kernel gives for the device's PCI address; -1 if it gives none. */
 static int node_of_bus(CUdevice device)
 {
     char id[32] = "", path[80], text[16] = "";

@@ -36,8 +36,8 @@ static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_serve
 
 /* True when the stack may grow for the request without a wait: up to the initial size, or up to a
  * little more than the peak including this request, since the driver alone would have needed that
- * much too.  The larger of the two counts and not their sum, with which a pool of 20 GiB held 35
- * GiB for 16 GiB live. */
+ * much too.  The larger of the two counts, and not their sum: with the sum, a pool of 20 GiB held
+ * 35 GiB while 16 GiB were live. */
 static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
     size_t peak_bytes = peak_with(reuse, size_bytes, false), initial_bytes = reuse->initial_bytes;
@@ -150,7 +150,7 @@ static bool may_be_served(struct rs_reuse *reuse, size_t size_bytes)
 }
 
 /* Waits for blocks of this stack alone, since the stack's own maximum refuses the request, and
- * other stacks cannot help. */
+ * other stacks cannot help.  Returns true when blocks became ready. */
 static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
 {
     enum rs_readiness readiness;
@@ -223,8 +223,9 @@ static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
-/* Gives some of the backlog upstream; true when there was any.  It does not retire epochs, since
- * other threads may free blocks all the time, and a loop over this would never end. */
+/* Gives some of the backlog upstream.  Returns false when there is no backlog; then it retires no
+ * epoch either, since other threads may free blocks all the time, and a loop over this would never
+ * end. */
 static bool has_more(struct rs_reuse *reuse)
 {
     return rs_reuse_has_backlog(reuse) && rs_reuse_retire_some(reuse);
@@ -243,9 +244,9 @@ static enum rs_memory memory_asked(const struct rs_reuse *reuse)
  * they go upstream before a wait, and before upstream is asked for more than it holds.
  *
  * Freed blocks that wait for the GPU come back late.  If the request meanwhile cuts a larger block
- * instead, that one is pinned, and the next large request finds none.  So upstream only cuts blocks
- * that fit well until all blocks that were freed before the request are ready; from then on its
- * usual rules apply.  If the request cannot wait for them, any block is cut. */
+ * instead, the larger block is pinned, and the next large request finds none.  So upstream only
+ * cuts blocks that fit well until all blocks that were freed before the request are ready; from
+ * then on its usual rules apply.  If the request cannot wait for them, any block is cut. */
 static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
                                       enum rs_effort effort, struct rs_allocation *out)
 {
@@ -293,7 +294,8 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
-/* Serves from held memory alone, with all blocks that are ready or can be made ready at once. */
+/* Serves from held memory alone, with all blocks that are ready or can be made ready at once.
+ * Returns CUDA_ERROR_NOT_READY when they do not suffice. */
 static CUresult allocate_from_held(struct rs_reuse *reuse, size_t size_bytes,
                                    struct rs_allocation *out)
 {
@@ -332,7 +334,7 @@ static CUresult allocate_in_request(struct rs_reuse *reuse, size_t size_bytes,
 enum {
     /* The GPU's work on a block of this size takes longer than recording a fence. */
     HUGE_BYTES = 256 << 20,
-    /* Batches that one allocation sorts at most: thousands of blocks may be unsorted. */
+    /* The most batches that one allocation sorts, since thousands of blocks may be unsorted. */
     SORT_TURNS = 8,
 };
 
@@ -383,8 +385,9 @@ static void count_live(struct rs_reuse *reuse, struct rs_block_record *block)
     rs_spinlock_unlock(&shard->lock);
 }
 
-/* Allocates in the order of a stream: a block that was freed in the order of the same stream needs
- * no fence.  Sizes are rounded up, so that more blocks have equal sizes. */
+/* Allocates a block that was freed in the order of the same stream, since such a block needs no
+ * fence.  Returns false when there is none.  Rounds *size_bytes up in either case, so that more
+ * blocks have equal sizes.  *key: set to the key of the stream, if it has one. */
 static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstream stream,
                               unsigned long long *key, struct rs_allocation *out)
 {
@@ -460,7 +463,8 @@ allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
     return CUDA_SUCCESS;
 }
 
-/* Sorts ready blocks until one of this size is found, and takes it; NULL when there is none. */
+/* Sorts ready blocks until one of this size is found, and takes it; NULL when none was found among
+ * the blocks of SORT_TURNS batches. */
 __attribute__((noinline)) static struct rs_block_record *sort_and_take(struct rs_reuse *reuse,
                                                                        size_t size_bytes)
 {
@@ -505,8 +509,8 @@ static bool is_something_kept(struct rs_reuse *reuse, size_t size_bytes)
 }
 
 /* True when an allocation queries the fences before it takes a block, so that it gets the block
- * used last, from the processor's caches (host memory).  For a size that no cache holds any block
- * will do, and the fences are queried only if none is free. */
+ * used last, from the processor's caches (host memory).  For a size that no cache holds, any block
+ * will do, and the fences are queried only if no block is free. */
 static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
 {
     return size_bytes >= rs_reuse_eager_bytes(reuse) &&

@@ -12,9 +12,9 @@
 
 enum {
     SEAL_COUNT = 128, /* a free seals when a shard has this many open blocks */
-    LOOK_EVERY = 16,  /* how often a free looks whether it is time to seal: the first one after a
-                         seal, then each sixteenth,.. */
-    /* ... and one after this many new open bytes in a shard. */
+    LOOK_EVERY = 16,  /* how often a free looks whether it is time to seal: the first free after a
+                         seal, then each sixteenth ... */
+    /* ... and a free after this many new open bytes in a shard. */
     LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8,
     UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture; more if the
                                   program had more spare bytes before it (is_much_unfenced) */
@@ -43,8 +43,8 @@ static bool is_scarce(struct rs_reuse *reuse)
 }
 
 /* Returns an estimate of the bytes that the device has left.  With `asks` it asks the driver, which
- * takes 4 us; without, it does not know what other processes have, nor what the program took from
- * the driver itself.  Never waits. */
+ * takes 4 us.  Without, the estimate does not know of memory that other processes have, or that the
+ * program took from the driver itself.  Never waits. */
 static size_t device_left_bytes(const struct rs_reuse *reuse, bool asks)
 {
     const struct rs_environment *environment = reuse->base.environment;
@@ -113,8 +113,8 @@ static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
     return most_bytes - rs_min(live_bytes(reuse), most_bytes);
 }
 
-/* The same question while a stream captures: true when upstream may not have enough for the program
- * to reach its peak again, and a little more. */
+/* Used while a stream captures, as has_little_left is while fences are refused: true when upstream
+ * may not have enough for the program to reach its peak again, and a little more. */
 static bool may_lack(struct rs_reuse *reuse)
 {
     return has_less_left(
@@ -147,8 +147,9 @@ __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, si
 _Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
 
 /* True when a free looks whether it is time to seal. opened: open blocks in the shard; new_bytes:
- * bytes since the shard last published its open bytes.  Not even with RS_REUSE_SEAL_BYTES open does
- * every free look: with two threads that made a pair of 1 MiB take half as long again. */
+ * bytes since the shard last published its open bytes.  Even with RS_REUSE_SEAL_BYTES open, not
+ * every free looks: with two threads, an allocation and free of 1 MiB took half as long again when
+ * every free looked. */
 RS_HOT_INLINE bool is_time_to_look(size_t opened, size_t new_bytes)
 {
     return RS_UNLIKELY((opened % LOOK_EVERY <= 1) | opened / SEAL_COUNT | new_bytes / LOOK_BYTES);
@@ -242,8 +243,8 @@ static void end_starvation(struct rs_reuse *reuse)
         atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
 }
 
-/* Does the full wait of one free.  Without fences it also makes the open blocks ready, which
- * nothing else would. */
+/* Does the full wait of one free, and returns its result.  Without fences it also makes the open
+ * blocks ready, which nothing else would do. */
 static CUresult wait_fully(struct rs_reuse *reuse)
 {
     if (!rs_fence_supported()) {
@@ -254,7 +255,7 @@ static CUresult wait_fully(struct rs_reuse *reuse)
     return rs_sentinel_wait(reuse->base.environment->sentinel, reuse->base.environment->context);
 }
 
-/* Counts a block as freed that does not go through the quarantine. */
+/* Counts as freed a block that does not go through the quarantine. */
 static void uncount_live(struct rs_reuse *reuse, const struct rs_block_record *block)
 {
     struct rs_reuse_shard *home = &reuse->shards[block->home];
@@ -265,10 +266,10 @@ static void uncount_live(struct rs_reuse *reuse, const struct rs_block_record *b
     rs_spinlock_unlock(&home->lock);
 }
 
-/* Frees as cudaFree does: on return no work uses the block.  (Frees in the order of a stream wait
- * in no mode, as cuMemFreeAsync does not.  Nor does a free inside a request: a block that was
- * exported is freed late, when the other process has closed it.  Nor can a free wait while the
- * device has no memory for a sentinel.  These blocks stay open.) */
+/* Frees as cudaFree does: on return no work uses the block, which is upstream.  Two kinds of frees
+ * do not wait, and leave their blocks open: a free inside a request, as that of an exported block
+ * that the other process has now closed; and a free while the device has no memory for a sentinel.
+ * (A free in the order of a stream never comes here, as cuMemFreeAsync does not wait.) */
 __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
                                                              const struct rs_allocation *allocation)
 {
@@ -350,7 +351,8 @@ static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusa
 }
 
 /* Called when the driver's answer to this free's seal shows that work of the context has failed.
- * The free then fails as the driver's own would, and its block is live again. */
+ * Makes the block live again and returns the context's error, as the driver's own free would;
+ * CUDA_SUCCESS if the block is no longer open. */
 static CUresult fail_free(struct rs_reuse *reuse, struct rs_block_record *record)
 {
     CUresult result =
@@ -360,8 +362,8 @@ static CUresult fail_free(struct rs_reuse *reuse, struct rs_block_record *record
 }
 
 /* What a free does after its seal.  If no fence could be had, the free may wait as cudaFree does,
- * which an allocation may not.  An error of the wait is one of the context, and the program's next
- * call returns it.  A free in the order of a stream waits only if fences are refused for good,
+ * which an allocation may not.  An error of the wait is an error of the context, and the program's
+ * next call returns it.  A free in the order of a stream waits only if fences are refused for good,
  * since freed blocks would then pile up. */
 RS_COLD static CUresult after_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal,
                                    struct rs_block_record *record, CUstream stream)

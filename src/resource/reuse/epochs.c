@@ -4,10 +4,10 @@
  *
  * A GPU that is stuck behind one long operation retires no epoch, and a program may free millions
  * of blocks meanwhile.  So there are at most RS_REUSE_EPOCHS epochs: each further seal merges two
- * neighbours, whose blocks then wait for the younger of the two fences.  The pair to merge goes
- * round, so that an epoch is the larger the older it is, and a block waits at most a small share
- * longer than it would alone.  The oldest epoch is never merged, as threads wait for it.  No step
- * of a seal or of a merge depends on the number of blocks. */
+ * neighbours, whose blocks then wait for the younger of the two fences.  Each merge takes the next
+ * pair in turn, so that the older an epoch is, the larger it is, and a block waits only a small
+ * share longer than it would without merges.  The oldest epoch is never merged, as threads wait for
+ * it.  No step of a seal or of a merge depends on the number of blocks. */
 #include "base/lock.h"
 #include "driver/fence.h"
 #include "resource/reuse/reuse.h"
@@ -19,7 +19,8 @@
 enum {
     SPIN_NS = 50 * 1000, /* a wait polls for 50 us, then sleeps */
     NAP_NS = 20 * 1000,
-    LOOK_NS = 20, /* less than a look takes */
+    LOOK_NS = 20, /* what a poll counts as on a clock that advances only by noted waits
+                     (rs_clock_note_slept); less than a poll takes */
 
     /* When a free queries fences: at this many sealed epochs, or at 1/ASK_DIVISOR of the held bytes
      * in them.  Large blocks, each an epoch of its own, have their own number of epochs. */
@@ -27,16 +28,18 @@ enum {
     ASK_DIVISOR = 64,
     ASK_LARGE_EPOCHS = 4,
 
-    LOCK_TURNS = 1100, /* of rs_pause: the last of them sleep */
+    LOCK_TURNS = 1100, /* turns of rs_pause, the last of which sleep */
 
-    CROWD = 16, /* epochs behind a stuck GPU from which on frees seal larger portions */
+    CROWD = 16, /* with this many epochs behind a stuck GPU, frees seal larger portions */
 
-    /* Below 8 epochs each fence is queried; with more, a query skips 1/8 of the rest. */
+    /* retire_locked queries each of the oldest 8 fences; above them it skips 1/8 of the older
+     * epochs after each query. */
     EXACT_DIVISOR = 8,
 
-    /* How many blocks, among those that no shard gets back, one call gives upstream: each takes 0.2
-     * to 0.9 us.  AT_ONCE: of an epoch that a free retires.  IN_PASSING: of the backlog, by a free
-     * that looks, which keeps up with frees.  IN_NEED: by one step of the slow path. */
+    /* The most blocks that one call gives upstream, at 0.2 to 0.9 us each; blocks that go back to a
+     * shard do not count.  AT_ONCE: by a free that retires epochs.  IN_PASSING: from the backlog,
+     * by a free that looks; so many keep up with the frees.  IN_NEED: by one step of the slow path.
+     */
     AT_ONCE = 128,
     IN_PASSING = 8,
     IN_NEED = 512,
@@ -50,7 +53,7 @@ struct rs_reuse_epoch {
     size_t bytes;          /* in `blocks` */
     unsigned seals;        /* the number of seals that were merged into this epoch */
     CUevent event;
-    bool timed_out; /* a wait for it timed out; it is not waited for again */
+    bool timed_out; /* a wait for this epoch timed out, so it is not waited for again */
 };
 
 static struct rs_reuse_epoch *take_epoch(struct rs_reuse *reuse)
@@ -152,7 +155,7 @@ static bool seal_locked(struct rs_reuse *reuse)
         epoch->ordered_seal =
             atomic_load(&reuse->ordered.is_used) ? rs_ordered_begin_seal(&reuse->ordered) : 0;
         any = epoch->ordered_seal > 0 || epoch->bytes > 0;
-        /* Stays as it was when no block was open. */
+        /* The refusal stays as it was when no block is open. */
         refusal = (enum rs_fence_refusal)reuse->refusal;
         fenced = any && rs_fence_record(reuse->base.environment->context, epoch->event, &refusal);
         if (fenced) {
@@ -189,8 +192,8 @@ bool rs_reuse_seal(struct rs_reuse *reuse)
     return fenced;
 }
 
-/* Takes ready ordered blocks until the list has `count`.  Allocations in their order may still take
- * the others. */
+/* Moves ready ordered blocks to the list until it has `count`.  Allocations in the order of their
+ * streams may still take the blocks that are left. */
 static void take_ready_ordered(struct rs_reuse *reuse, size_t count, struct rs_block_list *list)
 {
     if (reuse->ready_seal > 0 && list->count < count &&
@@ -206,7 +209,8 @@ static void note_backlog(struct rs_reuse *reuse)
         atomic_store_explicit(&reuse->has_backlog, has, memory_order_relaxed);
 }
 
-/* Prefetches the lines that the way upstream writes: the block was freed long ago. */
+/* Moves one block of the backlog to the list, and prefetches the lines that the way upstream
+ * writes, since the block was freed long ago. */
 static void take_one(struct rs_reuse *reuse, struct rs_block_list *list)
 {
     struct rs_block_record *freed = rs_block_list_pop(&reuse->backlog);
@@ -216,7 +220,7 @@ static void take_one(struct rs_reuse *reuse, struct rs_block_list *list)
     rs_block_list_push(list, freed);
 }
 
-/* Takes blocks of the backlog until the list has `count`. */
+/* Moves blocks of the backlog to the list until it has `count`. */
 static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_block_list *list)
 {
     while (list->count < count && reuse->backlog.first) {
@@ -303,7 +307,8 @@ static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
     return state;
 }
 
-/* Queries the oldest epoch first if it was pending last time: while it is pending, all are. */
+/* If the oldest epoch was pending last time, queries it first and returns its state: while it is
+ * pending, all epochs are.  Else returns RS_FENCE_DONE. */
 static enum rs_fence_state ask_if_stuck(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
 {
     return reuse->is_stuck ? ask_locked(reuse, 1, ready) : RS_FENCE_DONE;
@@ -333,7 +338,9 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
     return state;
 }
 
-/* True when blocks were retired.  most: how many that no shard gets back go upstream. */
+/* Retires the epochs whose fences are done, and gives ready blocks to shards or upstream; true when
+ * there were any. most: the most blocks that go upstream now, the others being left in the backlog.
+ * *oldest: what retire_locked returns. */
 static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_state *oldest)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
@@ -368,9 +375,10 @@ static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_r
         count /= 2;
 }
 
-/* try_lock, as the holder may be this very thread, when a tool's callback from one of our driver
- * calls frees memory.  While streams capture, a free that misses the lock would not wait where it
- * should, and nothing else makes its block ready: so it tries for some milliseconds. */
+/* Only tries to take the lock, as its holder may be this very thread, when a tool's callback from
+ * one of our driver calls frees memory.  Returns true when it took the lock.  While streams
+ * capture, a free that misses the lock would not wait where it should, and nothing else makes its
+ * block ready: so then it tries for some milliseconds. */
 static bool lock_in_passing(struct rs_reuse *reuse)
 {
     bool locked = rs_mutex_try_lock(&reuse->lock);

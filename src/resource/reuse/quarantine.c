@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quarantine: freed blocks gather in open lists, one per shard, which an epoch or a full wait takes
- * as one batch; those freed in the order of a stream are in slots instead.  The counts of the
- * quarantine also cover blocks on their way upstream, which are in neither. */
+ * as one batch; blocks freed in the order of a stream are in slots instead.  The counts of the
+ * quarantine also cover blocks on their way upstream, which are in no list and no slot. */
 #include "resource/resource.h"
 #include "resource/reuse/reuse.h"
 
@@ -102,7 +102,8 @@ void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     }
 }
 
-/* The open bytes of the shard that all threads see are no more than it has.  Under its lock. */
+/* Lowers the open bytes that the shard has published to those that it has.  The caller holds the
+ * shard's lock. */
 static void publish_less(struct rs_reuse *reuse, struct rs_reuse_shard *shard)
 {
     size_t open_bytes = shard->open.bytes + shard->open_rest.bytes;
@@ -153,8 +154,8 @@ size_t rs_reuse_open_count(struct rs_reuse *reuse)
 
 enum { WASTE = 8 /* a block found is at most 1/8 larger than the request */ };
 
-/* Takes the block out of the slot, and returns it: allocations in its stream's order no longer find
- * it.  NULL where the slot is empty. */
+/* Takes the block out of the slot, so that allocations in the order of its stream no longer find
+ * it.  Returns the block, or NULL if the slot is empty. */
 static struct rs_block_record *empty(struct rs_ordered_blocks *ordered,
                                      struct rs_ordered_slot *slot)
 {
@@ -173,7 +174,7 @@ static struct rs_block_record *empty(struct rs_ordered_blocks *ordered,
     return block;
 }
 
-/* Eight classes per doubling of the size. */
+/* Returns the class of a size; there are eight classes per doubling of the size. */
 static unsigned size_class(size_t size_bytes)
 {
     size_t units = (size_bytes - 1) / RS_BLOCK_ALIGNMENT + 1;
@@ -269,7 +270,7 @@ struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
     return replaced;
 }
 
-/* Returns the blocks whose number is `first` or more. */
+/* Returns the bytes and the number of the ordered blocks whose seal number is `first` or more. */
 static struct rs_reuse_quantity count_from(const struct rs_ordered_blocks *ordered, uint64_t first)
 {
     struct rs_reuse_quantity sum = {0, 0};

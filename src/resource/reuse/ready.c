@@ -3,9 +3,9 @@
  *
  * Small ones stay with the shard whose threads allocated them, by size, up to a share of the held
  * bytes: the next request of exactly this size needs no search upstream and no new record.  They go
- * upstream before more memory is taken from there.  The thread that finds an epoch done gives each
- * shard its blocks in one piece.  The shard's allocations sort them: one block each, and a batch
- * when no block of the size is found. */
+ * upstream before upstream has to grow.  The thread that finds an epoch done gives each shard its
+ * blocks in one piece.  The shard's allocations sort them: one block each, and a batch when no
+ * block of the size is found. */
 #include "base/request.h"
 #include "resource/reuse/reuse.h"
 
@@ -83,12 +83,13 @@ enum {
     PLENTY_LARGE_DIVISOR = 32, /* ... with blocks of up to 1/32 of those idle bytes, ... */
     PLENTY_LARGE = 16 << 20,   /* ... and at most 16 MiB */
     SORT_COUNT = 16,           /* blocks that an allocation sorts when none of its size is kept */
-    READY_COUNT = 4096, /* unsorted blocks of a shard at most, as the slow path gives all of them
+    READY_COUNT = 4096, /* the most unsorted blocks of a shard, as the slow path gives all of them
                            upstream at once */
-    /* Up to this many, the thread that brings them sorts those that do not fit. */
+    /* If a shard's ready blocks exceed what it may keep, the thread that brings them back sorts
+     * them itself, up to this many; if there are more, the new ones join the backlog. */
     SORT_AT_ONCE = 512,
-    LARGER_COUNT =
-        4, /* larger blocks of host memory that a shard keeps: as many as come back at once */
+    LARGER_COUNT = 4, /* the most blocks larger than room->largest_bytes that a shard keeps, of host
+                         memory alone: as many as come back at once */
 };
 
 /* ---- the way upstream ---- */
@@ -103,7 +104,8 @@ static CUresult deallocate_upstream(struct rs_reuse *reuse, const struct rs_bloc
     return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
 }
 
-/* Returns the number of blocks that upstream took. */
+/* Gives the blocks of a list upstream; those that upstream refuses join reuse->refused.  Returns
+ * the number of blocks that upstream took. */
 static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_block_list *list)
 {
     struct rs_block_list refused = {NULL, NULL, 0, 0};
@@ -161,7 +163,7 @@ static bool return_refused(struct rs_reuse *reuse)
 
 /* ---- what a shard keeps ---- */
 
-/* The limits of what a shard may keep now. */
+/* Returns the limits of what a shard may keep now. */
 static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
 {
     size_t held = rs_reuse_held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
@@ -191,8 +193,9 @@ static struct rs_reuse_quantity kept_by(const struct rs_reuse_shard *shard)
                                       kept->count[RS_KEPT_SMALL] + kept->count[RS_KEPT_LARGE]};
 }
 
-/* True when the shard has room for a block that is larger than the room allows: it keeps only a few
- * of one size, beside no other, as each kept block splits upstream's free memory. */
+/* True when the shard may keep one more block that is larger than room->largest_bytes: it keeps
+ * only a few such blocks, all of one size and with no other block beside them, as each kept block
+ * splits upstream's free memory. */
 static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_bytes)
 {
     struct rs_reuse_quantity kept = kept_by(shard);
@@ -201,7 +204,7 @@ static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_
 }
 
 /* Makes room in the shard for a block that is to be kept; what goes upstream is added to `rest`.
- * Blocks of sizes that are no longer asked for would stay for ever, so all of a class go. */
+ * Blocks of sizes that are no longer asked for would stay for ever, so all blocks of a class go. */
 static void make_room_to_keep(struct rs_reuse_shard *shard, size_t size_bytes,
                               const struct rs_reuse_room *room, struct rs_block_list *rest)
 {
@@ -213,8 +216,9 @@ static void make_room_to_keep(struct rs_reuse_shard *shard, size_t size_bytes,
     }
 }
 
-/* Keeps a ready block in its shard, or adds it to the list `rest`, which goes upstream.  Blocks
- * larger than the room allows are kept of host memory only.  The caller holds the shard's lock. */
+/* Keeps a ready block in its shard, or adds it to the list `rest`, which goes upstream.  Of the
+ * blocks larger than room->largest_bytes only those of host memory are kept.  The caller holds the
+ * shard's lock. */
 static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                         struct rs_block_record *freed, const struct rs_reuse_room *room,
                         struct rs_block_list *rest)
@@ -247,9 +251,10 @@ RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *sh
     }
 }
 
-/* Brings a shard's own ready blocks back to it, for its threads to sort.  On the slow path, and
- * where they are too much for a shard that may never allocate again, all are sorted here.  When
- * there are too many for that, as after a long operation, the new ones stay in `list`. */
+/* Brings a shard's own ready blocks back to it, for its threads to sort.  All are sorted here while
+ * a thread is on the slow path, and when they are more than the shard may keep, since the shard's
+ * threads may never allocate again.  When there are too many to be sorted here, as after a long
+ * operation, the new ones stay in `list`. */
 static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                        struct rs_block_list *list, const struct rs_reuse_room *room,
                        struct rs_block_list *rest)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reuse: hands a freed block out again only when all work that its context was given before the
- * free is done.  cudaFree guarantees the same by waiting for the whole device.
+ * free is done. cudaFree guarantees the same by waiting for the whole device.
  *
  * Freed blocks gather in open lists, one per group of threads.  When it is time (bytes, count, an
  * allocation that finds no ready block) the lists are sealed into an epoch behind one fence
@@ -15,8 +15,8 @@
  *
  * Host memory is sealed at each free that is not small.  The next such allocation queries the
  * fence, so that a loop over one buffer stays in the processor's caches.  An allocation too large
- * for any cache queries it only where no other block is free.  The last large blocks of one size
- * are kept too, which saves an allocation and its free the way upstream and back (some 800
+ * for any cache queries the fence only when no other block is free.  The last large blocks of one
+ * size are kept too, which saves an allocation and its free the way upstream and back (some 800
  * instructions).
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
@@ -42,9 +42,10 @@ enum {
     TRIM_NS = 20 * 1000 * 1000, /* ... and the longest time that it waits */
 };
 
-/* The fence of an idle context is done some microseconds after its record, and there may be
- * several: a trim that is asked for waits to see them done.  Looks are counted, not time alone, as
- * other threads may keep the processors busy. */
+/* Retires the epochs whose fences are done.  A fence of an idle context is done some microseconds
+ * after its record, and there may be several.  So with may_wait (a trim that a program or a tool
+ * asked for) this looks again for some milliseconds.  It counts its looks, and not only the time,
+ * as other threads may keep the processors busy. */
 static void retire_at_once(struct rs_reuse *reuse, bool may_wait)
 {
     uint64_t begin_ns = rs_clock_ns();
@@ -75,8 +76,9 @@ static bool reuse_check(struct rs_mr *mr)
     }
     rs_mutex_lock(&reuse->ordered.lock);
     good = rs_ordered_check(&reuse->ordered, &sum) && good;
-    /* Blocks on their way upstream are in no list, but still counted.  An ordered block that is
-     * taken after these locks are released is in both sums. */
+    /* Blocks on their way upstream are in no list but still count as quarantined, so the sum over
+     * the lists may be smaller.  The lock of the ordered blocks keeps any of them from being taken
+     * between the two sums. */
     good = good && sum.bytes <= rs_reuse_quarantined(reuse).bytes &&
            sum.blocks <= rs_reuse_quarantined(reuse).blocks;
     rs_mutex_unlock(&reuse->ordered.lock);
@@ -100,7 +102,8 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
     return rs_mr_trim_with(mr->upstream[0], trim);
 }
 
-/* True when idle memory here would go back to the driver: at least one whole unit of it. */
+/* True when at least one of the driver's units of idle memory would go back to the driver from
+ * here. */
 static bool holds_excess(struct rs_reuse *reuse)
 {
     return rs_mr_excess_bytes(reuse->base.upstream[0]) >= RS_DRIVER_GRANULARITY &&
@@ -119,7 +122,7 @@ static void give_excess(struct rs_reuse *reuse, bool all)
     rs_reuse_end_slow_path(reuse);
 }
 
-/* Until a seal says otherwise, frees take it that a stream captures. */
+/* Makes frees assume that a stream captures, until a seal finds that none does. */
 static void expect_captures(struct rs_reuse *reuse)
 {
     int granted = RS_FENCE_GRANTED;
@@ -163,7 +166,7 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
     const struct rs_reuse_shard *first = &reuse->shards[0];
-    /* The terms of rs_reuse_quarantined. */
+    /* The same sums as in rs_reuse_quarantined. */
     struct rs_term bytes[] = {
         {RS_REPORT_PLACE(first->entered_bytes), RS_REUSE_SHARDS, sizeof(*first), 1},
         RS_TERM(reuse->ordered_bytes, 1),
@@ -225,8 +228,9 @@ static const struct rs_mr_ops reuse_ops = {
     .check = reuse_check,
 };
 
-/* True when a second upstream may stand in for a first one: a block of the second must not be
- * handed out again while the first has room.  And for `poison`, which looks at each use. */
+/* True when each freed block must go upstream, and none may be kept: where a second upstream may
+ * stand in for a first one, since a block of the second must not be handed out again while the
+ * first has room; and above `poison`, which checks each use of a block. */
 static bool needs_each_block(const struct rs_mr *mr)
 {
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)

@@ -34,9 +34,9 @@ enum {
     RS_KEPT_SMALL_BYTES = 1 << 20,
 };
 
-/* The classes of kept blocks by size.  Each class has its own limit, and goes upstream by itself.
- * With one limit for both, a few blocks of some MiB filled it, and all small blocks had to go
- * upstream with them. */
+/* The classes of kept blocks by size.  Each class has its own limit, and its blocks go upstream
+ * without those of the other class.  With one limit for both classes, a few blocks of some MiB
+ * reached it, and all small blocks had to go upstream with them. */
 enum rs_kept_class { RS_KEPT_SMALL, RS_KEPT_LARGE, RS_KEPT_CLASSES };
 
 RS_HOT_INLINE enum rs_kept_class rs_kept_class(size_t size_bytes)
@@ -47,7 +47,7 @@ RS_HOT_INLINE enum rs_kept_class rs_kept_class(size_t size_bytes)
 /* Each class has bins of its own, and each bin has its latest block first.  All zero is empty. */
 struct rs_kept_blocks {
     size_t bytes[RS_KEPT_CLASSES], count[RS_KEPT_CLASSES];
-    /* one bit per bin that got a block since rs_kept_empty */
+    /* one bit for each bin that got a block since the class was last emptied */
     uint64_t filled[RS_KEPT_CLASSES];
     struct rs_block_record *bins[RS_KEPT_CLASSES * RS_KEPT_BINS];
 };
@@ -58,8 +58,8 @@ RS_HOT_INLINE unsigned rs_kept_bin(size_t size_bytes, enum rs_kept_class class)
            class * RS_KEPT_BINS;
 }
 
-/* Takes a block of exactly size_bytes, or returns NULL.  Looks only at the latest RS_KEPT_LOOK
- * blocks of the bin. */
+/* Takes and returns a block of exactly size_bytes.  Returns NULL when none is among the latest
+ * RS_KEPT_LOOK blocks of the bin, the only ones at which it looks. */
 RS_HOT_INLINE struct rs_block_record *rs_kept_take_of(struct rs_kept_blocks *kept,
                                                       size_t size_bytes, enum rs_kept_class class)
 {
@@ -134,8 +134,8 @@ struct rs_ordered_slot {
 };
 
 /* Blocks that were freed in the order of a stream.  They are in slots and in no list.  A seal of
- * them is a number: it covers the blocks with lower numbers.  So no block need be visited to merge
- * two seals, or when a seal fails. */
+ * these blocks is a number, and covers the blocks whose slots have lower numbers.  So no block need
+ * be visited to merge two seals, or when a seal fails. */
 struct rs_ordered_blocks {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
     uint64_t begun;  /* seals so far, also those that failed */
@@ -157,14 +157,15 @@ struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_
                                         unsigned long long stream);
 
 /* Enters a block that was freed in the order of `stream`.  If it replaces another block, it returns
- * that one, which is then in no slot and waits for a fence like any other; else NULL.  *open: the
- * open ordered blocks. */
+ * that one, which is then in no slot and waits for a fence like any other; else NULL.  *open: set
+ * to the bytes and the number of the open ordered blocks. */
 struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
                                         struct rs_block_record *freed, unsigned long long stream,
                                         struct rs_reuse_quantity *open);
 
-/* Begins a seal of all open ordered blocks, before its fence is recorded, and returns its number; 0
- * where none is open.  The caller of this and of rs_ordered_end_seal holds reuse->lock. */
+/* Begins a seal of all open ordered blocks, before its fence is recorded.  Returns the number of
+ * the seal, or 0 when no block is open.  The caller of this and of rs_ordered_end_seal holds
+ * reuse->lock. */
 uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered);
 
 /* Called when the fence of the latest seal is recorded: the blocks of that seal are no longer open.
@@ -172,15 +173,16 @@ uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered);
 size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal);
 
 /* Moves up to `most` of the blocks with numbers from `first` to below `end` to a list, so that no
- * allocation in the order of their stream finds them.  False when none of them is left. */
+ * allocation in the order of their stream finds them.  Returns false when it moved fewer than
+ * `most`, so that none of these blocks is left. */
 bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_t end, size_t most,
                       struct rs_block_list *to);
 
-/* The number of open ordered blocks. */
+/* Returns the number of open ordered blocks. */
 size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered);
 
-/* Adds the bytes and blocks in all slots.  False when an invariant is broken.  The caller holds the
- * lock. */
+/* Adds the bytes and the number of the blocks in all slots to *sum.  Returns false when an
+ * invariant is broken.  The caller holds the lock. */
 bool rs_ordered_check(const struct rs_ordered_blocks *ordered, struct rs_reuse_quantity *sum);
 
 /* ---- the resource ---- */
@@ -189,7 +191,8 @@ enum { RS_REUSE_SHARDS = 16, RS_REUSE_EPOCHS = 64 };
 
 struct rs_reuse_epoch;
 
-/* How many bytes of each class a shard may keep, and the largest block that it may keep. */
+/* The bytes of each class that a shard may keep, and the size of the largest block that it may
+ * keep. */
 struct rs_reuse_room {
     size_t limit_bytes, largest_bytes;
 };
@@ -197,7 +200,8 @@ struct rs_reuse_room {
 /* Threads are spread over shards, so that their frees do not contend for one lock. */
 struct rs_reuse_shard {
     /* The first cache line is written by frees. */
-    /* Open blocks, divided as in struct rs_reuse_batch: own and other blocks. */
+    /* Open blocks, divided as in struct rs_reuse_batch: `open` has the shard's own small blocks,
+     * and `open_rest` all others. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_block_list open;
     struct rs_block_list open_rest;
 
@@ -234,8 +238,8 @@ struct rs_reuse {
     bool memory_is_gone; /* the memory ended with its context: nothing goes upstream any more */
     bool is_eager; /* for host memory: blocks are sealed early, since the block used last is still
                       in the processor's caches */
-    _Atomic size_t eager_bytes; /* a free of this size or more seals at once, and an allocation of
-                                   it queries the fences first */
+    _Atomic size_t eager_bytes; /* a free of this many bytes or more seals at once, and an
+                                   allocation of this many or more queries the fences first */
     /* The number of shards, counted from the first, that any thread ever used. */
     _Atomic unsigned shards_used;
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
@@ -325,7 +329,7 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
  * that left is read first, and a block counts as left only once it is upstream or kept. */
 bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
 
-/* Does as rs_mr_progress, for this `reuse` alone. */
+/* Returns what rs_mr_progress returns, for this `reuse` alone. */
 uint64_t rs_reuse_progress(const struct rs_reuse *reuse);
 
 /* Returns the bytes and blocks in quarantine.  The numbers may be too small, never too large, so
@@ -371,7 +375,7 @@ size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 /* Moves a batch's blocks back to the open lists. */
 void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
-/* The number of open blocks. */
+/* Returns the number of open blocks. */
 size_t rs_reuse_open_count(struct rs_reuse *reuse);
 
 /* ---- epochs ---- */
@@ -380,11 +384,12 @@ size_t rs_reuse_open_count(struct rs_reuse *reuse);
  * fence can be had now (a capture, no host memory). */
 bool rs_reuse_seal(struct rs_reuse *reuse);
 
-/* Makes the blocks of all epochs ready whose fences are done.  True when there were any. */
+/* Retires all epochs whose fences are done: their blocks become ready and go to shards or upstream,
+ * and so does the backlog.  Returns true when there were any such blocks. */
 bool rs_reuse_retire(struct rs_reuse *reuse);
 
-/* Does a part of what rs_reuse_retire does, in bounded time.  The caller repeats it until it
- * returns false. */
+/* Does as rs_reuse_retire, but gives only a bounded number of blocks upstream and leaves the others
+ * in the backlog.  The caller repeats it until it returns false. */
 bool rs_reuse_retire_some(struct rs_reuse *reuse);
 
 /* Adds ready blocks for which their shard has no room to the backlog, which goes upstream a few
@@ -413,36 +418,39 @@ static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 
 /* Called by a free when it is time to seal.  Retires done epochs and seals, unless another thread
- * holds the lock.  Returns RS_FENCE_GRANTED, or why the last seal was refused; the blocks then stay
- * open. */
+ * holds the lock.  Returns why the last seal was refused, after which the blocks stay open;
+ * RS_FENCE_GRANTED if it was not refused, or if another thread holds the lock (RS_FENCE_REFUSED on
+ * a driver without fences). is_large: the frees are so large that each may seal an epoch of its
+ * own, so fences are queried at a larger number of epochs. */
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large);
 
-/* True when there is a sealed epoch.  With not_timed_out it is false if a wait for the oldest one
- * has timed out. */
+/* True when there is a sealed epoch; with not_timed_out, when there is one and no wait for the
+ * oldest has timed out. */
 bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out);
 
 /* Sleeps for a moment between two looks at a change by another thread or by the GPU. */
 void rs_reuse_nap(void);
 
 /* Waits up to limit_ns until an epoch is retired, by this thread or another.  The caller holds no
- * lock.  True also when no epoch is sealed.  False after the limit, or at once when the query of a
- * fence fails. */
+ * lock.  Returns true when one was retired or none is sealed; false after the limit, or at once
+ * when the query of a fence fails. */
 bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns);
 
 /* Seals, and waits up to limit_ns for the oldest epoch.  An epoch for which a wait timed out is not
- * waited for again.  False when there is none to wait for. */
+ * waited for again.  Returns true when it waited, also if the wait timed out; false when there is
+ * no epoch to wait for. */
 bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns);
 
-/* Takes the open blocks, those in the order of a stream too.  The caller gives them upstream, or
- * puts them back. */
+/* Moves all open blocks to `open`, also those freed in the order of a stream.  The caller gives
+ * them upstream, or puts them back. */
 void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open);
 
 /* Waits for all work of the context, as cudaFree does, and makes every block ready that was freed
  * before, open or sealed.  Returns the wait's error. */
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
 
-/* Returns the blocks in epochs and backlog, without the ordered ones.  The caller holds
- * reuse->lock. */
+/* Returns the bytes and the number of the blocks in epochs and backlog, without the ordered ones.
+ * The caller holds reuse->lock. */
 struct rs_reuse_quantity rs_reuse_in_epochs(const struct rs_reuse *reuse);
 
 /* Frees all epochs, and gives their blocks upstream. */
@@ -463,10 +471,11 @@ RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t 
            shard->kept.count[class] < RS_REUSE_KEPT_COUNT;
 }
 
-/* Sorts one of the shard's ready blocks, if the shard is to keep it, and prefetches the next one's
- * record.  Each allocation sorts one: to sort all at once would wait for each record in turn, where
- * the program's own data have pushed them out of the caches.  The caller holds the shard's lock.
- * While a thread is on the slow path, the list of ready blocks is empty. */
+/* Takes the first of the shard's ready blocks and keeps it, if there is room for it, and prefetches
+ * the record of the next one.  Each allocation does this for one block: sorting all blocks at once
+ * would wait for each record in turn, where the program's own data have pushed them out of the
+ * caches.  The caller holds the shard's lock.  While a thread is on the slow path, the list of
+ * ready blocks is empty. */
 RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
 {
     struct rs_block_record *freed = shard->ready.first;
@@ -505,9 +514,9 @@ void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *
 /* Sorts some of the ready blocks of the calling thread's shard. */
 void rs_reuse_sort_ready(struct rs_reuse *reuse);
 
-/* Between begin and end every block that becomes ready goes upstream and none is kept.  Begin gives
- * upstream the blocks that are kept already, from class `from` on (RS_KEPT_SMALL: all), and returns
- * true when it gave any. */
+/* Between begin and end every block that becomes ready goes upstream and none is kept.  Begin also
+ * gives upstream the refused blocks, and those that are kept already from class `from` on
+ * (RS_KEPT_SMALL: all).  It returns true when upstream took any. */
 bool rs_reuse_begin_slow_path(struct rs_reuse *reuse, enum rs_kept_class from);
 void rs_reuse_end_slow_path(struct rs_reuse *reuse);
 
@@ -515,7 +524,7 @@ void rs_reuse_end_slow_path(struct rs_reuse *reuse);
  * True when upstream took some. */
 bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from);
 
-/* Returns all kept, unsorted and refused blocks. */
+/* Returns the bytes and the number of all kept, unsorted and refused blocks. */
 struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse);
 
 /* ---- need ---- */
@@ -528,11 +537,13 @@ struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse);
  * finds an epoch that will be done soon, even while the GPU works on later commands.
  *
  * A fixed 256 KiB made training record a fence for two of three frees.  Measured on six traces
- * (deferred_replay, with the GPU 0.1, 1 and 10 ms behind), 1/128 against a fixed 256 KiB: without
- * an initial size 1459 fences for 2335, 4372 queries for 10157, and 1.147 held bytes per live byte
- * for 1.141; with an initial size of 512 MiB 1157 fences for 1932, 3800 queries for 9840, and 1.515
- * for 1.518. 1/64 records fewer fences still, but `pool` then holds more than RMM's arena; with an
- * initial size of 512 MiB it records 0.73 times the fences of 1/128. */
+ * (deferred_replay, with the GPU 0.1, 1 and 10 ms behind), 1/128 of the held bytes instead of a
+ * fixed 256 KiB: without an initial size it records 1459 fences instead of 2335, makes 4372 queries
+ * instead of 10157, and holds 1.147 bytes per live byte instead of 1.141; with an initial size of
+ * 512 MiB it records 1157 fences instead of 1932, makes 3800 queries instead of 9840, and holds
+ * 1.515 bytes instead of 1.518.  With 1/64 it records fewer fences still, but `pool` then holds
+ * more than RMM's arena; with an initial size of 512 MiB, 1/64 records 0.73 times the fences of
+ * 1/128. */
 enum {
     RS_REUSE_SHORT_SEALS = 1024,
     RS_REUSE_SHORT_BYTES = 256 << 10,
@@ -540,7 +551,7 @@ enum {
     RS_REUSE_SHORT_INITIAL_DIVISOR = 64
 };
 
-/* A value of eager_bytes.  It says that an allocation was refused while freed blocks had no fence.
+/* A value of eager_bytes which says that an allocation was refused while freed blocks had no fence.
  * Programs then free something and allocate again, so the next free does the full wait. */
 enum { RS_REUSE_STARVED = 0 };
 

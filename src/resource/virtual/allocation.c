@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The path of an allocation through `virtual`: attempts to find a block, or to grow by one, while
+/* The path of an allocation through `virtual`: attempts to find a free block, or to make one, while
  * other threads do the same.
  *
  * The range is cut into blocks without gaps: blocks with memory, live or free (ranges.h), and void
@@ -78,7 +78,8 @@ struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUde
  * skipped before it are free, and serve smaller blocks.  With larger granules this would cost more
  * than it saves. */
 
-/* Returns how many bytes after `address` the request begins, in the address's region. */
+/* Returns the number of bytes between `address` and the place after it at which the request may
+ * begin, in the region of the address. */
 static size_t lead_bytes_at(const struct rs_virtual *vm, CUdeviceptr address,
                             const struct rs_block_request *request)
 {
@@ -92,8 +93,9 @@ static size_t lead_bytes_at(const struct rs_virtual *vm, CUdeviceptr address,
     return offset + tail_bytes > granule ? lead_bytes + granule - offset : lead_bytes;
 }
 
-/* Takes the smallest free block of least_bytes or more, if the request can begin in it at its right
- * place.  *next_bytes: a size that every larger free block has at least; 0: there is none. */
+/* Takes the smallest free block of least_bytes or more, if the request fits there at the place
+ * where it may begin (lead_bytes_at).  Returns false otherwise.  *next_bytes: the least size with
+ * which to look for a larger block; 0 when there is no block of least_bytes. */
 static bool take_from(struct rs_virtual *vm, const struct rs_block_request *request,
                       size_t least_bytes, size_t *next_bytes, struct rs_allocation *out)
 {
@@ -116,7 +118,9 @@ static bool take_from(struct rs_virtual *vm, const struct rs_block_request *requ
 static bool take_free_part(struct rs_virtual *vm, const struct rs_block_request *request,
                            struct rs_allocation *out)
 {
-    enum { PROBES_MAX = 8 }; /* then a block that is large enough wherever the request begins */
+    enum {
+        PROBES_MAX = 8
+    }; /* after so many blocks, one is taken that is large enough wherever the request begins */
     size_t least_bytes = request->bytes, ample_bytes;
 
     if (vm->granule_bytes > RS_DRIVER_GRANULARITY)
@@ -380,8 +384,8 @@ static void wait_for_other_calls(struct rs_virtual *vm, long milliseconds)
     (void)rs_condition_wait_until_ns(&vm->settled, &vm->base.lock, until_ns);
 }
 
-/* True when another thread's growth was to leave room for this request, and this thread waited for
- * it. */
+/* If another thread's growth will leave room for this request, waits for it, 20 ms at most, and
+ * returns true. */
 static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_request *request)
 {
     if (vm->ahead_bytes < request->rounded_bytes)
@@ -526,8 +530,8 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
         result = attempt_undisturbed(vm, asking, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !environment->reclaim ||
             rs_effort_is_ahead(effort) || granules > vm->maximum_granules - vm->charged_granules)
-            return result; /* past this resource's own maximum, which no other stack can help with
-                            */
+            return result; /* a request past this resource's own maximum fails at once, since no
+                              other stack can help */
         rs_request.is_short = true;
         rs_mutex_unlock(&vm->base.lock);
         again = environment->reclaim(environment, &refusal, !environment->frees_are_ready);

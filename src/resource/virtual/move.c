@@ -3,8 +3,8 @@
  *
  * A move unmaps addresses, so it takes free blocks only, which no work uses.  Where no `reuse`
  * stands above to guarantee this, a move is possible only when all work of the context is done.
- * This is queried and not waited for, as an allocation moves memory too, and the work may wait for
- * its thread. */
+ * Whether it is done is queried and not waited for, as an allocation moves memory too, and the work
+ * may wait for the allocating thread. */
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "resource/segment.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the place of the handle of the granule at `address`. */
+/* Returns where the handle of the granule at `address` is stored. */
 static CUmemGenericAllocationHandle *
 handles_of(const struct rs_virtual *vm, struct rs_virtual_region *region, CUdeviceptr address)
 {
@@ -153,9 +153,10 @@ static CUresult ask_whether_idle(CUcontext context)
                                        : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Unmaps the sources, whose granules then belong to the move.  CUDA_ERROR_NOT_READY when work may
- * still use them, CUDA_ERROR_NOT_SUPPORTED when this cannot be known; both leave them mapped.  The
- * sources are busy by now, so no thread gives them to new work behind the fence. */
+/* Unmaps the sources, whose granules then belong to the move.  Returns CUDA_ERROR_NOT_READY when
+ * work may still use the sources, and CUDA_ERROR_NOT_SUPPORTED when that cannot be known; both
+ * leave them mapped.  The sources are busy by now, so no thread gives them to new work behind the
+ * fence. */
 static CUresult unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     const struct rs_environment *environment = vm->base.environment;
@@ -231,7 +232,7 @@ static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *m
     return result;
 }
 
-/* The steps that fail most come first, before any memory was moved. */
+/* The steps that fail most often come first, before any memory is moved. */
 CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     CUresult result = create_granules(vm, move);
@@ -263,7 +264,8 @@ static void put_stuck(struct rs_virtual *vm, struct rs_block *block)
     vm->stuck_bytes += block->size_bytes;
 }
 
-/* Makes the granules of a block that is unmapped spares.  The caller holds the lock. */
+/* Makes a stuck block that is now unmapped void, and its granules spares.  The caller holds the
+ * lock. */
 static void put_loosened(struct rs_virtual *vm, struct rs_block *block,
                          CUmemGenericAllocationHandle *handles, size_t count)
 {
@@ -350,8 +352,9 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
  * the context (MEASURED.md), so they are given back when it has ended. ---- */
 
 /* Picks the granules that a trim gives back: all free ones, except for keep_bytes and the initial
- * size.  How many those are is known once all free ones are collected.  False when there are none.
- */
+ * size.  Their number is known only when all free granules have been collected.  So all are
+ * collected first and put back, and then as many as go back are collected again.  Returns false
+ * when there are none, or no host memory. */
 static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, size_t keep_bytes)
 {
     size_t keep = keep_bytes / vm->granule_bytes + (keep_bytes % vm->granule_bytes != 0);

@@ -53,7 +53,8 @@ struct sums {
     size_t live_bytes, busy_bytes, free_blocks, void_blocks, granules;
 };
 
-/* True when either all granules of a block are mapped or none.  Counts those that begin in it. */
+/* True when all granules of the block are mapped, or, for a void block, which must begin at a
+ * granule, none of them.  Adds the mapped granules that begin in the block to `sums`. */
 static bool block_memory_check(const struct rs_virtual *vm, struct rs_virtual_region *region,
                                const struct rs_block *block, struct sums *sums)
 {
@@ -141,8 +142,9 @@ static size_t virtual_trim(struct rs_mr *mr, const struct rs_trim *trim)
     return released_bytes;
 }
 
-/* Lets a peer device reach all mappings, or no longer.  Access is a property of each mapping, which
- * cuCtxEnablePeerAccess does not change.  No thread maps or unmaps meanwhile. */
+/* Gives a peer device access to all mappings, or takes it away.  Access is a property of each
+ * mapping, which cuCtxEnablePeerAccess does not change.  The caller makes sure that no thread maps
+ * or unmaps meanwhile. */
 static CUresult set_peer(struct rs_virtual *vm, CUdevice peer, bool allowed)
 {
     const CUmemAccessDesc access = {
@@ -207,7 +209,7 @@ static size_t virtual_growable_bytes(struct rs_mr *mr)
     return granules * vm->granule_bytes;
 }
 
-/* Counts free blocks, all of which have memory; void blocks are not among them. */
+/* Counts the free blocks, which have memory, and not the void ones, which have none. */
 static size_t virtual_free_blocks(struct rs_mr *mr)
 {
     struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
@@ -283,8 +285,8 @@ static void virtual_end(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- creation ---- */
 
-/* Takes the initial size, or as much of it as there is.  Less than asked for is a log line and no
- * error: the device may be shared, and memory is added on demand. */
+/* Takes the initial size, or as much of it as there is.  Less than the initial size is no error,
+ * and only a log line tells of it: the device may be shared, and memory is added on demand. */
 static CUresult take_initial_granules(struct rs_virtual *vm, size_t initial_bytes)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
@@ -297,7 +299,7 @@ static CUresult take_initial_granules(struct rs_virtual *vm, size_t initial_byte
         struct rs_block_request request;
         (void)rs_block_request_init(&request, ask_bytes, RS_BLOCK_ALIGNMENT, false);
         result = rs_virtual_grow(vm, &request, RS_VIRTUAL_HELD_AND_NEW, &disturbed);
-        /* the bytes that were free are nearer to the initial size than its half */
+        /* next attempt: half, or the bytes that were free if those are more */
         ask_bytes = rs_max(rs_round_down(ask_bytes / 2, vm->granule_bytes),
                            free_bytes < ask_bytes ? free_bytes : 0);
     }
@@ -469,7 +471,8 @@ static bool virtual_validate(const void *config, const struct rs_validation *of)
 
 /* The driver's calls cost about the same for 2 MiB as for 64 MiB: some 60 us to create, map and
  * give access, 30 us for the way back (tests/conformance/MEASURED.md).  So small granules make
- * growth and moves slow; large ones only leave more memory unused behind the last block. */
+ * growths and moves slow, while large granules only leave more memory unused behind the last block.
+ */
 static const struct rs_option virtual_options[] = {
     RS_OPTION_SIZE_ROW(
         struct virtual_config, granularity, "none",

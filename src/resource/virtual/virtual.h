@@ -39,7 +39,7 @@ struct rs_virtual {
     _Atomic(struct rs_virtual_region *) regions; /* newest first; also read without the lock */
     /* Granules without an address, left over from a move that failed. */
     CUmemGenericAllocationHandle *spares;
-    /* Spare_room: the length of `spares`, enough for every granule. */
+    /* `spare_room` is the length of `spares`, which has room for every granule. */
     size_t spare_count, spare_room;
 
     size_t charged_granules; /* granules counted against the maximum: held or being asked for */
@@ -96,8 +96,8 @@ struct rs_virtual_move {
     bool gap_is_stuck;
 };
 
-/* Makes free granules busy, largest blocks first, until the move has `wanted` of them or no more
- * are free.  The caller holds the lock. */
+/* Makes the whole granules of free blocks busy, largest blocks first, until the move has `wanted`
+ * granules or no more are free.  The caller holds the lock. */
 void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *move, size_t wanted);
 
 /* Makes `count` spares the move's first handles.  The caller holds the lock. */
@@ -106,8 +106,9 @@ void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move,
 /* Makes all driver calls of a growth.  Called without the lock. */
 CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move);
 
-/* Ends a move, also one that was never begun: each of its blocks becomes free, void or stuck.  The
- * caller holds the lock. */
+/* Ends a move, also one that was never begun: each of its blocks becomes free, void or stuck, and
+ * granules without an address become spares. has_moved: the gap has got its memory.  The caller
+ * holds the lock. */
 void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool has_moved);
 
 /* Tries again to unmap the stuck blocks; their granules become spares.  The caller makes sure that
@@ -129,9 +130,9 @@ CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes);
 enum rs_virtual_means { RS_VIRTUAL_HELD, RS_VIRTUAL_HELD_AND_NEW, RS_VIRTUAL_NEW };
 
 /* Makes a free block for the request.  CUDA_ERROR_NOT_READY when RS_VIRTUAL_HELD does not suffice;
- * otherwise the errors of rs_virtual_unmap_sources and of the driver.  *disturbed: other threads
- * were taking or moving memory meanwhile, so a refusal may be stale.  The caller makes sure that no
- * thread changes peer access. */
+ * otherwise the errors of unmap_sources (move.c) and of the driver.  *disturbed: set to true if
+ * other threads were taking or moving memory meanwhile, so that a refusal may be stale.  The caller
+ * makes sure that no thread changes peer access. */
 CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
                          enum rs_virtual_means means, bool *disturbed);
 
@@ -141,8 +142,9 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes);
 
 /* ---- without the lock ---- */
 
-/* Releases all memory and addresses, once no thread takes or moves memory any more.  Memory that
- * the driver does not take is tried again later (rs_mr_retry_unfinished). */
+/* Releases all memory and addresses, once no thread takes or moves memory any more.  For memory
+ * that the driver does not take back now, rs_virtual_finish, the `finish` op, tries again later; it
+ * returns true when none is left. */
 void rs_virtual_release_everything(struct rs_virtual *vm);
 bool rs_virtual_finish(struct rs_mr *mr);
 
