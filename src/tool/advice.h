@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Advice: which setting would pool the memory that a process took from the driver call by call, by
- * the counts in its page. */
+/* Advice, from the counts in a process's page, about a setting that would serve from a pool what
+ * the process has taken from the driver call by call. */
 #pragma once
 
 #include "config/config.h"

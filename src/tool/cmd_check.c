@@ -64,8 +64,8 @@ static int check_expression(const char *text)
 
 /* ---- variables ---- */
 
-/* Prints `whose`, as in "every device, at most 8GiB", and the stack below it.  Device -1 stands for
- * all devices without settings of their own. */
+/* Prints a line that begins with `whose` and has the limit, as in "every device, at most 8GiB", and
+ * below it the stack.  Device -1 stands for all devices without settings of their own. */
 static void print_stack(const struct rs_config *config, enum rs_kind kind, int device,
                         const char *whose)
 {
@@ -240,7 +240,8 @@ static const char *option_cell(const struct rs_mr_descriptor *of, size_t row, si
                          : describe_option_aliases(option, text);
 }
 
-/* The width of the widest cell; 0 for a column whose cells are all empty. */
+/* Returns the width of the widest cell, title included; 0 for a column whose cells are all empty.
+ */
 static size_t table_column_width(const struct rs_mr_descriptor *of, table_cell *cell, size_t column,
                                  const char *title)
 {

@@ -284,8 +284,7 @@ static void add_devices(struct doctor *doctor)
     globfree(&found);
 }
 
-/* Adds whether the device is split by MIG: each instance has a capability in that folder, which is
- * otherwise empty. */
+/* Adds a finding if a device is split by MIG: each instance then has a folder of capabilities. */
 static void add_mig(struct doctor *doctor)
 {
     glob_t found;
@@ -331,7 +330,7 @@ static void add_mps(struct doctor *doctor)
 
 /* ---- limits of the kernel ---- */
 
-/* Adds the limits of one cgroup.  Its file has lines "REGION BYTES|max". */
+/* Adds the limits of one cgroup, from its file dmem.max, whose lines are "REGION BYTES|max". */
 static void add_dmem_of(struct doctor *doctor, const char *directory)
 {
     char path[PATH_MAX + 64], region[256], limit[32], text[RS_SIZE_TEXT_BYTES];

@@ -66,7 +66,8 @@ static void add_range(struct code *code, int process, const struct process_mappi
     code->range_count += asprintf(&range->path, "/proc/%d/root%s", process, mapping->name) >= 0;
 }
 
-/* Reads which objects the process has in memory; none if /proc refuses access to it. */
+/* Reads which objects the process has mapped.  Finds none if /proc refuses access to the process.
+ */
 static void read_code(struct code *code, int process)
 {
     struct process_mapping mapping = {.line = NULL};
@@ -183,8 +184,8 @@ static void ask_of(struct place *first)
     tool_end(answers, child);
 }
 
-/* Finds the lines of all places.  For root it starts no program, since that would read files of
- * another user's choosing. */
+/* Finds the lines of all places.  For a process of another user, which only root can examine, it
+ * starts no program, since that would read files of the other user's choosing. */
 static void find_lines(const struct code *code)
 {
     for (struct place *place = code->places; place; place = place->next)
@@ -246,7 +247,8 @@ static void read_size(struct holder *holder, const char *text)
         holder->sizes[holder->of.size_count++] = size;
 }
 
-/* One line of the list (report/report.h); the process may have written anything to it. */
+/* Reads one line of the list (report/report.h), which may contain anything, as the process has
+ * written it.  Returns the holder to which the next lines belong. */
 static struct holder *read_list_line(struct list *list, struct holder *last, char *line,
                                      struct code *code)
 {
@@ -291,8 +293,8 @@ static bool is_frame_of(const struct place *frame, const char *library)
     return tool_begins(frame->symbol.object, library);
 }
 
-/* True for frames that are left out since Python's own lines say more: those of the interpreter and
- * of what has called it. */
+/* True for frames that are left out since Python's own lines say more: frames of the interpreter
+ * and of the code that called it.  *is_below: set to true at the first frame of the interpreter. */
 static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
 {
     const struct place *frame = holder->frames[i];
@@ -307,8 +309,7 @@ static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
 }
 
 /* Chooses the frames to show, as trace/call_site.h describes: without the CUDA runtime and rmmshim
- * at the top, and without those that is_hidden.
- */
+ * at the top, and without those for which is_hidden is true. */
 static void choose_frames(struct holder *holder)
 {
     bool is_below = false;

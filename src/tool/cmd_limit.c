@@ -31,9 +31,10 @@
 #define TAKEN_WAIT_NS 3000000000ull
 
 enum {
-    /* Between two looks at whether the command of another process has ended. */
+    /* The time between two tries to lock the file that another writer has locked. */
     TURN_NS = 20 * 1000 * 1000,
-    LOOK_NS = 200 * 1000 * 1000, /* between two looks at whether the process still exists */
+    /* The time between two looks at whether the process still exists. */
+    LOOK_NS = 200 * 1000 * 1000,
 };
 
 enum steer_answer {
@@ -75,7 +76,8 @@ static int open_commands(const struct process *process)
     });
 }
 
-/* Locks the file, since there may be only one writer at a time. */
+/* Locks the file, since there may be only one writer at a time.  False when another writer had it
+ * until until_ns, or the lock failed. */
 static bool lock_in_time(int fd, uint64_t until_ns)
 {
     const struct timespec turn = {0, TURN_NS};
@@ -440,7 +442,8 @@ static bool resolve_for_device(const struct steer_target *target, int index,
     return true;
 }
 
-/* Gives the command for each device of the process, prints the answers, and closes the process. */
+/* Gives the command for each device of the process, prints the answers, and closes the process.
+ * Stops at the first failure, and returns its exit code. */
 static int
 steer_each(struct steer_target *target, const struct rs_commands *asked, const struct rs_size *size,
            void (*print)(const struct steer_target *target, const struct rs_commands *command))

@@ -21,7 +21,7 @@ static bool has_nvtx_phases;
 
 /* Options that ask how much memory was used need the program to be served.  If no setting gives a
  * stack, it is served by the resource `cuda`, which calls the driver each time, as RMM's default
- * does.  False if no option asks. */
+ * does.  False if no option asks for it. */
 static bool observe(const struct run_options *options)
 {
     if (!options->fails_on_leak && !options->has_fail_over && !options->json)
@@ -56,8 +56,8 @@ static void read_version(const char *file, size_t bytes, char *version, size_t r
 }
 
 /* False, after a line, if the library has another version than this command: then its counters
- * could not be read, and a job's limit not be kept.  A file that cannot be read is reported
- * elsewhere. */
+ * could not be read, and a job's limit not be kept.  Returns true for a file that cannot be read,
+ * which is reported elsewhere. */
 static bool library_is_ours(const char *library)
 {
     int fd = open(library, O_RDONLY | O_CLOEXEC);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim stats: all counters of running processes. rmmshim serve: counters of all processes for
- * Prometheus, by HTTP.  The server is libmicrohttpd.  Only its headers are needed to build rmmshim;
- * the library is loaded by this subcommand alone, since it needs ten more libraries: these would
- * add 2 ms to every start of rmmshim, and prevent it if one is missing. */
+/* rmmshim stats: prints all counters of running processes. rmmshim serve: serves the counters of
+ * all processes to Prometheus, by HTTP.  The server is libmicrohttpd.  Only its headers are needed
+ * to build rmmshim; the library is loaded by this subcommand alone, since it needs ten more
+ * libraries: these would add 2 ms to every start of rmmshim, and prevent it if one is missing. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/process.h"
@@ -38,8 +38,9 @@ static void put_rows(struct rs_node *list, const struct watched *of, bool has_co
 }
 
 /* Writes the processes to the descriptor: as text, as JSON (with is_of_all an array), or for
- * Prometheus.  With `has_counters` Prometheus also gets every counter of every resource, which show
- * developers what a stack does.  False, after a line that begins with `name`, if that failed. */
+ * Prometheus.  With `has_counters` Prometheus also gets every counter of every resource; these
+ * counters show developers what a stack does.  Returns false if writing failed, after printing a
+ * line that begins with `name`. */
 static bool write_counters(const struct watch *watch, enum rs_statistics_format format,
                            bool is_of_all, bool has_counters, int fd, const char *name)
 {
@@ -270,7 +271,8 @@ static bool listens(int fd, union address *address)
         address->any.sa_family == AF_INET6 ? sizeof(address->ipv6) : sizeof(address->ipv4);
     const int yes = 1;
 
-    /* Otherwise connections of a server that has just ended would block the port for a minute. */
+    /* Without SO_REUSEADDR, connections of a server that has just ended would block the port for a
+     * minute. */
     return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
            bind(fd, &address->any, bytes) == 0 && listen(fd, BACKLOG) == 0 &&
            getsockname(fd, &address->any, &bytes) == 0;
@@ -293,7 +295,7 @@ static int open_listener(union address *address)
 }
 
 enum {
-    CONNECTIONS_MAX = 16, /* further ones wait until one of these ends */
+    CONNECTIONS_MAX = 16, /* further connections wait until one of these ends */
     IDLE_SECONDS = 10,    /* a connection that has sent and taken nothing for this long is closed */
     /* A connection is closed after this long; Prometheus gives a request 10 s by default. */
     LONGEST_SECONDS = 20,
@@ -413,8 +415,8 @@ static enum MHD_Result send_metrics(struct MHD_Connection *connection)
                          "text/plain; version=0.0.4; charset=utf-8");
 }
 
-/* Answers as soon as the head of the request has arrived.  No request here needs a body, so it does
- * not wait for one. */
+/* Answers as soon as the head of a request has arrived, without waiting for a body, since no
+ * request here needs one. */
 static enum MHD_Result answer_request(void *data, struct MHD_Connection *connection,
                                       const char *url, const char *method, const char *version,
                                       const char *upload, size_t *upload_bytes, void **state)
@@ -437,7 +439,7 @@ static enum MHD_Result answer_request(void *data, struct MHD_Connection *connect
 
 /* ---- connections that last too long ---- */
 
-/* A connection, from its beginning until before its descriptor is closed. */
+/* An open connection.  Its place is left just before its descriptor is closed. */
 struct place {
     bool is_taken;
     int fd;
@@ -507,8 +509,8 @@ static void add_end(sigset_t *ends, int number)
         sigaddset(ends, number);
 }
 
-/* The signals that end the command.  They are blocked before the server makes its thread, which
- * inherits that, so that only wait_for_end takes them. */
+/* Blocks the signals that end the command, and stores them in *ends.  Called before the server
+ * makes its thread, which inherits the blocked signals, so that only wait_for_end takes them. */
 static void block_ends(sigset_t *ends)
 {
     sigemptyset(ends);

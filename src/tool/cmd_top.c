@@ -17,15 +17,15 @@
 #include <unistd.h>
 
 enum {
-    LS_PROGRAM_WIDTH = 32, /* at most */
-    PROGRAM_WIDTH = 24,    /* in `top`, */
-    PROGRAM_LEAST = 12,    /* and before others have their room */
-    CHART_WIDTH = 8,       /* at least */
+    LS_PROGRAM_WIDTH = 32, /* the most columns of a program's name in `ls` */
+    PROGRAM_WIDTH = 24,    /* the most columns of a program's name in `top` ... */
+    PROGRAM_LEAST = 12,    /* ... and its columns while other columns have not got theirs */
+    CHART_WIDTH = 8,       /* the least width of the chart */
     COLUMN_CHART = -1,     /* the chart of held memory over time, in the list of a row's columns */
     METERS_MAX = 4,
-    METER_WIDTH = 60, /* at most */
-    METER_LINES = 12, /* meters are shown on a screen of at least this many lines, */
-    KEY_LINES = 8,    /* and the line of keys on one of at least this many */
+    METER_WIDTH = 60, /* the most columns of a meter's bar */
+    METER_LINES = 12, /* meters are shown on a screen of at least this many lines, ... */
+    KEY_LINES = 8,    /* ... and the line of keys on a screen of at least this many */
 };
 
 struct view {
@@ -62,8 +62,8 @@ static int wanted_width(enum column column, const struct row *const *rows, size_
     return width ? rs_max(width, column_forms[column].least_width) : 0;
 }
 
-/* Distributes the room among the columns, in their order, and the chart.  The chart is at most as
- * wide as there are samples, so that lines stay short on a wide terminal. */
+/* Distributes the room among the columns, in their order, and the chart.  The chart has at most one
+ * column for each sample, so that lines stay short on a wide terminal. */
 static void share_room(struct view *view, const struct row *const *rows, size_t count, int room,
                        bool has_chart)
 {

@@ -117,7 +117,8 @@ static uint64_t dynamic_value(const struct elf_file *elf, int64_t tag)
     return 0;
 }
 
-/* Finds the offset in the file of what is loaded at the address. */
+/* Finds the offset in the file of the byte that is loaded at the address.  False when no byte of
+ * the file is. */
 static bool find_offset(const struct elf_file *elf, uint64_t address, uint64_t *offset)
 {
     Elf64_Phdr segment;
@@ -147,8 +148,8 @@ uintptr_t elf_address_of(const char *path, uint64_t offset)
     return address;
 }
 
-/* The dynamic linker itself, which can also be started as a program, is told apart by its missing
- * DF_1_PIE. */
+/* A static-pie has DF_1_PIE.  The dynamic linker, which can be started as a program and has no
+ * interpreter either, does not have it. */
 bool elf_is_static(const struct elf_file *elf)
 {
     if (elf->has_interpreter)
@@ -329,8 +330,8 @@ void load_order_add(struct load_order *order, const char *path)
     order->count += order->paths[order->count] != NULL;
 }
 
-/* Takes an object from a line "\tNAME => PATH (0x...)" or "\tPATH (0x...)"; a name without a path
- * is not a file. */
+/* Adds the object of a line "\tNAME => PATH (0x...)" or "\tPATH (0x...)"; a name without a path is
+ * not a file. */
 static void take_listed_object(struct load_order *order, char *line)
 {
     char *path = strstr(line, "=> "), *end = strstr(line, " (0x");
@@ -400,8 +401,9 @@ static bool exports(const struct symbols *library, const char *name)
     return false;
 }
 
-/* True when the linker redirects references to the symbol.  Protected symbols, and those of an
- * object linked with -Bsymbolic, are not redirected. */
+/* True for a variable with a name of the driver's (cu...) if the linker redirects the object's
+ * references to it.  References to protected symbols, and those of an object linked with
+ * -Bsymbolic, are not redirected. */
 static bool is_redirected(const struct elf_file *elf, const struct symbols *symbols, size_t index)
 {
     const Elf64_Sym *symbol = &symbols->symbols[index];

@@ -19,7 +19,7 @@ enum { ELF_NAME_BYTES = 256 };
 struct elf_file {
     int fd;
     bool is_elf;
-    unsigned char class; /* ELFCLASS64 */
+    unsigned char class; /* ELFCLASS32 or ELFCLASS64 */
     unsigned machine, type;
     bool has_interpreter;       /* the program is linked dynamically */
     char interpreter[PATH_MAX]; /* the path of its dynamic linker; "" if it cannot be read */
@@ -39,8 +39,8 @@ void elf_close(struct elf_file *elf);
  */
 bool elf_is_static(const struct elf_file *elf);
 
-/* Returns the next library that the file needs (DT_NEEDED) in `name`; *at is 0 at first.  False
- * after the last. */
+/* Writes the name of the next library that the file needs (DT_NEEDED) to `name`; *at is 0 before
+ * the first.  Returns false after the last one. */
 bool elf_next_needed(const struct elf_file *elf, size_t *at, char name[ELF_NAME_BYTES]);
 
 /* Returns the address that the file assigns to the byte at that offset; the offset itself if the

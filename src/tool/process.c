@@ -255,8 +255,8 @@ bool process_next_mapping(FILE *maps, struct process_mapping *mapping)
 
 enum { WORDS_BYTES = 4096, ENTRY_BYTES = 4096 };
 
-/* Letters of an interpreter's options, by what the option's argument is, which may follow at once
- * or as the next word. */
+/* For each interpreter, the letters of the options that have an argument, at once or as the next
+ * word: the argument is some value, code to run, or the name of a module. */
 static const struct interpreter {
     const char *name, *value, *code, *module;
 } interpreters[] = {
@@ -453,7 +453,7 @@ static bool take_directory(struct publication *page, const struct rs_publication
 
 /* ---- its counters ---- */
 
-/* Counts the fields that must be read.  False when there are too many. */
+/* Adds the fields of a counter to those that are read.  Returns false when there are too many. */
 static bool take_fields(struct publication *page, const struct rs_published_counter *counter)
 {
     for (uint32_t i = 0; i < counter->term_count; i++) {

@@ -25,7 +25,7 @@ struct process {
     int number;
     int directory; /* the process's directory in /proc, which never becomes another process's; -1:
                       none */
-    const void *file; /* the page, mapped for reading, RS_PUBLISHED_BYTES long; NULL: none */
+    const void *file; /* the page, of RS_PUBLISHED_BYTES, mapped for reading; NULL: none */
     uint64_t inode;   /* of the page: tells the process from a later one with the same number */
 };
 
@@ -43,7 +43,8 @@ enum process_answer process_answer_of(int failed);
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);
 
-/* Called when a process has closed its files.  True when it has ended, or ends within 2 s. */
+/* Called when a process has closed its files.  Waits up to 2 s for its end, and returns true when
+ * it has ended. */
 bool process_is_ending(const struct process *process);
 
 /* False when the process has no page, or another one than the mapped one: it now runs another
@@ -95,8 +96,9 @@ struct process_mapping {
     size_t room;
 };
 
-/* Reads the next mapping.  After the last one it closes the file and returns false, as for NULL.
- * If the process ends meanwhile, only its first mappings are read. */
+/* Reads the next mapping.  After the last one it closes the file and returns false.  With a NULL
+ * file it returns false at once.  If the process ends meanwhile, only its first mappings are read.
+ */
 bool process_next_mapping(FILE *maps, struct process_mapping *mapping);
 
 /* ---- the name of a process ----
@@ -124,8 +126,8 @@ void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIP
 
 /* ---- the page of a process ----
  *
- * A mapped page is read, of a process that runs or that has ended.  The process may be any program,
- * so each offset is checked before it is used, and texts are made plain. */
+ * These functions read a mapped page, of a process that runs or that has ended.  The process may be
+ * any program, so each offset is checked before it is used, and texts are made plain. */
 
 /* The contents of a page at one moment.  The texts live until publication_release. */
 struct publication {
@@ -142,7 +144,7 @@ struct publication {
     const struct rs_published_counter *counters;
 };
 
-/* True when the process has, or had, stacks, that is, has taken its first memory. */
+/* True when the process has had a stack, that is, has taken its first memory. */
 bool publication_has_directory(const void *file);
 
 /* Reads a mapped page.  False if it has no counters yet, or invalid ones.  The caller calls
@@ -150,6 +152,7 @@ bool publication_has_directory(const void *file);
 bool publication_read(struct publication *page, const void *file);
 void publication_release(struct publication *page);
 
-/* Returns what the page says about the stacks of that kind and device beside their counters. */
+/* Returns what the page says, apart from counters, about the stacks of the kind and device of
+ * `stack`; NULL if it has none of them. */
 const struct rs_published_stack *publication_stack(const struct publication *page,
                                                    const struct rs_reported_stack *stack);

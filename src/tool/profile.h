@@ -9,9 +9,9 @@
 
 /* Reads a file, or the profile of that name that is installed with this command.  Returns the
  * entries of `given`, an array like environ, followed by those assignments of the profile that
- * `given` does not override.  `given` overrides a variable if it sets the same variable, even to
- * nothing or for all devices; and a limit also by a variable that RMM_COMPAT accepts.  NULL after
- * printing a line for each mistake.  The caller frees only the array. */
+ * `given` does not override. `given` overrides an assignment if it sets the same variable, even to
+ * nothing or for all devices; it overrides a limit also by a variable that RMM_COMPAT accepts.
+ * Returns NULL after printing a line for each mistake.  The caller frees only the array. */
 char **profile_join(const char *name, char *const *given);
 
 /* Adds the profile's assignments to the environment.  False after printing what is wrong. */

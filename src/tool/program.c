@@ -188,8 +188,8 @@ void program_names(const char *name, char *const *arguments, const char *path,
 
 /* ---- whether it loads the library ---- */
 
-/* A question of program_loads: `started` is the program that the user named, and `path` that
- * program or its interpreter. */
+/* What program_loads asks: `started` is the program that the user named.  The functions below get
+ * as `path` that program or its interpreter. */
 struct question {
     const struct elf_file *library;
     const char *started;

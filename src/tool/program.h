@@ -10,15 +10,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Why the library is not loaded into a program, and what the user can do about it (static texts).
- */
+/* Why the library is not loaded into a program, and what the user can do about it (`step`, a static
+ * text). */
 struct program_refusal {
     char why[2 * PATH_MAX + 256];
     const char *step;
 };
 
-/* Searches as execvp does.  Returns 0 and the path; ENOENT; or EACCES when a file was found but
- * none is executable. */
+/* Searches as execvp does.  Returns 0 and the path; ENOENT when there is no such file, EACCES when
+ * there is one but none is executable, or another errno. */
 int program_find(const char *program, char path[PATH_MAX]);
 
 /* True when the library is loaded into a program that is started with the library in LD_PRELOAD.
@@ -38,15 +38,15 @@ bool program_find_runner(const char *path, char runner[PATH_MAX]);
 void program_names(const char *name, char *const *arguments, const char *path,
                    struct rs_program_names *process);
 
-/* Returns a text that says why program_find failed, which the caller frees.  It suggests what was
- * probably meant after "rmmshim <command>": "python3 train.py", or "./app" if the file is in this
- * folder. */
+/* Returns a text that says why program_find failed; the caller frees it.  The text suggests what
+ * was probably meant after "rmmshim <command>": "python3 train.py", or "./app" if the file is in
+ * this folder. */
 char *program_why_not(const char *command, const char *name, int failed);
 
 /* ---- the library ---- */
 
-/* Finds the first of `places` that exists; they are relative to the directory of this command.
- * False when none exists. */
+/* Finds the first of `places` that exists; these are paths relative to the directory of this
+ * command.  False when none exists. */
 bool library_find_beside(const char *const *places, size_t count, char path[PATH_MAX]);
 
 enum { LIBRARY_WHY_BYTES = PATH_MAX + 128 };
@@ -56,10 +56,11 @@ enum { LIBRARY_WHY_BYTES = PATH_MAX + 128 };
 bool library_find(char path[PATH_MAX]);
 bool library_look(char path[PATH_MAX], char why[LIBRARY_WHY_BYTES]);
 
-/* Puts the library in front of LD_PRELOAD. */
+/* Puts the library in front of LD_PRELOAD.  False after saying why it failed. */
 bool library_preload(const char *path);
 
-/* Has NVTX pass its calls to the library.  If another tool already gets them, it prints a line. */
+/* Has NVTX pass its calls to the library.  If another tool already gets them, it prints a line and
+ * changes nothing.  False after saying why it failed. */
 bool library_inject_nvtx(const char *path);
 
 /* Checks a program, which is searched for as execvp does.  Returns 0, or an exit code after

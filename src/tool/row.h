@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of `ls` and `top`: each is one kind of memory on one device in one process.  Also the
- * processes whose pages are read for them, repeatedly in `top`, and the columns in which they are
- * shown.
- */
+ * processes whose pages are read to make the rows (in `top` again and again), and the columns in
+ * which rows are shown. */
 #pragma once
 
 #include "report/counters.h"
@@ -40,16 +39,18 @@ struct row {
 /* Adds the row as an object to a list: as `ls --json` prints it, and with its metrics. */
 struct rs_node *row_put(struct rs_node *list, const struct row *row);
 
-/* Prints rows as a JSON array on stdout.  False, after a line, if that failed. */
+/* Prints rows as a JSON array on stdout.  False after saying why it failed. */
 bool rows_print_json(const struct row *const *rows, size_t count);
 
-/* Prints that no process has memory, and, if there are any, how many processes cannot be read. */
+/* rows_say_none prints that no process has memory; rows_say_unreadable prints how many processes
+ * cannot be read, if there are any. */
 void rows_say_none(void);
 void rows_say_unreadable(size_t count);
 
 /* ---- watched processes ---- */
 
-/* A served process, with its page as it was last read.  Rows that it has had once stay. */
+/* A served process, with its page as it was last read.  A row stays for as long as the process is
+ * watched, even after its stack is gone. */
 struct watched {
     struct process process;
     struct identity identity;
@@ -75,8 +76,9 @@ struct watch {
  */
 void watch_sample(struct watch *watch);
 
-/* Adds a process, unless it is there already, and reads all pages.  In a watch that is read only
- * once, a process has a row for each of its stacks, in their order. */
+/* watch_add adds a process, unless it is there already; it returns PROCESS_SERVED, or why the
+ * process cannot be added. watch_read reads all pages.  In a watch that is read only once, a
+ * process has a row for each of its stacks, in their order. */
 enum process_answer watch_add(struct watch *watch, int number);
 void watch_read(struct watch *watch);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text in the columns of a terminal, frames to draw, and the terminal itself, by ANSI sequences and
- * termios, which all present terminals understand, also over ssh. */
+/* Fits text into the columns of a terminal, composes frames, and handles the terminal itself.  It
+ * uses ANSI sequences and termios, which all present terminals understand, also over ssh. */
 #pragma once
 
 #include "base/check.h"
@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Copies as much as fits into `room` bytes and `columns` columns of a terminal, in the locale's
- * characters; others become '?'.  The last column is '~' where something is cut off.  Returns the
- * columns used. */
+/* Copies as much of the text as fits into `room` bytes and `columns` columns of a terminal.  Bytes
+ * that are no character of the locale become '?'.  The last column is '~' where something is cut
+ * off.  Returns the columns used. */
 int screen_fit(char *to, size_t room, const char *text, int columns);
 
 /* Writes the text into exactly `width` columns of a terminal; a longer text is cut off. */
@@ -47,9 +47,10 @@ void frame_end_line(struct frame *frame);
 /* Writes the frame and frees it.  Returns 0 or -errno. */
 int frame_write(struct frame *frame);
 
-/* Adds a chart of the last `columns` of `count` values (oldest first), one column each: blocks of
- * eight heights in UTF-8, else ASCII characters.  The full height is `whole`, or the largest value
- * if `whole` is 0 (not known).  If there are fewer values, blanks come first. */
+/* Adds a chart of the last `columns` of `count` values (oldest first), one column each: with
+ * has_blocks as UTF-8 characters, which are blocks of eight heights, else as ASCII characters.  The
+ * full height is `whole`, or the largest value if `whole` is 0 (not known).  If there are fewer
+ * values, blanks come first. */
 void frame_put_chart(struct frame *frame, const uint64_t *values, size_t count, uint64_t whole,
                      int columns, bool has_blocks);
 

@@ -114,7 +114,7 @@ static const char *option_value(char ***arguments, const char *name, bool *faile
     return value;
 }
 
-/* False after a line. */
+/* Stores an option's value.  Returns false after saying that the option was given too often. */
 static bool store_value(const struct tool_option *option, const char *value)
 {
     const char **place = option->value;

@@ -21,7 +21,7 @@ enum {
     TOOL_USAGE = 2,
     TOOL_LATE = 3, /* a process did not answer in time */
 
-    /* the codes of `run`, as of env, nohup and timeout */
+    /* the exit codes of `run`, which are those of env, nohup and timeout */
     TOOL_RUN_FAILED = 125,
     TOOL_RUN_NOT_EXECUTABLE = 126,
     TOOL_RUN_NOT_FOUND = 127,
@@ -51,7 +51,8 @@ void tool_close_added_streams(void);
  * (report/plain.h). */
 void tool_say(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Return diagnostics that are printed by tool_say, or not at all. */
+/* tool_diagnostics returns diagnostics that tool_say prints. tool_ignore_line is the `write` of
+ * diagnostics that nobody is to see. */
 struct rs_diagnostics tool_diagnostics(void);
 void tool_ignore_line(void *data, const char *line);
 
@@ -71,22 +72,23 @@ struct tool_option {
     bool *flag;       /* set to true if the option is there; NULL: the option has a value */
     const char **value;
     bool is_single; /* giving the option twice is an error; of other options the last one counts */
-    size_t room;    /* more than 0: `value` has so many places, NULL at first, for each time it is
-                       given */
+    size_t room; /* more than 0: the option may be given this many times, and `value` points to this
+                    many places, NULL at first */
 };
 
 /* Removes the options from the arguments.  Other words stay; without `has_words` they are an error.
  * False after saying what is wrong. */
 bool tool_take_options(char **arguments, bool has_words, const struct tool_option *options);
 
-/* The same for the options before the first other word; `--` ends them too.  Returns that word's
- * place, or the end; NULL after saying what is wrong. */
+/* Takes the options before the first other word, or before `--`.  Returns the place of the word
+ * after them, or the end of the arguments; NULL after saying what is wrong. */
 char **tool_take_leading_options(char **arguments, const struct tool_option *options);
 
 /* True if no word is left; else prints the first one as an error, and returns false. */
 bool tool_has_no_more(char *const *arguments);
 
-/* What stands behind --device, and a time behind another option.  False after a line. */
+/* Parse the value of --device, and the seconds that are the value of another option.  False after
+ * saying what is wrong. */
 bool tool_parse_device(const char *text, int *device);
 bool tool_parse_seconds(const char *option, const char *text, uint64_t *ns);
 
@@ -109,17 +111,18 @@ bool tool_set_first(const char *name, const char *path, const char *ends);
 
 /* ---- documents ---- */
 
-/* Prints a document as text, JSON or metrics.  False, after a line that begins with `name`, if that
- * failed, or if there was no memory for the whole document.  Not thread safe. */
+/* Prints a document as text, JSON or metrics.  Returns false if that failed, or if there was no
+ * memory for the whole document, after printing a line that begins with `name`.  Not thread safe.
+ */
 bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,
                 const char *name);
 
-/* Prints a document on stdout, as text or JSON.  Errors are those of tool_print. */
+/* Prints a document on stdout, as text or JSON.  Returns false as tool_print does. */
 bool tool_show(const struct rs_node *root, bool as_json);
 
 /* ---- memory and other programs ---- */
 
-/* Ends the command after a line. */
+/* Prints that host memory is out, and ends the command. */
 __attribute__((noreturn)) void tool_end_without_memory(void);
 
 /* Does as realloc, and ends the command if there is no memory. */

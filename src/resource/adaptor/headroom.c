@@ -77,8 +77,8 @@ static void place_block(struct headroom *headroom, const struct rs_allocation *a
 
 /* Announces bytes that will be taken.  Returns false, with nothing announced, when they would not
  * leave the headroom free.  Bytes that other threads announced may count twice for a moment (taken,
- * and still announced), so a request that the free bytes alone would allow is refused only when no
- * other thread announces bytes, or after many tries. */
+ * and still announced), so a request for which the free bytes alone would suffice is refused only
+ * after many tries. */
 static bool announce(struct headroom *headroom, size_t bytes)
 {
     enum { ROUNDS_MAX = 64, NAP_NS = 20 * 1000 };

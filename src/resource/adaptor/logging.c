@@ -254,8 +254,8 @@ static int try_name(struct sink *sink, unsigned name)
         rs_output_drop(&sink->output);
         return result;
     }
-    result =
-        rs_output_empty(&sink->output); /* if no tail can be made, the log is written without one */
+    /* If no tail can be made, the log is written without one. */
+    result = rs_output_empty(&sink->output);
     if (result != 0) {
         rs_file_tail_remove(&sink->tail, sink->output.path);
         rs_output_release(&sink->output);
@@ -367,9 +367,9 @@ static int write_mark(struct sink *sink, const char *text)
 
     if (result != 0)
         return result;
-    if (!rs_descriptor_is_kept(
-            &sink->output.file)) /* the program has closed our descriptors, and that of the marks
-                                    may now stand for another file */
+    /* If the program has closed our descriptors, that of the marks may now stand for another file.
+     */
+    if (!rs_descriptor_is_kept(&sink->output.file))
         return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
     length = snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)rs_process_thread(),

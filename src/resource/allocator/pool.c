@@ -130,14 +130,13 @@ static CUresult find_or_grow(struct rs_pool *pool, struct rs_block_request *requ
             how_much = RS_POOL_EXACTLY;
             continue;
         }
-        /* A misaligned block is better than a refusal or a second chunk. */
+        /* A misaligned block is better than a refusal or a second chunk.  The pool looks for one
+         * also after a failed growth, since another thread may have freed a block. */
         request->any_alignment = true;
-        if (rs_blocks_take_any(
-                &pool->blocks, request,
-                out)) /* also after a failed growth, since another thread may have freed a block */
+        if (rs_blocks_take_any(&pool->blocks, request, out))
             return CUDA_SUCCESS;
-        result = CUDA_ERROR_OUT_OF_MEMORY; /* also after a growth whose chunk was too misaligned for
-                                              the request */
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* also when the growth gave a chunk that was too
+                                              misaligned for the request */
         how_much = RS_POOL_EXACTLY;
         if (!rs_pool_made_room(pool, request, returns_before))
             return result;

@@ -156,9 +156,8 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     rs_capture_restore(mode);
     if (result == CUDA_SUCCESS && *address % RS_BLOCK_ALIGNMENT != 0) {
         (void)give_unseen(leaf, *address);
-        result =
-            CUDA_ERROR_NOT_SUPPORTED; /* the address is not aligned as the driver's addresses are;
-                                         no driver is known that returns such an address */
+        /* No driver is known that returns an address which is not aligned so. */
+        result = CUDA_ERROR_NOT_SUPPORTED;
     }
     if (result == CUDA_SUCCESS &&
         !rs_segment_add(leaf->base.environment, *address, size_bytes, false)) {

@@ -19,8 +19,8 @@
 enum {
     SPIN_NS = 50 * 1000, /* a wait polls for 50 us, then sleeps */
     NAP_NS = 20 * 1000,
-    LOOK_NS = 20, /* what a poll counts as on a clock that advances only by noted waits
-                     (rs_clock_note_slept); less than a poll takes */
+    LOOK_NS = 20, /* the time that a poll counts as where the program's clock stands still
+                     (rs_clock_ns); a poll takes longer */
 
     /* When a free queries fences: at this many sealed epochs, or at 1/ASK_DIVISOR of the held bytes
      * in them.  Large blocks, each an epoch of its own, have their own number of epochs. */
@@ -32,8 +32,8 @@ enum {
 
     CROWD = 16, /* with this many epochs behind a stuck GPU, frees seal larger portions */
 
-    /* retire_locked queries each of the oldest 8 fences; above them it skips 1/8 of the older
-     * epochs after each query. */
+    /* retire_locked queries the youngest fence first.  While 8 or more epochs are left it skips 1/8
+     * of them after each query; of fewer it queries each. */
     EXACT_DIVISOR = 8,
 
     /* The most blocks that one call gives upstream, at 0.2 to 0.9 us each; blocks that go back to a

@@ -89,7 +89,7 @@ enum {
      * them itself, up to this many; if there are more, the new ones join the backlog. */
     SORT_AT_ONCE = 512,
     LARGER_COUNT = 4, /* the most blocks larger than room->largest_bytes that a shard keeps, of host
-                         memory alone: as many as come back at once */
+                         memory alone; about as many come back at once */
 };
 
 /* ---- the way upstream ---- */

@@ -420,8 +420,8 @@ bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 /* Called by a free when it is time to seal.  Retires done epochs and seals, unless another thread
  * holds the lock.  Returns why the last seal was refused, after which the blocks stay open;
  * RS_FENCE_GRANTED if it was not refused, or if another thread holds the lock (RS_FENCE_REFUSED on
- * a driver without fences). is_large: the frees are so large that each may seal an epoch of its
- * own, so fences are queried at a larger number of epochs. */
+ * a driver without fences). is_large: the block is so large that each such free may seal an epoch
+ * of its own; fences are then queried only when there are more epochs. */
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large);
 
 /* True when there is a sealed epoch; with not_timed_out, when there is one and no wait for the

@@ -118,9 +118,8 @@ static bool take_from(struct rs_virtual *vm, const struct rs_block_request *requ
 static bool take_free_part(struct rs_virtual *vm, const struct rs_block_request *request,
                            struct rs_allocation *out)
 {
-    enum {
-        PROBES_MAX = 8
-    }; /* after so many blocks, one is taken that is large enough wherever the request begins */
+    /* After so many blocks, one is taken that is large enough wherever the request begins. */
+    enum { PROBES_MAX = 8 };
     size_t least_bytes = request->bytes, ample_bytes;
 
     if (vm->granule_bytes > RS_DRIVER_GRANULARITY)
@@ -530,8 +529,8 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
         result = attempt_undisturbed(vm, asking, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !environment->reclaim ||
             rs_effort_is_ahead(effort) || granules > vm->maximum_granules - vm->charged_granules)
-            return result; /* a request past this resource's own maximum fails at once, since no
-                              other stack can help */
+            return result; /* a request past this resource's own maximum is not tried again, since
+                              no other stack can help */
         rs_request.is_short = true;
         rs_mutex_unlock(&vm->base.lock);
         again = environment->reclaim(environment, &refusal, !environment->frees_are_ready);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `rmmshim doctor` found about a machine, a program or a process: a list of findings.  The
- * first problem among them is the reason that the verdict gives. */
+/* What `rmmshim doctor` finds about a machine, a program or a process: a list of findings.  The
+ * verdict gives the first problem among them as its reason. */
 #pragma once
 
 #include "base/check.h"

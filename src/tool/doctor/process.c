@@ -105,8 +105,8 @@ static void note_library(struct target_process *target, const char *path)
     }
 }
 
-/* Notes the libraries that matter to GPU memory, with their versions, which are part of their
- * files' names. */
+/* Notes the libraries that matter to GPU memory, by path, as a library's version is part of its
+ * file's name. */
 static void read_libraries(struct target_process *target)
 {
     FILE *maps = process_file(target->directory, "maps");
@@ -139,8 +139,8 @@ static bool is_sanitizer(const char *name)
     return false;
 }
 
-/* Adds a finding about entries before the library in LD_PRELOAD, and copies the library's own
- * entry. */
+/* Adds a finding about each entry before the library in LD_PRELOAD, and copies the library's own
+ * entry to `ours`.  False, with an empty copy, if LD_PRELOAD does not name the library. */
 static bool find_in_preload(struct target_process *target, char ours[PATH_MAX])
 {
     const char *list = variable_of(target, "LD_PRELOAD");
@@ -219,8 +219,8 @@ static bool is_among(const struct load_order *order, size_t count, const char *p
     return false;
 }
 
-/* Reads the order in which the process's objects were loaded at its start.  False if its files are
- * not those of this process, as in a container. */
+/* Reads the order in which the process's objects were loaded at its start.  False if the process's
+ * files are not those that this command sees, as for a process in a container. */
 static bool read_order(struct target_process *target, struct load_order *order)
 {
     char path[PATH_MAX];
@@ -298,8 +298,8 @@ static void explain_unseen(struct doctor *doctor)
                    RS_PUBLISHED_BYTES >> 20);
 }
 
-/* Judges RMM_ONLY for the process.  In a process with elevated privileges the library reads no
- * variable. */
+/* Judges RMM_ONLY for the process, and returns false if it leaves the process out.  In a process
+ * with elevated privileges the library reads no variable, so nothing is judged. */
 static bool passes_program_filter(struct target_process *target)
 {
     struct rs_program_names process;

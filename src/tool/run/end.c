@@ -54,7 +54,7 @@ static bool is_elsewhere(const struct rs_publication *head, const struct stat *s
     return status->st_dev != (dev_t)head->file_device || status->st_ino != (ino_t)head->file_inode;
 }
 
-/* True when another process has written to the file since, or it never was this process's. */
+/* True when another process has written to the file since, or the file never was this process's. */
 static bool is_anothers(const struct rs_publication *head, const struct stat *status)
 {
     return atomic_load(&head->report) == RS_REPORT_NOT_BEGUN && status->st_size > 0 &&
@@ -186,7 +186,8 @@ static struct summary_device *summary_device_of(struct summary_process *process,
     return &process->devices[at];
 }
 
-/* Adds a stack's numbers to its device.  The device's account is listed with one of its stacks. */
+/* Adds a stack's numbers to its device.  The counters of the device's account are among those of
+ * one of its stacks. */
 static void add_stack_to_device(struct summary_device *device,
                                 const struct rs_reported_stack *stack,
                                 const struct rs_published_stack *from)
@@ -210,8 +211,8 @@ static void add_stack_to_device(struct summary_device *device,
         device->total_bytes = rs_max(device->total_bytes, from->device_total_bytes);
 }
 
-/* Adds the numbers of a page.  False for a page without counters, whose process allocated nothing.
- */
+/* Adds the numbers of a page.  A page without counters, whose process allocated nothing, adds no
+ * device.  Returns false without memory. */
 static bool add_page_to_process(struct summary_process *process, const struct publication *page)
 {
     memcpy(process->program, page->program, sizeof(process->program));
@@ -288,7 +289,7 @@ static void put_summary_device(struct rs_node *devices, const struct summary_dev
                        "[{refused!}no out-of-memory errors]\n";
 }
 
-/* Returns the largest peak on any device. */
+/* Returns the largest peak of used memory that the process had on any device. */
 static uint64_t used_peak_of(const struct summary_process *process)
 {
     uint64_t peak = 0;
@@ -461,8 +462,8 @@ static void say_refusals(const struct summary *summary)
         tool_say("%zu more processes were out of memory", count - SAID_MAX);
 }
 
-/* Writes how a process ended, which is only known of the program itself, not of the processes that
- * it started. */
+/* Writes how a process ended, as far as it is known: the signal is known only of the program
+ * itself, and not of the processes that it started. */
 static void put_why(const struct summary_process *process, const struct parent_result *result,
                     char *why, size_t room)
 {
@@ -528,7 +529,8 @@ static void say_advice(const struct summary *summary)
 
 /* ---- checks ---- */
 
-/* Checks --fail-over for a process on a device.  True if it used more. */
+/* Checks --fail-over for a process on a device.  True if the process used more, or if that is not
+ * known. */
 static bool used_more(const struct run_options *options, const struct summary_process *process,
                       const struct summary_device *device, bool is_said)
 {

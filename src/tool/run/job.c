@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 1000, /* at least this often the loop checks which processes have ended */
+    LOOK_MS = 1000, /* the loop checks at least this often which processes have ended */
     NS_PER_MS = 1000 * 1000,
     NAP_MS = 10,  /* the nap while this process has no descriptors left */
     AT_ONCE = 64, /* the most events that are taken at a time */
@@ -49,7 +49,7 @@ static struct {
 
 static uint32_t job_count;
 
-/* Opens the jobs of the enclosing `run`s. */
+/* Opens the jobs of the enclosing `run`s.  False after saying that one cannot be joined. */
 static bool have_those_above(void)
 {
     int more, file, copy;
@@ -88,7 +88,8 @@ static bool make_job(struct rs_size limit)
     return true;
 }
 
-/* True when a job above already has this limit, which this process then inherited. */
+/* True when a job above already has this limit, which this process has then inherited, or a smaller
+ * one, which then applies; a line tells of a smaller one. */
 static bool is_held_above(struct rs_size limit)
 {
     char text[RS_SIZE_TEXT_BYTES];
@@ -142,7 +143,7 @@ struct held {
     bool is_below; /* a `run` below this one holds it too, and writes its report */
     const void *page;
     uint64_t inode; /* the inode of the page */
-    /* Number 0: the process is in a PID namespace that cannot be seen from here. */
+    /* known.number is 0 for a process in a PID namespace that cannot be seen from here. */
     struct summary_process known;
 };
 
@@ -179,7 +180,8 @@ static void unmap_page(const void *page)
         munmap((void *)(uintptr_t)page, RS_PUBLISHED_BYTES);
 }
 
-/* Holds a page, even if its process has ended meanwhile. */
+/* Holds a page, even if its process has ended meanwhile.  False when the descriptor is of no valid
+ * page, or without memory. */
 static bool hold_page(pid_t process, int fd, bool is_below)
 {
     uint64_t inode;
@@ -410,8 +412,8 @@ static bool listen_for_job(const char *name)
            listen(listener.fd, SOMAXCONN) == 0;
 }
 
-/* Puts the job into the environment.  Without the memory file only processes that cannot reach the
- * socket go unnoticed. */
+/* Puts the job into the environment.  If the memory file cannot be made, the only loss is that
+ * processes which cannot reach the socket go unnoticed. */
 static bool put_into_environment(const char *name)
 {
     struct stat status = {.st_ino = 0};

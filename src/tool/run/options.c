@@ -55,9 +55,9 @@ bool run_is_set(const char *name)
     return value && *value;
 }
 
-/* Called when all options were taken.  If frameworks' pools were switched off, pinned memory gets a
- * pool here, unless a setting describes its stack: CuPy's pinned pool is among those switched off,
- * and its copies go through pinned memory. */
+/* Called when all options were taken.  If frameworks' pools were switched off, gives pinned memory
+ * a pool, unless a setting describes its stack: CuPy's copies go through pinned memory, and its
+ * pinned pool was switched off too. */
 static bool settle_framework_pools(void)
 {
     return !is_off || run_is_set("RMM_PINNED_POOL_SIZE") || run_is_set("RMM_PINNED_RESOURCE") ||
@@ -103,9 +103,10 @@ static bool set_profile(struct run_options *options, const char *value)
 
 static const struct own_option {
     const char *name, *value, *help;
-    /* NULL: stores the option in `member`: */
+    /* The function that takes the value; NULL: the value is stored in `member`. */
     bool (*set)(struct run_options *options, const char *value);
-    size_t member; /* the text of its value, or for a switch that it was given */
+    size_t member; /* the offset of the member that gets the text of the value, or, for a switch,
+                      the value true */
 } own_options[] = {
     {"--profile", "NAME|FILE",
      "take settings from a profile or a file; options and variables of the environment take "
@@ -127,7 +128,7 @@ static const struct own_option {
     {"--framework-pools", "on or off", NULL, .set = set_framework_pools},
 };
 
-/* Returns the option of that name that is no variable; NULL if there is none. */
+/* Returns the option of that name among those that set no variable; NULL if there is none. */
 static const struct own_option *find_own(const char *word)
 {
     size_t length = strcspn(word, "=");
@@ -242,9 +243,9 @@ static bool is_yes_or_no(const struct rs_variable *variable, const char *word)
                            &nobody, &value);
 }
 
-/* True when the word after a switch is its value: 0 or 1; or, if more words follow, another word
- * for them (as the last word, true, false or yes may be the program of that name).  Any other word
- * is the program, or the next option. */
+/* True when the word after a switch is its value: 0, 1 or an empty word, or, if more words follow
+ * it, any other valid value.  (A valid value such as `true` that is the last word is taken as the
+ * program of that name.)  Any other word is the program, or the next option. */
 static bool is_switch_value(const struct rs_variable *variable, char *const *word)
 {
     if (!*word)

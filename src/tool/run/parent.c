@@ -46,8 +46,8 @@ static void signals_to_pass(sigset_t *signals)
         sigdelset(signals, own[i]);
 }
 
-/* Returns a signalfd, or -1.  Only the first call changes signals, so that each program of
- * --find-min inherits the same. */
+/* Blocks the signals to pass on, and returns a signalfd for them, or -1.  Only the first call
+ * changes anything, so that each program of --find-min inherits the same. */
 static int begin_to_catch(struct inherited *inherited)
 {
     static int caught = -1;
@@ -102,8 +102,8 @@ enum { DEPTH_MAX = 64 }; /* the most generations of processes below the program 
 
 /* True when the kernel has sent the signal to the program too: the terminal sends its signals to
  * all foreground processes (but a hangup only to the session's leader).  Other signals of the
- * kernel (a timer that was set before this process became `run`, a limit on processor time) come to
- * this process alone and must be passed on. */
+ * kernel (of a timer that was set before this process became `run`, or of a limit on processor
+ * time) come to this process alone, and must be passed on. */
 static bool has_reached_the_program(const struct signalfd_siginfo *info)
 {
     static const int of_terminal[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
@@ -156,8 +156,8 @@ static bool stops_with(int stop)
 }
 
 /* Stops this process with the program, so that the shell sees that its job has stopped; it only
- * continues jobs that it saw stop.  Anyone else who stops the program will continue only the
- * program, and this process would stay stopped for good. */
+ * continues jobs that it saw stop.  Without such a shell, whoever stopped the program will continue
+ * only the program, and this process would stay stopped for good, so it does not stop. */
 static void stop_too(pid_t program, int stop)
 {
     if (!stops_with(stop))
@@ -189,7 +189,8 @@ static bool has_ended(pid_t program, int *status)
 static void take_signal(struct parent_result *result, const struct signalfd_siginfo *info)
 {
     int number = (int)info->ssi_signo;
-    struct sigaction action; /* the inherited action, since this process only changes SIGCHLD's */
+    struct sigaction action; /* the inherited action, since this process changes only those for
+                                SIGCHLD and SIGPIPE */
 
     if (number == SIGCHLD || is_of_program(result->program, info))
         return;
@@ -211,7 +212,8 @@ void parent_end_as(const struct parent_result *result)
     if (!WIFSIGNALED(result->status))
         return;
     (void)setrlimit(RLIMIT_CORE, &none);
-    (void)prctl(PR_SET_DUMPABLE, 0); /* also not to a program to which the kernel passes cores */
+    /* The kernel then passes no core to a program that handles cores either. */
+    (void)prctl(PR_SET_DUMPABLE, 0);
     tool_end_by(WTERMSIG(result->status));
 }
 
@@ -257,8 +259,9 @@ struct search {
     const struct run_options *options;
     struct parent_result result; /* the result of the latest run */
     unsigned runs;
-    size_t fails_bytes, succeeds_bytes; /* the largest limit known to be too small, and the smallest
-                                           known to suffice */
+    /* The largest limit that is known to be too small, and the smallest that is known to suffice;
+     * 0: none is known yet. */
+    size_t fails_bytes, succeeds_bytes;
     bool empty_pools; /* pools whose initial size would decide the result begin empty */
 };
 
@@ -323,9 +326,9 @@ static struct summary_device highest_peaks(const struct summary *summary)
     return most;
 }
 
-/* True when a pool's initial size is more than the program ever uses: a limit below the initial
- * size is a bad setting, so the search would only find that size.  In the runs with a limit such
- * pools begin empty. */
+/* If a pool's initial size is more than the program ever uses, has the pool begin empty in the runs
+ * with a limit: a limit below the initial size is a bad setting, so the search would only find that
+ * size.  Returns false after saying why a variable could not be set. */
 static bool empty_pools(struct search *search, const struct summary_device *most)
 {
     static const char *const pools[] = {"RMM_POOL_SIZE", "RMM_MANAGED_POOL_SIZE"};
@@ -347,8 +350,9 @@ static bool empty_pools(struct search *search, const struct summary_device *most
     return true;
 }
 
-/* Finds a limit that suffices: it tries what the program used in the first run, then what was held
- * for it, then more, since runs may differ. */
+/* Finds a limit that suffices: tries what the program used in the first run, then what was held for
+ * it, then more, since runs may differ.  If none of them suffices, succeeds_bytes stays 0.  Returns
+ * false when a run could not be started, or the user has interrupted the search. */
 static bool find_upper(struct search *search, size_t used_bytes, size_t held_bytes)
 {
     size_t limit_bytes;

@@ -56,8 +56,8 @@ void run_options_print_all_help(void);
 struct parent_result {
     pid_t program;
     int status;          /* the status of waitpid */
-    bool is_interrupted; /* a signal came meanwhile that usually ends a job and is not ignored, from
-                            the terminal or sent to `run` */
+    bool is_interrupted; /* while the program ran, a signal that usually ends a job came from the
+                            terminal or was sent to `run`, and was not ignored */
 };
 
 /* The program's stdin, stdout and stderr. */
@@ -97,7 +97,7 @@ enum unserved_reason {
 struct unserved {
     int number;
     enum unserved_reason reason;
-    unsigned times; /* how often it was seen */
+    unsigned times; /* how often the process was seen */
     char program[UNSERVED_PROGRAM_BYTES];
     char script[IDENTITY_SCRIPT_BYTES]; /* the script that an interpreter runs; empty: none */
 };
@@ -157,18 +157,18 @@ struct summary {
                       held */
 };
 
-/* Adds a process.  `known` has its number, its script, and whether it has ended; the rest is read
- * from its page.  If it has ended and no `run` below holds it too, this writes the report that it
- * could not write, and notes what it could not report.  Without memory the summary is marked as
- * short. */
+/* Adds a process. `known` has its number, its script, and whether it has ended; the rest is read
+ * from its page.  If the process has ended and no `run` below holds its page too, this writes the
+ * report that the process could not write, and notes what it could not report.  Without memory the
+ * summary is marked as short. */
 void summary_add(struct summary *summary, const struct summary_process *known, bool is_below,
                  const void *file);
 
 /* Empties the summary and frees its memory. */
 void summary_clear(struct summary *summary);
 
-/* ---- the job: holds the pages that its processes publish (shared/job.h), so that the pages
- * outlive them, and writes the reports that ended processes could not write.  One thread uses it
+/* ---- the job: holds the pages that its processes publish (shared/job.h), so that a page outlives
+ * its process, and writes the reports that ended processes could not write.  One thread uses it
  * ---- */
 
 /* Makes the memory file of a job's limit (shared/job_limit.h) if RMM_LIMIT_JOB asks for one and

@@ -20,8 +20,9 @@ enum {
     FIRST_NS = 50 * 1000 * 1000,     /* the first time between two looks; it doubles */
     LONGEST_NS = 1000 * 1000 * 1000, /* ... up to 1 s */
     COST_DIVISOR = 20,               /* looking takes at most a twentieth of the time */
-    SURE_TIMES = 2, /* a process must be seen this often: the first time it may be between the begin
-                       of its context and its first allocation */
+    /* A process that has the library counts only when it was seen this often: the first time it may
+     * be between the making of its context and its first allocation. */
+    SURE_TIMES = 2,
     LIST_MAX = 256, /* the most processes that are remembered */
 };
 
@@ -70,8 +71,8 @@ static struct row *read_rows(size_t *count)
     return rows;
 }
 
-/* Finds the row of a process.  Rows are in the order of process_list, and begin with their number.
- */
+/* Returns the row of a process, or NULL.  Rows are in the order of process_list, and begin with the
+ * process's number. */
 static const struct row *find_row(const struct row *rows, size_t count, int number)
 {
     return bsearch(&number, rows, count, sizeof(*rows), process_compare_numbers);
@@ -143,7 +144,7 @@ static void read_loaded(int number, struct use *use)
         use->can_read |= strcmp(name, "[stack]") == 0;
         use->has_libcuda |= strstr(name, "/libcuda.so") != NULL;
         use->has_library |= strstr(name, "/librmmshim.so") != NULL;
-        /* Seen from outside, a file of a container's own /dev has no folder. */
+        /* Seen from outside a container, a file of the container's own /dev has no folder. */
         use->has_context |= tail && strcmp(tail, "/nvidia-uvm") == 0;
         use->has_linker |= strstr(name, "/ld-") || strstr(name, "/ld.so") || strstr(name, "/ld64");
     }
@@ -197,8 +198,8 @@ static bool is_behind_driver(int number)
     return is_behind;
 }
 
-/* Linking libcuda is not using it: a process that has the library counts only once it has a CUDA
- * context. */
+/* True for a process that uses CUDA and whose page is not held; *reason: why.  Linking libcuda is
+ * not using it: a process that has the library counts only once it has a CUDA context. */
 static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
                         enum unserved_reason *reason)
 {
