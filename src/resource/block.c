@@ -14,7 +14,8 @@ enum { SLABS = 16, PAGE_BYTES = 64 << 10 };
  * frees, while one that only allocates would make new ones for ever. */
 static struct slab {
     _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the slab */
-    struct rs_block_record *spare, *fresh, *fresh_end;   /* fresh: records of the newest page */
+    /* From `fresh` to `fresh_end`: the records of the newest page that were never taken. */
+    struct rs_block_record *spare, *fresh, *fresh_end;
 } slabs[SLABS] = {
     [0 ... SLABS - 1] = {.lock = RS_SPINLOCK_INIT(RS_RANK_TABLE)},
 };

@@ -53,8 +53,9 @@ enum rs_block_state {
 
 /* Two cache lines.  The atomic fields are written by the owner, and read by any look-up. */
 struct rs_block_record {
-    _Alignas(2 * RS_CACHE_LINE) struct rs_block_record *next; /* in a list */
-    _Atomic unsigned char state;                              /* enum rs_block_state */
+    /* The next block in the list that the block is in. */
+    _Alignas(2 * RS_CACHE_LINE) struct rs_block_record *next;
+    _Atomic unsigned char state; /* enum rs_block_state */
     unsigned char home; /* used by `reuse`: the number of the shard to which the block comes back */
     _Atomic uint16_t object; /* the number of the shared object that allocated the block
                                 (trace/object.h); 0: not known */
@@ -69,7 +70,7 @@ struct rs_block_record {
     };
     _Atomic CUdeviceptr address;
     size_t size_bytes; /* as requested */
-    void *token;       /* of the allocation, for the stack's topmost resource */
+    void *token;       /* the token of the allocation for the topmost resource of the stack */
     _Atomic(struct rs_stack *) stack;
 
     /* The upstream allocation of the resource that made the record; 0 bytes if no resource made it.
@@ -96,8 +97,7 @@ extern RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
 /* Takes a record whose block is hidden.  NULL when out of host memory. */
 struct rs_block_record *rs_block_record_take(void);
 
-/* Takes the block out of the map, unless it is not there.  Its memory may then be used for other
- * blocks. */
+/* Takes the block out of the map, if it is there.  Its memory may then be used for other blocks. */
 void rs_block_hide(struct rs_block_record *block);
 
 /* Hides the block, and gives its record back. */
@@ -130,7 +130,7 @@ RS_HOT_INLINE void rs_block_list_push(struct rs_block_list *list, struct rs_bloc
     list->count++;
 }
 
-/* Takes the first block of a list that is not empty. */
+/* Takes and returns the first block of the list, which must not be empty. */
 RS_HOT_INLINE struct rs_block_record *rs_block_list_pop(struct rs_block_list *list)
 {
     struct rs_block_record *block = list->first;

@@ -235,7 +235,7 @@ static bool diagnose_bare_value(struct parser *parser, const struct rs_option *r
     return true;
 }
 
-/* Reports an upstream that the resource has no place for, and returns false. */
+/* Reports an upstream for which the resource has no place, and returns false. */
 static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descriptor *descriptor)
 {
     const struct rs_option *row = descriptor->options;

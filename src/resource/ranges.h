@@ -47,15 +47,15 @@ static inline size_t rs_lead_bytes(CUdeviceptr address, size_t alignment)
  * size above, so a tree stays a few nodes deep with thousands of free blocks.  The owner's lock
  * protects the index; it needs no memory beyond the blocks' records. */
 
-/* A part of an upstream chunk, free or handed out.  The record lies in host memory, since the
- * host cannot access device memory. */
+/* A part of a range, free or handed out.  The record lies in host memory, since the host cannot
+ * access device memory. */
 struct rs_block {
     CUdeviceptr address;
-    size_t size_bytes;               /* a multiple of 512 unless the block ends its chunk */
-    struct rs_block *before, *after; /* neighbours in the chunk; NULL at the chunk's ends */
+    size_t size_bytes;               /* a multiple of 512 unless the block ends its range */
+    struct rs_block *before, *after; /* neighbours in the range; NULL at the range's ends */
     struct rs_block *left, *right;   /* of a free block: its children in the index's tree */
     uint32_t rank; /* of a free block: its heap priority in the tree, a hash of the address */
-    uint8_t group; /* enum rs_block_group of its chunk, or RS_BLOCKS_END */
+    uint8_t group; /* enum rs_block_group of its range, or RS_BLOCKS_END */
     bool is_free;
     bool is_void; /* `virtual` only: addresses without memory, in a separate index */
     bool is_busy; /* `virtual` only: driver calls on the block are under way */
@@ -70,7 +70,7 @@ enum {
     RS_BLOCK_CLASS_GROUPS = (RS_BLOCK_CLASS_WORDS + 63) / 64,
 };
 
-/* All zero is an empty index. */
+/* An index of blocks by size; all zero is empty. */
 struct rs_block_index {
     uint64_t groups[RS_BLOCK_CLASS_GROUPS]; /* which words have a bit set */
     uint64_t words[RS_BLOCK_CLASS_WORDS];   /* which classes have a block */
@@ -127,13 +127,14 @@ enum rs_block_group {
 
 enum { RS_BLOCK_GROUPS = 5 };
 
-/* All zero is empty. */
+/* Ranges that are cut into blocks, and the index of their free blocks; all zero is empty. */
 struct rs_blocks {
     struct rs_block_index free_blocks[RS_BLOCK_GROUPS];
     struct rs_record_slab records;
     size_t free_block_count;
     size_t free_range_count;   /* ranges that are one free block: nothing of them is handed out */
-    _Atomic size_t live_bytes; /* the rounded bytes of handed-out blocks; see base/lock.h */
+    _Atomic size_t live_bytes; /* the rounded bytes of handed-out blocks; written under the lock,
+                                  also read without it (base/lock.h) */
     size_t peak_live_bytes;
     /* A free block of the group RS_BLOCKS_END becomes a common one when it has at least this many
      * bytes.  Written under the lock, also read without it. */
@@ -145,9 +146,9 @@ struct rs_blocks {
 
 struct rs_block_request {
     size_t bytes, rounded_bytes; /* as requested; rounded up to `unit` */
-    size_t unit;                 /* address and rounded size are always multiples of it */
-    size_t alignment;            /* the wanted alignment, in bytes */
-    bool any_alignment;          /* a block aligned to `unit` will do if none has `alignment` */
+    size_t unit;        /* the block's address and rounded size are always multiples of this */
+    size_t alignment;   /* the wanted alignment, in bytes */
+    bool any_alignment; /* a block aligned to `unit` will do if none has `alignment` */
     /* The request only cuts a free block of at most most_bytes, or of at least ample_bytes. */
     size_t most_bytes, ample_bytes;
     enum rs_block_group group;

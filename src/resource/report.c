@@ -21,7 +21,8 @@ static bool grow_report(struct rs_report *report)
         return false;
     if (bytes)
         memcpy(grown, report->counters, bytes);
-    /* Set before the old table is unmapped: a signal handler may read it in between. */
+    /* The new table is set before the old one is unmapped, since a signal handler may read the
+     * table in between. */
     report->counters = grown;
     report->capacity = grown_bytes / sizeof(*report->counters);
     if (bytes)
@@ -112,7 +113,8 @@ void rs_report_add(struct rs_report *report, const char *resource, const char *n
 
 uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count)
 {
-    /* Unsigned, since a damaged page may have any numbers, and sums must not overflow. */
+    /* The sum is unsigned, since a damaged page may have any numbers, and signed sums must not
+     * overflow. */
     uint64_t sum = 0;
 
     for (unsigned i = 0; i < term_count; i++) {

@@ -19,8 +19,8 @@ const struct rs_mr_descriptor *const rs_mr_descriptors[] = {
         NULL,
 };
 
-/* Compares ignoring case and each '_' of `name`: FixedSize, as in RMM's Python classes, is
- * fixed_size. */
+/* True when the word [begin, end) is `name`, ignoring case and each '_' of `name`: FixedSize, as in
+ * RMM's Python classes, is fixed_size. */
 static bool is_called(const char *name, const char *begin, const char *end)
 {
     if (!name)

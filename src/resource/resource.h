@@ -28,7 +28,8 @@ struct rs_mr;
 struct rs_report;
 struct rs_counter_row;
 
-/* What rs_mr_make_ready achieved for the blocks in quarantine.  Ordered: a higher value is more. */
+/* What rs_mr_make_ready achieved for the blocks in quarantine.  The values are in order: a higher
+ * one means that more was achieved. */
 enum rs_readiness {
     RS_READY_NOTHING, /* no block is in quarantine, or none of them can become ready now */
     RS_READY_PENDING, /* the GPU still works on the blocks in quarantine */
@@ -188,7 +189,7 @@ struct rs_mr_ops {
     /* True when all invariants hold.  Walks every structure of the resource.  Default: asks
      * is_sound, under mr->lock. */
     bool (*check)(struct rs_mr *mr);
-    bool (*is_sound)(struct rs_mr *mr); /* NULL: always */
+    bool (*is_sound)(struct rs_mr *mr); /* NULL: counts as always sound */
 };
 
 enum { RS_MR_UPSTREAMS_MAX = 8 };
@@ -339,9 +340,9 @@ struct rs_mr_descriptor {
 /* What makes a resource and what it does.  It stands beside the descriptor and not in it, so that a
  * program that only parses and describes expressions, as rmmshim-tables does, links none of it. */
 struct rs_mr_class {
-    /* The structure of the resource and its ops, for rs_mr_create, which copies `config` to this
-     * offset (0: nowhere) and calls `init` with all other fields zero.  `init` returns 0, or
-     * -errno, after which the resource is destroyed.  It may be NULL.  `config` and its text live
+    /* The structure of the resource and its ops, for rs_mr_create, which copies `config` to
+     * config_offset (0: nowhere) and calls `init` with all other fields zero. `init` returns 0, or
+     * -errno, after which the resource is destroyed; `init` may be NULL. `config` and its text live
      * only during the call. */
     size_t bytes, config_offset;
     const struct rs_mr_ops *ops;

@@ -61,7 +61,7 @@ unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnosti
     char **own = environ;
     unsigned bad;
 
-    environ = (char **)(uintptr_t)environment; /* getenv looks there */
+    environ = (char **)(uintptr_t)environment; /* getenv reads this variable */
     bad = rs_config_parse(environment, diagnostics, config);
     environ = own;
     return bad;
@@ -128,7 +128,8 @@ void doctor_driver_first(struct doctor *doctor, const char *path)
 
 /* ---- libraries, loaded by a child process ---- */
 
-enum { CHILD_SECONDS = 20 }; /* for loading a library: one that hangs is broken */
+/* The longest that loading a library may take; one that takes longer is broken. */
+enum { CHILD_SECONDS = 20 };
 
 static const char driver_name[] = "libcuda.so.1";
 
@@ -487,7 +488,8 @@ static int examine_subject(const char *subject, char *const *arguments, bool as_
 
 /* ---- the command ---- */
 
-/* `--json` may also be the last word; other words after a program are its own. */
+/* `--json` may also be the last word; the other words after a program are arguments of the program.
+ */
 static int doctor_command(char **arguments)
 {
     const char *subject;

@@ -34,7 +34,8 @@ enum {
 struct range {
     uintptr_t begin, end;
     uint64_t offset; /* the offset of the range's first byte in the file */
-    char *path;      /* a path that this process can open, since the other may have other mounts */
+    char *path; /* a path by which this process can open the file, since the examined process may
+                   have other mounts */
 };
 
 /* A call, known by its return address. */

@@ -66,7 +66,7 @@ char *elf_demangle(const char *name);
  * their code. */
 
 struct load_order {
-    char **paths;          /* the objects after the program itself, which is the first one */
+    char **paths; /* the objects, without the program itself, which comes before all of them */
     size_t count, missing; /* the number of paths, and of objects that are not found */
 };
 

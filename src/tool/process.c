@@ -294,7 +294,8 @@ static bool ends_options(const struct interpreter *of, const char **word, const 
     const char *value;
 
     *module = NULL;
-    if ((*word)[1] == '-') { /* of the long options only this one of Python's has a value */
+    /* Of the long options only this one, Python's, has a value as the next word. */
+    if ((*word)[1] == '-') {
         if (strcmp(*word, "--check-hash-based-pycs") == 0)
             *word = next_word(*word, end);
         return !*word;
@@ -390,7 +391,8 @@ void identity_read(const struct process *process, struct identity *identity)
 enum {
     TRIES = 16, /* a process whose directory changes this often while it is read is left out */
 
-    /* A valid page has far fewer.  These bounds keep the reading of an invalid one short. */
+    /* A valid page has far fewer counters and fields.  These bounds keep the reading of an invalid
+     * page short. */
     STACK_COUNTERS_MAX = 1024,
     PAGE_COUNTERS_MAX = 4096,
     FIELDS_MAX = 4 << 20,

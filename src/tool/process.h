@@ -26,7 +26,7 @@ struct process {
     int directory; /* the process's directory in /proc, which never becomes another process's; -1:
                       none */
     const void *file; /* the page, of RS_PUBLISHED_BYTES, mapped for reading; NULL: none */
-    uint64_t inode;   /* of the page: tells the process from a later one with the same number */
+    uint64_t inode;   /* tells the page, and so the process, from a later one of the same number */
 };
 
 /* Maps a page for reading.  NULL if the file is no page, or cannot be mapped.  The caller unmaps
@@ -51,7 +51,7 @@ bool process_is_ending(const struct process *process);
  * program. */
 bool process_has_its_page(const struct process *process);
 
-/* Returns the text for an answer, to be printed after "process 4711 ": "has ended". */
+/* Returns the text for an answer, to be printed after "process 4711 ": "does not exist". */
 const char *process_answer_text(enum process_answer answer);
 
 /* Returns the numbers of all processes, ascending; NULL without memory or /proc.  The caller frees

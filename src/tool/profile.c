@@ -31,7 +31,7 @@ struct assignment {
     unsigned number; /* the number of its line, from 1 */
     int index;       /* the variable's row in rs_variables */
     int device;      /* -1: all devices */
-    bool is_joined;  /* nothing overrides it */
+    bool is_joined;  /* nothing overrides the assignment, so it is in force */
 };
 
 static struct {

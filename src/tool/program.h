@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program before it is started: where it is, and whether the dynamic linker will load the library
- * into it.  `run` refuses programs by these rules, and `doctor` explains them.  Also the library
- * that `run` preloads; functions that begin with library_ print why they fail. */
+ * into it. `run` refuses programs by these rules, and `doctor` explains them.  Also the library
+ * that `run` preloads. */
 #pragma once
 
 #include "config/program_filter.h"
@@ -51,8 +51,9 @@ bool library_find_beside(const char *const *places, size_t count, char path[PATH
 
 enum { LIBRARY_WHY_BYTES = PATH_MAX + 128 };
 
-/* Finds librmmshim.so: RMMSHIM_LIBRARY, else relative to this command. library_look prints nothing;
- * if it fails, `why` has the reason. */
+/* Find librmmshim.so: RMMSHIM_LIBRARY, else relative to this command.  If it is not found,
+ * library_find prints the reason and returns false, and library_look only writes the reason to
+ * `why`. */
 bool library_find(char path[PATH_MAX]);
 bool library_look(char path[PATH_MAX], char why[LIBRARY_WHY_BYTES]);
 

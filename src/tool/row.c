@@ -165,8 +165,8 @@ static void add_sample(struct row *row)
 /* ---- watched processes ---- */
 
 enum {
-    SCAN_NS = 1000 * 1000 * 1000, /* /proc is searched at most once in this time, */
-    SCAN_SHARE = 20,              /* and searching takes at most 1/20 of the time */
+    SCAN_NS = 1000 * 1000 * 1000, /* /proc is searched at most once in this time, ... */
+    SCAN_SHARE = 20,              /* ... and searching takes at most 1/20 of the time */
 };
 
 /* Sums the rows of processes for each device.  A device that no process uses any more is dropped.

@@ -29,7 +29,7 @@ struct frame {
     int columns, lines; /* the size of the terminal; 0 lines: no bound */
     bool is_screen, has_colors;
 
-    char *text; /* owned */
+    char *text; /* the text so far, which frame_write frees */
     size_t length, room;
     int used_columns, used_lines;
 };

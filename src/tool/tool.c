@@ -40,7 +40,7 @@ void tool_add_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
-            /* Open() returns the lowest free number, which is fd. */
+            /* The lowest free number, which open() returns, is fd. */
             is_added[fd] = open("/dev/null", O_RDWR) == fd;
 }
 

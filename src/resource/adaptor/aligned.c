@@ -22,7 +22,8 @@ struct aligned {
     struct aligned_config set; /* the alignment is at least RS_BLOCK_ALIGNMENT */
     _Atomic uint64_t aligned_count;
     _Atomic size_t extra_bytes; /* bytes asked from upstream beyond the live ones */
-    /* Records of struct rs_allocation, upstream's allocations; under the lock. */
+    /* The records of aligned blocks: each is a struct rs_allocation, upstream's allocation.
+     * Protected by the lock. */
     struct rs_record_slab records;
 };
 

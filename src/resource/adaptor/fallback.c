@@ -10,9 +10,9 @@
  * An upstream that is out of memory has already given its free chunks back (pool, binning).  For
  * blocks in quarantine, `reuse` above asks for the first upstream alone (RS_EFFORT_BEST) and waits
  * for freed blocks, up to 20 ms, before it lets the second one serve.  So a request waits up to 20
- * ms before it uses the second upstream, and uses that rather than fail.  With an allocator in
- * between, as in pool(fallback(cuda, managed)), there is no such wait, and chunks of both kinds of
- * memory lie in one pool: fallback(pool(cuda), pool(managed)) is better.
+ * ms, and then uses the second upstream rather than fail.  With an allocator in between, as in
+ * pool(fallback(cuda, managed)), there is no such wait, and chunks of both kinds of memory lie in
+ * one pool: fallback(pool(cuda), pool(managed)) is better.
  *
  * A caller that can do with less (RS_EFFORT_AHEAD: a step of a pool) is refused if the first
  * upstream has not enough, and asks for less before the second one serves.  Otherwise the whole
@@ -47,12 +47,12 @@ struct fallback {
     _Atomic size_t freed_bytes; /* bytes ever freed to the first upstream */
     _Atomic uint64_t fallbacks, refusals, skips;
 
-    /* Under the lock. */
+    /* The fields below are protected by the lock. */
     struct rs_record_slab records;
     size_t refused_bytes; /* the first upstream refused this size ... */
     uint64_t refused_ns;  /* ... at this time ... */
     size_t refused_freed; /* ... when freed_bytes was this ... */
-    bool refused_ahead;   /* ... to a caller that can do without the memory */
+    bool refused_ahead;   /* ... and whether the refused caller could do without the memory */
 };
 
 static void count_one(_Atomic uint64_t *counter)
@@ -89,7 +89,8 @@ static void leave_side(struct fallback *fallback, const struct spillable *record
 /* ---- the first upstream ---- */
 
 /* True when the first upstream would refuse this request too: it lately refused one that was no
- * larger, and fewer bytes than that request's have been freed since. */
+ * larger, and fewer bytes than this request needs have been freed since.  A refusal to a caller
+ * that can do without the memory counts only for such callers. */
 static bool is_known_full(struct fallback *fallback, size_t size_bytes, enum rs_effort effort)
 {
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);

@@ -7,10 +7,10 @@
  * when the block is freed, so that no block of a pool keeps it.
  *
  * Device memory does not migrate.  A request that the upstream serves from held memory passes.  Any
- * other that would leave less than the headroom free gets CUDA_ERROR_OUT_OF_MEMORY without a driver
- * call, so that fallback(headroom(cuda, headroom=1GiB), managed) leaves room for other processes.
- * Put headroom beneath a pool, where it bounds the pool's growth; above a pool, a growth may be a
- * step larger than the request that was checked.
+ * other request that would leave less than the headroom free gets CUDA_ERROR_OUT_OF_MEMORY without
+ * a driver call, so that fallback(headroom(cuda, headroom=1GiB), managed) leaves room for other
+ * processes.  Put headroom beneath a pool, where it bounds the pool's growth; above a pool, a
+ * growth may be a step larger than the request that was checked.
  *
  * Pinned memory takes no device memory: the driver refuses the advice, and headroom has no effect.
  */

@@ -36,7 +36,7 @@ struct sink {
                     write */
     uint64_t rows; /* rows written, without the header */
     int marks_fd;  /* descriptor of the marks' file; -1: not opened */
-    time_t second; /* the second that clock_text was made for */
+    time_t second; /* the second for which clock_text was made */
     char clock_text[16];
     /* Rows not yet in the file; without a tail each row is written at once. */
     struct rs_file_tail tail;

@@ -29,9 +29,10 @@ enum {
     /* Bytes that are compared at a time, in a pinned buffer: a copy to pageable memory would wait.
      */
     CHECK_BYTES = 1 << 20,
-    KEPT_MAX = 1024, /* freed blocks kept at most */
+    KEPT_MAX = 1024, /* the most freed blocks that are kept */
     NAP_NS = 20 * 1000,
-    RETRIES_MAX = 100, /* tries of an allocation while other threads give kept blocks back */
+    /* The most tries of an allocation while other threads give kept blocks back. */
+    RETRIES_MAX = 100,
 };
 
 static const unsigned GUARD_PATTERN = GUARD_BYTE * 0x01010101u;
@@ -51,7 +52,7 @@ struct record {
     struct record *before, *after; /* neighbours in the ring of live blocks, or of kept ones */
     struct rs_allocation upstream; /* upstream's block, with the guards */
     size_t size_bytes : 63;        /* the size that the program asked for */
-    size_t is_guarded : 1;         /* its guards were written */
+    size_t is_guarded : 1;         /* the block's guards were written */
     /* The call site that allocated the block last; NULL: not known. */
     const struct rs_call_site *site;
 };
@@ -63,13 +64,14 @@ struct poison {
     struct poison_config set;
 
     struct rs_mutex copy_lock; /* protects the buffer */
-    void *buffer;              /* of CHECK_BYTES; NULL: not needed yet */
+    void *buffer;              /* pinned memory of CHECK_BYTES; NULL: it was not needed yet */
 
     /* Protected by the lock, under which no driver call is made. */
     struct rs_record_slab records;
     struct record live, kept; /* the heads of the rings; `kept` begins with the oldest block */
-    _Atomic size_t kept_bytes, kept_count; /* base/lock.h */
-    size_t leaving_count;                  /* kept blocks on their way upstream */
+    /* Written under the lock, also read without it (base/lock.h). */
+    _Atomic size_t kept_bytes, kept_count;
+    size_t leaving_count; /* kept blocks on their way upstream */
 
     _Atomic uint64_t before_count, after_count, freed_count, unchecked_count;
 };
@@ -98,7 +100,7 @@ struct visit {
     CUstreamCaptureMode mode;
     bool entered;
     CUstream stream;
-    bool is_pending; /* work was begun that the visit has not waited for yet */
+    bool is_pending; /* work was begun for which the visit has not waited yet */
     CUresult result;
 };
 
@@ -160,7 +162,7 @@ static unsigned char pattern_byte(unsigned pattern, size_t at)
     return (unsigned char)(pattern >> 8 * (at % sizeof(pattern)));
 }
 
-/* Fills with a pattern of 32 bits, which begins at the address. */
+/* Fills memory with a pattern of 32 bits that begins at the address. */
 static void fill_words(struct visit *visit, CUdeviceptr address, unsigned pattern, size_t bytes)
 {
     size_t whole_bytes = rs_round_down(bytes, sizeof(pattern));
@@ -226,7 +228,7 @@ static CUdeviceptr address_of(const struct poison *poison, const struct record *
 
 _Atomic unsigned rs_poison_count;
 
-enum { SITE_BYTES = 640 }; /* of a line */
+enum { SITE_BYTES = 640 }; /* the room for the text about a call site */
 
 static void say(struct poison *poison, const struct record *record, const char *what,
                 long long offset, unsigned char value, _Atomic uint64_t *counter)
@@ -385,8 +387,8 @@ static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size
     return record;
 }
 
-/* Gives a kept block upstream.  Returns its bytes, or 0 when upstream refuses; it stays kept then.
- */
+/* Gives a kept block upstream.  Returns its bytes, or 0 when upstream refuses the block, which then
+ * stays kept. */
 static size_t give_upstream(struct poison *poison, struct record *record)
 {
     size_t bytes = record->upstream.size_bytes;

@@ -14,7 +14,7 @@ struct rs_poisoned {
     CUdeviceptr address;
     size_t size_bytes; /* as requested */
     const struct rs_call_site *site;
-    bool aborts; /* the setting: a mistake aborts the process */
+    bool aborts; /* the setting on_error=abort: a mistake aborts the process */
 };
 
 /* The number of `poison` resources in the process. */

@@ -13,7 +13,7 @@ struct count {
 
 struct statistics {
     struct rs_mr base;
-    /* Under the lock. */
+    /* The fields below are protected by the lock. */
     struct count bytes, allocations; /* bytes as requested */
     uint64_t failures;
 };

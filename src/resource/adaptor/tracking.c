@@ -17,7 +17,7 @@ struct tracking_config {
 };
 
 struct record {
-    struct record *before, *after; /* in its shard's ring of live blocks */
+    struct record *before, *after; /* neighbours in the ring of its shard's live blocks */
     struct rs_allocation upstream;
     const struct rs_call_site *site;
     struct shard *home;
@@ -29,8 +29,9 @@ _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a 
 struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
     struct rs_record_slab records;
-    struct record live;                    /* the head of the ring, which is no block */
-    _Atomic size_t live_bytes, live_count; /* base/lock.h */
+    struct record live; /* the head of the ring, which is no block */
+    /* Written under the lock, also read without it (base/lock.h). */
+    _Atomic size_t live_bytes, live_count;
 };
 
 struct tracking {

@@ -21,7 +21,7 @@
 #define BIN_BYTES_MAX (1ull << 40) /* a larger block would exceed any device's memory */
 enum {
     BINS_MAX = 41 + RS_SIZES_MAX + RS_MR_UPSTREAMS_MAX, /* 41 powers of two */
-    BLOCKS_MAX = 1 << 20, /* per chunk; bounded, since their records take host memory */
+    BLOCKS_MAX = 1 << 20, /* the most blocks of a chunk, since their records take host memory */
     GROWTH_WAIT_NS = 500000000,
 };
 
@@ -50,8 +50,9 @@ struct bin {
     /* Signalled when a growth has ended, for threads that wait to look again. */
     pthread_cond_t settled;
     bool is_growing;
-    struct chunk *chunks, *open;           /* all of them, and those with a free slot */
-    _Atomic size_t held_bytes, live_bytes; /* base/lock.h */
+    struct chunk *chunks, *open; /* all chunks, and those with a free slot */
+    /* Written under the lock, also read without it (base/lock.h). */
+    _Atomic size_t held_bytes, live_bytes;
     size_t peak_held_bytes, chunk_count;
     uint64_t growths, chunk_returns, allocations, failures;
 };
@@ -60,9 +61,10 @@ struct bins {
     struct rs_mr base;
     size_t blocks_per_chunk;
     unsigned count;
-    struct rs_mr *resources[BINS_MAX]; /* of each bin, as in struct bin */
-    size_t bytes[BINS_MAX]; /* of each bin, ascending, in an array of their own: a search reads no
-                               cache line with a lock, which other threads write */
+    struct rs_mr *resources[BINS_MAX]; /* the `resource` of each bin */
+    /* The `bytes` of each bin, ascending, in an array of their own: so a search reads no cache line
+     * that has a lock, which other threads write. */
+    size_t bytes[BINS_MAX];
     struct bin *bins;
 };
 

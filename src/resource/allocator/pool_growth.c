@@ -93,7 +93,7 @@ static void end_upstream_call(struct rs_pool *pool)
     pthread_cond_broadcast(&pool->settled);
 }
 
-/* Gives detached chunks back upstream, and returns the bytes that it took (see
+/* Gives detached chunks back upstream, and returns the bytes that upstream took (see
  * rs_pool_return_free_chunks). */
 static size_t return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk)
 {
@@ -159,13 +159,14 @@ static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
     return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
 }
 
-/* The allowance: the held bytes may exceed the peak of the live bytes by 1/SLACK of it, and may
- * always reach the initial size. */
+/* The allowance: the held bytes may exceed the peak of the live bytes by 1/SLACK of that peak, and
+ * may always reach the initial size. */
 enum { SLACK = 32 };
 
 /* A request is small below 1/INITIAL_DIVISOR of the initial size or 1/LARGEST_DIVISOR of the
- * largest request so far, whichever is larger.  It stays away from the chunks of an initial size if
- * the largest request so far was huge, and at least 1/HUGE_DIVISOR of the initial size. */
+ * largest request so far, whichever is larger.  A small request stays away from the chunks of an
+ * initial size if the largest request so far was huge, and at least 1/HUGE_DIVISOR of the initial
+ * size. */
 enum { INITIAL_DIVISOR = 192, LARGEST_DIVISOR = 8, HUGE_DIVISOR = 32 };
 
 /* After the first returns, one more chunk may be given back early per this many allocations. */
@@ -342,9 +343,9 @@ static size_t missing_step(const struct rs_pool *pool, const struct rs_block_req
                   pool->step_limit_bytes);
 }
 
-/* Returns the bytes to ask for after ask_bytes was refused.  RMM's rule takes half.  Ours takes a
- * multiple of the request again, and of the driver's unit of 2 MiB, since the driver would round up
- * any size in between. */
+/* Returns the bytes to ask for after ask_bytes was refused: half of them.  With growth=geometric
+ * this is rounded down to a multiple of the request, and then of the driver's unit of 2 MiB, since
+ * the driver would round up any size in between. */
 static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t least_bytes)
 {
     size_t half_bytes = ask_bytes / 2;

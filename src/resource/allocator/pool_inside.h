@@ -48,11 +48,11 @@ struct rs_pool {
 
     size_t charged_bytes;      /* bytes counted against the maximum: held, being asked for, or being
                                   given back */
-    _Atomic size_t held_bytes; /* base/lock.h */
+    _Atomic size_t held_bytes; /* written under the lock, also read without it (base/lock.h) */
     size_t peak_held_bytes;
     size_t missing_bytes; /* the part of the initial size that was given back and is to be taken
                              again with a growth */
-    size_t away_bytes;    /* in chunks with is_away */
+    size_t away_bytes;    /* the bytes of the chunks with is_away */
     size_t largest_bytes; /* the largest request served so far, as rounded */
 
     bool is_misaligned;      /* upstream gave a chunk whose alignment is below the pool's */

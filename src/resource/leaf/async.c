@@ -40,7 +40,8 @@ struct async {
     CUmemoryPool pool;
     struct async_config set; /* release_threshold SIZE_MAX: all bytes stay in the pool when the
                                 program synchronises */
-    size_t initial_bytes;    /* bytes that stay when the pool is trimmed */
+    size_t initial_bytes; /* the initial size, if it could be reserved; it stays in the pool unless
+                             a trim takes initial sizes */
     /* The most by which calls under way may make the pool grow.  They are charged to the account in
      * addition to the leaf's held bytes, which are the bytes that the pool has reserved. */
     size_t pending_bytes;
@@ -326,10 +327,10 @@ static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr addre
     return result;
 }
 
-/* Destroys the pool, which the driver keeps until the last of its blocks is freed.  In relaxed
- * capture mode, like all calls about the pool: beside a capture the driver otherwise refuses even
- * its attributes and trims, and invalidates the capture (facts_h200.txt: pool_attribute,
- * pool_trim). */
+/* Destroys the pool, which the driver keeps until the last of its blocks is freed.  The call is
+ * made in relaxed capture mode, like all calls about the pool: beside a capture the driver
+ * otherwise refuses even its attributes and trims, and invalidates the capture (facts_h200.txt:
+ * pool_attribute, pool_trim). */
 static bool async_end(struct rs_detached_leaf *leaf)
 {
     struct async *async = async_of(leaf);

@@ -43,13 +43,14 @@ struct rs_detached_leaf {
     const struct rs_detached_calls *calls;
     _Atomic uint64_t failures;
 
-    /* Protected by the lock, down to the held bytes. */
+    /* The fields below, down to the held bytes, are protected by the lock. */
     bool has_ended;
     unsigned inside; /* the number of calls under way; after the context's end the last one to
                         return ends the leaf */
     struct rs_record_slab records;
     struct rs_detached_record *first;
-    _Atomic size_t allocations, deallocations; /* base/lock.h */
+    /* Written under the lock, also read without it (base/lock.h). */
+    _Atomic size_t allocations, deallocations;
     _Atomic size_t live_bytes, held_bytes, peak_held_bytes;
 
     /* Used only by the thread that ends the leaf. */

@@ -16,7 +16,7 @@
 enum {
     /* The longest wait for the library's own stream before the leaf takes more memory. */
     SETTLE_NS = 500 * 1000,
-    SETTLE_SHORT_NS = 50 * 1000000, /* the same wait after the driver refused */
+    SETTLE_SHORT_NS = 50 * 1000000, /* the longest such wait after the driver has refused memory */
 };
 
 static CUresult give_waiting(struct rs_leaf *leaf, CUdeviceptr address)
@@ -156,7 +156,8 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     rs_capture_restore(mode);
     if (result == CUDA_SUCCESS && *address % RS_BLOCK_ALIGNMENT != 0) {
         (void)give_unseen(leaf, *address);
-        /* No driver is known that returns an address which is not aligned so. */
+        /* The driver's addresses are aligned to RS_BLOCK_ALIGNMENT; no driver is known that returns
+         * another. */
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
     if (result == CUDA_SUCCESS &&
@@ -238,8 +239,8 @@ static CUresult give_block_back(struct rs_leaf *leaf, const struct rs_allocation
     CUresult result;
     bool settled;
 
-    /* The segment is removed before the free.  After it the driver may give the address to another
-     * thread, whose entry must not be removed. */
+    /* The segment is removed before the free.  After the free the driver may give the address to
+     * another thread, whose entry must not be removed. */
     rs_segment_remove(leaf->base.environment, allocation->address);
     result = give_to_driver(leaf, allocation->address, stream, &settled);
     if (result != CUDA_SUCCESS) {

@@ -22,7 +22,7 @@ struct simulated {
 
     /* Protected by the lock. */
     struct rs_blocks blocks;
-    struct rs_block first; /* of the address space, which is one range */
+    struct rs_block first; /* the first block of the address space, which is one range */
     uint64_t allocations, deallocations, failures;
 };
 

@@ -50,7 +50,7 @@ struct rs_reuse_epoch {
     struct rs_reuse_batch blocks;
     uint64_t ordered_seal; /* the seal of its ordered blocks (rs_ordered_begin_seal); 0: it has none
                             */
-    size_t bytes;          /* in `blocks` */
+    size_t bytes;          /* the bytes of `blocks` */
     unsigned seals;        /* the number of seals that were merged into this epoch */
     CUevent event;
     bool timed_out; /* a wait for this epoch timed out, so it is not waited for again */
@@ -126,7 +126,8 @@ static void note_crowd(struct rs_reuse *reuse)
         atomic_store_explicit(&reuse->is_crowded, crowded, memory_order_relaxed);
 }
 
-/* No limit is charged with host memory, so the job has no use for it. */
+/* Tells the job that the program has freed memory, except host memory, which counts against no
+ * limit. */
 static void tell_job_of_freed(struct rs_reuse *reuse, size_t sealed_bytes)
 {
     if (reuse->base.upstream[0]->memories != 1u << RS_MEMORY_HOST)
@@ -392,7 +393,7 @@ static bool lock_in_passing(struct rs_reuse *reuse)
     return locked;
 }
 
-/* Without fences no driver call is made under the lock. */
+/* On a driver without fences, this makes no driver call under the lock. */
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;

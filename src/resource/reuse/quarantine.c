@@ -182,7 +182,7 @@ static unsigned size_class(size_t size_bytes)
 
     if (units < WASTE)
         return (unsigned)units;
-    /* Leaves four bits, of which the highest is set. */
+    /* The shift leaves four bits of `units`, the highest of which is set. */
     shift = 60 - (unsigned)__builtin_clzl(units);
     return shift * WASTE + (unsigned)(units >> shift);
 }

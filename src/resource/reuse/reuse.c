@@ -36,8 +36,8 @@ struct reuse_config {
 };
 
 enum {
-    EAGER_BYTES = 64 << 10, /* of host memory: the size from which a free seals at once; of other
-                               memory, no size does */
+    EAGER_BYTES = 64 << 10, /* the size from which a free of host memory seals at once; of other
+                               memory no size does */
     TRIM_LOOKS = 24, /* queries without progress after which a trim stops waiting for fences, ... */
     TRIM_NS = 20 * 1000 * 1000, /* ... and the longest time that it waits */
 };
@@ -248,7 +248,8 @@ static int reuse_init(struct rs_mr *mr, const void *config)
     reuse->frees_wait = reuse->is_unordered || !(has_fences || is_host);
     reuse->keeps_blocks = !reuse->frees_wait && !needs_each_block(mr->upstream[0]);
     reuse->is_eager = is_host;
-    reuse->own_bytes = reuse->keeps_blocks ? RS_KEPT_SMALL_BYTES : 0; /* until an epoch is ready */
+    /* The value until the first epoch is ready. */
+    reuse->own_bytes = reuse->keeps_blocks ? RS_KEPT_SMALL_BYTES : 0;
     atomic_init(&reuse->refusal, has_fences ? RS_FENCE_GRANTED : RS_FENCE_REFUSED);
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);

@@ -122,7 +122,7 @@ enum {
     RS_ORDERED_SET_BITS = 6,
     /* Sets are chosen by a hash of stream and size class. */
     RS_ORDERED_SETS = 1 << RS_ORDERED_SET_BITS,
-    RS_ORDERED_WAYS = 16, /* slots per set */
+    RS_ORDERED_WAYS = 16, /* the number of slots in a set */
 };
 
 /* A place where an allocation finds an ordered block, whether the block is open, sealed or ready.
@@ -172,9 +172,9 @@ uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered);
  * Returns their bytes. */
 size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal);
 
-/* Moves up to `most` of the blocks with numbers from `first` to below `end` to a list, so that no
- * allocation in the order of their stream finds them.  Returns false when it moved fewer than
- * `most`, so that none of these blocks is left. */
+/* Moves up to `most` of the blocks whose slots have seal numbers from `first` to below `end` to a
+ * list, so that no allocation in the order of their stream finds them.  Returns false when it moved
+ * fewer than `most`, so that none of these blocks is left. */
 bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_t end, size_t most,
                       struct rs_block_list *to);
 
@@ -205,10 +205,10 @@ struct rs_reuse_shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_block_list open;
     struct rs_block_list open_rest;
 
-    /* The second cache line is written by frees and allocations.  The rest is written by
-     * allocations, beside the bin of the block. */
+    /* The second cache line is written by frees and allocations, and the rest mostly by
+     * allocations. */
     struct rs_spinlock lock; /* protects the shard's other fields */
-    unsigned char index;     /* of the shard; never changes */
+    unsigned char index;     /* the shard's index, which never changes */
     /* The part of this shard's open bytes that is included in the sum over all shards. */
     size_t published_bytes;
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
@@ -243,7 +243,7 @@ struct rs_reuse {
     /* The number of shards, counted from the first, that any thread ever used. */
     _Atomic unsigned shards_used;
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
-    size_t initial_bytes;     /* held upstream when this resource was made */
+    size_t initial_bytes;     /* the bytes that upstream held when this resource was made */
 
     /* Protects the fields below, down to `ready_seal`.  No driver call that waits is made under
      * it. It is written at each seal, so it stands apart from the fields that every allocation and
@@ -253,7 +253,7 @@ struct rs_reuse {
     unsigned sealed_count, merge_at; /* merge_at: the index of the epoch that the next merge joins
                                         with its younger neighbour */
     bool is_stuck;                   /* the oldest epoch's fence was pending at its last query */
-    size_t epochs_bytes;             /* in the sealed epochs, without ordered blocks */
+    size_t epochs_bytes;             /* the bytes of the sealed epochs, without ordered blocks */
     struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
     _Atomic int refusal; /* enum rs_fence_refusal of the last seal; always RS_FENCE_REFUSED on a
                             driver without fences; read without the lock */
@@ -458,7 +458,7 @@ void rs_reuse_destroy_epochs(struct rs_reuse *reuse);
 
 /* ---- ready blocks ---- */
 
-enum { RS_REUSE_KEPT_COUNT = 512 }; /* blocks of each class that a shard keeps at most */
+enum { RS_REUSE_KEPT_COUNT = 512 }; /* the most blocks of each class that a shard keeps */
 
 /* True when the shard has room to keep a block of this size.  The caller holds the shard's lock. */
 RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t size_bytes,

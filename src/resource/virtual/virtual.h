@@ -43,11 +43,11 @@ struct rs_virtual {
     size_t spare_count, spare_room;
 
     size_t charged_granules; /* granules counted against the maximum: held or being asked for */
-    _Atomic size_t held_granules; /* base/lock.h */
+    _Atomic size_t held_granules; /* written under the lock, also read without it (base/lock.h) */
     size_t peak_held_granules;
     struct rs_block *stuck; /* busy blocks, linked by .left, that the driver would neither make
                                accessible nor unmap */
-    size_t stuck_bytes;     /* in those blocks */
+    size_t stuck_bytes;     /* the bytes of those blocks */
 
     unsigned calls;     /* the number of threads inside driver calls that take or move memory */
     uint64_t begun;     /* the number of such calls ever begun */
@@ -100,7 +100,7 @@ struct rs_virtual_move {
  * granules or no more are free.  The caller holds the lock. */
 void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *move, size_t wanted);
 
-/* Makes `count` spares the move's first handles.  The caller holds the lock. */
+/* Takes `count` spares as the first handles of the move.  The caller holds the lock. */
 void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move, size_t count);
 
 /* Makes all driver calls of a growth.  Called without the lock. */

@@ -17,8 +17,9 @@ enum { DOCTOR_TEXT_BYTES = 2 * PATH_MAX + 512 };
 
 struct doctor {
     const char *good; /* static text: the verdict if there is no problem */
-    bool is_served;   /* memory is served; with problems the verdict then says "not wholly" */
-    bool is_unseen;   /* because of a problem it cannot be seen whether memory is served */
+    bool is_served; /* memory is served; if there are problems, the verdict then is "served only in
+                       part" */
+    bool is_unseen; /* because of a problem it cannot be seen whether memory is served */
     bool has_problem;
     struct rs_document document;
     struct rs_node *verdict, *reason, *findings;

@@ -90,7 +90,8 @@ enum unserved_reason {
     UNSERVED_STATIC,     /* no dynamic linker is mapped */
     UNSERVED_NO_PRELOAD, /* the library is not mapped */
     UNSERVED_NO_CALL,    /* the library is mapped, and no allocation has come to it */
-    UNSERVED_BEHIND,     /* the same, because LD_PRELOAD names the driver before the library */
+    UNSERVED_BEHIND, /* as UNSERVED_NO_CALL, because LD_PRELOAD names the driver before the library
+                      */
     UNSERVED_NOT_HELD, /* the process has a page of its own, which it did not send to this `run` */
 };
 
@@ -191,13 +192,14 @@ void job_serve_until(int readable);
  * run write their own. */
 void job_end(void);
 
-/* Returns the summary of the job's processes from job_watch to job_end: those that ended, those
- * that still run, and those that were seen without the library.  The caller calls summary_clear. */
+/* Stores in *taken the summary of the job's processes from job_watch to job_end: those that ended,
+ * those that still run, and those that were seen without the library.  The caller calls
+ * summary_clear. */
 void job_take_summary(struct summary *taken);
 
 /* ---- the end: lines on stderr, a JSON file, and whether a check of the user's failed ---- */
 
-/* What happened. */
+/* What the program and its processes did. */
 struct run_outcome {
     struct parent_result result;
     struct summary summary;
