@@ -311,7 +311,7 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
 {
     bool options_begun = false;
 
-    parser->cursor++; /* '(' */
+    parser->cursor++; /* skips the '(' */
     skip_blanks(parser);
     while (*parser->cursor != ')') {
         if (!parse_argument(parser, node, &options_begun))

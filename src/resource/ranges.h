@@ -63,8 +63,9 @@ struct rs_block {
 
 enum {
     RS_BLOCK_UNIT_BITS = 9,  /* sizes are counted in units of 512 bytes, rounded up */
-    RS_BLOCK_CLASS_BITS = 7, /* classes per doubling: 2^7 */
-    RS_BLOCK_UNITS_BITS = 64 - RS_BLOCK_UNIT_BITS + 1, /* bits of SIZE_MAX in units */
+    RS_BLOCK_CLASS_BITS = 7, /* there are 2^7 classes per doubling of the size */
+    /* The bits of SIZE_MAX when counted in units. */
+    RS_BLOCK_UNITS_BITS = 64 - RS_BLOCK_UNIT_BITS + 1,
     RS_BLOCK_CLASSES = (RS_BLOCK_UNITS_BITS - RS_BLOCK_CLASS_BITS + 1) << RS_BLOCK_CLASS_BITS,
     RS_BLOCK_CLASS_WORDS = (RS_BLOCK_CLASSES + 63) / 64,
     RS_BLOCK_CLASS_GROUPS = (RS_BLOCK_CLASS_WORDS + 63) / 64,
@@ -72,8 +73,8 @@ enum {
 
 /* An index of blocks by size; all zero is empty. */
 struct rs_block_index {
-    uint64_t groups[RS_BLOCK_CLASS_GROUPS]; /* which words have a bit set */
-    uint64_t words[RS_BLOCK_CLASS_WORDS];   /* which classes have a block */
+    uint64_t groups[RS_BLOCK_CLASS_GROUPS]; /* a bit for each word that is not 0 */
+    uint64_t words[RS_BLOCK_CLASS_WORDS];   /* a bit for each class that has a block */
     struct rs_block *roots[RS_BLOCK_CLASSES];
 };
 

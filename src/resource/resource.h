@@ -82,8 +82,9 @@ static inline bool rs_effort_is_ahead(enum rs_effort effort)
     return effort & RS_EFFORT_AHEAD;
 }
 
-/* Converts a result for this effort: with held memory alone, out of memory (also of host memory for
- * a record) becomes CUDA_ERROR_NOT_READY. */
+/* Returns the result that a request with this effort must get: if only held memory may serve it,
+ * CUDA_ERROR_OUT_OF_MEMORY (also for want of host memory for a record) becomes
+ * CUDA_ERROR_NOT_READY. */
 static inline CUresult rs_effort_result(enum rs_effort effort, CUresult result)
 {
     return result == CUDA_ERROR_OUT_OF_MEMORY && rs_effort_is_held(effort) ? CUDA_ERROR_NOT_READY
@@ -314,12 +315,12 @@ struct rs_mr_descriptor {
     unsigned upstream_count; /* 0: a leaf. 2: the second upstream stands in for the first */
     const struct rs_mr_descriptor *branch; /* the descriptor of further upstreams, each for requests
                                               of its own; NULL: no further upstreams */
-    enum rs_memory memory;                 /* the kind of memory, of a leaf */
+    enum rs_memory memory;                 /* of a leaf: the kind of its memory */
     bool overcommits; /* of a leaf: pages exist only once they are used, so allocations may exceed
                          the memory of device and host */
     enum rs_free_behaviour frees;
     bool dies_with_context; /* of a leaf: the context's end frees the memory; where this is false,
-                                context_ended does */
+                               the op context_ended frees it */
     size_t config_bytes;
     const struct rs_option *options; /* ends with RS_OPTION_END; never NULL */
     /* For a resource that cuts blocks: the SIZE option of which every block's address and rounded
@@ -479,7 +480,8 @@ enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns);
  * changed during a request, the request's refusal may be stale. */
 uint64_t rs_mr_progress(struct rs_mr *mr);
 
-/* The next functions call the op of `mr` and of every resource below it; sizes are summed. */
+/* The next functions call the op of `mr` and of every resource below it, and return the sum of the
+ * sizes, or the first error. */
 void rs_mr_context_ended(struct rs_mr *mr);
 CUresult rs_mr_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed);
 size_t rs_mr_idle_bytes(struct rs_mr *mr);

@@ -20,7 +20,7 @@ struct row {
     int process;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     struct identity identity;
-    char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none */
+    char rank[RS_PUBLISHED_RANK_BYTES]; /* the process's rank; empty: none */
     int device;                         /* the device's number in the process */
     char uuid[ROW_UUID_BYTES];          /* the device's UUID; empty: not known */
     uint64_t device_bytes;              /* the device's total memory; 0: not known */

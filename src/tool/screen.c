@@ -227,7 +227,7 @@ static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT,
 static struct {
     struct termios before;
     sigset_t mask_before;
-    int signals; /* signalfd */
+    int signals; /* the descriptor of signalfd; -1: none */
     bool is_taken;
 } terminal = {.signals = -1};
 
@@ -357,7 +357,8 @@ static enum terminal_event answer_signal(int number)
 
 /* ---- keys ---- */
 
-/* Returns the key whose escape sequence has that number and ends with that character. */
+/* Returns the key whose escape sequence has that number and ends with that character;
+ * TERMINAL_TIMEOUT if there is no such key. */
 static int key_of_sequence(char last, int number)
 {
     static const struct {

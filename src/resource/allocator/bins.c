@@ -20,7 +20,8 @@
 
 #define BIN_BYTES_MAX (1ull << 40) /* a larger block would exceed any device's memory */
 enum {
-    BINS_MAX = 41 + RS_SIZES_MAX + RS_MR_UPSTREAMS_MAX, /* 41 powers of two */
+    /* 41: the powers of two up to BIN_BYTES_MAX. */
+    BINS_MAX = 41 + RS_SIZES_MAX + RS_MR_UPSTREAMS_MAX,
     BLOCKS_MAX = 1 << 20, /* the most blocks of a chunk, since their records take host memory */
     GROWTH_WAIT_NS = 500000000,
 };
@@ -42,7 +43,8 @@ struct chunk {
 };
 
 struct bin {
-    size_t bytes; /* serves requests up to this size; the size of its blocks */
+    /* The bin serves requests up to this size, which is also the size of its blocks. */
+    size_t bytes;
     /* The resource that serves the bin's requests; NULL: blocks serve them. */
     struct rs_mr *resource;
 

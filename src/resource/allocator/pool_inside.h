@@ -53,13 +53,14 @@ struct rs_pool {
     size_t missing_bytes; /* the part of the initial size that was given back and is to be taken
                              again with a growth */
     size_t away_bytes;    /* the bytes of the chunks with is_away */
-    size_t largest_bytes; /* the largest request served so far, as rounded */
+    size_t largest_bytes; /* the rounded size of the largest request served so far */
 
     bool is_misaligned;      /* upstream gave a chunk whose alignment is below the pool's */
     bool is_growing_ahead;   /* a growth larger than its request is under way ... */
     size_t ahead_bytes;      /* ... which will leave this much to other requests that wait for it */
     unsigned upstream_calls; /* the number of upstream calls under way */
-    size_t step_limit_bytes; /* the most that a growth asks for: upstream refused more lately */
+    size_t step_limit_bytes; /* the most bytes that a growth asks for, since upstream has lately
+                                refused more */
     uint64_t early_returns;  /* chunks given back so that others could be taken */
     uint64_t short_until;    /* memory counts as short until `allocations` reaches this number */
     uint64_t growths, chunk_returns, allocations, failures;

@@ -98,7 +98,7 @@ static void merge_with_next(struct rs_reuse *reuse, unsigned at)
     struct rs_reuse_epoch *older = reuse->sealed[at], *younger = reuse->sealed[at + 1];
     CUevent event = older->event;
 
-    RS_ASSERT(at > 0 && at + 1 < reuse->sealed_count); /* threads wait for the oldest */
+    RS_ASSERT(at > 0 && at + 1 < reuse->sealed_count); /* threads wait for the oldest epoch */
     rs_reuse_batch_append(reuse, &older->blocks, &younger->blocks);
     older->ordered_seal = rs_max(older->ordered_seal, younger->ordered_seal);
     older->bytes += younger->bytes;

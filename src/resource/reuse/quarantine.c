@@ -152,7 +152,7 @@ size_t rs_reuse_open_count(struct rs_reuse *reuse)
 
 /* ---- blocks freed in the order of a stream ---- */
 
-enum { WASTE = 8 /* a block found is at most 1/8 larger than the request */ };
+enum { WASTE = 8 /* a block that serves a request is at most 1/8 larger than it */ };
 
 /* Takes the block out of the slot, so that allocations in the order of its stream no longer find
  * it.  Returns the block, or NULL if the slot is empty. */
@@ -341,7 +341,8 @@ bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_
     if (!is_used(ordered))
         return false;
     rs_mutex_lock(&ordered->lock);
-    RS_ASSERT(end <= ordered->sealed || first == ordered->sealed); /* ready blocks, or open ones */
+    /* The blocks are ready ones, or the open ones. */
+    RS_ASSERT(end <= ordered->sealed || first == ordered->sealed);
     for (uint64_t sets = ordered->filled; sets && moved < most; sets &= sets - 1)
         moved += drain_set(ordered, (unsigned)__builtin_ctzll(sets), first, end, most - moved, to);
     rs_mutex_unlock(&ordered->lock);

@@ -32,7 +32,7 @@
 static const char *const mode_words[] = {"deferred", "wait", NULL};
 
 struct reuse_config {
-    int free; /* the index of the word: 1 is wait */
+    int free; /* the index of the word in mode_words: 1 is wait */
 };
 
 enum {

@@ -128,8 +128,8 @@ enum {
 /* A place where an allocation finds an ordered block, whether the block is open, sealed or ready.
  */
 struct rs_ordered_slot {
-    unsigned long long stream;     /* as from rs_stream_key */
-    struct rs_block_record *block; /* NULL: empty */
+    unsigned long long stream;     /* the stream's key (rs_stream_key) */
+    struct rs_block_record *block; /* NULL: the slot is empty */
     uint64_t seal;                 /* the number of seals that had begun when the block was freed */
 };
 
@@ -211,7 +211,8 @@ struct rs_reuse_shard {
     unsigned char index;     /* the shard's index, which never changes */
     /* The part of this shard's open bytes that is included in the sum over all shards. */
     size_t published_bytes;
-    ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
+    /* Bytes allocated minus bytes freed through this shard; may be negative. */
+    ptrdiff_t live_bytes;
     /* Bytes and blocks that ever entered the quarantine through this shard; read without the lock.
      */
     _Atomic size_t entered_bytes, entered_count;
@@ -261,7 +262,7 @@ struct rs_reuse {
     struct rs_block_list backlog;
     uint64_t ready_seal; /* the seal whose ordered blocks are ready and go upstream in the same way;
                             0: none are left */
-    _Atomic bool has_backlog; /* read without the lock */
+    _Atomic bool has_backlog; /* there is such a block; read without the lock */
     _Atomic bool is_crowded;  /* the GPU is stuck and many epochs wait; read without the lock */
     _Atomic size_t peak_live_bytes; /* the most live bytes noted so far; read without the lock */
 
@@ -274,7 +275,7 @@ struct rs_reuse {
         on_slow_path; /* threads on the slow path; while there is one, no block is kept */
     /* The bytes of ready blocks that a thread is giving upstream; these are in no list. */
     _Atomic size_t giving_bytes;
-    _Atomic size_t given; /* the number of such blocks that upstream has taken */
+    _Atomic size_t given; /* the number of blocks given so that upstream took */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];

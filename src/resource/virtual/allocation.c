@@ -145,7 +145,7 @@ size_t rs_virtual_idle_bytes(const struct rs_virtual *vm)
 /* ---- holes; all under the lock ---- */
 
 struct hole {
-    struct rs_block *block; /* void */
+    struct rs_block *block; /* the void block */
     size_t gap_bytes;       /* bytes of `block` that need memory */
     size_t high_bytes; /* bytes of the free block above, in whole granules, that the request needs
                           too */

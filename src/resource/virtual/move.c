@@ -39,8 +39,8 @@ static CUresult give_access(const struct rs_virtual *vm, CUdeviceptr address, si
     return rs_driver.cuMemSetAccess(address, size_bytes, access, count);
 }
 
-/* Creates one granule.  Its bytes stay charged as asked for (rs_account_take) until the move has
- * all of its granules, as they may have to go back. */
+/* Creates one granule.  The account counts its bytes as asked for (rs_account_take), and not yet as
+ * taken, until the move has all of its granules, since the granules may have to go back. */
 static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocationHandle *handle)
 {
     struct rs_account *account = vm->base.environment->account;

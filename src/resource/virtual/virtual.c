@@ -183,7 +183,7 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     while (vm->calls > 0)
         rs_condition_wait(&vm->settled, &vm->base.lock);
     if (!vm->ended) {
-        mode = rs_virtual_begin_calls(vm); /* the context's end waits for them */
+        mode = rs_virtual_begin_calls(vm); /* the context's end waits for these calls */
         result = set_peer(vm, peer, allowed);
         rs_virtual_end_calls(vm, mode);
     }

@@ -19,7 +19,7 @@ struct rs_virtual_region {
     struct rs_virtual_region *next;
     CUdeviceptr base;
     size_t size_bytes;
-    bool is_returned; /* its addresses went back to the driver */
+    bool is_returned; /* the region's addresses went back to the driver */
     /* The granule mapped at each place; 0: none. The handles of a busy block belong to the thread
      * that made it busy. */
     CUmemGenericAllocationHandle handles[];

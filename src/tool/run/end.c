@@ -309,7 +309,7 @@ static int by_peak(const void *one, const void *other)
     return (a->number > b->number) - (a->number < b->number);
 }
 
-/* Adds the processes, those that used the most first. */
+/* Adds the processes, sorted by the memory that they used, the largest first. */
 static void add_processes(struct rs_node *root, const struct summary *summary)
 {
     struct rs_node *processes = rs_node_list(root, "processes");

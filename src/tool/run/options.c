@@ -162,8 +162,9 @@ static bool take_own(const struct own_option *option, char ***arguments,
 /* The parts of "--pool-size-1=4GiB". */
 struct given_option {
     const struct rs_variable *variable;
-    char device[DEVICE_TEXT_BYTES]; /* "_1" or "" */
-    const char *value;              /* after '=', or NULL */
+    /* The end of the variable's name: "_1", or "" for all devices. */
+    char device[DEVICE_TEXT_BYTES];
+    const char *value; /* after '=', or NULL */
 };
 
 /* Returns the variable whose option is the first `length` bytes of `text`. */

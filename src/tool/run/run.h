@@ -123,7 +123,7 @@ struct summary_device {
     uint64_t used_peak_bytes; /* the most that the program had allocated, without pinned memory */
     uint64_t held_peak_bytes; /* the most that was taken from the driver for it */
     uint64_t spilled_peak_bytes; /* the most of its memory that did not fit on the device */
-    uint64_t limit_bytes;        /* 0: none */
+    uint64_t limit_bytes;        /* the limit; 0: none */
     uint64_t total_bytes;        /* the device's memory; 0: not known */
     uint64_t refused;            /* out-of-memory errors that the program received */
     uint64_t internal_refusals;  /* as in report/counters.h */

@@ -29,7 +29,7 @@ enum {
 /* A process of the machine. */
 struct row {
     int number, parent;
-    long long started; /* in ticks since boot */
+    long long started; /* when the process was started, in ticks since boot */
     char program[UNSERVED_PROGRAM_BYTES];
 };
 
@@ -170,8 +170,8 @@ static void read_page(int number, struct use *use)
         closedir(listing);
 }
 
-/* True when RMM_ONLY has the library serve the process; all processes have the value of this one.
- */
+/* True when RMM_ONLY has the library serve the process.  The processes of the job have inherited
+ * the value that this process has. */
 static bool is_chosen(int number)
 {
     const char *patterns = getenv(rs_variables[RS_VARIABLE_ONLY].option.name);
