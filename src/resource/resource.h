@@ -266,8 +266,8 @@ static inline uint64_t rs_environment_peers(const struct rs_environment *environ
     return environment->peers ? atomic_load(environment->peers) : 0;
 }
 
-/* Returns the bytes that were free when the stack was made, summed over the kinds of memory in
- * `memories` (bits 1 << rs_memory). */
+/* Returns the bytes that were free when the stack was made: the host's if `memories` (bits 1 <<
+ * rs_memory) has host memory alone, else the device's. */
 static inline size_t rs_environment_free_bytes(const struct rs_environment *environment,
                                                unsigned memories)
 {
@@ -275,8 +275,9 @@ static inline size_t rs_environment_free_bytes(const struct rs_environment *envi
                                             : environment->free_bytes;
 }
 
-/* Returns the total bytes of the kinds of memory in `memories` (bits 1 << rs_memory); SIZE_MAX if
- * one of the totals is unknown. */
+/* Returns a bound on the bytes that the kinds of memory in `memories` (bits 1 << rs_memory) can
+ * have: the device's memory, and also the host's unless `memories` has device memory alone.
+ * SIZE_MAX if one of the two is unknown. */
 static inline size_t rs_environment_total_bytes(const struct rs_environment *environment,
                                                 unsigned memories)
 {

@@ -40,8 +40,8 @@ void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr sta
         (void)rs_address_map_remove(map, start, owner_of(environment, true));
 }
 
-/* Returns false for a segment whose memory has ended with its context: it is about to be removed
- * from the map. */
+/* Returns false for a segment whose memory has ended with its context (or, unless is_inside, may
+ * have ended): it is about to be removed from the map. */
 static bool is_counted(const struct rs_range *range, bool is_inside)
 {
     const struct rs_environment *environment = environment_of(range->owner);

@@ -450,7 +450,7 @@ static void begin_diagnosis(struct doctor *doctor, const char *kind, const char 
     doctor->findings = rs_node_list(root, "findings");
 }
 
-/* Prints the findings.  As text the verdict is the first line. */
+/* Sets the verdict by the findings, and the first line of the text, which says the verdict. */
 static void judge_findings(struct doctor *doctor)
 {
     struct rs_node *root = &doctor->document.root;

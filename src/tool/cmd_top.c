@@ -326,7 +326,8 @@ static void put_help(struct frame *frame)
 
 /* ---- the whole ---- */
 
-/* Adds the titles and as many rows as fit.  The chart is only shown after more than one sample. */
+/* Adds the titles and as many rows as fit.  The chart is shown only on a screen, since elsewhere
+ * there are hardly any samples. */
 static void put_table(struct view *view, struct frame *frame, const struct row *const *rows,
                       size_t count, size_t room)
 {

@@ -70,8 +70,8 @@ struct load_order {
     size_t count, missing; /* the number of paths, and of objects that are not found */
 };
 
-/* Asks for the objects of the program when it is started with that environment.  False if the
- * linker cannot be asked, or loads nothing.  The caller calls load_order_free in any case. */
+/* Asks the dynamic linker which objects it loads when the program is started with that environment.
+ * False if it cannot be asked, or loads nothing.  The caller calls load_order_free in any case. */
 bool load_order_read(const char *program, char *const *environment, struct load_order *order);
 void load_order_add(struct load_order *order, const char *path); /* copies the path */
 void load_order_free(struct load_order *order);

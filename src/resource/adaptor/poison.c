@@ -126,7 +126,8 @@ static struct visit begin_visit(const struct rs_environment *environment)
 }
 
 /* Waits for the own stream for a bounded time, as it may share a channel with work that waits for
- * this thread. */
+ * this thread.  The first error of the visit stays in visit->result; a wait that takes too long
+ * counts as CUDA_ERROR_OUT_OF_MEMORY. */
 static void wait_for_visit(struct visit *visit)
 {
     CUresult waited = CUDA_SUCCESS;
@@ -256,7 +257,8 @@ void rs_poison_say_freed_twice(const struct rs_poisoned *block)
         abort();
 }
 
-/* The caller holds the lock. */
+/* Returns the record of the ring's block that begins at the address, or NULL.  The caller holds the
+ * lock. */
 static const struct record *find_in_ring(const struct poison *poison, const struct record *ring,
                                          CUdeviceptr address)
 {

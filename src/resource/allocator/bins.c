@@ -583,7 +583,7 @@ struct binning_config {
     struct rs_sizes bins;
 };
 
-/* After CUDA_ERROR_OUT_OF_MEMORY the other bins are trimmed, since they may hold the free memory
+/* After CUDA_ERROR_OUT_OF_MEMORY all bins are trimmed, since other bins may hold the free memory
  * that the request lacks.  There is no trim after CUDA_ERROR_NOT_READY, which an RS_EFFORT_BEST
  * request gets when a first upstream is full: the trim would also give back memory of the second
  * upstream. */

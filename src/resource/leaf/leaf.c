@@ -346,7 +346,7 @@ static CUresult cuda_give(CUdeviceptr address)
     return rs_driver.cuMemFree_v2(address);
 }
 
-/* cuMemFreeAsync also takes memory of cuMemAlloc. */
+/* cuMemFreeAsync also frees memory of cuMemAlloc. */
 static const struct rs_leaf_calls cuda_calls = {cuda_take, cuda_give, .has_order = true};
 
 static int cuda_init(struct rs_mr *mr, const void *config)

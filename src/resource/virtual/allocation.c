@@ -404,7 +404,8 @@ static bool wait_patiently(struct rs_virtual *vm, long milliseconds)
     return true;
 }
 
-/* Takes any block that fits: one in a bad place or misaligned is better than a refusal. */
+/* Takes any block that fits, since a block in a bad place or misaligned is better than a refusal.
+ * False when there is none. */
 static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request,
                          struct rs_allocation *out)
 {

@@ -142,7 +142,8 @@ static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 
 /* ---- the way of the memory; without the lock ---- */
 
-/* CUDA_SUCCESS when all work given to the context so far is done, or will be within 0.5 ms. */
+/* Returns CUDA_SUCCESS when all work given to the context so far is done, or will be within 0.5 ms;
+ * CUDA_ERROR_NOT_READY when it is not, and CUDA_ERROR_NOT_SUPPORTED when that cannot be known. */
 static CUresult ask_whether_idle(CUcontext context)
 {
     enum { IDLE_NS = 500 * 1000 };

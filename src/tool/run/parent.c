@@ -166,8 +166,9 @@ static void stop_too(pid_t program, int stop)
     (void)kill(program, SIGCONT);
 }
 
-/* True when the program has ended; stores its status.  Other children are only reaped: as a
- * subreaper or the first process of a PID namespace this process also gets orphans. */
+/* True when the program has ended, or no child is left; stores the program's status.  Other
+ * children are only reaped: as a subreaper or the first process of a PID namespace this process
+ * also gets orphans. */
 static bool has_ended(pid_t program, int *status)
 {
     bool ended = false;
