@@ -42,21 +42,6 @@ static bool is_wrong_usage(const struct export_format *format, const char *path,
     return output_is_input(path, files);
 }
 
-/* Reads all files, and writes what they say into memory. */
-static int read_files(const struct export_format *format, char *const *files, struct export *export,
-                      struct analysis *analysis)
-{
-    int code = TOOL_OK;
-
-    fputs(format->head, export->to);
-    for (; *files; files++)
-        if (input_read(analysis, *files) != TOOL_OK)
-            code = TOOL_FINDING;
-    if (format->end && analysis->run_count > 0)
-        format->end(export);
-    return code;
-}
-
 static int run(char **arguments)
 {
     const char *name = NULL, *path = NULL;
@@ -76,10 +61,13 @@ static int run(char **arguments)
     export.to = output.to;
     export.observer.see = format->see;
     analysis.observer = format->see ? &export.observer : NULL;
-    code = read_files(format, arguments, &export, &analysis);
-    if (analysis.run_count > 0 && !output_write(&output, path))
-        code = TOOL_FINDING;
-    return code;
+    fputs(format->head, export.to);
+    code = input_read(&analysis, arguments);
+    if (analysis.run_count == 0)
+        return code;
+    if (format->end)
+        format->end(&export);
+    return output_write(&output, path) ? code : TOOL_FINDING;
 }
 
 const struct tool_command tool_export = {

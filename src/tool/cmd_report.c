@@ -99,7 +99,7 @@ static int run(char **arguments)
 {
     struct wanted wanted = {NULL, NULL};
     static struct analysis analysis;
-    int code = TOOL_OK;
+    int code;
 
     if (!tool_take_options(arguments, true,
                            (const struct tool_option[]){{"-o", NULL, &wanted.page, true, 0},
@@ -107,9 +107,7 @@ static int run(char **arguments)
                                                         {.name = NULL}}) ||
         is_wrong_usage(&wanted, arguments))
         return TOOL_USAGE;
-    for (char **file = arguments; *file; file++)
-        if (input_read(&analysis, *file) != TOOL_OK)
-            code = TOOL_FINDING;
+    code = input_read(&analysis, arguments);
     if (analysis.run_count > 0 && !write_all(&wanted, &analysis))
         code = TOOL_FINDING;
     return code;

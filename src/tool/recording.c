@@ -310,12 +310,10 @@ static bool read_header(struct tool_recording *recording, char reason[TOOL_REASO
     return true;
 }
 
+/* True for a byte or more that are all zero. */
 static bool is_empty(const char *bytes, size_t length)
 {
-    for (size_t i = 0; i < length; i++)
-        if (bytes[i])
-            return false;
-    return true;
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, length - 1) == 0;
 }
 
 /* False where there is no chunk, or a damaged one. */

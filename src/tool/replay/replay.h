@@ -17,7 +17,7 @@ struct replay_settings {
 
 /* What `replay` and `tune` are asked for alike. */
 struct replay_wanted {
-    const char *path; /* NULL: none was given */
+    char *path; /* NULL: none was given */
     struct replay_settings settings;
     int device; /* -1: any */
     bool as_json;

@@ -95,14 +95,14 @@ static void take_run(struct sequence *sequence, const struct run *run, int devic
     keep_device(sequence);
 }
 
-int sequence_read(struct sequence *sequence, const char *path, int device)
+int sequence_read(struct sequence *sequence, char *path, int device)
 {
     static struct reader reader = {.observer = {see}};
     static struct analysis analysis = {.observer = &reader.observer};
     int code;
 
     reader.sequence = sequence;
-    code = input_read(&analysis, path);
+    code = input_read(&analysis, (char *[]){path, NULL});
     if (analysis.run_count > 0) {
         take_run(sequence, analysis.runs[0], device);
         sequence->device_bytes = reader.device_bytes[sequence->device % DEVICES];

@@ -39,4 +39,4 @@ struct sequence {
 /* Reads, once in a command, a recording of the device, or with -1 of the one with the most
  * allocations, and says in a line what is wrong with it.  Returns TOOL_OK or TOOL_FINDING; there
  * are no events where it cannot be used at all. */
-int sequence_read(struct sequence *sequence, const char *path, int device);
+int sequence_read(struct sequence *sequence, char *path, int device);

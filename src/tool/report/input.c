@@ -139,7 +139,7 @@ static int state_facts(struct run *run)
     return TOOL_FINDING;
 }
 
-int input_read(struct analysis *analysis, const char *path)
+static int read_file(struct analysis *analysis, const char *path)
 {
     struct input input = {.analysis = analysis};
     const struct tool_recording_facts *facts;
@@ -162,5 +162,15 @@ int input_read(struct analysis *analysis, const char *path)
     analysis_end(input.run);
     rs_hash_clear(&input.sites);
     tool_recording_close(input.recording);
+    return code;
+}
+
+int input_read(struct analysis *analysis, char *const *files)
+{
+    int code = TOOL_OK;
+
+    for (; *files; files++)
+        if (read_file(analysis, *files) != TOOL_OK)
+            code = TOOL_FINDING;
     return code;
 }

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Adds a recording.  Says in one line what is wrong with it.  TOOL_OK; or TOOL_FINDING, where not
- * all of it, or nothing, could be used. */
-int input_read(struct analysis *analysis, const char *path);
+/* Adds recordings, and says in a line what is wrong with one.  TOOL_OK; or TOOL_FINDING, where not
+ * all of them could be used. */
+int input_read(struct analysis *analysis, char *const *files);
 
 /* ---- files to write ---- */
 

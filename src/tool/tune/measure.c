@@ -70,34 +70,29 @@ static int run_once(char **program, const char *resource, const char *limit, dou
 /* Numbers of one round have what the machine did meanwhile in common, so it is their differences
  * that are looked at. */
 static bool takes_longer(const struct tune_finalist *one, const struct tune_finalist *fastest,
-                         size_t rounds)
+                         double *more, size_t rounds)
 {
-    double *more = tool_grow(NULL, rounds * sizeof(*more));
-    bool takes_longer;
-
     for (size_t i = 0; i < rounds; i++)
         more[i] = one->seconds[i] - fastest->seconds[i];
-    takes_longer = interval_of(more, rounds).low > 0;
-    free(more);
-    return takes_longer;
+    return interval_of(more, rounds).low > 0;
 }
 
 static void judge(struct tune_runs *runs)
 {
-    double *sorted = tool_grow(NULL, runs->rounds * sizeof(*sorted));
+    double *numbers = tool_grow(NULL, runs->rounds * sizeof(*numbers));
 
     runs->fastest = &runs->finalists[0];
     for (size_t i = 0; i < runs->count; i++) {
         struct tune_finalist *one = &runs->finalists[i];
-        memcpy(sorted, one->seconds, runs->rounds * sizeof(*sorted));
-        one->interval = interval_of(sorted, runs->rounds);
+        memcpy(numbers, one->seconds, runs->rounds * sizeof(*numbers));
+        one->interval = interval_of(numbers, runs->rounds);
         if (one->interval.median < runs->fastest->interval.median)
             runs->fastest = one;
     }
     for (size_t i = 0; i < runs->count; i++)
         runs->finalists[i].is_told_apart =
-            takes_longer(&runs->finalists[i], runs->fastest, runs->rounds);
-    free(sorted);
+            takes_longer(&runs->finalists[i], runs->fastest, numbers, runs->rounds);
+    free(numbers);
 }
 
 /* Each round begins with another finalist: the first one of a round finds other caches. */
