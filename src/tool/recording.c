@@ -244,12 +244,12 @@ static bool put_in_order(struct tool_recording *recording)
 {
     size_t count = recording->facts.events;
 
-    recording->next = calloc(count + 1, sizeof(*recording->next));
+    recording->next = calloc(count + 1, sizeof(void *));
     if (!recording->next)
         return false;
     for (size_t i = 0; i < count; i++)
         recording->next[i] = &recording->events[i];
-    qsort((void *)recording->next, count, sizeof(*recording->next), by_time);
+    qsort((void *)recording->next, count, sizeof(void *), by_time);
     return true;
 }
 
