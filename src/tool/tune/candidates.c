@@ -11,7 +11,8 @@
 
 enum { UNIT_BYTES = 2 << 20, PERCENT = 100 };
 
-/* What is tried; %s is a share of the recording's peak of used bytes. */
+/* The resources that are tried; %s is a share of the recording's peak of used bytes.  None has a
+ * maximum size, as `arena` has: the next run of the program may need more than the recorded one. */
 static const struct {
     const char *format;
     unsigned percent;
@@ -21,9 +22,7 @@ static const struct {
     {"pool(cuda, initial_size=%s)", 100},
     {"pool(cuda, initial_size=%s)", 110},
     {"pool(cuda, initial_size=%s)", 125},
-    {"arena(cuda, arena_size=%s)", 110},
-    {"arena(cuda, arena_size=%s)", 125},
-    {"arena(cuda, arena_size=%s)", 150},
+    {"pool(cuda, initial_size=%s)", 150},
     {"binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)", 0},
     {"virtual", 0},
     {"virtual(granularity=2MiB)", 0},
@@ -43,7 +42,16 @@ static bool is_better(const struct tune_candidate *a, const struct tune_candidat
            (a->result.held_peak < b->result.held_peak || tune_stops(a) < tune_stops(b) || a < b);
 }
 
-/* The initial size of an arena and of a pool counts against the limit. */
+/* Shares of a small peak may round up to the same size. */
+static bool is_there(const struct tune_candidates *candidates, const char *resource)
+{
+    for (size_t i = 0; i < candidates->count; i++)
+        if (strcmp(candidates->all[i].resource, resource) == 0)
+            return true;
+    return false;
+}
+
+/* The initial size of a pool counts against the limit. */
 static void add(struct tune_candidates *candidates, size_t number, const struct sequence *sequence,
                 const struct replay_settings *settings)
 {
@@ -58,6 +66,7 @@ static void add(struct tune_candidates *candidates, size_t number, const struct 
              (int)strcspn(tried[number].format, "%"), tried[number].format,
              tried[number].percent ? size : "", tried[number].percent ? ")" : "");
     if ((settings->limit_bytes && bytes > settings->limit_bytes) ||
+        is_there(candidates, one->resource) ||
         !replay_play(sequence, one->resource, settings, &nobody, &one->result))
         return;
     one->serves = one->result.refusals <= sequence->recorded.refusals;
