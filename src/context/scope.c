@@ -17,7 +17,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* How many owners may have phases in one thread that are too deep to be measured. */
+/* Phases that are begun inside RS_PHASE_DEPTH others are only counted, in so many places of each
+ * thread: one for each owner, which is who begins and ends them. */
 enum { OWNERS = 8 };
 
 /* What was counted of one kind of memory on one device when the scope began, and the peaks from

@@ -286,8 +286,7 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"program", "total", "Bytes that rmmshim has allocated for the program since it started."},
     {"program", "peak",
      "The most bytes that the program had allocated at one time since the peak was last reset."},
-    {"program", "past_peak",
-     "The most bytes that the program had allocated at one time before the peak was last reset."},
+    {"program", "past_peak", "The highest value that the peak had before it was last reset."},
     {"program", "refused",
      "Out-of-memory errors that the program received, from rmmshim or from the driver."},
 
@@ -335,7 +334,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Groups of freed blocks whose CUDA event has completed, so that they can be reused."},
     {"reuse", "waits", "Allocations that waited for the GPU to finish with freed memory."},
     {"reuse", "waits_in_vain",
-     "Allocations that gave up waiting for the GPU to finish with freed memory."},
+     "Allocations that waited for freed memory that the GPU still used, and gave up."},
     {"reuse", "full_waits",
      "Frees that waited until the GPU had finished all work, as cudaFree does."},
     {"reuse", "waited",

@@ -18,7 +18,7 @@
 static void claim_file(struct rs_page_file *file, const char *path)
 {
     RS_PATH_BUFFER(expanded);
-    const char *at, *reason = "out of memory";
+    const char *at, *reason = "out of host memory";
     int result = expanded ? -EINVAL : -ENOMEM;
 
     if (expanded && rs_path_expand(path, expanded, PATH_MAX, &at, &reason)) {

@@ -320,7 +320,8 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
 {
     static const char *const frees[] = {
         [RS_FREE_WAITS] = "each free waits for all earlier GPU work of its CUDA context",
-        [RS_FREE_AT_ONCE] = "each free makes its memory reusable at once",
+        [RS_FREE_AT_ONCE] =
+            "a block can be reused at once after its free: 'reuse' above waits for the GPU",
         [RS_FREE_AS_UPSTREAM] = "each free is passed on to the upstream",
     };
     static const char *const titles[] = {"OPTION",  "TYPE",        "DEFAULT",

@@ -521,7 +521,8 @@ static int doctor_command(char **arguments)
 const struct tool_command tool_doctor = {
     .name = "doctor",
     .arguments = "[--json] [PID|PROGRAM] [ARGUMENTS...]",
-    .summary = "Says whether a process, a program or this machine is served, and why not",
+    .summary =
+        "Says whether rmmshim works for a process, a program or on this machine, and if not, why",
     .run = doctor_command,
     .help =
         "The first line says whether rmmshim serves GPU memory and, if not, why.  Then follow its\n"
@@ -530,8 +531,7 @@ const struct tool_command tool_doctor = {
         "the setting or step that would change it.\n\n"
         "  PID      a running process: what it has loaded, and which memory rmmshim does not "
         "serve\n"
-        "  PROGRAM  a program before it is run, as it would be started, with arguments or "
-        "without:\n"
+        "  PROGRAM  a program that does not run yet, with the arguments that it would be given:\n"
         "           whether the library can be loaded into it\n"
         "  (none)   this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
         "  --json   print JSON; put this option before the program, or last\n\n"

@@ -401,9 +401,9 @@ static bool exports(const struct symbols *library, const char *name)
     return false;
 }
 
-/* True for a variable with a name of the driver's (cu...) if the linker redirects the object's
- * references to it.  References to protected symbols, and those of an object linked with
- * -Bsymbolic, are not redirected. */
+/* True for a variable that is named like a function of the driver (cu...), if the dynamic linker
+ * binds the object's own references to that name to the library's function instead.  It does not do
+ * so for protected symbols, nor in an object linked with -Bsymbolic. */
 static bool is_redirected(const struct elf_file *elf, const struct symbols *symbols, size_t index)
 {
     const Elf64_Sym *symbol = &symbols->symbols[index];

@@ -484,7 +484,7 @@ class Tmux(Test):
         self.assertEqual(len(lines), 24)
         self.assertTrue(lines[0].startswith("rmmshim top "))
         self.tmux("resize-window", "-x", "10", "-y", "3")
-        lines = self.until(lambda text: text.count("\n") == 3 and " PID" in text)
+        lines = self.until(lambda text: text.count("\n") == 3 and "PID" in text)
         self.assertTrue(lines[0].startswith("rmmshim t"), lines)
         self.tmux("resize-window", "-x", "100", "-y", "30")
         self.until(lambda text: text.rstrip().endswith("scroll") and text.count("\n") == 30)

@@ -275,7 +275,7 @@ struct rs_reuse {
         on_slow_path; /* threads on the slow path; while there is one, no block is kept */
     /* The bytes of ready blocks that a thread is giving upstream; these are in no list. */
     _Atomic size_t giving_bytes;
-    _Atomic size_t given; /* the number of blocks given so that upstream took */
+    _Atomic size_t given; /* the number of these blocks that upstream took */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];

@@ -90,15 +90,18 @@ static uint64_t number_of(struct export *export, uint64_t of, uint64_t number)
     return (uint64_t) export->analysis->run_count << RUN_SHIFT | of << OF_SHIFT | number;
 }
 
-/* Perfetto makes one process of those with equal IDs, which processes of several hosts may have,
- * and takes 0, which a log has, for the kernel.  IDs of Linux have 22 bits. */
+/* Returns a process ID for Perfetto: the number of the run (0 for the first one with an ID of its
+ * own) above the 22 bits that an ID of Linux has.  Perfetto would show processes of two hosts as
+ * one if their IDs were equal, and a process with the ID 0, which a log has, as the kernel. */
 static uint64_t process_of(struct export *export, const struct run *run)
 {
     return (export->analysis->run_count - (run->facts.process != 0)) % 256 << 22 |
            run->facts.process;
 }
 
-/* Describes a track.  `name` is that of a counter, whose unit `inner` has; else NULL. */
+/* Describes a track.  `inner`, which becomes its field `field`, says what it is: a process, a
+ * thread or a counter with its unit.  `name` is the counter's name; NULL for a process or a thread.
+ */
 static void put_track(struct export *export, uint64_t number, const char *name, unsigned field,
                       const struct message *inner)
 {
