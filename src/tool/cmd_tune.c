@@ -149,7 +149,7 @@ static const struct tune_candidate *fastest(const struct tune_runs *runs)
 static void add_runs_to_reason(char reason[REASON_BYTES], const struct tune_runs *runs,
                                const struct tune_candidate *chosen)
 {
-    const char *before = "; the runs show no clear difference in time from ";
+    const char *before = "; the runs show no clear difference in time between this one and ";
 
     for (size_t i = 0; i < runs->count; i++)
         if (runs->finalists[i].candidate == chosen)
@@ -188,7 +188,7 @@ static void give_reason(char reason[REASON_BYTES], const struct tune_candidates 
                 : !fastest_run         ? "has the fewest driver calls and waits for the GPU"
                 : fastest_run->candidate == chosen
                     ? "has the lowest median time"
-                    : "holds the least memory of those that are equally fast",
+                    : "holds the least memory of those that are about as fast as the fastest",
                 rs_size_format_short(result->held_peak, held),
                 rs_size_format_short(result->used_peak, used));
     add_count(reason, ", with ", result->driver_calls, "driver call");
@@ -203,8 +203,7 @@ static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum t
     bool is_measured = runs->fastest && wish != TUNE_FOOTPRINT;
     const struct tune_candidate *chosen = is_measured ? fastest(runs) : tune_best(candidates, wish);
     struct rs_node *one = rs_node_object(list, NULL), *variables;
-    char reason[REASON_BYTES] = "all combinations of memory resources that were replayed refused "
-                                "more requests than the recorded run";
+    char reason[REASON_BYTES] = "";
 
     rs_node_word(one, "for", wishes[wish]);
     rs_node_flag(one, "found", chosen != NULL);
@@ -217,8 +216,12 @@ static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum t
         if (wanted->limit)
             rs_node_text(variables, "RMM_LIMIT", wanted->limit);
         variables->line = "RMM_RESOURCE='{RMM_RESOURCE}'[ RMM_LIMIT={RMM_LIMIT}]\n";
-    } else if (wanted->limit) {
-        rs_text_add(reason, sizeof(reason), " under a limit of %s", wanted->limit);
+    } else {
+        if (wanted->limit)
+            rs_text_add(reason, sizeof(reason), "under a limit of %s, ", wanted->limit);
+        rs_text_add(reason, sizeof(reason),
+                    "each combination of memory resources that was replayed refused more requests "
+                    "than the recorded run did");
     }
     rs_node_text(one, "reason", reason);
     one->line = chosen ? "\nfor {for}: " : "\nfor {for}: no memory resources found\n";
@@ -310,29 +313,31 @@ const struct tool_command tool_tune = {
     .help =
         "Replays a recording, or an event log in RMM's CSV format (RMM_LOG), as `rmmshim\n"
         "replay` does, with a fixed set of combinations of memory resources. It prints a row,\n"
-        "as that command does, for each of the best: no other one holds as little memory with\n"
-        "as few driver calls and waits for the GPU. Then it prints the variables to set, and\n"
-        "why it chose them.\n\n"
+        "as that command does, for each of the best combinations. A combination is left out if\n"
+        "another one holds no more memory, and has no more driver calls and waits for the GPU.\n"
+        "Then tune prints the variables to set, and why it chose them.\n\n"
         "  --for footprint   choose what holds the least memory\n"
         "  --for speed       choose what has the fewest driver calls and waits for the GPU, or\n"
         "                    with --run what is fastest\n"
-        "  --for limit=SIZE  choose as for speed, under RMM_LIMIT=SIZE\n"
-        "                    Without --for it chooses twice: for footprint, and for speed.\n"
-        "  --lag SECONDS     the most time by which the simulated GPU is behind the program, so\n"
-        "                    that it still uses freed memory (default 0.001); 0: never behind\n"
+        "  --for limit=SIZE  choose as for speed, but replay and run under RMM_LIMIT=SIZE\n"
+        "                    Without --for, tune chooses twice: for footprint, and for speed.\n"
+        "  --lag SECONDS     how far the simulated GPU falls behind the program at most (default\n"
+        "                    0.001). Until the GPU has caught up, it still uses memory that the\n"
+        "                    program has freed. 0: it never falls behind.\n"
         "  --device N        replay the requests for this device; default: the device with the\n"
         "                    most allocations\n"
         "  --json            print JSON: an object, in which bytes are integers\n"
         "  --run N PROGRAM   also run the program N times (6 or more) with each of up to four\n"
-        "                    of the combinations shown, in turn, without input, and discard its\n"
-        "                    output. The fastest is the one with the lowest median time.\n"
-        "                    Another one counts as equally fast unless the 95 % interval of the\n"
-        "                    median difference in time between the two is above 0. Of equally\n"
-        "                    fast ones it chooses the one that holds the least memory.\n\n"
-        "A replay counts driver calls and waits, but does not know how long they take: --run\n"
-        "tells.\n\n"
-        "exit codes: 0 variables are printed; 1 the file cannot be read, has no such requests,\n"
-        "or is damaged (its undamaged parts are used); all combinations refuse more requests\n"
-        "than the recorded run; or the program fails; 2 wrong usage\n\n"
+        "                    of the combinations shown. The combinations take turns. The\n"
+        "                    program gets no input, and its output is discarded. The fastest\n"
+        "                    combination is the one with the lowest median time. Another one\n"
+        "                    counts as slower if the runs show that: the 95 % interval of the\n"
+        "                    median of its extra time is above 0. Of those that do not count as\n"
+        "                    slower, tune chooses the one that holds the least memory.\n\n"
+        "A replay counts driver calls and waits, but cannot measure how long they take; --run\n"
+        "measures the time of the whole program.\n\n"
+        "exit codes: 0 variables are printed; 1 the file cannot be read, has no requests for\n"
+        "the device, or is damaged (its undamaged parts are used); 1 also if each combination\n"
+        "refuses more requests than the recorded run did, or the program fails; 2 wrong usage\n\n"
         "example: rmmshim tune app.rec --for limit=8GiB --run 10 ./app --steps 100",
 };

@@ -359,8 +359,7 @@ bool library_look(char path[PATH_MAX], char why[LIBRARY_WHY_BYTES])
     }
     if (library_find_beside(library_places, RS_ARRAY_LENGTH(library_places), path))
         return true;
-    snprintf(why, LIBRARY_WHY_BYTES,
-             "librmmshim.so is not beside this command; set RMMSHIM_LIBRARY to its path");
+    snprintf(why, LIBRARY_WHY_BYTES, "librmmshim.so is not beside this command");
     return false;
 }
 
@@ -370,7 +369,7 @@ bool library_find(char path[PATH_MAX])
 
     if (library_look(path, why))
         return true;
-    tool_say("%s", why);
+    tool_say("%s; set RMMSHIM_LIBRARY to the path of librmmshim.so", why);
     return false;
 }
 
@@ -388,7 +387,8 @@ bool library_inject_nvtx(const char *path)
 
     if (!before || !*before || strcmp(before, path) == 0)
         return tool_set(name, path);
-    tool_say("%s=%s: NVTX ranges go to that tool, so that RMM_PHASES=nvtx sees none", name, before);
+    tool_say("%s=%s: NVTX ranges go to that tool alone, so RMM_PHASES=nvtx sees none", name,
+             before);
     return true;
 }
 
@@ -463,10 +463,12 @@ void library_make_way(const char *library, const char *program)
     (void)load_order_read(program_find_runner(path, runner) ? runner : path, environ, &order);
     for (size_t i = load_order_find(&order, "librmmshim"); i < order.count; i++)
         if (namesake_look(library, order.paths[i], &found))
-            tool_say("%s has %u variable%s with names of the driver's functions (%s): %s",
+            tool_say("%s has %u variable%s named like the driver's functions (%s): %s",
                      order.paths[i], found.count, found.count == 1 ? "" : "s", found.names,
                      preload_first(order.paths[i])
-                         ? "this object is loaded before librmmshim.so, in child processes too"
-                         : "librmmshim.so takes their place, and the program will crash");
+                         ? "so that the program does not crash, this file is loaded before "
+                           "librmmshim.so, in child processes too"
+                         : "functions of librmmshim.so take their place, and the program will "
+                           "crash");
     load_order_free(&order);
 }

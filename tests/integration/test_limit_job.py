@@ -393,7 +393,7 @@ class LimitJob(support.Test):
         result = run([TOOL, "run", "--limit-job", "1GiB", "--exec", STEPS], preload=[])
         self.assertEqual((result.status, result.stderr),
                          (125, "rmmshim: RMM_LIMIT_JOB: with --exec no parent process is left to hold the shared "
-                               "limit; name a file for it with --job\n"))
+                               "limit; give --job a file that holds it\n"))
 
     def test_32_that_are_killed_at_random(self):
         """They never have more than the limit, and nothing is left of them."""

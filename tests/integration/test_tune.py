@@ -14,7 +14,7 @@ from support import run
 TOOL = os.environ["TOOL"]
 MIB = 1 << 20
 FIGURES = ["used_peak_bytes", "held_peak_bytes", "refused", "driver_calls", "waits", "waited_nanoseconds", "longer_nanoseconds"]
-NOTHING = "all combinations of memory resources that were replayed refused more requests than the recorded run under a limit of "
+NOTHING = "under a limit of 8MiB, each combination of memory resources that was replayed refused more requests than the recorded run did"
 # Writes what it is run with.
 PROGRAM = ["sh", "-c", 'echo "$RMM_RESOURCE|$RMM_LIMIT|$1" >>"$0"; echo printed; echo said >&2']
 
@@ -95,11 +95,11 @@ class Candidates(Tune):
         self.record("9", "300")
         document, choices = self.tuned("--for=limit=8MiB", status=1)
         self.assertEqual(choices["limit"], {"for": "limit", "found": False,
-                                            "reason": NOTHING + "8MiB"})
+                                            "reason": NOTHING})
         self.assertEqual([one for one in document["candidates"] if one["on_front"]], [])
         result = self.tune(self.recording, "--for=limit=8MiB")
         self.assertEqual((result.status, result.stdout.splitlines()[-2:]),
-                         (1, ["for limit: no memory resources found", "  " + NOTHING + "8MiB."]))
+                         (1, ["for limit: no memory resources found", "  " + NOTHING + "."]))
 
     def test_what_the_program_was_refused_is_asked_of_none(self):
         self.real("limiting(pool(cuda), limit=48MiB)", ["1", "1000"], RMM_RECORD=self.recording)
@@ -148,9 +148,9 @@ class Runs(Tune):
         fastest = min(document["runs"], key=lambda one: one["median_nanoseconds"])
         self.assertFalse(fastest["slower"])
         self.assertIn("this one has the lowest median time: " if chosen == fastest else
-                      "this one holds the least memory of those that are equally fast: ", choices["limit"]["reason"])
+                      "this one holds the least memory of those that are about as fast as the fastest: ", choices["limit"]["reason"])
         for name in alike:
-            self.assertEqual(name in choices["limit"]["reason"].partition("no clear difference in time from ")[2], name != chosen["resource"])
+            self.assertEqual(name in choices["limit"]["reason"].partition("no clear difference in time between this one and ")[2], name != chosen["resource"])
 
     def test_without_a_limit_the_first_are_those_that_are_chosen(self):
         self.record("5", "1000")

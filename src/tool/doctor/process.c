@@ -160,13 +160,12 @@ static bool find_in_preload(struct target_process *target, char ours[PATH_MAX])
         }
         if (is_sanitizer(name))
             doctor_note(target->doctor, "preload", NULL,
-                        "%s, a sanitizer's runtime, comes before librmmshim.so, which is allowed",
-                        name);
+                        "%s comes before librmmshim.so, as a sanitizer's runtime may", name);
         else
             doctor_note(target->doctor, "preload",
-                        "put librmmshim.so first in LD_PRELOAD if calls are missed",
-                        "%s is loaded before librmmshim.so, so its functions take the place of "
-                        "the library's of the same name",
+                        "put librmmshim.so first in LD_PRELOAD if rmmshim misses calls",
+                        "%s is loaded before librmmshim.so: of two functions with the same name, "
+                        "the program calls the one that is loaded first",
                         word);
     }
     return false;
@@ -257,9 +256,10 @@ static void look_at_loaded_objects(struct target_process *target)
             namesake_look(files->paths[library], files->paths[i], &found))
             doctor_problem(
                 target->doctor, "names",
-                "start the program by `rmmshim run`, or with LD_PRELOAD=THAT-OBJECT:librmmshim.so",
-                "%s has %u variable%s with names of the driver's functions (%s): the "
-                "library's functions take their place, and the program crashes",
+                "start the program by `rmmshim run`, or load that file first: "
+                "LD_PRELOAD=THAT-FILE:librmmshim.so",
+                "%s has %u variable%s named like the driver's functions (%s): functions of "
+                "librmmshim.so take their place, and the program crashes",
                 files->paths[i], found.count, found.count == 1 ? "" : "s", found.names);
     load_order_free(&order);
 }
@@ -293,8 +293,8 @@ static void explain_unseen(struct doctor *doctor)
 {
     doctor->is_unseen = true;
     doctor_problem(doctor, "page", "set `ulimit -f unlimited` before the program is started",
-                   "the limit on file sizes of the process is below the %d MiB in which it would "
-                   "publish its counters, so it cannot be examined",
+                   "the limit on file sizes of the process is below %d MiB, so the process cannot "
+                   "publish its counters, and this command cannot examine it",
                    RS_PUBLISHED_BYTES >> 20);
 }
 
@@ -349,10 +349,9 @@ static void explain_not_served(struct target_process *target)
                        "call yet");
     else
         doctor_problem(doctor, "driver",
-                       "run `rmmshim doctor` again when the process has allocated; memory from a "
-                       "library that was loaded "
-                       "with RTLD_DEEPBIND or dlmopen is not seen",
-                       "libcuda is loaded, but the library has seen no allocation yet");
+                       "run `rmmshim doctor` again when the process has allocated",
+                       "libcuda is loaded, but the library has seen no allocation yet (it never "
+                       "sees those of libraries that were loaded with RTLD_DEEPBIND or dlmopen)");
 }
 
 /* ---- what its page counts ---- */

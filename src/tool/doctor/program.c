@@ -72,8 +72,8 @@ static void add_way(struct doctor *doctor, const char *path)
     else if (!needs_driver && !needs_runtime)
         doctor_note(doctor, "driver",
                     "run `rmmshim doctor PID` while the program runs, to see what it has loaded",
-                    "%s uses neither libcuda nor a CUDA runtime itself; a library that it loads "
-                    "may, as in Python",
+                    "%s uses neither libcuda nor a CUDA runtime itself; it may load a library "
+                    "that does, as Python programs do",
                     path);
 }
 
@@ -93,9 +93,10 @@ static void add_namesake(struct doctor *doctor, const char *path, const struct n
 {
     doctor_note(
         doctor, "names",
-        "`rmmshim run`, or LD_PRELOAD=THAT-OBJECT:librmmshim.so, loads that object first",
-        "%s has %u variable%s with names of the driver's functions (%s): where "
-        "librmmshim.so comes first, its functions take their place, and the program crashes",
+        "start the program by `rmmshim run`, or load that file first: "
+        "LD_PRELOAD=THAT-FILE:librmmshim.so",
+        "%s has %u variable%s named like the driver's functions (%s): if librmmshim.so is loaded "
+        "before that file, functions of librmmshim.so take their place, and the program crashes",
         path, found->count, found->count == 1 ? "" : "s", found->names);
 }
 

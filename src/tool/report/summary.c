@@ -160,10 +160,10 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
     if (growth > 0)
         put_line(to, "    memory in use grows by %s each time", bytes_text((uint64_t)growth));
     for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
-        put_line(to, "    %10s in %" PRIu64 " block%s left behind, %" PRIu32 " time%s  %s",
+        put_line(to, "    %10s in %" PRIu64 " block%s left behind in %" PRIu32 " of %zu times  %s",
                  bytes_text(survivors[i].left.bytes), survivors[i].left.blocks,
-                 plural(survivors[i].left.blocks), survivors[i].occurrences,
-                 plural(survivors[i].occurrences), site_text(analysis, survivors[i].site));
+                 plural(survivors[i].left.blocks), survivors[i].occurrences, phase->count,
+                 site_text(analysis, survivors[i].site));
     free(survivors);
 }
 
@@ -189,7 +189,9 @@ static void put_run(FILE *to, const struct analysis *analysis, const struct run 
     put_line(to, "%s: %s, %" PRIu64 " event%s", run->title, duration_text(run->end_ns, text),
              run->events, plural(run->events));
     if (run->facts.sample_bytes)
-        put_line(to, "  estimates: one block in every %s allocated has a call site",
+        put_line(to,
+                 "  figures by call site are estimates: for every %s allocated, the call site of "
+                 "one block was recorded",
                  bytes_text(run->facts.sample_bytes));
     for (uint32_t i = 0; i < run->series_count; i++)
         put_series(to, analysis, run, i);

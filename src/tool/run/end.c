@@ -72,8 +72,8 @@ static bool claim_report(struct rs_output *output, const struct rs_publication *
     if (result == 0 && !(is_file && is_anothers(head, &status))) {
         if (is_file && is_elsewhere(head, &status))
             tool_say(
-                "RMM_STATISTICS: the report of process %d is in %s of the file system that this "
-                "command sees; the process sees another one",
+                "RMM_STATISTICS: the report of process %d is in %s as this command sees it; the "
+                "process sees another file under that path",
                 (int)head->process, output->path);
         return true;
     }

@@ -116,8 +116,8 @@ bool limit_job_begin(bool becomes)
         return true;
     if (!becomes)
         return make_job(limit);
-    tool_say("RMM_LIMIT_JOB: with --exec no parent process is left to hold the shared limit; name "
-             "a file for it with --job");
+    tool_say("RMM_LIMIT_JOB: with --exec no parent process is left to hold the shared limit; give "
+             "--job a file that holds it");
     return false;
 }
 

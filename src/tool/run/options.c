@@ -418,11 +418,11 @@ void run_options_print_all_help(void)
     tool_print_paragraph(
         "Everything after the program's name is passed to the program. Each option that is not "
         "listed under \"The run itself\" can be set by an environment variable too: --pool-size "
-        "4GiB is RMM_POOL_SIZE=4GiB. With a device's number at its end it applies to that device "
-        "alone: --pool-size-1 4GiB, or RMM_POOL_SIZE_1=4GiB. If the value of an option is shown in "
-        "brackets, the option may be given without a value, which means 1, or with a value, as in "
-        "--managed 0 or --statistics json:report.json. A next word that is not a valid value is "
-        "taken as the program's name; write `--` before a program that is called 1.");
+        "4GiB is RMM_POOL_SIZE=4GiB. An option that ends with the number of a device applies to "
+        "that device alone: --pool-size-1 4GiB, or RMM_POOL_SIZE_1=4GiB. If the value of an option "
+        "is shown in brackets, the value may be left out, and is 1 then: --managed means --managed "
+        "1. If the word after such an option is not a valid value, it is taken as the program's "
+        "name. If the program's name would be a valid value, as 1 would, write `--` before it.");
     print_own();
     for (enum rs_group group = RS_GROUP_LIMITS; group < RS_GROUPS; group++)
         print_group(group, false);
