@@ -110,7 +110,7 @@ class Numbers(Report):
         self.assertEqual({name: rest[:6] for name, rest in sums.items()},
                          {"small": [1000_000, 1000, 1000_000, 1000, 500_000, 500], "large": [64_000, 1, 64_000, 1, 64_000, 1]})
         self.assertEqual(sums["small"][6], sum(10 * (3000 + i - i) for i in range(9, 500, 10)))
-        self.assertIn("  figures by call site are estimates: for every 9.77 KiB allocated, the call site of one block was recorded\n", self.report(self.path("0.rec")).stdout)
+        self.assertIn("  figures by call site are estimates: one site recorded per 9.77 KiB allocated\n", self.report(self.path("0.rec")).stdout)
 
     def test_a_sample_that_stands_for_too_much(self):
         recording = Recording()
@@ -239,7 +239,7 @@ train.py [4711]: 8.00 s, 31 events
       3.00 MiB  20.0 %         1 block   (no call site was recorded)
   phase step: entered 5 times, used up to 15.0 MiB
     memory in use grows by 1.00 MiB each time
-      3.00 MiB in 3 blocks left behind in 3 of 5 times  cache+0x20 (model.so+0x620) < ~
+      3.00 MiB in 3 blocks left behind in 3 of 5 times  cache+0x20 (model.so+0x~
   refused: 1 request, 80.0 MiB in all
   waited for the GPU: 1 time, 3.00 ms in all
 """)
