@@ -593,8 +593,8 @@ const struct tool_command tool_top = {
         "keys: q quit, p or space pause, s next column to sort by, r reverse, d devices or "
         "processes, h or ? help,\n"
         "arrows and page keys scroll\n\n"
-        "The columns are those of `rmmshim ls`, as far as there is room, then rates, and HISTORY,\n"
-        "a chart of HELD over time. Its full height is the limit, or, if there is no limit, all\n"
-        "memory of the device.\n\n"
+        "The columns are those of `rmmshim ls`, as far as there is room, then rates, and\n"
+        "HISTORY, a chart of HELD over time. Its full height is the limit or, without a\n"
+        "limit, all memory of the device.\n\n"
         "HELD is red from 90 % of the limit on, yellow from 75 %; NO_COLOR turns colours off.",
 };
