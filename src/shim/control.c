@@ -602,5 +602,5 @@ int rmmshim_mark(const char *phase)
                                         "recording (RMM_RECORD) is open");
     return result == 0 ? 0
                        : rs_control_error(
-                             result, "the file for the marks of the event log cannot be written");
+                             result, "the mark cannot be written to the event log's file of marks");
 }

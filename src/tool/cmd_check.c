@@ -194,17 +194,17 @@ static int check_command(char **arguments)
 const struct tool_command tool_check = {
     .name = "check",
     .arguments = "[--profile NAME|FILE] EXPRESSION|VARIABLE=VALUE...",
-    .summary = "Checks an expression for RMM_RESOURCE, or variables, and shows the memory "
-               "resources that result",
+    .summary = "Checks a value of RMM_RESOURCE, or variables, and shows the memory resources "
+               "that result",
     .run = check_command,
     .help =
         "Prints the memory resources as a tree, each with the values of all its options, and its\n"
         "upstream below it.  For variables it prints such a tree for each device and kind of\n"
-        "memory; variables of the environment are not read.  A line on stderr says where "
-        "something\n"
-        "is wrong, as the library would.\n\n"
-        "--profile NAME|FILE   add the settings of a profile of `rmmshim run` or of a file; the\n"
-        "                      variables given here take precedence over them\n\n"
+        "memory; variables of the environment are not read.  If something is wrong, a line on\n"
+        "stderr says where; the library would print the same line.\n\n"
+        "--profile NAME|FILE   add the settings of a file, or of a profile that `rmmshim run` "
+        "has;\n"
+        "                      the variables given here take precedence over those settings\n\n"
         "exit codes: 0 all is well; 1 something is wrong; 2 wrong usage\n"
         "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
         "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB",
@@ -321,7 +321,8 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     static const char *const frees[] = {
         [RS_FREE_WAITS] = "each free waits for all earlier GPU work of its CUDA context",
         [RS_FREE_AT_ONCE] =
-            "a block can be reused at once after its free: 'reuse' above waits for the GPU",
+            "a free does not wait for the GPU; 'reuse', which rmmshim adds, keeps the block "
+            "until the GPU is done with it",
         [RS_FREE_AS_UPSTREAM] = "each free is passed on to the upstream",
     };
     static const char *const titles[] = {"OPTION",  "TYPE",        "DEFAULT",
@@ -361,7 +362,7 @@ static int resources(char **arguments)
         return TOOL_OK;
     }
     if (arguments[1]) {
-        tool_say("at most one name can be given; see `rmmshim resources --help`");
+        tool_say("expected at most one memory resource; see `rmmshim resources --help`");
         return TOOL_USAGE;
     }
     descriptor = rs_mr_find(name, name + strlen(name));

@@ -105,9 +105,10 @@ bool doctor_program_filter(struct doctor *doctor, const char *patterns,
     doctor->is_unseen = !has_arguments;
     doctor_problem(doctor, "only",
                    "add its name to RMM_ONLY (`rmmshim run --only`), or unset RMM_ONLY",
-                   "RMM_ONLY=%s does not name this program%s: its names are %s, and the library "
-                   "does nothing in it",
-                   patterns, has_arguments ? "" : ", unless one of its arguments is named", names);
+                   "RMM_ONLY=%s does not name this program (its names are %s), so the library "
+                   "does nothing in it%s",
+                   patterns, names,
+                   has_arguments ? "" : ", unless RMM_ONLY names one of the program's arguments");
     return false;
 }
 
@@ -117,8 +118,8 @@ void doctor_driver_first(struct doctor *doctor, const char *path)
 {
     doctor_problem(doctor, "preload",
                    "name librmmshim.so first in LD_PRELOAD, or use `rmmshim run`",
-                   "%s comes before the library: calls that the program binds to it directly are "
-                   "neither served nor limited",
+                   "%s comes before librmmshim.so: where the program calls the driver directly, "
+                   "its memory is neither served nor limited",
                    path);
 }
 
@@ -227,9 +228,10 @@ static void add_library(struct doctor *doctor)
         doctor_note(doctor, "library", NULL, "%s can be loaded with this machine's glibc %s", path,
                     gnu_get_libc_version());
     else
-        doctor_problem(doctor, "library",
-                       "build the library on this machine, or use one for its glibc",
-                       "%s (glibc is %s)", answer.text, gnu_get_libc_version());
+        doctor_problem(
+            doctor, "library",
+            "build the library on this machine, or use one built for this glibc or an older",
+            "%s (glibc is %s)", answer.text, gnu_get_libc_version());
 }
 
 static void add_driver(struct doctor *doctor)
@@ -270,9 +272,9 @@ static void add_devices(struct doctor *doctor)
     if (read_first_line("/proc/driver/nvidia/version", line, sizeof(line)))
         doctor_note(doctor, "driver", NULL, "kernel module: %s", line);
     if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) != 0) {
-        doctor_note(
-            doctor, "device", "in a container: start it with the GPU (--gpus all)",
-            "there is no /dev/nvidia0: there is no GPU, or it is used in another way, as in WSL");
+        doctor_note(doctor, "device", "in a container: start it with the GPU (--gpus all)",
+                    "there is no /dev/nvidia0: there is no GPU, or it is reached without this "
+                    "file, as in WSL");
         return;
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {
@@ -388,12 +390,13 @@ static void add_page_limits(struct doctor *doctor)
 
     if (!can_seal())
         doctor_note(doctor, "page", "use Linux 5.1 or later",
-                    "memory files cannot be protected against writing: other processes of this "
-                    "user can change the counters that a process publishes");
+                    "this kernel cannot protect the counters that a process publishes: other "
+                    "processes of this user can change them");
     if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < RS_PUBLISHED_BYTES)
         doctor_problem(doctor, "page", "set `ulimit -f unlimited`",
-                       "the limit on file sizes is below the %d MiB in which a process publishes "
-                       "its counters: commands can neither show nor control a process",
+                       "the limit on file sizes is below %d MiB, the size of the file in which a "
+                       "process publishes its counters: commands can neither show nor control a "
+                       "process",
                        RS_PUBLISHED_BYTES >> 20);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED)
         doctor_problem(doctor, "page", "set `ulimit -n 1024`",
@@ -525,18 +528,19 @@ const struct tool_command tool_doctor = {
         "Says whether rmmshim works for a process, a program or on this machine, and if not, why",
     .run = doctor_command,
     .help =
-        "The first line says whether rmmshim serves GPU memory and, if not, why.  Then follow its\n"
-        "findings, one a line: '!' stands before what keeps memory from being served, and after "
-        "'->'\n"
-        "the setting or step that would change it.\n\n"
+        "The first line says whether rmmshim serves GPU memory and, if not, why.  Each line\n"
+        "after it tells one fact: '!' marks a fact that keeps memory from being served, and '->' "
+        "is\n"
+        "followed by the setting or step that would change the fact.\n\n"
         "  PID      a running process: what it has loaded, and which memory rmmshim does not "
         "serve\n"
         "  PROGRAM  a program that does not run yet, with the arguments that it would be given:\n"
         "           whether the library can be loaded into it\n"
         "  (none)   this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
         "  --json   print JSON; put this option before the program, or last\n\n"
-        "A program whose name is a number is given with a slash: ./4711.  If python is a\n"
-        "script, as that of pyenv is, it is run to find out which interpreter it starts.\n\n"
+        "A program whose name is a number is given with a slash: ./4711.  If the command\n"
+        "python is a script, as under pyenv, doctor runs the script to find out which interpreter\n"
+        "it starts.\n\n"
         "exit codes: 0 memory is served, or would be; 1 it is not, or only in part; 2 wrong "
         "usage\n\n"
         "example: rmmshim doctor python3 train.py",

@@ -475,8 +475,8 @@ static void add_device_holders(struct rs_node *devices, const struct steer_targe
     find_lines(&code);
     rs_node_count(device, "device", (uint64_t)number);
     rs_node_block_sum(device, list.live);
-    device->line = list.live.blocks ? "{program} [[{pid}]] device {device}: holds " AMOUNT "\n"
-                                    : "{program} [[{pid}]] device {device}: holds no block\n";
+    device->line = list.live.blocks ? "{program} [[{pid}]] device {device}: uses " AMOUNT "\n"
+                                    : "{program} [[{pid}]] device {device}: uses no block\n";
     put_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
     rs_node_flag(device, "complete", list.is_whole)->line = "[{complete!}  the list is incomplete\n"
                                                             "]";

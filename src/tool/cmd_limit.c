@@ -281,7 +281,7 @@ static int say_answer(const struct process *process, enum steer_answer answer,
                  device,
                  command->has_thread
                      ? ""
-                     : "; with RMM_CONTROL=thread it takes commands between its calls");
+                     : "; a process started with RMM_CONTROL=thread needs no such call");
     else
         tool_say("process %d %s", number, texts[answer]);
     return answer == STEER_GONE || answer == STEER_REFUSED ? TOOL_FINDING : TOOL_LATE;
@@ -340,7 +340,7 @@ int steer_open(struct steer_target *target)
     enum process_answer answer;
 
     if (!number) {
-        tool_say("'%s' is not a process ID; 'rmmshim ls' lists them", target->number);
+        tool_say("'%s' is not a process ID; 'rmmshim ls' lists the processes", target->number);
         return TOOL_USAGE;
     }
     answer = process_open(number, &target->process);
@@ -393,7 +393,7 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
         return false;
     target->number = *arguments;
     if (!*arguments) {
-        tool_say("no process ID given; 'rmmshim ls' lists them");
+        tool_say("no process ID given; 'rmmshim ls' lists the processes");
         return false;
     }
     arguments++;
@@ -493,8 +493,8 @@ const struct tool_command tool_limit = {
     .summary = "Changes the limit of a running process",
     .run = limit,
     .help =
-        "Sets the most memory that a process may take from the driver on a device from now on,\n"
-        "overriding RMM_LIMIT; `none` removes the limit.  Unused memory above the limit goes back\n"
+        "Limits how much memory a process may take from the driver on a device.  The new limit\n"
+        "replaces RMM_LIMIT; `none` removes the limit.  Unused memory above the limit goes back\n"
         "to the driver; memory in use stays, and further requests are "
         "refused.\n\n" STEER_HELP_OPTIONS STEER_HELP_WHEN
         "exit codes: 0 the limit is set; 1 it cannot be set; 2 wrong usage; 3 the process did not\n"

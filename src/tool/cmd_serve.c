@@ -94,7 +94,7 @@ static int show_counters(const char *whose, enum rs_statistics_format format, bo
     int number = rs_process_parse(whose);
 
     if (!is_of_all && !number) {
-        tool_say("'%s' is not a process ID, nor 'all'; 'rmmshim ls' lists them", whose);
+        tool_say("'%s' is neither a process ID nor 'all'; 'rmmshim ls' lists the processes", whose);
         return TOOL_USAGE;
     }
     if (is_of_all) {
@@ -127,7 +127,7 @@ static int stats(char **arguments)
         tool_say("use only one of --json and --prom");
     else if (!*arguments)
         tool_say(
-            "no process ID given; 'rmmshim ls' lists them, and 'all' stands for all processes");
+            "no process ID given; 'rmmshim ls' lists the processes, and 'all' means all of them");
     else if (arguments[1])
         tool_say("expected one process ID, or 'all'");
     else if (has_counters && !is_prometheus)
@@ -177,7 +177,7 @@ static bool refuse_address(const char *text, const char *at, const char *what)
     struct rs_diagnostics diagnostics = tool_diagnostics();
 
     rs_diagnose(&diagnostics, &(struct rs_source){"--listen", text}, at,
-                "%s; an address is 127.0.0.1:9835, [::1]:9835, or a port alone", what);
+                "%s; write an address as in 127.0.0.1:9835 or [::1]:9835, or a port alone", what);
     return false;
 }
 
@@ -391,7 +391,7 @@ static int make_metrics(void)
     watch_sample(&watch);
     say_unreadable(watch.unreadable);
     if (fd >= 0 && !write_counters(&watch, RS_STATISTICS_PROMETHEUS, true, has_counters, fd,
-                                   "the metrics for a request over HTTP")) {
+                                   "cannot write the metrics for an HTTP request")) {
         close(fd);
         fd = -1;
     }
@@ -600,9 +600,8 @@ const struct tool_command tool_serve = {
     .summary = "Serves the counters of all processes to Prometheus",
     .run = serve,
     .help =
-        "Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, "
-        "until SIGINT or\n"
-        "SIGTERM.\n\n"
+        "Answers each GET /metrics with what `rmmshim stats all --prom` would print at that\n"
+        "moment.  SIGINT or SIGTERM ends it.\n\n"
         "--listen ADDRESS  the address and port to listen on (default " ADDRESS_DEFAULT "), as in\n"
         "                  [::1]:9835; a port alone is at 127.0.0.1; port 0: any free port, which\n"
         "                  is printed to stderr\n"

@@ -189,11 +189,11 @@ const struct tool_command tool_ls = {
     .summary = "Lists the processes that have GPU memory served by rmmshim",
     .run = ls,
     .help =
-        "Prints a line for each device of each process, and lines of their own for its pinned and\n"
-        "its managed memory; the lines with the most held memory come first.\n\n"
+        "Prints a line for each device of each process, a further line for its pinned memory, and\n"
+        "one for its managed memory.  The lines with the most held memory come first.\n\n"
         "PROGRAM    the program's name, or the script's: train.py for python3 train.py\n"
-        "DEVICE     the process's own number of the device, and the beginning of its UUID where\n"
-        "           the number alone is ambiguous\n"
+        "DEVICE     the number that the device has in this process; where the number alone is\n"
+        "           ambiguous, the beginning of the device's UUID too\n"
         "USED       memory that the program has allocated and not yet freed\n"
         "HELD       memory that was taken from the driver for the program\n"
         "PEAK       the most memory that was used at one time\n"
@@ -315,7 +315,7 @@ static void put_help(struct frame *frame)
         "PEAK     the most that was used          LIMIT    the most that may be held",
         "REFUSED  out-of-memory errors that       SPILLED  what did not fit into the",
         "         the program received                     device",
-        "HISTORY  HELD over time, as a part of the limit or of all memory",
+        "HISTORY  HELD over time; full height: the smaller of the limit and all memory",
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(lines) && frame_lines_left(frame) > 1; i++) {
@@ -586,15 +586,15 @@ const struct tool_command tool_top = {
         "Runs in a terminal until q is pressed; elsewhere, as in a pipe, it prints once.\n\n"
         "--once           print once, without a terminal's control characters\n"
         "--json           print once as JSON, as `rmmshim ls --json` does, in the order of --sort\n"
-        "--by WORD        a line for each process (default) or for each device\n"
+        "--by WORD        process (default): a line for each process; device: one for each device\n"
         "--sort WORD      sort by held (default), used, peak, rate or pid\n"
-        "--interval S     seconds between updates, 0.1 to 3600 (default 1); with --once: the\n"
-        "                 seconds before it prints, over which rates are measured\n\n"
+        "--interval S     seconds between updates, 0.1 to 3600 (default 1); with --once: how\n"
+        "                 long it measures rates before it prints\n\n"
         "keys: q quit, p or space pause, s next column to sort by, r reverse, d devices or "
         "processes, h or ? help,\n"
         "arrows and page keys scroll\n\n"
         "The columns are those of `rmmshim ls`, as far as there is room, then rates, and\n"
-        "HISTORY, a chart of HELD over time. Its full height is the limit or, without a\n"
-        "limit, all memory of the device.\n\n"
+        "HISTORY, a chart of HELD over time. Its full height is the smaller of the\n"
+        "limit and all memory of the device.\n\n"
         "HELD is red from 90 % of the limit on, yellow from 75 %; NO_COLOR turns colours off.",
 };

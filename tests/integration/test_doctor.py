@@ -183,21 +183,21 @@ class Program(Doctor):
                     self.expect(answer, 0, "would be served under `rmmshim run`")
                     self.assertNotIn(" only: ", answer.stdout)
                 else:
-                    self.expect(answer, 1, "not known whether it is served: RMM_ONLY=%s does not name this program, unless one of its "
-                                           "arguments is named: its names are %s, and the library does nothing in it" %
+                    self.expect(answer, 1, "not known whether it is served: RMM_ONLY=%s does not name this program \\(its names are %s\\), "
+                                           "so the library does nothing in it, unless RMM_ONLY names one of the program's arguments" %
                                 (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
         bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
         self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known whether it is served: RMM_ONLY=worker .*"))
 
     def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
-        self.expect(doctor(sys.executable, settings=only), 1, "not known whether it is served: RMM_ONLY=train.py does not name this program, unless one "
-                                                              "of its arguments is named: .*", "! only: ")
+        self.expect(doctor(sys.executable, settings=only), 1, "not known whether it is served: RMM_ONLY=train.py does not name this program .*, unless "
+                                                              "RMM_ONLY names an argument that it is given", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "would.*")
         self.expect(doctor(sys.executable, "-u", "train.py", settings=only), 0, "would.*")
-        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "not served: RMM_ONLY=train.py does not name this program: its "
-                                                                          "names are .*, other.py, .*")
+        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "not served: RMM_ONLY=train.py does not name this program \\(its "
+                                                                          "names are .*, other.py\\), .*")
 
     def test_broken_files(self):
         """Headers that point nowhere are read, and nothing crashes."""
@@ -321,7 +321,7 @@ class Process(Doctor):
             for values in (settings, bad):
                 with self.subTest(names, bad=values is bad):
                     said = self.expect(doctor(self.start(command, values, told)), 1,
-                                       "not served: RMM_ONLY=worker,train does not name this program: its names are %s, and the "
+                                       "not served: RMM_ONLY=worker,train does not name this program \\(its names are %s\\), so the "
                                        "library does nothing in it" % names, "! only: .* -> add its name to RMM_ONLY")
                     self.assertNotIn("settings", said)
         pid = self.start([sys.executable, train], {ONE_ASKED: "1GiB", "RMM_ONLY": "train*"})

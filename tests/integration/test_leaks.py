@@ -112,7 +112,7 @@ class Running(Leaks):
     def test_by_library_and_size(self):
         process = self.start(HOLDS, dict(POOL, RMM_PINNED_POOL_SIZE="1MiB"))
         said = self.asked(process)
-        self.assertEqual(said[:4], ["debug_blocks_shared [PID] device 0: holds 781 KiB in 5 blocks",
+        self.assertEqual(said[:4], ["debug_blocks_shared [PID] device 0: uses 781 KiB in 5 blocks",
                                     "  684 KiB in 4 blocks, allocated by debug_blocks_shared",
                                     "    586 KiB in 3 blocks of 195 KiB", "    97.7 KiB in 1 block of 97.7 KiB"])
         self.assertRegex(said[4], r"^  97.7 KiB in 1 block of 97.7 KiB, pinned memory, allocated by ")
@@ -129,7 +129,7 @@ class Running(Leaks):
     def test_memory_that_no_stack_serves(self):
         process = self.start(self.command([1000], ORDERED), dict(POOL, RMM_LIMIT="1GiB"))
         said = self.asked(process)
-        self.assertRegex(said[0], r"\[PID\] device 0: holds 1000 B in 1 block$")
+        self.assertRegex(said[0], r"\[PID\] device 0: uses 1000 B in 1 block$")
         self.assertRegex(said[1], r"^  1000 B in 1 block of 1000 B, allocated by libffi")
         self.assertRegex(said[2], r"^  \S+ MiB not served by rmmshim: the driver's pools of cudaMallocAsync$")
         _, (device,) = self.asked_json(process)
@@ -142,7 +142,7 @@ class Running(Leaks):
         result = self.leaks(process, "--wait", str(ENOUGH_SECONDS))  # which makes no call
         said = "\n".join(line for line in result.stdout.splitlines() if "cudaMalloc" not in line)
         self.assertEqual(result.status, 0, result)
-        self.assertIn(": holds 781 KiB in 5 blocks\n", said)
+        self.assertIn(": uses 781 KiB in 5 blocks\n", said)
         if ctypes.util.find_library("stdc++"):
             self.assertRegex(said, r"in \d blocks?, allocated at\n    app::train\(int\)")
         self.assertRegex(said, r"  97.7 KiB in 1 block, allocated at\n    forgets_one")
@@ -159,7 +159,7 @@ class Running(Leaks):
         process = self.start(self.command([1 << 20, 1000], MANY), TRACKED)
         said = self.asked(process)
         total = (1 << 20) + 1000 + 512 * SITES
-        self.assertIn("[PID] device 0: holds %.2f MiB in %d blocks" % (total / (1 << 20), SITES + 2), said[0])
+        self.assertIn("[PID] device 0: uses %.2f MiB in %d blocks" % (total / (1 << 20), SITES + 2), said[0])
         text = "\n".join(said)
         self.assertRegex(text, r"1.00 MiB in 2 blocks, allocated at\n    \S+/program.py:6 in allocate\n    \S+/program.py:11 in ")
         self.assertRegex(text, r", from \d+ more places$")
@@ -178,13 +178,13 @@ class Running(Leaks):
         process = self.start(HOLDS, TRACKED)
         result = self.leaks(process, "--wait", "0.05")
         self.assertEqual((result.status, result.stdout), (3, ""), result)
-        self.assertIn("made no CUDA call in time, and has not listed its memory of device 0; with RMM_CONTROL=thread",
+        self.assertIn("made no CUDA call in time, and has not listed its memory of device 0; a process started with RMM_CONTROL=thread",
                       result.stderr)
-        self.assertIn("holds 684 KiB in 4 blocks", self.asked(process)[0])
+        self.assertIn("uses 684 KiB in 4 blocks", self.asked(process)[0])
         process.send_signal(signal.SIGSTOP)
         self.assertEqual(self.leaks(process, "--wait", "0.05").status, 3)
         process.send_signal(signal.SIGCONT)
-        self.assertIn("holds 684 KiB in 4 blocks", self.asked(process)[0])
+        self.assertIn("uses 684 KiB in 4 blocks", self.asked(process)[0])
         process.communicate()
         self.assertEqual(process.returncode, 0)
 

@@ -27,7 +27,7 @@ from support import ENOUGH_SECONDS, until
 HAS_HTTP = os.environ["HAS_HTTP"] == "yes"
 CONNECTIONS_MAX, IDLE_SECONDS = 16, 10  # of src/tool/cmd_serve.c
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-FORM = "; an address is 127.0.0.1:9835, [::1]:9835, or a port alone"
+FORM = "; write an address as in 127.0.0.1:9835 or [::1]:9835, or a port alone"
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ALLOCATIONS = "rmmshim_allocations_total"
 

@@ -207,7 +207,7 @@ class Steer(support.Test):
         steered.step("device", 1)
         answer = tool("limit", steered.pid, "64MiB", "--wait", "0.05")
         self.assertEqual(answer.status, 3, answer)
-        self.assertIn("made no CUDA call in time, and nothing was changed on device 0; with RMM_CONTROL=thread", answer.stderr)
+        self.assertIn("made no CUDA call in time, and nothing was changed on device 0; a process started with RMM_CONTROL=thread", answer.stderr)
         steered.step("info")
         self.assertEqual(steered.step("device", 100), [])
 
@@ -262,12 +262,12 @@ class Steer(support.Test):
         for words, status, said in (
                 (["limit", here, "1GiB"], 1, "process %d is not served by rmmshim" % here),
                 (["limit", 2 ** 22 + 1, "1GiB"], 1, "process %d does not exist" % (2 ** 22 + 1)),
-                (["limit", "python3", "1GiB"], 2, "'python3' is not a process ID; 'rmmshim ls' lists them"),
+                (["limit", "python3", "1GiB"], 2, "'python3' is not a process ID; 'rmmshim ls' lists the processes"),
                 (["limit", "-1", "1GiB"], 2, "unknown option '-1'"),
                 (["limit", here], 2, "no limit was given: expected a size such as 6GiB or 50%, or the word none"),
                 (["limit", here, ""], 2, "limit=^: a size is missing"),
                 (["trim", here, "--keep", ""], 2, "--keep needs a value"),
-                (["limit"], 2, "no process ID given; 'rmmshim ls' lists them"),
+                (["limit"], 2, "no process ID given; 'rmmshim ls' lists the processes"),
                 (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; known are"),
                 (["limit", here, "50%free"], 2, "limit=50%free: a percentage of the free memory cannot be used here"),
                 (["limit", here, "1GiB", "--device", "x"], 2, "--device x: this is not the number of a device"),
@@ -362,8 +362,8 @@ class Steer(support.Test):
 
     def test_of_two_devices_one_is_late(self):
         """Where the first device's call came too late, too, the command is made again with more time."""
-        line = ("rmmshim: process %d made no CUDA call in time, and nothing was changed on device %d; with "
-                "RMM_CONTROL=thread it takes commands between its calls\n")
+        line = ("rmmshim: process %d made no CUDA call in time, and nothing was changed on device %d; a process "
+                "started with RMM_CONTROL=thread needs no such call\n")
         steered, seconds = self.two_devices(), 1
         while True:
             command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", seconds)
