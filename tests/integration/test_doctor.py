@@ -192,7 +192,7 @@ class Program(Doctor):
     def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
         self.expect(doctor(sys.executable, settings=only), 1, "not known whether it is served: RMM_ONLY=train.py does not name this program .*, unless "
-                                                              "RMM_ONLY names an argument that it is given", "! only: ")
+                                                              "RMM_ONLY names one of the program's arguments", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "would.*")
         self.expect(doctor(sys.executable, "-u", "train.py", settings=only), 0, "would.*")

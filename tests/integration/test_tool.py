@@ -156,7 +156,7 @@ class Help(Test):
             (["check", "pool(cuda)", "RMM_LIMIT=1GiB"], 2, "RMM_RESOURCE='pool(cuda)'"),
             (["resources", "pol"], 2, "did you mean 'pool'"),
             (["resources", "nothing"], 2, "unknown memory resource 'nothing'"),
-            (["resources", "pool", "cuda"], 2, "one name"),
+            (["resources", "pool", "cuda"], 2, "one memory resource"),
         ):
             with self.subTest(arguments):
                 self.expect(rmmshim(*arguments), code, line)
