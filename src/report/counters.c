@@ -411,8 +411,8 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Requests that this memory resource could not serve, including those that were then served in "
      "another way."},
     {NULL, "internal_refusals",
-     "Requests refused by the limit or by a memory resource, including those that were then served "
-     "in another way."},
+     "Refusals by the limit or by a memory resource. The request may then have been served in "
+     "another way."},
     {NULL, "driver_allocations", "Calls of the driver that allocated memory."},
     {NULL, "driver_frees", "Calls of the driver that freed memory."},
     {NULL, "free", "Bytes that this memory resource holds and that are not in use."},
@@ -420,7 +420,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "The largest contiguous piece of unused memory of this memory resource, in bytes."},
     {NULL, "chunks",
      "Number of large pieces of memory from which this memory resource cuts its blocks."},
-    {NULL, "growths", "How often this memory resource took more memory, after its initial size."},
+    {NULL, "growths", "How often this memory resource grew. Its initial size does not count."},
     {NULL, "chunk_returns",
      "Number of large pieces of memory that this memory resource has given back."},
     {NULL, NULL, "A counter whose meaning this version of rmmshim does not know."},
@@ -485,8 +485,9 @@ static const char *event_line(const struct rs_counter *counter)
 #define EVENTS "  {resource}: {value} "
     static const char *const lines[][2] = {
         {"fallbacks", EVENTS "request{value||s} served from its second memory resource\n"},
-        {"waits", EVENTS "allocation{value||s} waited for the GPU to finish with freed memory\n"},
-        {"waits_in_vain", EVENTS "allocation{value||s} gave up waiting for the GPU\n"},
+        {"waits", EVENTS "allocation{value||s} waited until the GPU no longer used freed memory\n"},
+        {"waits_in_vain", EVENTS
+         "allocation{value||s} waited for freed memory that the GPU still used, and gave up\n"},
         {"full_waits", EVENTS "free{value||s} waited for the GPU to finish all work\n"},
         {"written_before", EVENTS "block{value||s} with writes before the beginning\n"},
         {"written_past_end", EVENTS "block{value||s} with writes past the end\n"},
@@ -582,8 +583,8 @@ static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device
     node->line = rs_document_format(
         list->document,
         "rmmshim[[{pid}]]: {program}, phase {name} (entered {entries} time{entries||s}), device "
-        "{device}%s: used up to {peak_live_bytes}, which is up to {peak_bytes} more than when it "
-        "began; allocated {allocated_bytes} in {allocations} block{allocations||s}, "
+        "{device}%s: used up to {peak_live_bytes} (up to {peak_bytes} more than when the phase "
+        "began); allocated {allocated_bytes} in {allocations} block{allocations||s}, "
         "{thread_allocated_bytes} of it in the phase's own thread[; held up to "
         "{peak_charged_bytes}]\n",
         rs_kind_texts[kind]);

@@ -227,7 +227,7 @@ static const char *advice(void)
     const char *other = "";
 
     if (refused.kind == RS_KIND_PINNED)
-        return "use less pinned memory at a time, or free memory of the host";
+        return "use less pinned memory at a time, or make more of the host's memory free";
     if (is_in_pieces())
         other =
             ", or use --resource virtual, which can serve a large request from several free pieces";
@@ -280,8 +280,8 @@ static const char *head_line(void)
         [REFUSED_BY_LIMIT] = " refused by the {own_limit} limit (RMM_LIMIT): " USED
                              "[; the GPU has {free:1} of {total} free]",
         [REFUSED_BY_JOB] =
-            " refused, as the job's {job_limit} limit (RMM_LIMIT_JOB) leaves {job_left}"
-            "[: other processes of the job hold {job_others}]; in this process " USED,
+            " refused by the job's {job_limit} limit (RMM_LIMIT_JOB)[: other processes of the job "
+            "hold {job_others}], which leaves {job_left} for this process; in this process " USED,
         [REFUSED_BY_STACK] = " refused, though the GPU has {free} of {total} free: a pool is at "
                              "its maximum size, or the free memory is fragmented; " USED,
         [REFUSED_BY_DEVICE] =

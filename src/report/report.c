@@ -134,11 +134,12 @@ static const char *none_line(void)
     said = live ? live : blocks;
     if (said) /* blocks that are live here come from a resource without `tracking`, a pushed one for
                  example */
-        what = rs_document_format(&document, "%s%" PRIu64 " block%s%s freed",
-                                  live        ? "no leaks among tracked allocations; of the others "
+        what = rs_document_format(&document, "%s%" PRIu64 " %sblock%s%s freed",
+                                  live        ? "no leaks among tracked allocations; "
                                   : said == 1 ? "no leaks: "
                                               : "no leaks: all ",
-                                  said, said == 1 ? " was" : "s were", live ? " not" : "");
+                                  said, live ? "untracked " : "", said == 1 ? " was" : "s were",
+                                  live ? " not" : "");
     return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, untracked ? "; " : "",
                               untracked ? rs_size_format_short(untracked, text) : "",
                               untracked ? " allocated without rmmshim are not tracked" : "");
@@ -421,7 +422,7 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 
     if (diagnostics->count == before && format == RS_STATISTICS_NONE)
         rs_diagnose(diagnostics, &source, NULL,
-                    "no report would be written; expected text, text:PATH, json:PATH, prom:PATH "
+                    "this value asks for no report; expected text, text:PATH, json:PATH, prom:PATH "
                     "or prom-all:PATH");
     if (diagnostics->count > before)
         return -EINVAL;
@@ -449,8 +450,7 @@ static void say_left_out(void)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
                                  missed->names[i]);
     if (used)
-        rs_log_asked("the reports at exit lack these parts, which a thread was still using: %s",
-                     text);
+        rs_log_asked("the reports at exit leave out what a thread was still using: %s", text);
 }
 
 static _Atomic bool armed;

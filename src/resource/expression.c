@@ -243,7 +243,8 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
     char type[64];
 
     if (!*at)
-        return DIAGNOSE(parser, at, "the text of '%s(' ends where option=value or ')' is expected",
+        return DIAGNOSE(parser, at,
+                        "the text ends after '%s(', where option=value or ')' is expected",
                         descriptor->name);
     if (diagnose_bare_value(parser, row))
         return false;
@@ -286,7 +287,7 @@ static bool parse_upstream(struct parser *parser, struct rs_expression *node)
         return diagnose_surplus(parser, descriptor);
     } else if (upstreams == RS_MR_UPSTREAMS_MAX) {
         return DIAGNOSE(parser, parser->cursor,
-                        "more than %d %ss that have their own memory resource",
+                        "at most %d %ss can have a memory resource of their own",
                         RS_MR_UPSTREAMS_MAX - 1, descriptor->branch->name);
     }
     return parse_resource(parser, &node->upstream[upstreams]);

@@ -127,7 +127,7 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
     if (!value)
         return rs_diagnose(
             diagnostics, expression->source, expression->at,
-            "'%s' cannot give each block of managed memory pages of its own (%s each)",
+            "'%s' cannot serve managed memory, because two of its blocks could share a page (%s)",
             descriptor->name, text);
     return is_multiple(value, unit_bytes) ||
            rs_diagnose(diagnostics, expression->source, expression->at,

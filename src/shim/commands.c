@@ -37,8 +37,8 @@ static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_le
     if (!is_left)
         return;
     if (!rs_fence_supported()) {
-        (void)rs_control_error(0, "some unused memory was not given back: with a driver before 555 "
-                                  "that would take a call that waits for the GPU");
+        (void)rs_control_error(0, "some unused memory was not given back: with a driver before "
+                                  "555, rmmshim would have to wait for the GPU to give it back");
         return;
     }
     atomic_store(&keep_of[command->device], keep_bytes);
@@ -93,8 +93,8 @@ static void list_live(struct rs_commands *command)
 {
     command->result = rs_live_list(command->device, &command->before_bytes, &command->after_bytes);
     if (command->result != 0)
-        (void)rs_control_error(
-            command->result, "the list is too long for the file in which the process publishes it");
+        (void)rs_control_error(command->result, "the list of the process's memory is too long for "
+                                                "the file in which the process would publish it");
 }
 
 static void carry_out_command(struct rs_commands *command)
@@ -114,7 +114,7 @@ static void carry_out_command(struct rs_commands *command)
     else if (command->kind == RS_COMMAND_LIST)
         list_live(command);
     else
-        (void)rs_control_error(-EINVAL, "the command is unknown");
+        (void)rs_control_error(-EINVAL, "the rmmshim in this process does not know the command");
     if (account)
         command->held_bytes = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
     snprintf(command->text, sizeof(command->text), "%s", rmmshim_last_error());

@@ -310,8 +310,8 @@ class LimitJob(support.Test):
         result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", TOOL, "run", "--quiet", STEPS, "device", "100"],
                      preload=[])
         self.assertEqual((result.status, result.stdout), (0, "device 100: 2\n"), result)
-        self.assertRegex(support.without_neighbours(result.stderr), r"^rmmshim\[\d+\]: out of memory on GPU 0: 100 MiB refused, as "
-                         r"the job's 64\.0 MiB limit \(RMM_LIMIT_JOB\) leaves 64\.0 MiB; in this process nothing used -> raise --limit-job [^\n]*\n$")
+        self.assertRegex(support.without_neighbours(result.stderr), r"^rmmshim\[\d+\]: out of memory on GPU 0: 100 MiB refused by "
+                         r"the job's 64\.0 MiB limit \(RMM_LIMIT_JOB\), which leaves 64\.0 MiB for this process; in this process nothing used -> raise --limit-job [^\n]*\n$")
 
     def test_a_larger_limit_below_a_smaller_one(self):
         """The smaller one holds, and that is said."""

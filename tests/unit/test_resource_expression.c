@@ -102,8 +102,9 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"pool()", "RMM_RESOURCE=^pool(): 'pool' needs an upstream, as in pool(cuda)"},
         {"", "RMM_RESOURCE=^: the text ends where a memory resource is expected"},
         {"pool(cuda", "RMM_RESOURCE=pool(cuda^: the text ends where ',' or ')' is expected"},
-        {"pool(cuda,", "RMM_RESOURCE=pool(cuda,^: the text of 'pool(' ends where option=value or "
-                       "')' is expected"},
+        {"pool(cuda,",
+         "RMM_RESOURCE=pool(cuda,^: the text ends after 'pool(', where option=value or "
+         "')' is expected"},
         {"pool(cuda))", "RMM_RESOURCE=pool(cuda)^): unexpected text after the expression"},
         {"pool(cuda, initial=1GiB)",
          "RMM_RESOURCE=pool(cuda, ^initial=1GiB): 'pool' has no option of this name; did you mean "
@@ -126,8 +127,8 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"binning(cuda, bin(cuda), bin(cuda), bin(cuda), bin(cuda), bin(cuda), bin(cuda), "
          "bin(cuda), "
          "bin(cuda))",
-         "RMM_RESOURCE=...cuda), bin(cuda), bin(cuda), bin(cuda), ^bin(cuda)): more than 7 bins "
-         "that have their own memory resource"},
+         "RMM_RESOURCE=...cuda), bin(cuda), bin(cuda), bin(cuda), ^bin(cuda)): at most 7 bins "
+         "can have a memory resource of their own"},
         {"bin(cuda, cuda)",
          "RMM_RESOURCE=bin(cuda, ^cuda): 'bin' has its upstream already; options "
          "are named, as in size=1GiB"},

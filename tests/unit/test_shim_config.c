@@ -587,8 +587,8 @@ TEST(bad_settings_are_one_line_each)
          "RMM_MANAGED_RESOURCE=^binning(pool(managed), bins=64KiB+100000...: bins of binning must "
          "be multiples of 64KiB for managed memory, so that no two blocks share a page"},
         {{"RMM_MANAGED_RESOURCE=arena(managed)"},
-         "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot give each block of managed memory "
-         "pages of its own"},
+         "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot serve managed memory, because "
+         "two of its blocks could share a page"},
         {{"RMM_MANAGED_RESOURCE=fallback(managed, cuda)"},
          "RMM_MANAGED_RESOURCE=fallback(managed, ^cuda): managed memory must come from the memory "
          "resource 'managed', not from '"},

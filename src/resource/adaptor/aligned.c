@@ -134,16 +134,18 @@ static bool aligned_validate(const void *config, const struct rs_validation *of)
 
 static const struct rs_option aligned_options[] = {
     RS_OPTION_SIZE_ROW(struct aligned_config, alignment, "512",
-                       "alignment of the blocks in bytes, a power of two; 512 by default",
+                       "alignment of the blocks in bytes, a power of two; up to 512 (the default) "
+                       "nothing changes, since every block is aligned to 512 bytes anyway",
                        .minimum = 1),
     RS_OPTION_SIZE_ROW(struct aligned_config, alignment_threshold, "0",
-                       "requests smaller than this keep the alignment of the upstream"),
+                       "the smallest request that is aligned; smaller requests go to the upstream "
+                       "unchanged; 0 (the default): every request is aligned"),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_aligned = {
     .name = "aligned",
-    .summary = "aligns blocks of at least a given size to a larger power of two",
+    .summary = "aligns blocks of at least a given size to a power of two above 512 bytes",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct aligned_config),

@@ -276,8 +276,9 @@ static int sink_claim(struct sink *sink)
         rs_log("logging: another process writes to %s, so this one writes to %s", sink->path,
                sink->output.path);
     else
-        rs_log("logging: %s: an earlier process left %s.part, so this one writes to %s", sink->path,
-               sink->path, sink->output.path);
+        rs_log("logging: %s: an earlier process left %s.part; so as not to overwrite that file, "
+               "this one writes to %s",
+               sink->path, sink->path, sink->output.path);
     return 0;
 }
 

@@ -647,8 +647,9 @@ static const struct rs_option poison_options[] = {
                        "how many guard bytes are kept before and after each block; a write into "
                        "them is found and reported when the block is freed",
                        .multiple_of = RS_BLOCK_ALIGNMENT, .maximum = 1 << 30),
-    RS_OPTION_SIZE_ROW(struct poison_config, keep, "64MiB",
-                       "how much freed memory is kept unused to find writes after the free"),
+    RS_OPTION_SIZE_ROW(
+        struct poison_config, keep, "64MiB",
+        "how much freed memory is held back from reuse, so that writes after the free are found"),
     RS_OPTION_COUNT_ROW(struct poison_config, fill_allocated, "0x7ffa7ffa",
                         "32-bit value with which allocated memory is filled",
                         .maximum = UINT32_MAX),

@@ -553,19 +553,19 @@ static bool bin_validate(const void *config, const struct rs_validation *of)
 }
 
 static const struct rs_option bin_options[] = {
-    RS_OPTION_SIZE_ROW(struct bin_config, size, "none",
-                       "size of the blocks, and so of the largest request that the bin serves, a "
-                       "multiple of 512 bytes; required",
-                       .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
-                       .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(
+        struct bin_config, size, "none",
+        "the largest request that the bin serves, rounded up to a multiple of 512 bytes; required",
+        .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
+        .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_bin = {
     .name = "bin",
     .aliases = {"add_bin"},
-    .summary = "serves requests up to a given size from its upstream and refuses larger ones; it "
-               "is written inside `binning`, for a bin that has a memory resource of its own",
+    .summary = "serves requests up to a given size from its upstream and refuses larger ones; used "
+               "only inside `binning`, to give a bin a memory resource of its own",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct bin_config),
@@ -633,12 +633,15 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
 }
 
 static const struct rs_option binning_options[] = {
-    RS_OPTION_SIZE_ROW(struct binning_config, minimum_size, "none",
-                       "block size of the smallest bin, a power of two", .none = true, .minimum = 1,
-                       .maximum = BIN_BYTES_MAX,
-                       .aliases = {{"min_size_exponent", RS_OPTION_EXPONENT}}),
+    RS_OPTION_SIZE_ROW(
+        struct binning_config, minimum_size, "none",
+        "the smallest block size of bins of powers of two, of which there is one for each power "
+        "from minimum_size to maximum_size; none (the default): there are no such bins",
+        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
+        .aliases = {{"min_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZE_ROW(struct binning_config, maximum_size, "none",
-                       "block size of the largest bin; larger requests go to the upstream",
+                       "the largest block size of bins of powers of two; none (the default): there "
+                       "are no such bins",
                        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZES_ROW(
@@ -648,8 +651,8 @@ static const struct rs_option binning_options[] = {
         "upstream, as in binning(cuda, bin(arena(cuda), size=1MiB))",
         .minimum = 1, .maximum = BIN_BYTES_MAX),
     RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
-                        "number of blocks that a bin takes from the upstream at a time; it takes "
-                        "none before it is first used",
+                        "number of blocks that a bin takes from the upstream at a time; a bin that "
+                        "is never used takes none",
                         .minimum = 1, .maximum = BLOCKS_MAX),
     RS_OPTION_END,
 };

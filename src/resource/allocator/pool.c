@@ -414,8 +414,8 @@ static int take_initial_chunk(struct rs_pool *pool)
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return -EIO;
     if (pool->held_bytes < pool->initial_bytes)
-        rs_log("%s: the initial size is %s, but only %s are free: the pool starts with that and "
-               "grows on demand",
+        rs_log("%s: the initial size is %s, but only %s are free: the pool starts with what is "
+               "free and grows on demand",
                pool->base.descriptor->name, rs_size_format(pool->initial_bytes, asked),
                rs_size_format(pool->held_bytes, got));
     return 0;
@@ -477,8 +477,8 @@ static bool pool_validate(const void *config, const struct rs_validation *of)
 static const struct rs_option pool_options[] = {
     RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
                        "how much memory the pool takes at the first allocation; `rmmshim trim` "
-                       "does not give it back; the pool gives it back only when a request would "
-                       "fail otherwise, and takes it again when it next grows",
+                       "leaves this memory in the pool; the pool gives it back only when a request "
+                       "would fail otherwise, and takes as much again when it next grows",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none",
@@ -487,9 +487,9 @@ static const struct rs_option pool_options[] = {
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(struct pool_config, growth, growth_words, "geometric",
                        "how much more memory the pool takes when it is full; geometric (the "
-                       "default): little more than the request, or a sixteenth of the pool's size "
-                       "if it has an initial size; rmm, as RMM's pool: as much as the pool has, or "
-                       "with a maximum_size half of what is left up to that"),
+                       "default): what the request needs, or a small part of the pool's size (at "
+                       "most a sixteenth) if that is more; rmm, as in RMM: as much as the pool has "
+                       "already, or, with a maximum_size, half of what the pool may still take"),
     RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
                        "a power of two; the address of each block, and the number of bytes that it "
                        "takes up, are multiples of it",
@@ -499,8 +499,8 @@ static const struct rs_option pool_options[] = {
 
 const struct rs_mr_descriptor rs_mr_descriptor_pool = {
     .name = "pool",
-    .summary = "cuts blocks from larger blocks of its upstream, from the smallest free piece that "
-               "fits, and merges adjacent free pieces at once",
+    .summary = "takes large blocks from its upstream, cuts each request from the smallest free "
+               "piece that fits, and merges adjacent free pieces at once",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct pool_config),
@@ -551,8 +551,8 @@ static const struct rs_option arena_options[] = {
                        .beyond_whole = true),
     RS_OPTION_BOOLEAN_ROW(
         struct arena_config, dump_log_on_failure, "0",
-        "has no effect, and may only be false: it is accepted so that expressions for RMM work; "
-        "RMM_ON_OOM asks for a report when memory runs out",
+        "has no effect: only 0 (false) is accepted, so that expressions written for RMM work; for "
+        "a report when memory runs out, set RMM_ON_OOM",
         .only_no =
             "an arena writes no dump; RMM_ON_OOM=text:PATH writes a report when memory runs out"),
     RS_OPTION_END,

@@ -459,7 +459,8 @@ static void reserve_initial(struct async *async)
     CUdeviceptr address;
 
     if (async_take(&async->leaf, bytes, RS_EFFORT_FULL, &address) != CUDA_SUCCESS) {
-        rs_log("%s: the initial size of %s could not be reserved: the pool grows on demand",
+        rs_log("%s: the initial size of %s could not be reserved: the pool starts empty and grows "
+               "on demand",
                async->leaf.base.descriptor->name, rs_size_format(bytes, text));
         return;
     }
@@ -511,8 +512,8 @@ static bool validate(const struct async_config *config, const struct rs_validati
 
     if (config->initial_size > config->release_threshold)
         return RS_REFUSE(of,
-                         "the initial size %s is above the release threshold %s, so the driver "
-                         "would give it back",
+                         "the initial size %s is above the release threshold %s, so the pool would "
+                         "not keep its initial size",
                          rs_size_format(config->initial_size, first),
                          rs_size_format(config->release_threshold, second));
     return rs_mr_fits_device(of, "initial size", config->initial_size);
@@ -536,14 +537,15 @@ static bool async_validate(const void *config, const struct rs_validation *of)
 static const struct rs_option async_options[] = {
     RS_OPTION_SIZE_ROW(
         struct async_config, initial_size, "0",
-        "how much memory the pool reserves at the first allocation; `rmmshim trim` does not give "
-        "it back; the pool gives it back only when a request would fail otherwise",
+        "how much memory the pool reserves at the first allocation; `rmmshim trim` leaves this "
+        "memory in the pool; the pool gives it back only when a request would fail otherwise",
         .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
         .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(struct async_config, release_threshold, "none",
-                       "how much memory the pool keeps; what it has above that goes back to the "
-                       "driver at the next synchronisation; none: the pool keeps all",
-                       .none = true, .beyond_whole = true),
+    RS_OPTION_SIZE_ROW(
+        struct async_config, release_threshold, "none",
+        "how much memory the pool may keep; unused memory above this size goes back to the driver "
+        "at the next synchronisation; none (the default): the pool keeps all",
+        .none = true, .beyond_whole = true),
     RS_OPTION_END,
 };
 

@@ -397,9 +397,9 @@ static int managed_init(struct rs_mr *mr, const void *config)
 
 static const struct rs_option managed_options[] = {
     RS_OPTION_BOOLEAN_ROW(struct managed_config, charged, "1",
-                          "1 (the default): the managed memory counts against a limit, as device "
-                          "memory does; 0: it does not count, as host memory does not, so that a "
-                          "program can use it when the device is full"),
+                          "1 (the default): managed memory counts against a limit, as device "
+                          "memory does; 0: managed memory does not count, so a program can use it "
+                          "even when its device memory has reached the limit"),
     RS_OPTION_END,
 };
 

@@ -264,11 +264,12 @@ static int reuse_init(struct rs_mr *mr, const void *config)
 }
 
 static const struct rs_option reuse_options[] = {
-    RS_OPTION_WORD_ROW(struct reuse_config, free, mode_words, "deferred",
-                       "deferred (the default): a free does not wait, and its block is reused "
-                       "after all GPU work that was submitted to the context before the free (with "
-                       "a driver before 555 the free waits, except for host memory); wait: a free "
-                       "waits for that work itself, as cudaFree does without rmmshim"),
+    RS_OPTION_WORD_ROW(
+        struct reuse_config, free, mode_words, "deferred",
+        "deferred (the default): a free does not wait, and its block is reused only when all GPU "
+        "work that was submitted to the context before the free is done (with a driver before 555 "
+        "the free waits for that work, except for host memory); wait: every free waits for that "
+        "work, as cudaFree does without rmmshim"),
     RS_OPTION_END,
 };
 

@@ -307,8 +307,7 @@ static CUresult take_initial_granules(struct rs_virtual *vm, size_t initial_byte
         return result;
     if (vm->held_granules < vm->initial_granules)
         rs_log("virtual: the initial size is %s, but only %s are free: the resource starts with "
-               "that and "
-               "grows on demand",
+               "what is free and grows on demand",
                rs_size_format(initial_bytes, asked),
                rs_size_format(vm->held_granules * vm->granule_bytes, got));
     return CUDA_SUCCESS;
@@ -441,9 +440,9 @@ static bool validate_at(const struct virtual_config *settings, const struct rs_v
                          (int)of->environment->device);
     granularity = granularity_of_device(of->environment);
     if (is_given && granularity > 0 && settings->granularity % granularity != 0)
-        return RS_REFUSE(of, "the granularity %s is not a multiple of the device's own, %s",
-                         rs_size_format(settings->granularity, first),
-                         rs_size_format(granularity, second));
+        return RS_REFUSE(
+            of, "the granularity %s is not a multiple of the device's own granularity, %s",
+            rs_size_format(settings->granularity, first), rs_size_format(granularity, second));
     return rs_mr_fits_device(of, "granularity", is_given ? settings->granularity : 0) &&
            rs_mr_fits_device(of, "initial size", settings->initial_size);
 }
@@ -486,13 +485,13 @@ static const struct rs_option virtual_options[] = {
         .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
         .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct virtual_config, maximum_size, "none",
-                       "the most physical memory that is taken, in whole pieces of the "
+                       "the most physical memory that is taken, rounded down to a multiple of the "
                        "granularity; none (the default): no such bound",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true,
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_COUNT_ROW(struct virtual_config, reserve, "4",
-                        "how much address space is reserved at a time, in multiples of the size of "
-                        "the device's memory",
+                        "how much address space is reserved at a time: this number times the size "
+                        "of the device's memory",
                         .minimum = 1, .maximum = 64),
     RS_OPTION_END,
 };
