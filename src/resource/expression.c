@@ -244,7 +244,7 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
 
     if (!*at)
         return DIAGNOSE(parser, at,
-                        "the text ends after '%s(', where option=value or ')' is expected",
+                        "the text ends inside '%s(', where option=value or ')' is expected",
                         descriptor->name);
     if (diagnose_bare_value(parser, row))
         return false;

@@ -38,7 +38,7 @@ static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_le
         return;
     if (!rs_fence_supported()) {
         (void)rs_control_error(0, "some unused memory was not given back: with a driver before "
-                                  "555, rmmshim would have to wait for the GPU to give it back");
+                                  "555, giving it back would wait for the GPU");
         return;
     }
     atomic_store(&keep_of[command->device], keep_bytes);

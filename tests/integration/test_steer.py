@@ -199,7 +199,7 @@ class Steer(support.Test):
         steered.step("free")
         answer, _ = self.command_beside(steered, ("info",), "trim", steered.pid)
         self.assertRegex(answer.stdout, "gave back 0 B, holds .*; some unused memory was not given back: with a driver "
-                                        "before 555, rmmshim would have to wait for the GPU to give it back\n$")
+                                        "before 555, giving it back would wait for the GPU\n$")
 
     def test_nobody_calls(self):
         """Nothing is changed, and that is said."""

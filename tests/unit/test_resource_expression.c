@@ -103,7 +103,7 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"", "RMM_RESOURCE=^: the text ends where a memory resource is expected"},
         {"pool(cuda", "RMM_RESOURCE=pool(cuda^: the text ends where ',' or ')' is expected"},
         {"pool(cuda,",
-         "RMM_RESOURCE=pool(cuda,^: the text ends after 'pool(', where option=value or "
+         "RMM_RESOURCE=pool(cuda,^: the text ends inside 'pool(', where option=value or "
          "')' is expected"},
         {"pool(cuda))", "RMM_RESOURCE=pool(cuda)^): unexpected text after the expression"},
         {"pool(cuda, initial=1GiB)",

@@ -213,9 +213,9 @@ static const struct rs_option recording_options[] = {
                        "such as 1MiB: for a sample, one block in each 1 MiB that a thread "
                        "allocates; none (the default): for no block",
                        .minimum = 1, .none = true, .all = true),
-    RS_OPTION_WORD_ROW(struct recording_config, kind, kinds, "device",
-                       "the kind of memory that the recording names for the blocks: device (the "
-                       "default), pinned or managed"),
+    RS_OPTION_WORD_ROW(
+        struct recording_config, kind, kinds, "device",
+        "as which kind of memory the blocks are recorded: device (the default), pinned or managed"),
     RS_OPTION_END,
 };
 

@@ -564,8 +564,8 @@ static const struct rs_option bin_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_bin = {
     .name = "bin",
     .aliases = {"add_bin"},
-    .summary = "serves requests up to a given size from its upstream and refuses larger ones; used "
-               "only inside `binning`, to give a bin a memory resource of its own",
+    .summary = "serves requests up to a given size from its upstream and refuses larger ones; for "
+               "use inside `binning`, to give a bin a memory resource of its own",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct bin_config),
@@ -635,13 +635,13 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
 static const struct rs_option binning_options[] = {
     RS_OPTION_SIZE_ROW(
         struct binning_config, minimum_size, "none",
-        "the smallest block size of bins of powers of two, of which there is one for each power "
-        "from minimum_size to maximum_size; none (the default): there are no such bins",
+        "the smallest of the bins of powers of two: there is a bin for each power of two from "
+        "minimum_size to maximum_size; none (the default): there are no such bins",
         .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
         .aliases = {{"min_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZE_ROW(struct binning_config, maximum_size, "none",
-                       "the largest block size of bins of powers of two; none (the default): there "
-                       "are no such bins",
+                       "the largest of the bins of powers of two (see minimum_size); none (the "
+                       "default): there are no such bins",
                        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZES_ROW(
