@@ -326,9 +326,9 @@ static bool parse_exponent(const struct parse *of, const char *begin, const char
                            "expected the exponent of a power of two, a whole number from 0 to 63");
     *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
     if (size->number < of->row->minimum || (of->row->maximum && size->number > of->row->maximum))
-        return rs_diagnose(of->diagnostics, of->source, begin,
-                           "2^%llu is too large or too small for %s", (unsigned long long)exponent,
-                           of->row->name);
+        return rs_diagnose(of->diagnostics, of->source, begin, "2^%llu bytes is too %s for %s",
+                           (unsigned long long)exponent,
+                           size->number < of->row->minimum ? "small" : "large", of->row->name);
     return true;
 }
 
@@ -338,8 +338,8 @@ static bool parse_bounded_count(const struct parse *of, const char *begin, const
     if (!parse_count(of, begin, end, count))
         return false;
     return (*count >= of->row->minimum && (!of->row->maximum || *count <= of->row->maximum)) ||
-           rs_diagnose(of->diagnostics, of->source, begin,
-                       "the value is too large or too small for %s", of->row->name);
+           rs_diagnose(of->diagnostics, of->source, begin, "the value is too %s for %s",
+                       *count < of->row->minimum ? "small" : "large", of->row->name);
 }
 
 static bool parse_boolean(const struct parse *of, const char *begin, const char *end,

@@ -63,7 +63,7 @@ static const char *variable_value(const char **cursor, char text[TEXT_BYTES], co
     text[close - name] = '\0';
     value = rs_environment_get(text);
     if (!value)
-        *reason = "this environment variable is not set";
+        *reason = "%q{...} names an environment variable that is not set";
     *cursor = close + 1;
     return value;
 }
@@ -141,7 +141,7 @@ static bool expand(const char *begin, const char *end, bool only_variables, stru
         if (expands && !(value = placeholder(&begin, text, reason)))
             return false;
         if (!put_piece(output, value, expands ? strlen(value) : 1)) {
-            *reason = only_variables ? "the text is too long after its placeholders are replaced"
+            *reason = only_variables ? "the value is too long after its placeholders are replaced"
                                      : too_long;
             return false;
         }

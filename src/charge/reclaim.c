@@ -323,7 +323,8 @@ static bool wait_for_quarantine(int device)
         readiness = rs_context_make_ready(device, rs_min(SLICE_NS, patience_ns));
         patience_ns = rs_request_patience_ns();
         if (rs_clock_ns() - begin_ns > SAY_NS && rs_log_once(&said))
-            rs_log("%s is full: an allocation waits until the GPU is done with freed memory", name);
+            rs_log("%s is full: an allocation waits for freed memory that the GPU still uses",
+                   name);
     } while (readiness == RS_READY_PENDING && patience_ns > 0);
     return readiness == RS_READY_SOME;
 }

@@ -155,8 +155,8 @@ static void read_limit_job(const struct rs_reading *reading)
 
     if (reading->value->size.kind == RS_SIZE_OF_FREE) {
         rs_diagnose(reading->diagnostics, source, strchr(source->text, '%') + 1,
-                    "use a percentage of the device's total memory, as in 80%%: the free memory "
-                    "differs from process to process");
+                    "the free memory differs from process to process, so it cannot set a limit for "
+                    "all of them: use a percentage of the total memory, as in 80%%");
         return;
     }
     reading->config->limit_job = source;
@@ -397,9 +397,9 @@ void rs_sanitizer_advise(const struct rs_config *config)
         return;
     for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
         if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {
-            rs_log("compute-sanitizer takes a whole pool for one allocation, and so misses "
-                   "accesses beyond a block that stay within the pool: set RMM_RESOURCE=cuda; or "
-                   "find wrong writes without compute-sanitizer, with RMM_FREE=wait "
+            rs_log("compute-sanitizer sees a pool as a single allocation, so it misses accesses "
+                   "that leave a block but stay within the pool: set RMM_RESOURCE=cuda; or, to "
+                   "find wrong writes without compute-sanitizer, set RMM_FREE=wait "
                    "RMM_RESOURCE='poison(pool(cuda))'");
             return;
         }

@@ -112,7 +112,7 @@ static bool is_limit_void(void)
         return false;
     rs_diagnose(&rs_mode_diagnostics, limit, NULL,
                 "%s: the driver returned a version of this function that rmmshim does not know, so "
-                "the limit would not count what it allocates",
+                "the limit would not count the memory that this function allocates",
                 unknown_name);
     return true;
 }

@@ -41,8 +41,8 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
     return rs_diagnose(
         diagnostics, stack->source, stack->at,
         stack->descriptor == &rs_mr_descriptor_simulated
-            ? "'%s' is only for replaying logs of allocations: its addresses have no memory, so no "
-              "program can use them"
+            ? "'%s' is only for replaying logs of allocations: no program can use it, because it "
+              "has addresses but no memory"
         : kind == RS_KIND_PINNED
             ? "pinned memory must come from the memory resource 'pinned', not from '%s'"
         : kind == RS_KIND_MANAGED
@@ -204,7 +204,7 @@ static bool add_prefetch(struct build *build)
     if (has_managed(build->stack))
         return stack_on(build, &rs_mr_descriptor_prefetch, wanted.source);
     return rs_diagnose(build->diagnostics, wanted.source, NULL,
-                       "only managed memory can be prefetched: use it with RMM_MANAGED=1 or "
+                       "only managed memory can be prefetched: also set RMM_MANAGED=1 or "
                        "RMM_FALLBACK=managed");
 }
 
@@ -334,9 +334,9 @@ static bool add_log(struct build *build)
     if (!log.value)
         return true;
     if (rs_expression_find(build->stack, &rs_mr_descriptor_logging)) {
-        rs_diagnose(
-            build->diagnostics, log.source, NULL,
-            "RMM_RESOURCE already writes a log: use only one of RMM_RESOURCE and RMM_LOG for it");
+        rs_diagnose(build->diagnostics, log.source, NULL,
+                    "RMM_RESOURCE already writes a log: remove 'logging' from RMM_RESOURCE, or "
+                    "unset RMM_LOG");
         return true;
     }
     return stack_on(build, &rs_mr_descriptor_logging, log.source) && set_path(build, log);
@@ -349,9 +349,10 @@ static bool add_recording(struct build *build)
     if (!record.value)
         return true;
     if (rs_expression_find(build->stack, &rs_mr_descriptor_recording)) {
-        rs_diagnose(build->diagnostics, record.source, NULL,
-                    "RMM_RESOURCE already writes a recording: use only one of RMM_RESOURCE and "
-                    "RMM_RECORD for it");
+        rs_diagnose(
+            build->diagnostics, record.source, NULL,
+            "RMM_RESOURCE already writes a recording: remove 'recording' from RMM_RESOURCE, or "
+            "unset RMM_RECORD");
         return true;
     }
     if (!stack_on(build, &rs_mr_descriptor_recording, record.source) || !set_path(build, record))

@@ -134,11 +134,11 @@ static const char *why_not_joined(int error)
 {
     switch (-error) {
     case ESTALE:
-        return "the `rmmshim run` that started the job (the processes that share the limit) has "
+        return "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
                "ended, or is in another PID or network namespace";
     case ETIMEDOUT:
-        return "the `rmmshim run` that started the job (the processes that share the limit) does "
-               "not answer";
+        return "the limit is shared by the processes of one `rmmshim run`, and that `run` does not "
+               "answer";
     case EPROTO:
         return "the job's file was written by another version of rmmshim";
     case EACCES:
@@ -225,8 +225,8 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     if (result == 0)
         return true;
     if (!path && (result == -ENOENT || result == -EACCES) && job_count == 0)
-        reason = "there is no job, that is no processes to share the limit with: use `rmmshim run "
-                 "--limit-job`, or set RMM_JOB to the path of a file";
+        reason = "this process belongs to no job, so it has nobody to share the limit with: use "
+                 "`rmmshim run --limit-job`, or set RMM_JOB to the path of a file";
     else
         reason = why_not_joined(result);
     if (result == -EEXIST)

@@ -128,8 +128,8 @@ static void say_absent_devices(void)
         return;
     rs_log("%s is for device %d, but the process has only %d device%s: this setting is ignored%s",
            first->name, device, devices, devices == 1 ? "" : "s",
-           count > 2    ? ", and so are others"
-           : count == 2 ? ", and so is another"
+           count > 2    ? ", and so are other settings of this kind"
+           : count == 2 ? ", and so is another setting of this kind"
                         : "");
 }
 

@@ -188,8 +188,9 @@ static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t c
             reached = access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
                       lend_served(device, access[i].location.id) && reached;
     if (!reached && rs_log_once(&said))
-        rs_log("cuMemPoolSetAccess: device %d: other devices cannot use what rmmshim has served "
-               "for cudaMallocAsync so far; from now on the driver serves cudaMallocAsync",
+        rs_log("cuMemPoolSetAccess: memory that rmmshim has served so far for cudaMallocAsync on "
+               "device %d cannot be used by other devices; from now on the driver serves "
+               "cudaMallocAsync there",
                device);
 }
 

@@ -243,7 +243,7 @@ static void say_unknown_function(const char *name, int version, cuuint64_t flags
         if (hook->loss == LIMIT)
             rs_mode_note_unknown(name);
         rs_log_once_serving(": the driver returned a version of this function that rmmshim does "
-                            "not know, so rmmshim does not serve calls of it",
+                            "not know, so rmmshim does not serve calls of this function",
                             name);
         return;
     }
@@ -359,8 +359,8 @@ static void say_driver_first(void)
     driver = rs_caller_driver_before_us();
     if (!driver || rs_mode_now() != RS_MODE_SERVE)
         return;
-    rs_log("%s was loaded before librmmshim.so, so rmmshim does not see calls that the dynamic "
-           "linker bound to it directly%s; put librmmshim.so first in LD_PRELOAD",
+    rs_log("%s was loaded before librmmshim.so, so rmmshim does not see the calls of code that is "
+           "linked with the driver%s; put librmmshim.so first in LD_PRELOAD",
            driver,
            rs_config.any_limit || rs_config.limit_job ? ", and no limit applies to them" : "");
 }

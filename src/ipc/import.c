@@ -279,8 +279,9 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
     block.address = segment->address + slot->offset_bytes;
     block.segment = segment;
     if (!is_inside_opened(slot, segment->address))
-        *result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                                "the memory is smaller than the process that shared it says");
+        *result = RS_IPC_REFUSE(
+            CUDA_ERROR_MAP_FAILED,
+            "the process that shared the memory has stated a size larger than the memory");
     else if (!(entered = enter_import(&blocks, &block)))
         *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (entered) {

@@ -96,8 +96,8 @@ static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long
 {
     if (start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM))
         return RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
-                             "the process that shared the memory runs, but /proc hides it from "
-                             "this process (is /proc mounted with hidepid?)");
+                             "this process cannot see in /proc the process that shared the memory, "
+                             "which is still running (is /proc mounted with hidepid?)");
     return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has ended");
 }
 
@@ -142,9 +142,10 @@ static CUresult refuse_table(bool is_permitted)
         return RS_IPC_REFUSE(
             CUDA_ERROR_MAP_FAILED,
             "the process that shared the memory no longer has its table of shared memory blocks");
-    return RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
-                         "this process may not access the process that shared the memory (it "
-                         "belongs to another user, or is protected)");
+    return RS_IPC_REFUSE(
+        CUDA_ERROR_NOT_PERMITTED,
+        "this process is not allowed to access the process that shared the memory, which "
+        "belongs to another user, or is protected");
 }
 
 /* Opens the exporter's table and returns the descriptor; -1 with the CUDA error in *result. */

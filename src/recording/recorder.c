@@ -410,7 +410,7 @@ static struct recorder *make(const char *path, size_t size_bytes)
         return recorder;
     }
     if (strcmp(recorder->file.output.path, path) != 0)
-        rs_log("RMM_RECORD: %s is another process's recording, so this one is written to %s", path,
+        rs_log("RMM_RECORD: %s is another process's recording, so this process writes to %s", path,
                recorder->file.output.path);
     recorder->begun_ns = rs_recording_file_header(&recorder->file)->begun_ns;
     rs_leak_roots_add(recorder, sizeof(*recorder)); /* the table of numbers is from the heap */
@@ -437,8 +437,8 @@ bool rs_recorder_begin(const char *path, size_t size_bytes)
     if (is_begun)
         define_process();
     else if (recorder && recorder->path[0] && !is_this)
-        rs_log("RMM_RECORD: a process writes only one recording, here %s; nothing is "
-               "recorded to %s",
+        rs_log("RMM_RECORD: a process writes only one recording, and this process already writes "
+               "%s; nothing is recorded to %s",
                recorder->path, path);
     return is_this && recorder->on;
 }

@@ -71,7 +71,7 @@ class Expanded(support.Test):
             self.assertEqual(allocate({"RMM_LIMIT": text, "MINE": value}).outcome, (0, REFUSED), (text, value))
 
     def test_what_is_wrong_with_it_is_one_line(self):
-        for text, value, line in (("%q{NOBODYS}", "", "RMM_LIMIT=^%q{NOBODYS}: this environment variable is not set"),
+        for text, value, line in (("%q{NOBODYS}", "", "RMM_LIMIT=^%q{NOBODYS}: %q{...} names an environment variable that is not set"),
                                   ("%q", "", "RMM_LIMIT=^%q: expected %q{VARIABLE}"),
                                   ("1%q{MINE", "", "RMM_LIMIT=1^%q{MINE: expected %q{VARIABLE}"),
                                   ("%q{MINE}", "10Q", "RMM_LIMIT=10^Q: unknown unit"),

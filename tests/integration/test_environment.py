@@ -38,7 +38,7 @@ class Environment(support.Test):
     def test_a_variable_that_comes_later_is_not_set(self):
         result = run(SETS + ["LIMIT=4GiB"], {"RMM_LIMIT": "%q{LIMIT}"})
         self.assertEqual((result.status, result.stdout), (78, ""), result)
-        self.assertIn("RMM_LIMIT=^%q{LIMIT}: this environment variable is not set", result.stderr)
+        self.assertIn("RMM_LIMIT=^%q{LIMIT}: %q{...} names an environment variable that is not set", result.stderr)
 
     def test_the_environment_is_not_read_later(self):
         statistics = "json:" + self.path("%q{PART}.%r.%p")

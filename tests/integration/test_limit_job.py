@@ -374,10 +374,10 @@ class LimitJob(support.Test):
         with open(shared, "wb"):
             os.chmod(shared, 0o666)
         for settings, said in (
-                ({}, "there is no job, that is no processes to share the limit with: use `rmmshim run --limit-job`, or "
-                     "set RMM_JOB to the path of a file"),
-                ({"RMMSHIM_JOB": stale}, "the `rmmshim run` that started the job (the processes that share the limit) "
-                                         "has ended, or is in another PID or network namespace"),
+                ({}, "this process belongs to no job, so it has nobody to share the limit with: use `rmmshim run "
+                     "--limit-job`, or set RMM_JOB to the path of a file"),
+                ({"RMMSHIM_JOB": stale}, "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
+                                         "ended, or is in another PID or network namespace"),
                 ({"RMM_JOB": foreign}, "the job's file was written by another version of rmmshim"),
                 ({"RMM_JOB": shared}, "the permissions of the job's file let other users change it: give access to its "
                                       "owner alone"),

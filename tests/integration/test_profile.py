@@ -155,7 +155,7 @@ class Lines(Test):
         self.refused("RMM_RESOURCE=cuda\nRMM_POOL_SIZE=1GiB\n",
                      "2: RMM_POOL_SIZE=1GiB: RMM_RESOURCE already says which memory resources are used: remove one of "
                      "the two settings")
-        self.refused("RMM_PREFETCH=1\n", "1: RMM_PREFETCH=1: only managed memory can be prefetched: use it with RMM_MANAGED=1 "
+        self.refused("RMM_PREFETCH=1\n", "1: RMM_PREFETCH=1: only managed memory can be prefetched: also set RMM_MANAGED=1 "
                      "or RMM_FALLBACK=managed")
 
     def test_what_the_profile_does_not_set_is_not_its_line(self):

@@ -442,8 +442,8 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_RESOURCE_1=pool(cuda)", "RMM_MANAGED_1=1"},
          "RMM_MANAGED_1=1: RMM_RESOURCE_1 already says which memory resources"},
         {{"RMM_RESOURCE=logging(cuda, path=x)", "RMM_LOG=y"},
-         "RMM_LOG=y: RMM_RESOURCE already writes a log: use only one of RMM_RESOURCE and RMM_LOG "
-         "for it"},
+         "RMM_LOG=y: RMM_RESOURCE already writes a log: remove 'logging' from RMM_RESOURCE, or "
+         "unset RMM_LOG"},
         {{"RMM_MANAGED=maybe"}, "RMM_MANAGED=^maybe: unknown value; the possible values are"},
         {{"RMM_FREE=imediate"}, "RMM_FREE=^imediate: unknown value; did you mean 'immediate'?"},
         {{"RMM_PHASES=nvxt"}, "RMM_PHASES=^nvxt: unknown value; did you mean 'nvtx'?"},
