@@ -102,8 +102,8 @@ class Variables(LoadOrder):
 
 class DriverFirst(LoadOrder):
     FIRST = ["libcuda.so.1", support.SHIM]
-    SAID = "libcuda.so.1 was loaded before librmmshim.so, so rmmshim does not see calls that the dynamic linker bound " \
-           "to it directly%s; put librmmshim.so first in LD_PRELOAD"
+    SAID = "libcuda.so.1 was loaded before librmmshim.so, so rmmshim does not see the calls of code that is " \
+           "linked with the driver%s; put librmmshim.so first in LD_PRELOAD"
     LIMIT = ", and no limit applies to them"
 
     def test_a_look_up_says_it_once(self):
