@@ -83,8 +83,9 @@ class Precedence(Test):
                                                                                  "are used: remove one of the two "
                                                                                  "settings"),
                 ("RMM_LOG=a.csv\n", ["--resource", "logging(cuda, path=b.csv)"], "1: RMM_LOG=a.csv: RMM_RESOURCE "
-                                                                                 "already writes a log: use only one "
-                                                                                 "of RMM_RESOURCE and RMM_LOG for it"),
+                                                                                 "already writes a log: remove "
+                                                                                 "'logging' from RMM_RESOURCE, or unset "
+                                                                                 "RMM_LOG"),
                 ("RMM_PREFETCH=1\nRMM_MANAGED=1\n", ["--managed", "0"], "1: RMM_PREFETCH=1: only managed")):
             with self.subTest(text):
                 path = self.profile(text)
