@@ -343,13 +343,15 @@ const struct rs_counter_help rs_counter_helps[] = {
     /* resources with counters of their own */
     {"fallback", "live_first",
      "Bytes in use that `fallback` has taken from its first memory resource."},
-    {"fallback", "live_first_peak", "The highest value that `live_first` has had."},
+    {"fallback", "live_first_peak",
+     "Peak of the bytes that `fallback` has in use from its first memory resource."},
     {"fallback", "live_first_blocks",
      "Blocks in use that `fallback` has taken from its first memory resource."},
     {"fallback", "live_second",
      "Bytes in use that `fallback` has taken from its second memory resource, because the first "
      "was full."},
-    {"fallback", "live_second_peak", "The highest value that `live_second` has had."},
+    {"fallback", "live_second_peak",
+     "Peak of the bytes that `fallback` has in use from its second memory resource."},
     {"fallback", "live_second_blocks",
      "Blocks in use that `fallback` has taken from its second memory resource, because the first "
      "was full."},
@@ -396,7 +398,7 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "live", "Bytes of this memory resource that are in use."},
     {NULL, "live_peak", "The highest value that `live` has had."},
     {NULL, "live_allocations", "Blocks of this memory resource that are in use."},
-    {NULL, "peak", "The same as `live_peak`, in the memory resource `statistics`."},
+    {NULL, "peak", "The highest value that `live` of the memory resource `statistics` has had."},
     {NULL, "peak_allocations",
      "The most blocks of this memory resource that were in use at one time."},
     {NULL, "total", "Bytes that this memory resource has allocated since the process started."},
