@@ -326,9 +326,10 @@ static bool parse_exponent(const struct parse *of, const char *begin, const char
                            "expected the exponent of a power of two, a whole number from 0 to 63");
     *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
     if (size->number < of->row->minimum || (of->row->maximum && size->number > of->row->maximum))
-        return rs_diagnose(of->diagnostics, of->source, begin, "2^%llu bytes is too %s for %s",
+        return rs_diagnose(of->diagnostics, of->source, begin,
+                           "this exponent makes %s 2^%llu bytes, which is too %s", of->row->name,
                            (unsigned long long)exponent,
-                           size->number < of->row->minimum ? "small" : "large", of->row->name);
+                           size->number < of->row->minimum ? "small" : "large");
     return true;
 }
 

@@ -26,8 +26,8 @@ enum { RS_VISIT_HOST = -2 };
  * Memory that goes back only by a driver call that waits (pinned and managed memory, and with
  * RMM_FREE=immediate every kind) stays while its context works; rs_context_trim tries again for up
  * to bound_ns. It sets *is_left if some memory stayed, or a context's end took longer than that.
- * Drivers without fences do not tell whether a context works: there these calls wait outside a
- * request (base/request.h), and the memory stays inside one. */
+ * Drivers without fences do not tell whether a context works.  With these, the driver calls are
+ * made and wait, unless the thread serves a request (base/request.h): then the memory stays. */
 size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *is_left);
 
 /* Trims for a request that is out of memory, as rs_context_trim does, but gives back only about

@@ -410,8 +410,8 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "internal_refusals",
      "Refusals by the limit or by a memory resource. The request may then have been served in "
      "another way."},
-    {NULL, "driver_allocations", "Calls of the driver that allocated memory."},
-    {NULL, "driver_frees", "Calls of the driver that freed memory."},
+    {NULL, "driver_allocations", "Successful calls to the driver to allocate memory."},
+    {NULL, "driver_frees", "Successful calls to the driver to free memory."},
     {NULL, "free", "Bytes that this memory resource holds and that are not in use."},
     {NULL, "largest_free",
      "The largest contiguous piece of unused memory of this memory resource, in bytes."},

@@ -422,8 +422,8 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 
     if (diagnostics->count == before && format == RS_STATISTICS_NONE)
         rs_diagnose(diagnostics, &source, NULL,
-                    "this value asks for no report; expected text, text:PATH, json:PATH, prom:PATH "
-                    "or prom-all:PATH");
+                    "with this value no report would be written; expected text, text:PATH, "
+                    "json:PATH, prom:PATH or prom-all:PATH");
     if (diagnostics->count > before)
         return -EINVAL;
     RS_MUTEX_GUARD(&writing);

@@ -324,8 +324,9 @@ struct rs_mr_descriptor {
                                the op context_ended frees it */
     size_t config_bytes;
     const struct rs_option *options; /* ends with RS_OPTION_END; never NULL */
-    /* For a resource that cuts blocks: the SIZE option of which every block's address and rounded
-     * size are multiples; NULL: there is none. */
+    /* For a resource that cuts blocks: the name of the RS_OPTION_SIZE option that sets its unit.
+     * Every block's address and rounded size are multiples of that option's value.  NULL: there is
+     * none. */
     const char *unit_option;
     bool keeps_blocks; /* each block lies in an upstream block of its own */
 

@@ -199,8 +199,9 @@ const struct tool_command tool_check = {
     .run = check_command,
     .help =
         "Prints the memory resources as a tree, each with the values of all its options, and its\n"
-        "upstream below it.  For variables it prints such a tree for each device and kind of\n"
-        "memory; variables of the environment are not read.  If something is wrong, a line on\n"
+        "upstream below it.  Given variables (RMM_X=VALUE), it prints such a tree for each device\n"
+        "and kind of memory; it does not read those of the environment.  If something is wrong, a "
+        "line on\n"
         "stderr says where; the library would print the same line.\n\n"
         "--profile NAME|FILE   add the settings of a file, or of a profile that `rmmshim run` "
         "has;\n"
@@ -321,8 +322,8 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     static const char *const frees[] = {
         [RS_FREE_WAITS] = "each free waits for all earlier GPU work of its CUDA context",
         [RS_FREE_AT_ONCE] =
-            "a free does not wait for the GPU; 'reuse', which rmmshim adds, keeps the block "
-            "until the GPU is done with it",
+            ("a free does not wait for the GPU; 'reuse', which rmmshim adds, keeps the block "
+             "until the GPU is done with it"),
         [RS_FREE_AS_UPSTREAM] = "each free is passed on to the upstream",
     };
     static const char *const titles[] = {"OPTION",  "TYPE",        "DEFAULT",

@@ -31,10 +31,9 @@ const struct rs_call_site *rs_call_site_here(void);
 
 /* ---- what a text says of a call site ---- */
 
-/* Returns how many frames at the top of a site belong to the CUDA runtime or to this library,
- * through whose functions calls of the runtime pass; 0 if all of them do. Reports leave these
- * frames out: a user wants to know where the program calls the runtime, not where the runtime calls
- * the driver. */
+/* Returns how many frames at the top of a site belong to the CUDA runtime or to this library; 0 if
+ * every frame of the site does.  Reports leave these frames out: a user wants to know where the
+ * program calls the runtime, not where the runtime calls the driver. */
 unsigned rs_site_frames_outside(const struct rs_call_site *site);
 
 /* Stores in `frames` the frames after the first `outside` that a reader needs beside the site's

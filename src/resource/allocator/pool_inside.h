@@ -120,8 +120,8 @@ void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_r
 
 /* ---- growth; called and left with the lock held, which is released in between ---- */
 
-/* What a growth asks for: a step ahead of the request, the request rounded up to the driver's 2 MiB
- * unit, or the request alone. */
+/* What a growth asks for: the pool's growth step, which is usually more than the request needs; the
+ * request rounded up to the driver's 2 MiB unit; or the request alone. */
 enum rs_pool_how_much { RS_POOL_A_STEP, RS_POOL_A_LITTLE, RS_POOL_EXACTLY };
 
 /* The chunk that upstream is asked for: most_bytes, or less down to least_bytes. */

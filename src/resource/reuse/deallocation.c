@@ -179,8 +179,8 @@ RS_HOT_INLINE void count_entered(struct rs_reuse_shard *shard, size_t size_bytes
     atomic_store_explicit(&shard->entered_count, shard->entered_count + 1, memory_order_relaxed);
 }
 
-/* True for a free that seals whatever is_time_to_seal says, since its block is large.  False while
- * upstream is short and many epochs wait. */
+/* True for a free that seals even if is_time_to_seal says no, since its block is large.  False
+ * while upstream is short and many epochs wait. */
 RS_HOT_INLINE bool seals_at_once(const struct rs_reuse *reuse, size_t size_bytes)
 {
     return RS_UNLIKELY(size_bytes >= rs_reuse_eager_bytes(reuse)) &&

@@ -160,7 +160,8 @@ static bool find_in_preload(struct target_process *target, char ours[PATH_MAX])
         }
         if (is_sanitizer(name))
             doctor_note(target->doctor, "preload", NULL,
-                        "%s comes before librmmshim.so, as a sanitizer's runtime may", name);
+                        "%s comes before librmmshim.so, which is right for a sanitizer's runtime",
+                        name);
         else
             doctor_note(target->doctor, "preload",
                         "put librmmshim.so first in LD_PRELOAD if rmmshim misses calls",

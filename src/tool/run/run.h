@@ -117,7 +117,8 @@ struct unserved *unserved_take(size_t *count);
 
 /* ---- what the processes did, gathered from their pages when they are gone ---- */
 
-/* What one process did on one device, over all kinds of memory. */
+/* What one process did on one device: the kinds of memory are taken together, unless a field says
+ * otherwise. */
 struct summary_device {
     int device;
     uint64_t used_peak_bytes; /* the most that the program had allocated, without pinned memory */
