@@ -36,7 +36,7 @@ struct tool_recording_facts {
     const char *program; /* of a log, the name of its file */
     const char *command; /* the command line, with a zero byte after each argument but the last */
     size_t command_bytes; /* 0: not known */
-    const char *rank;    /* in its job; "" where there is none */
+    const char *rank;     /* in its job; "" where there is none */
 };
 
 struct tool_recording_frame {
