@@ -137,7 +137,8 @@ class Numbers(Report):
         recording = Recording()
         site = recording.site("_ZN5torch5emptyEv+0x1c (libtorch.so+0x52)", "method (m.so+0x7)",
                               "_PyEval_EvalFrameDefault+0x9 (python3+0x8)", "Py_RunMain+0x3 (python3+0x5)",
-                              lines=("model.py:7 in forward", "train.py:3 in <module>"))
+                              lines=("/lib/model.py:7 in forward", "train.py:3 in <module>"))
+        # The summary has the innermost lines, by the names of their files, and of other sites the innermost frames.
         native = recording.site("_Zounds+0x1 (lib.so+0x1)", "main+0x5 (app+0x9)")
         recording.allocate(1, 0x1000, MIB, definition=site)
         recording.allocate(2, 0x2000000, MIB, definition=native)
@@ -145,8 +146,11 @@ class Numbers(Report):
         self.assertEqual(run([TOOL, "report", self.path("one.rec"), "-o", self.path("page.html")], preload=[]).status, 0)
         document = document_of(self.path("page.html"))
         self.assertEqual([[document["frames"][frame] for frame in stack] for stack in document["sites"] if stack],
-                         [["torch::empty()+0x1c (libtorch.so+0x52)", "method (m.so+0x7)", "model.py:7 in forward",
+                         [["torch::empty()+0x1c (libtorch.so+0x52)", "method (m.so+0x7)", "/lib/model.py:7 in forward",
                            "train.py:3 in <module>"], ["_Zounds+0x1 (lib.so+0x1)", "main+0x5 (app+0x9)"]])
+        summary = self.report(self.path("one.rec")).stdout
+        self.assertIn("  model.py:7 in forward < train.py:3 in", summary)
+        self.assertIn("  _Zounds+0x1 (lib.so+0x1) < main+0x5", summary)
 
     def test_a_program_that_frees_all_leaves_nothing_behind(self):
         recording = Recording()
@@ -234,12 +238,12 @@ train.py [4711]: 8.00 s, 31 events
     peak: 15.0 MiB used, after 4.00 s; held at most: 32.0 MiB; limit: 64.0 MiB
     11 allocations, 32.0 MiB in all; in use at the end: 8.00 MiB in 6 blocks
     in use at the peak, by call site:
-      8.00 MiB  53.3 %         1 block   forward+0x10 (model.so+0x510) < train.~
-      4.00 MiB  26.7 %         4 blocks  cache+0x20 (model.so+0x620) < train.py~
+      8.00 MiB  53.3 %         1 block   train.py:7 in step
+      4.00 MiB  26.7 %         4 blocks  train.py:7 in step
       3.00 MiB  20.0 %         1 block   (no call site was recorded)
   phase step: entered 5 times, used up to 15.0 MiB
     memory in use grows by 1.00 MiB each time
-      3.00 MiB in 3 blocks left behind in 3 of 5 times  cache+0x20 (model.so+0x~
+      3.00 MiB in 3 blocks left behind in 3 of 5 times  train.py:7 in step
   refused: 1 request, 80.0 MiB in all
   waited for the GPU: 1 time, 3.00 ms in all
 """)

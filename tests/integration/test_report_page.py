@@ -85,7 +85,7 @@ class Page(Report):
         page.press("ArrowRight")
         self.assertIn("0x700000000000: 3.00 MiB", self.text(page, "#addresses .said"))
         page.press("ArrowRight")
-        self.assertIn("0x7f0000000000: 8.00 MiB, forward+0x10", self.text(page, "#addresses .said"))
+        self.assertIn("0x7f0000000000: 8.00 MiB, train.py:7 in step, forward+0x10", self.text(page, "#addresses .said"))
         page.run("document.querySelector('.flame button').focus()")
         page.press("ArrowDown")
         self.assertRegex(page.run("document.activeElement.title"), r"^train.py:7 in step: 12.0 MiB, 80.0 %")
@@ -124,11 +124,11 @@ class Page(Report):
         page = self.open(training())
         first = "document.querySelector('#peak tbody tr td:last-child').textContent"
         header = "[...document.querySelectorAll('#peak th button')].find((one) => one.textContent === %r).click()"
-        self.assertTrue(page.run(first).startswith("forward"))
+        self.assertTrue(page.run(first).startswith("train.py:7 in step, forward"))
         page.run(header % "Live at the end")
-        self.assertTrue(page.run(first).startswith("cache"))
+        self.assertTrue(page.run(first).startswith("train.py:7 in step, cache"))
         page.run(header % "Live at the end")
-        self.assertTrue(page.run(first).startswith("forward"))
+        self.assertTrue(page.run(first).startswith("train.py:7 in step, forward"))
         self.assertEqual(page.run("document.querySelectorAll('#peak [aria-sort=ascending]').length"), 1)
         self.good(page)
 
@@ -154,7 +154,7 @@ class Page(Report):
         page.run(choose % ("#series", 0))
         self.assertIn("15.0 MiB were in use", self.text(page, "#peak"))
         self.assertIn("15.0 MiB before, 19.0 MiB after: +4.00 MiB", self.text(page, "#compare"))
-        self.assertRegex(self.text(page, "#compare tbody tr"), r"\+4.00 MiB\s+4.00 MiB\s+8.00 MiB\s+4\s+4\s+cache")
+        self.assertRegex(self.text(page, "#compare tbody tr"), r"\+4.00 MiB\s+4.00 MiB\s+8.00 MiB\s+4\s+4\s+train.py:7 in step, cache")
         page.run(choose % ("#compare select", 1))
         self.assertIn("19.0 MiB before, 19.0 MiB after: 0 B", self.text(page, "#compare"))
         self.good(page)

@@ -51,13 +51,20 @@ function framesOf(site) {
   return report.sites[site].map((frame) => report.frames[frame]);
 }
 
-// A frame without offsets, which differ from build to build: "FUNCTION (OBJECT)".
+// A line of Python: "PATH:LINE in FUNCTION".
+const LINE = /:\d+ in /;
+
+// A frame without offsets, which differ from build to build: "FUNCTION (OBJECT)"; of a path, which is often longer than
+// there is room for, the file's name.
 function shortFrame(frame) {
-  return frame.replace(/\+0x[0-9a-f]+/g, "");
+  return (LINE.test(frame) ? frame.replace(/^.*\/(?=[^/]*:\d+ in )/, "") : frame).replace(/\+0x[0-9a-f]+/g, "");
 }
 
+// In a program in Python the innermost frames are the framework's allocator, whatever the program does: so the innermost
+// line comes first.
 function siteText(site) {
-  return framesOf(site)[0] ?? NO_SITE;
+  const frames = framesOf(site), line = frames.find((frame) => LINE.test(frame));
+  return (line && line !== frames[0] ? shortFrame(line) + ", " : "") + (frames[0] ?? NO_SITE);
 }
 
 // The same text for the same code in two recordings.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The summary of recordings for the terminal (tool/report/outputs.h). */
 #include "base/check.h"
+#include "base/file.h"
 #include "base/size.h"
 #include "tool/report/outputs.h"
 #include "tool/screen.h"
@@ -73,21 +74,44 @@ static const char *plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-/* The innermost frames of a site, which say most about it; the text lasts until the next call. */
+static const char *frame_text(const struct analysis *analysis, uint32_t site, size_t i)
+{
+    uint32_t frame;
+
+    memcpy(&frame, analysis->sites.texts[site] + i * sizeof(frame), sizeof(frame));
+    return analysis->frames.texts[frame];
+}
+
+/* True for a line of Python, "PATH:LINE in FUNCTION"; a frame of C is "FUNCTION+0x1 (OBJECT+0x2)".
+ */
+static bool is_line(const char *frame)
+{
+    const char *function = strstr(frame, " in ");
+
+    return function && function > frame && function[-1] >= '0' && function[-1] <= '9';
+}
+
+/* The innermost frames of a site, which say most about it; of a program in Python the innermost
+ * lines, since below them is the framework's allocator, whatever the program does.  The text lasts
+ * until the next call. */
 static const char *site_text(const struct analysis *analysis, uint32_t site)
 {
     enum { FRAMES_SHOWN = 2 };
     static char text[LINE_BYTES / 2];
-    size_t count = analysis->sites.lengths[site] / sizeof(uint32_t);
+    size_t count = analysis->sites.lengths[site] / sizeof(uint32_t), first = 0;
     int length = 0;
 
     if (count == 0)
         return "(no call site was recorded)";
-    for (size_t i = 0; i < rs_min(count, FRAMES_SHOWN) && length < (int)sizeof(text); i++) {
-        uint32_t frame;
-        memcpy(&frame, analysis->sites.texts[site] + i * sizeof(frame), sizeof(frame));
-        length += snprintf(text + length, sizeof(text) - (size_t)length, "%s%s", i ? " < " : "",
-                           analysis->frames.texts[frame]);
+    while (first < count && !is_line(frame_text(analysis, site, first)))
+        first++;
+    first = first < count ? first : 0;
+    for (size_t i = first; i < rs_min(count, first + FRAMES_SHOWN) && length < (int)sizeof(text);
+         i++) {
+        const char *frame = frame_text(analysis, site, i);
+        length +=
+            snprintf(text + length, sizeof(text) - (size_t)length, "%s%s", i > first ? " < " : "",
+                     is_line(frame) ? rs_file_base_name(frame) : frame);
     }
     return text;
 }
