@@ -178,6 +178,45 @@ static CUresult unadvise_all(const struct rs_taken_block *block)
     return result;
 }
 
+/* Frees a block that is exported or was given advice. */
+RS_COLD static CUresult free_with_history(struct rs_taken_block *taken, CUstream stream)
+{
+    struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
+    CUresult result = CUDA_SUCCESS;
+    struct rs_poisoned block;
+
+    if (taken->exported != RS_EXPORTED_NOT && rs_export_end(taken)) {
+        /* The block is freed when the other process closes it. */
+        if (atomic_load_explicit(&rs_poison_count, memory_order_relaxed) &&
+            rs_poison_find(mr, taken->allocation.address, &block))
+            rs_poison_say_freed(&block, "was freed while another process has it open");
+        return CUDA_SUCCESS;
+    }
+    if (taken->advice.advised || taken->advice.device_accesses) {
+        rs_sync_memops_freed(taken);
+        result = unadvise_all(taken);
+    }
+    if (result == CUDA_SUCCESS)
+        result = rs_mr_deallocate(mr, &taken->allocation, stream);
+    if (taken->exported == RS_EXPORTED_NATIVE && result == CUDA_SUCCESS)
+        rs_export_freed(taken);
+    return result;
+}
+
+RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
+{
+    struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
+    CUresult result;
+
+    rs_poll_commands();
+    if (RS_UNLIKELY(RS_DIFFER(taken->exported, RS_EXPORTED_NOT) | taken->advice.advised |
+                    taken->advice.device_accesses))
+        result = free_with_history(taken, stream);
+    else
+        result = rs_mr_deallocate(mr, &taken->allocation, stream);
+    return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
+}
+
 /* Reports a wrong free of the block that begins at the address, if `poison` knows the block. */
 RS_COLD static void say_wrong_free(CUdeviceptr address, const char *how)
 {
@@ -204,44 +243,6 @@ RS_COLD static void say_refused_free(CUdeviceptr address)
              (size_t)(address - live.address));
     if (address != live.address) /* else it is memory of another kind */
         say_wrong_free(live.address, how);
-}
-
-/* Frees a block that is exported or was given advice. */
-RS_COLD static CUresult free_with_history(struct rs_taken_block *taken, CUstream stream)
-{
-    struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
-    CUresult result = CUDA_SUCCESS;
-
-    if (taken->exported != RS_EXPORTED_NOT && rs_export_end(taken)) {
-        /* The block is freed when the other process closes it. */
-        if (atomic_load_explicit(&rs_poison_count, memory_order_relaxed))
-            say_wrong_free(taken->allocation.address,
-                           "was freed while another process has it open");
-        return CUDA_SUCCESS;
-    }
-    if (taken->advice.advised || taken->advice.device_accesses) {
-        rs_sync_memops_freed(taken);
-        result = unadvise_all(taken);
-    }
-    if (result == CUDA_SUCCESS)
-        result = rs_mr_deallocate(mr, &taken->allocation, stream);
-    if (taken->exported == RS_EXPORTED_NATIVE && result == CUDA_SUCCESS)
-        rs_export_freed(taken);
-    return result;
-}
-
-RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
-{
-    struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
-    CUresult result;
-
-    rs_poll_commands();
-    if (RS_UNLIKELY(RS_DIFFER(taken->exported, RS_EXPORTED_NOT) | taken->advice.advised |
-                    taken->advice.device_accesses))
-        result = free_with_history(taken, stream);
-    else
-        result = rs_mr_deallocate(mr, &taken->allocation, stream);
-    return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
 }
 
 /* Frees a block whose context a call may be ending, or answers with the driver's error for a wrong
