@@ -59,7 +59,7 @@ static bool parse_wish(const char *text, struct wanted *wanted)
 /* Takes "--run N PROGRAM..." off the end of the arguments. */
 static bool take_run(char **arguments, struct wanted *wanted)
 {
-    char *end = NULL, *number;
+    char *end = NULL, *number, **program;
     unsigned long rounds;
 
     while (*arguments && strcmp(*arguments, "--run") != 0)
@@ -74,12 +74,15 @@ static bool take_run(char **arguments, struct wanted *wanted)
                  INTERVAL_LEAST, ROUNDS_MAX);
         return false;
     }
-    if (!arguments[2]) {
+    program = arguments + 2;
+    if (*program && strcmp(*program, "--") == 0)
+        program++;
+    if (!*program) {
         tool_say("--run needs a program after the number of runs, as in --run 10 ./app");
         return false;
     }
     wanted->rounds = rounds;
-    wanted->program = arguments + 2;
+    wanted->program = program;
     *arguments = NULL;
     return true;
 }

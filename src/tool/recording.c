@@ -396,6 +396,7 @@ static void state_facts(struct tool_recording *recording)
     struct tool_recording_facts *facts = &recording->facts;
     const struct rs_recording_header *header = &recording->header;
     const struct definition *sample = latest(recording, RS_RECORDING_SAMPLE, true, 0);
+    const struct definition *command = latest(recording, RS_RECORDING_COMMAND, true, 0);
 
     facts->process = header->process;
     facts->begun_real_ns = header->begun_real_ns;
@@ -405,6 +406,8 @@ static void state_facts(struct tool_recording *recording)
     facts->missed_events = header->missed_events;
     facts->lost_definitions = header->lost_definitions;
     facts->program = text_of(recording, RS_RECORDING_PROGRAM, true, 0);
+    facts->command = command ? command->text : "";
+    facts->command_bytes = command ? command->text_bytes : 0;
     facts->sample_bytes = sample ? sample->value : 0;
     facts->rank = text_of(recording, RS_RECORDING_RANK, true, 0);
 }

@@ -34,7 +34,9 @@ struct tool_recording_facts {
     uint64_t
         sample_bytes;    /* of so many allocated bytes, one block has a call site; 0: all or none */
     const char *program; /* of a log, the name of its file */
-    const char *rank;    /* in its job; "" where there is none */
+    const char *command; /* the command line, with a zero byte after each argument but the last */
+    size_t command_bytes; /* 0: not known */
+    const char *rank;     /* in its job; "" where there is none */
 };
 
 struct tool_recording_frame {

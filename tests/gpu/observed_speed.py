@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What observing costs a framework: PyTorch without its cache, with rmmshim alone and with statistics, a log,
-tracking, and below `rmmshim run`, by turns on one core.  Prints one table of ratios to rmmshim alone.
+tracking, a recording, and below `rmmshim run`, by turns on one core.  Prints one table of ratios to rmmshim alone.
 
     observed_speed.py [--only WORKLOAD,...] [--observers NAME,...] [--processes N] [--turns N] [--seconds N]
                       [--json FILE]
@@ -28,8 +28,10 @@ from gpu_common import compare
 TITLES = {"gpt2": "GPT-2 generation, 32 words", "resnet50": "ResNet-50 training, 16 images"}
 SETTING = {"RMM_POOL_SIZE": "512MiB"}
 OBSERVERS = {"alone": {}, "again": {}, "run": {}, "statistics": {"RMM_STATISTICS": "json:%s/statistics.json"},
-             "log": {"RMM_LOG": "%s/log.csv"}, "tracking": {"RMM_TRACKING": "json:%s/tracking.json"}}
-LIMITS = {"again": 1.01, "run": 1.01, "statistics": 1.01, "log": 1.03, "tracking": 1.15}
+             "log": {"RMM_LOG": "%s/log.csv"}, "tracking": {"RMM_TRACKING": "json:%s/tracking.json"}, "record": {"RMM_RECORD": "%s/recording"},
+             "record_sites": {"RMM_RECORD": "%s/recording", "RMM_RECORD_SITES": "all"}}
+LIMITS = {"again": 1.01, "run": 1.01, "statistics": 1.01, "log": 1.03, "tracking": 1.15, "record": 1.05,
+          "record_sites": 1.15}
 # 97.5 %, by N: with 2 N - 2 degrees of freedom
 STUDENT_T = {2: 4.303, 3: 2.776, 4: 2.447, 5: 2.306, 6: 2.228, 7: 2.179, 8: 2.145}
 
@@ -83,7 +85,7 @@ class Program(framework_speed.TurnTaker):
     def __init__(self, workload, observer, index, folder):
         self.workload, self.observer = workload, observer
         folder = os.path.join(folder, "%s-%s-%d" % (workload, observer, index))
-        setting = dict(SETTING, **{name: text % folder for name, text in OBSERVERS[observer].items()})
+        setting = dict(SETTING, **{name: text.replace("%s", folder) for name, text in OBSERVERS[observer].items()})
         env = compare.environment(setting, os.environ["RMMSHIM_LIBRARY"], "")
         if "RMM_STATISTICS" not in setting:
             del env["RMM_STATISTICS"]

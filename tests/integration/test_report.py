@@ -542,6 +542,9 @@ class Recorded(Report):
             sums[re.search("in (small|large)", frames)[1]] = (peak, total, count, end)
         self.assertEqual(sums, {"small": (MIB, 5 * MIB, 5, MIB), "large": (7 * MIB, 7 * MIB, 1, 0)})
         self.assertIn("8.00 MiB used", self.report(path).stdout)
+        # Of an interpreter the script is named, as `run` names it.
+        self.assertRegex(self.report(path).stdout, r"^known\.py \[\d+\]: ")
+        self.assertEqual(run_["program"], "known.py")
 
 
 class Progress(Report):

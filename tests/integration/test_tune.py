@@ -128,7 +128,7 @@ class Candidates(Tune):
 class Runs(Tune):
     def test_finalists_are_run_in_turn(self):
         self.record("5", "1000")
-        document, choices = self.tuned("--for", "limit=300MiB", "--run", "6", *PROGRAM, self.path("ran"), "a word")
+        document, choices = self.tuned("--for", "limit=300MiB", "--run", "6", "--", *PROGRAM, self.path("ran"), "a word")
         finalists = [one["resource"] for one in document["runs"]]
         front = [one["resource"] for one in document["candidates"] if one["on_front"]]
         self.assertEqual(len(finalists), min(len(front), 4))

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "report/plain.h"
+#include "tool/process.h"
 #include "tool/tool.h"
 
 #include <stdlib.h>
@@ -71,7 +72,10 @@ struct run *analysis_begin(struct analysis *analysis, const char *path,
                            const struct tool_recording_facts *facts)
 {
     struct run *run = tool_grow(NULL, sizeof(*run));
+    char script[IDENTITY_SCRIPT_BYTES] = "";
 
+    if (facts->command_bytes)
+        identity_script(facts->command, facts->command_bytes, script);
     if (analysis->run_count == 0)
         (void)analysis_site(analysis, (const uint32_t[]){0}, 0); /* number 0: no frames */
     *run = (struct run){.path = plain_copy(path),
@@ -79,7 +83,8 @@ struct run *analysis_begin(struct analysis *analysis, const char *path,
                         .end_ns = facts->duration_ns,
                         .lost_events = facts->lost_events + facts->missed_events,
                         .observer = analysis->observer};
-    run->facts.program = plain_copy(facts->program);
+    run->facts.program = plain_copy(*script ? script : facts->program);
+    run->facts.command = NULL; /* its file is closed before the others are read */
     run->facts.rank = plain_copy(facts->rank);
     analysis->runs = tool_grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
     return analysis->runs[analysis->run_count++] = run;

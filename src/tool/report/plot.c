@@ -30,6 +30,13 @@ static const char head[] =
     ".grid{stroke:#444}.used{fill:#77aadd}.held{stroke:#ee8866}}\n"
     "</style>\n";
 
+/* In the first line, beside the title of the first panel. */
+static const char legend[] =
+    "<rect class=\"used\" x=\"746\" y=\"8\" width=\"16\" height=\"10\"/>"
+    "<text x=\"768\" y=\"18\">used</text>"
+    "<path class=\"held\" d=\"M810 13h16\"/><text x=\"832\" y=\"18\">held</text>"
+    "<path class=\"limit\" d=\"M872 13h16\"/><text x=\"894\" y=\"18\">limit</text>\n";
+
 /* A panel's scales: x over the whole time, y up to the largest value. */
 struct scale {
     double top, width_ns, all_ns;
@@ -151,6 +158,7 @@ void plot_write(FILE *to, struct analysis *analysis)
         panels += (int)analysis->runs[i]->series_count;
     panels = (int)rs_min((size_t)panels, PANELS_MAX);
     fprintf(to, head, WIDTH, panels * PANEL_HEIGHT, WIDTH, panels * PANEL_HEIGHT);
+    fputs(legend, to);
     for (size_t i = 0; i < analysis->run_count; i++) {
         const struct run *run = analysis->runs[i];
         for (size_t at = 0; at < run->series_count && done < panels; at++) {
