@@ -23,6 +23,8 @@
 #include "resource/adaptor/poison.h"
 #include "shim/commands.h"
 
+#include <stdio.h>
+
 enum {
     PITCH_BYTES = 512, /* the driver rounds a row up to a multiple of it (MEASURED.md) */
     DEVICE_KINDS = 1 << RS_KIND_DEVICE | 1 << RS_KIND_MANAGED, /* the kinds that cuMemFree frees */
@@ -181,10 +183,15 @@ RS_COLD static CUresult free_with_history(struct rs_taken_block *taken, CUstream
 {
     struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
+    struct rs_poisoned block;
 
-    if (taken->exported != RS_EXPORTED_NOT && rs_export_end(taken))
-        return CUDA_SUCCESS; /* another process has the block open, and the block is freed when that
-                                process closes it */
+    if (taken->exported != RS_EXPORTED_NOT && rs_export_end(taken)) {
+        /* The block is freed when the other process closes it. */
+        if (atomic_load_explicit(&rs_poison_count, memory_order_relaxed) &&
+            rs_poison_find(mr, taken->allocation.address, &block))
+            rs_poison_say_freed(&block, "was freed while another process has it open");
+        return CUDA_SUCCESS;
+    }
     if (taken->advice.advised || taken->advice.device_accesses) {
         rs_sync_memops_freed(taken);
         result = unadvise_all(taken);
@@ -210,19 +217,32 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
 }
 
-/* Reports a second free of a block, if `poison` still knows the block. */
-RS_COLD static void say_freed_twice(CUdeviceptr address)
+/* Reports a wrong free of the block that begins at the address, if `poison` knows the block. */
+RS_COLD static void say_wrong_free(CUdeviceptr address, const char *how)
 {
     struct rs_poisoned block = {.address = address};
-    struct rs_block_view live;
 
-    if (rs_block_find(address, &live))
-        return;
     RS_EACH_STACK(walk)
         if (!block.size_bytes)
             (void)rs_poison_find(walk.mr, address, &block);
     if (block.size_bytes)
-        rs_poison_say_freed_twice(&block);
+        rs_poison_say_freed(&block, how);
+}
+
+/* Reports why a free of the library's memory is refused: no live block begins at the address. */
+RS_COLD static void say_refused_free(CUdeviceptr address)
+{
+    struct rs_block_view live;
+    char how[64];
+
+    if (!rs_block_find(address, &live)) {
+        say_wrong_free(address, "was freed twice");
+        return;
+    }
+    snprintf(how, sizeof(how), "was freed by an address inside it, byte %zu",
+             (size_t)(address - live.address));
+    if (address != live.address) /* else it is memory of another kind */
+        say_wrong_free(live.address, how);
 }
 
 /* Frees a block whose context a call may be ending, or answers with the driver's error for a wrong
@@ -239,7 +259,7 @@ RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult
     if (!rs_block_is_our_memory(address))
         return false;
     if (atomic_load_explicit(&rs_poison_count, memory_order_relaxed))
-        say_freed_twice(address);
+        say_refused_free(address);
     *result = CUDA_ERROR_INVALID_VALUE;
     return true;
 }

@@ -50,7 +50,8 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
     struct msghdr header = {.msg_iov = &part,
                             .msg_iovlen = 1,
                             .msg_control = &control,
-                            .msg_controllen = sizeof(control.bytes)};
+                            /* Not CMSG_SPACE, whose padding has room for a second descriptor. */
+                            .msg_controllen = CMSG_LEN(sizeof(*fd))};
     const struct cmsghdr *with;
     ssize_t received;
 

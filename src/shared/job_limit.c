@@ -151,18 +151,21 @@ int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit)
 static int open_path(const char *path)
 {
     bool created;
-    int fd = rs_path_open_untouched(path, &created), result = 0;
-    struct stat status;
+    int checked = rs_path_open_untouched(path, &created), fd, result;
+    struct stat status, of_checked;
 
-    if (fd < 0)
-        return fd;
-    /* This descriptor is for writing alone, and a shared mapping needs reading too. */
-    rs_file_close(fd);
+    if (checked < 0)
+        return checked;
+    /* That descriptor is for writing alone, and a shared mapping needs reading too. */
     fd = rs_file_open_to_change(path);
+    result = fd < 0 ? -errno : fstat(checked, &of_checked) == 0 ? 0 : -errno;
+    rs_file_close(checked);
     if (fd < 0)
-        return -errno;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+        return result;
+    if (result != 0 || fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
         result = -EINVAL;
+    else if (status.st_dev != of_checked.st_dev || status.st_ino != of_checked.st_ino)
+        result = -EACCES; /* another file, or a link to one, has taken its place */
     else if (status.st_uid != geteuid() || (status.st_mode & 077))
         result = -EACCES;
     else if (status.st_size == 0)

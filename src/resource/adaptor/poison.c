@@ -246,13 +246,13 @@ static void say(struct poison *poison, const struct record *record, const char *
         abort();
 }
 
-void rs_poison_say_freed_twice(const struct rs_poisoned *block)
+void rs_poison_say_freed(const struct rs_poisoned *block, const char *how)
 {
     char site[SITE_BYTES];
 
     rs_site_describe(block->site, site, sizeof(site));
-    rs_log("poison: device %d: block %#llx of %zu bytes was freed twice%s", block->device,
-           (unsigned long long)block->address, block->size_bytes, site);
+    rs_log("poison: device %d: block %#llx of %zu bytes %s%s", block->device,
+           (unsigned long long)block->address, block->size_bytes, how, site);
     if (block->aborts)
         abort();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks `poison` about a block that the program frees a second time. */
+/* Asks `poison` about a block that the program frees wrongly. */
 #pragma once
 
 #include "resource/resource.h"
@@ -24,6 +24,6 @@ extern _Atomic unsigned rs_poison_count;
  * Returns false when there is none. */
 bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *found);
 
-/* Reports that the program has freed this block twice, and aborts the process if block->aborts.
- * The caller holds no lock. */
-void rs_poison_say_freed_twice(const struct rs_poisoned *block);
+/* Reports a wrong free of this block, and aborts the process if block->aborts.  `how` goes on after
+ * "block ADDRESS of SIZE bytes".  The caller holds no lock. */
+void rs_poison_say_freed(const struct rs_poisoned *block, const char *how);

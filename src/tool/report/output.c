@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that commands make of recordings (tool/report/outputs.h). */
 #include "base/output.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "report/plain.h"
 #include "tool/report/outputs.h"
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 #define OUTPUT "/dev/stdout"
+
+enum { LINKS_MAX = 40 }; /* the kernel follows as many */
 
 bool output_is_same(const char *one, const char *other)
 {
@@ -33,6 +36,41 @@ bool output_is_input(const char *output, char *const *files)
             return true;
         }
     return false;
+}
+
+/* Puts in place of the path of a symbolic link where it leads.  False when that cannot be told. */
+static bool follow(char path[PATH_MAX])
+{
+    char target[PATH_MAX], whole[2 * PATH_MAX];
+    ssize_t length = readlink(path, target, sizeof(target));
+    int folder = (int)(rs_file_base_name(path) - path);
+
+    if (length <= 0 || length == (ssize_t)sizeof(target))
+        return false;
+    target[length] = '\0';
+    snprintf(whole, sizeof(whole), "%.*s%s", *target == '/' ? 0 : folder, path, target);
+    return snprintf(path, PATH_MAX, "%s", whole) < PATH_MAX;
+}
+
+/* Returns EACCES for a symbolic link that another user has made, unless that is root, or that leads
+ * to such a one, and for another user's FIFO; else 0.  In a folder like /tmp another user may have
+ * put there what leads to a file of this user's.  The kernel refuses such links too where it is
+ * told to (fs.protected_symlinks), but not to realpath(). */
+static int check_links(const char *path)
+{
+    char at[PATH_MAX];
+    struct stat status;
+
+    if (snprintf(at, sizeof(at), "%s", path) >= PATH_MAX)
+        return ENAMETOOLONG;
+    for (int i = 0; i < LINKS_MAX && lstat(at, &status) == 0; i++) {
+        bool is_trusted = status.st_uid == geteuid() || status.st_uid == 0;
+        if ((S_ISLNK(status.st_mode) || S_ISFIFO(status.st_mode)) && !is_trusted)
+            return EACCES;
+        if (!S_ISLNK(status.st_mode) || !follow(at))
+            return 0;
+    }
+    return 0;
 }
 
 /* Opens a new file beside `path`, which takes its place when it is complete; or `path` itself,
@@ -62,11 +100,13 @@ static int write_bytes(const char *path, const char *bytes, size_t length)
 {
     char beside[PATH_MAX], target[PATH_MAX];
     const char *real;
-    int fd, error;
+    int fd, error = check_links(path);
 
     if (rs_path_is_stream(path))
         return -rs_write_all(strcmp(path, OUTPUT) == 0 ? STDOUT_FILENO : STDERR_FILENO, bytes,
                              length);
+    if (error)
+        return error;
     real = realpath(path, target); /* a symbolic link stays one */
     fd = open_beside(real ? real : path, beside);
     if (fd < 0)

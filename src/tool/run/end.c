@@ -102,14 +102,23 @@ static bool wants_report(const struct rs_publication *head)
 }
 
 /* Writes the report for a process that has not written it itself.  A file that another process
- * holds, or has written since, is left alone; the report then goes to PATH.PID. */
-static void write_left_report(const struct rs_publication *head, const struct publication *of)
+ * holds, or has written since, is left alone; the report then goes to PATH.PID.  The page says
+ * where the file is: so a page of another user could name any file that this user may write. */
+static void write_left_report(const struct rs_publication *head, const struct publication *of,
+                              bool is_anothers)
 {
     static struct rs_page page;
     struct rs_page_file file = {.variable = "RMM_STATISTICS", .state = RS_PAGE_FILE_NONE};
     bool has_path = head->path[0] != '\0';
 
-    if (of->count == 0 || !wants_report(head) || (has_path && !claim_report(&file.output, head)))
+    if (of->count == 0 || !wants_report(head))
+        return;
+    if (has_path && is_anothers) {
+        tool_say("RMM_STATISTICS: process %d belongs to another user: no report is written",
+                 (int)head->process);
+        return;
+    }
+    if (has_path && !claim_report(&file.output, head))
         return;
     if (has_path)
         file.state = RS_PAGE_FILE_CLAIMED;
@@ -240,7 +249,7 @@ void summary_add(struct summary *summary, const struct summary_process *known, b
         summary->processes = more;
     (void)publication_read(&page, file);
     if (is_gone)
-        write_left_report(file, &page);
+        write_left_report(file, &page, known->is_anothers);
     if (more && add_page_to_process(&process, &page)) {
         if (is_gone)
             note_unsaid(&process, &page);

@@ -182,8 +182,9 @@ static void unmap_page(const void *page)
 
 /* Holds a page, even if its process has ended meanwhile.  False when the descriptor is of no valid
  * page, or without memory. */
-static bool hold_page(pid_t process, int fd, bool is_below)
+static bool hold_page(const struct ucred *sender, pid_t process, int fd, bool is_below)
 {
+    struct stat status;
     uint64_t inode;
     const void *page = fd < 0 ? NULL : process_map_page(fd, &inode);
     struct held *held = page && rs_published_check_layout(page) ? calloc(1, sizeof(*held)) : NULL;
@@ -198,7 +199,10 @@ static bool hold_page(pid_t process, int fd, bool is_below)
         .is_below = is_below,
         .page = page,
         .inode = inode,
-        .known.number = process};
+        .known.number = process,
+        /* Whoever made the page may still have it mapped. */
+        .known.is_anothers =
+            sender->uid != geteuid() || fstat(fd, &status) != 0 || status.st_uid != geteuid()};
     held->known.has_ended = process && held->watched.fd < 0 && errno == ESRCH;
     if (process)
         identity_script_of(process, held->known.script);
@@ -242,18 +246,21 @@ static bool is_page_held(int number, uint64_t page_inode)
 
 /* ---- requests ---- */
 
-static pid_t sender_of(int connection)
+static struct ucred sender_of(int connection)
 {
     struct ucred sender;
     socklen_t bytes = sizeof(sender);
 
-    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &sender, &bytes) == 0 ? sender.pid : 0;
+    if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &sender, &bytes) != 0)
+        sender = (struct ucred){.pid = 0, .uid = (uid_t)-1};
+    return sender;
 }
 
 static void answer_job_request(int connection, const struct rs_job_request *request, int fd)
 {
     uint32_t granted = 0;
-    pid_t process = sender_of(connection);
+    struct ucred sender = sender_of(connection);
+    pid_t process = sender.pid;
     bool is_below = request->wish == RS_JOB_PASS_PAGE && process;
     int given = -1;
 
@@ -263,7 +270,7 @@ static void answer_job_request(int connection, const struct rs_job_request *requ
         granted = job_count - request->number;
         given = jobs[request->number].file;
     } else if (request->wish == RS_JOB_HOLD_PAGE || request->wish == RS_JOB_PASS_PAGE) {
-        granted = hold_page(process, fd, request->wish == RS_JOB_PASS_PAGE);
+        granted = hold_page(&sender, process, fd, request->wish == RS_JOB_PASS_PAGE);
         summary.missed += !granted;
     }
     (void)rs_job_send(connection, &granted, sizeof(granted), given);

@@ -136,6 +136,8 @@ struct summary_device {
 struct summary_process {
     int number;
     bool has_ended;
+    bool is_anothers; /* it belongs, or belonged when it was held, to another user than this command
+                       */
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char script[IDENTITY_SCRIPT_BYTES]; /* empty: the program is no interpreter */
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: not known */
