@@ -27,7 +27,7 @@ LIB: librmmshim.so
 LIB/pkgconfig: rmmshim.pc
 LIB/rmmshim/framework-pools: sitecustomize.py
 share/bash-completion/completions: rmmshim
-share/doc/rmmshim: rmmshim-recipes.7.md rmmshim-reports.7.md rmmshim-resources.7.md rmmshim-variables.7.md rmmshim.1.md rmmshim.3.md rmmshim.7.md
+share/doc/rmmshim: report.png rmmshim-recipes.7.md rmmshim-reports.7.md rmmshim-resources.7.md rmmshim-variables.7.md rmmshim.1.md rmmshim.3.md rmmshim.7.md
 share/doc/rmmshim/recipes: dask_workers.py grafana.json inference-metrics.service inference.env inference.service jupyterhub_config.py kubernetes.yaml ray_workers.py slurm-epilog slurm-task-prolog
 share/fish/vendor_completions.d: rmmshim.fish
 share/man/man1: rmmshim.1
