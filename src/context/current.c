@@ -197,7 +197,8 @@ static void note_found(CUcontext handle, struct rs_context *context, unsigned ge
     rs_thread.pushed = resource;
 }
 
-struct rs_context *rs_context_current(bool make)
+/* publish: whether a change of the stacks is published at once (rs_context_creating_end). */
+static struct rs_context *look_up(bool make, bool publish)
 {
     struct rs_context *context = rs_context_found_before(0);
     CUcontext handle = NULL;
@@ -226,8 +227,13 @@ struct rs_context *rs_context_current(bool make)
     if (context)
         note_found(handle, context, now);
     rs_mutex_unlock(&rs_contexts_lock);
-    rs_context_creating_end();
+    rs_context_creating_end(publish);
     return context;
+}
+
+struct rs_context *rs_context_current(bool make)
+{
+    return look_up(make, true);
 }
 
 int rs_context_make_pushed(const struct rs_pushed *resource, int device,
@@ -241,9 +247,9 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
     return -EINVAL;
 }
 
-struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
+static struct rs_stack *find_or_make_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
 {
-    struct rs_context *context = rs_context_current(true);
+    struct rs_context *context = look_up(true, false);
     struct rs_stack *stack;
 
     *denied = false;
@@ -256,6 +262,16 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
         return stack;
     rs_stack_settle(stack, denied);
     return atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
+}
+
+/* A new context and its first stack are published once, together. */
+struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
+{
+    struct rs_stack *stack = find_or_make_stack(kind, host_flags, denied);
+
+    if (!rs_context_is_creating()) /* else this thread may hold the contexts' lock */
+        rs_context_publish_stacks();
+    return stack;
 }
 
 struct rs_stack *rs_stack_if_made(unsigned which)

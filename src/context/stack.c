@@ -183,7 +183,7 @@ void rs_stack_settle(struct rs_stack *stack, bool *denied)
         settle_stack(stack, denied);
     }
     rs_mutex_unlock(&rs_contexts_lock);
-    rs_context_creating_end();
+    rs_context_creating_end(true);
 }
 
 /* ---- pushed resources ---- */
@@ -383,7 +383,7 @@ bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *re
         good = add_pushed(context, resource, diagnostics, deny);
     }
     rs_mutex_unlock(&rs_contexts_lock);
-    rs_context_creating_end();
+    rs_context_creating_end(true);
     return good;
 }
 

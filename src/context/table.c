@@ -187,11 +187,12 @@ void rs_context_publish_stacks(void)
         rs_wiring.stacks_changed();
 }
 
-void rs_context_creating_end(void)
+void rs_context_creating_end(bool publish)
 {
     RS_ASSERT(creating);
     creating = false;
-    rs_context_publish_stacks();
+    if (publish)
+        rs_context_publish_stacks();
     busy_end();
 }
 

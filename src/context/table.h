@@ -109,9 +109,10 @@ bool rs_context_ends_under_way(void);
 /* Called around driver calls that look up contexts or make stacks, some of them under the contexts'
  * lock. Another tool's hook may call the library again from inside such a driver call;
  * rs_context_is_creating is true there, and the inner call must not take the lock.
- * rs_context_creating_end, which is called without the lock, also publishes changed stacks. */
+ * rs_context_creating_end, which is called without the lock, also publishes changed stacks, unless
+ * another stack is about to be made: then the pair around that one publishes both. */
 void rs_context_creating_begin(void);
-void rs_context_creating_end(void);
+void rs_context_creating_end(bool publish);
 bool rs_context_is_creating(void);
 
 /* Takes the contexts' lock to read the contexts. Returns false, without the lock, where this thread

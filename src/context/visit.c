@@ -81,7 +81,7 @@ CUresult rs_context_apply_peers(CUcontext handle)
     if (context && context->handle == handle)
         result = apply_peers(context);
     rs_mutex_unlock(&rs_contexts_lock);
-    rs_context_creating_end();
+    rs_context_creating_end(true);
     return result;
 }
 

@@ -456,8 +456,8 @@ size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memor
 {
     size_t held = 0;
 
-    for (int memory = 0; account && memory < RS_MEMORIES; memory++)
-        if (memories & 1u << memory)
-            held += rs_counter_get(&account->held_bytes[memory]);
+    memories &= account ? (1u << RS_MEMORIES) - 1 : 0;
+    for (; memories; memories &= memories - 1)
+        held += rs_counter_get(&account->held_bytes[__builtin_ctz(memories)]);
     return held;
 }

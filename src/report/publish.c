@@ -40,7 +40,6 @@ void rs_publish_begin(void)
     head->process = (int32_t)getpid();
     snprintf(head->program, sizeof(head->program), "%s", program_invocation_short_name);
     snprintf(head->rank, sizeof(head->rank), "%s", rs_process_rank());
-    head->began_seconds = rs_process_start_seconds();
     snprintf(head->layout, sizeof(head->layout), "%s", RS_PUBLICATION_LAYOUT);
     is_held = rs_run_ask(RS_JOB_HOLD_PAGE, 0, rs_published_file()->fd, NULL) == 0;
 }

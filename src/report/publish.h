@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 4"
+#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 5"
 
 enum {
     RS_PUBLISHED_PROGRAM_BYTES = 256,
@@ -64,7 +64,6 @@ struct rs_publication {
     struct timespec changed;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char rank[RS_PUBLISHED_RANK_BYTES]; /* the process's rank in its job; empty: unknown */
-    int64_t began_seconds;              /* the process's start, in seconds since 1970 */
     _Atomic uint64_t directory; /* the directory's offset in the file; 0: none yet. A new directory
                                    replaces it */
     struct rs_published_refusal refusal;

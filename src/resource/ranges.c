@@ -3,6 +3,8 @@
 
 #include "base/lock.h"
 
+#include <stdlib.h>
+
 _Static_assert(sizeof(struct rs_block) <= RS_RECORD_BYTES, "a block's record is one cache line");
 
 /* ---- the index: classes ---- */
@@ -305,6 +307,18 @@ bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, 
         .ample_bytes = SIZE_MAX,
     };
     return rs_round_up(size_bytes, unit_bytes, &request->rounded_bytes);
+}
+
+bool rs_blocks_begin(struct rs_blocks *blocks)
+{
+    blocks->free_blocks = calloc(RS_BLOCK_GROUPS, sizeof(*blocks->free_blocks));
+    return blocks->free_blocks;
+}
+
+void rs_blocks_end(struct rs_blocks *blocks)
+{
+    rs_record_slab_destroy(&blocks->records);
+    free(blocks->free_blocks);
 }
 
 void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block)

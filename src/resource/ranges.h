@@ -128,9 +128,11 @@ enum rs_block_group {
 
 enum { RS_BLOCK_GROUPS = 5 };
 
-/* Ranges that are cut into blocks, and the index of their free blocks; all zero is empty. */
+/* Ranges that are cut into blocks, and the index of their free blocks. */
 struct rs_blocks {
-    struct rs_block_index free_blocks[RS_BLOCK_GROUPS];
+    /* One index for each group.  They take 250 KiB, so they lie apart: published memory, where the
+     * counters below are, has pages behind all of it. */
+    struct rs_block_index *free_blocks;
     struct rs_record_slab records;
     size_t free_block_count;
     size_t free_range_count;   /* ranges that are one free block: nothing of them is handed out */
@@ -141,6 +143,12 @@ struct rs_blocks {
      * bytes.  Written under the lock, also read without it. */
     _Atomic size_t apart_bytes;
 };
+
+/* Makes the indexes of blocks that are all zero.  Returns false when out of host memory. */
+bool rs_blocks_begin(struct rs_blocks *blocks);
+
+/* Frees the indexes and the records; does nothing more where rs_blocks_begin failed. */
+void rs_blocks_end(struct rs_blocks *blocks);
 
 /* What rs_blocks_take looks for. rs_block_request_init fills it in; the owner may then change
  * fields. */

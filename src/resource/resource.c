@@ -322,18 +322,26 @@ size_t rs_mr_free_blocks(struct rs_mr *mr)
     return blocks + sum_of_upstreams(mr, rs_mr_free_blocks);
 }
 
-void rs_mr_report(struct rs_mr *mr, struct rs_report *report)
+/* `own` has room for the counters of one resource at a time. */
+static void report_with(struct rs_mr *mr, struct rs_report *report, struct rs_report *own)
 {
     unsigned missed = rs_locks_missed()->times;
-    struct rs_report own = {.count = 0};
 
-    mr->ops.report(mr, &own);
+    rs_report_clear(own);
+    mr->ops.report(mr, own);
     /* If a lock was skipped, the counters are incomplete and are dropped. */
     if (rs_locks_missed()->times == missed)
-        rs_report_fold(report, &own);
-    rs_report_release(&own);
+        rs_report_fold(report, own);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        rs_mr_report(mr->upstream[i], report);
+        report_with(mr->upstream[i], report, own);
+}
+
+void rs_mr_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct rs_report own = {.count = 0};
+
+    report_with(mr, report, &own);
+    rs_report_release(&own);
 }
 
 bool rs_mr_check(struct rs_mr *mr)

@@ -18,7 +18,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010 /* since Linux 5.1 */
 #endif
 
-enum { STEP_BYTES = 256 << 10 }; /* the step by which the file's memory grows */
+enum { STEP_BYTES = 64 << 10 }; /* the step by which the file's memory grows */
 
 /* Precedes each allocation; `next` links freed ones. */
 union header {
@@ -122,10 +122,9 @@ static union header *take_freed(size_t bytes)
     return memset(found, 0, bytes);
 }
 
-/* Extends the used part of the file.  Its bytes are zero already and are not written, so that only
- * pages that are used take memory (a pool has 250 KiB, mostly trees that stay empty).  If the
- * program has closed the descriptor, its number may stand for a file of the program; then the file
- * does not grow any more. */
+/* Extends the used part of the file, whose bytes are zero already.  If the program has closed the
+ * descriptor, its number may stand for a file of the program; then the file does not grow any more.
+ */
 static union header *take_new(size_t bytes)
 {
     union header *taken = (union header *)(void *)(published.memory + published.used_bytes);

@@ -11,6 +11,7 @@ whatever the figures are."""
 import argparse
 import json
 import os
+import statistics
 import sys
 
 sys.dont_write_bytecode = True
@@ -164,18 +165,13 @@ def bench_rows(figures):
 # ---- frameworks ----
 
 
-def speed_row(what, target, ratios):
+def speed_row(what, target, ratio):
     row = Row(what, target)
-    if ratios:
-        middle, low, high = framework_speed.median_and_interval(ratios)
-        row.cells["rmmshim"] = "%.3f x (%.3f to %.3f)" % (middle, low, high)
+    if ratio:
+        row.cells["rmmshim"] = "%.3f x (%.3f to %.3f)" % ratio
         # What the interval does not exclude is noise.
-        row.excess, row.unit = max(0.0, low - 1), "x"
+        row.excess, row.unit = max(0.0, ratio[1] - 1), "x"
     return row
-
-
-def ratios_of(one, other):
-    return [b / a for x, y in zip(one, other) for a, b in zip(x["ms"], y["ms"]) if a > 0]
 
 
 def speed_rows(programs):
@@ -185,15 +181,16 @@ def speed_rows(programs):
         for program in programs:
             if program["workload"] == workload and not program["problem"]:
                 by_variant.setdefault(program["variant"], []).append(program)
-        own, shim, floor, both = (by_variant.get(name, []) for name in ("own", "shim", "floor", "both"))
-        rows.append(speed_row("without its cache: " + title, "<= its own cache", ratios_of(own, shim)))
-        floors = ratios_of(own, floor)
-        if floors:
-            rows[-1].cells["floor"] = "%.3f x" % framework_speed.median_and_interval(floors)[0]
-        nones = ratios_of(own[:1], [dict(program, ms=program["ms"]) for program in by_variant.get("none", [])[:1]])
-        if nones:
-            rows[-1].cells["driver"] = "%.2f x" % framework_speed.median_and_interval(nones)[0]
-        rows.append(speed_row("beneath its own cache: " + title, "no slower", ratios_of(own, both)))
+        figures = framework_speed.figures_of([(variant, program["ms"]) for variant, of in by_variant.items()
+                                              for program in of if variant not in framework_speed.APART])
+        shim, floor, both = (framework_speed.ratio_and_interval(figures, "own", name) for name in ("shim", "floor", "both"))
+        rows.append(speed_row("without its cache: " + title, "<= its own cache", shim))
+        if floor:
+            rows[-1].cells["floor"] = "%.3f x" % floor[0]
+        own, none = ([ms for program in by_variant.get(name, []) for ms in program["ms"]] for name in ("own", "none"))
+        if own and none:
+            rows[-1].cells["driver"] = "%.2f x" % (statistics.median(none) / statistics.median(own))
+        rows.append(speed_row("beneath its own cache: " + title, "no slower", both))
         held_rows += [held_row(title, program) for program in by_variant.get("counted", [])]
     return rows + held_rows
 

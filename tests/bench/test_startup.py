@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-POOL_CALLS = 32 # of the first allocation, which makes the context's stack and the pool's memory
+POOL_CALLS = 30 # of the first allocation, which makes the context's stack and the pool's memory
 
 
 def calls(program, settings):

@@ -12,6 +12,7 @@ import unittest
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import framework_speed
 import table
 import test_ranks
 
@@ -79,6 +80,30 @@ class Table(unittest.TestCase):
         self.assertEqual(table.cells_of(table.ROWS[-1], {table.NONE: [0.5, 0.2, 0.3], table.RMM: "no bench_rmm",
                                                          table.SHIM: [7.8e-5]}),
                          [table.ROWS[-1].title, "-", "0.300 ms", "not run: no bench_rmm", "0.0780 us"])
+
+
+class Turns(unittest.TestCase):
+    """Programs of the same speed, four processes of each kind, in rounds whose speed drifts."""
+    DRIFT = [1.0, 1.02, 2.1, 0.9] * 8
+    PROCESSES = [0.98, 1.0, 1.01, 1.03]  # by how much like processes differ for as long as they live
+
+    def ratio(self, own, shim):
+        figures = framework_speed.figures_of([(kind, [speed * drift for drift in self.DRIFT])
+                                              for kind, speeds in (("own", own), ("shim", shim)) for speed in speeds])
+        return framework_speed.ratio_and_interval(figures, "own", "shim")
+
+    def test_turns_of_one_process_are_no_more_certain_than_the_process(self):
+        middle, low, high = self.ratio(self.PROCESSES, [speed * 1.02 for speed in self.PROCESSES])
+        self.assertAlmostEqual(middle, 1.02)
+        self.assertLess(low, 1)
+        self.assertGreater(high, 1.04)
+
+    def test_a_difference_larger_than_that_of_processes_is_certain(self):
+        self.assertGreater(self.ratio(self.PROCESSES, [speed * 1.08 for speed in self.PROCESSES])[1], 1.01)
+
+    def test_one_process_says_nothing(self):
+        self.assertIsNone(self.ratio([1.0], [1.2]))
+        self.assertIsNone(framework_speed.ratio_and_interval({}, "own", "shim"))
 
 
 class Judgement(unittest.TestCase):

@@ -2,15 +2,17 @@
 """PyTorch and CuPy with their own allocators, without them, and without them but with rmmshim: time of
 an iteration and memory taken.  Prints one table.
 
-    framework_speed.py [--only WORKLOAD,...] [--pairs N] [--chunks N] [--json FILE]
+    framework_speed.py [--only WORKLOAD,...] [--processes N] [--chunks N] [--seconds N] [--json FILE]
 
 A machine's speed drifts by more than what is to be seen here, and one core may be 1.5 times as fast as
-the next for seconds (what its neighbours do).  So the program with its own allocator and the one with
+the next for seconds (what its neighbours do).  So the programs with their own allocator and those with
 rmmshim are alive at the same time, on the same core, and take turns: a few iterations of the one, then
-of the other, while the other waits.  Each two neighbouring turns give one ratio; the figure is the
-median of all ratios of several such pairs of processes, with the interval in which the true median
-lies with 95 % certainty (by order statistics).  A last run under rmmshim counts memory.
-Two more take their turns beside the first pair: with --floor one under a door with no allocator behind
+of the other, while the others wait.  Two processes of the same program differ by up to 4 % for as long
+as they live (where their memory lies, how Python hashes), so each kind has several processes, and a
+process counts as one figure: by how much its turns differ from the others' of the same round.  The
+ratio of two kinds is that of the means of these figures, with its 95 % interval by Student's t.  A last
+run under rmmshim counts memory.
+Two more kinds may take their turns beside these: with --floor one under a door with no allocator behind
 it (what is slower with that is the framework's own way to cudaMalloc), with --both the framework's own
 allocator with rmmshim beneath.  RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and
 nothing else (RMM_PINNED_POOL_SIZE too for the workload that lives on pinned memory; the last run:
@@ -22,6 +24,7 @@ import json
 import math
 import os
 import select
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,7 +42,10 @@ TITLES = {"mlp": "PyTorch MLP 12x512, Adam", "transformer": "PyTorch transformer
 POOL_BYTES = 512 << 20
 SETTING = {"RMM_POOL_SIZE": "512MiB"}
 PINNED_SETTING = {"RMM_POOL_SIZE": "512MiB", "RMM_PINNED_POOL_SIZE": "64MiB"}
-SLOWER = 1.01  # a median that certainly lies above this is slower
+SLOWER = 1.01  # a ratio that certainly lies above this is slower
+APART = ("none", "counted")  # kinds that take no turns beside the others
+# 97.5 %, by N: with 2 N - 2 degrees of freedom
+STUDENT_T = {2: 4.303, 3: 2.776, 4: 2.447, 5: 2.306, 6: 2.228, 7: 2.179, 8: 2.145}
 MIB = 1 << 20
 
 
@@ -180,8 +186,8 @@ def child(workload, own):
 class TurnTaker:
     """A child process that says ready, warms up at a first line, and takes a turn at each further one."""
 
-    def __init__(self, folder, command, env, setting, group):
-        self.folder, self.group = folder, group
+    def __init__(self, kind, folder, command, env, setting):
+        self.kind, self.folder = kind, folder
         os.mkdir(folder)
         self.error_file = open(os.path.join(folder, "stderr"), "w+b")
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -274,8 +280,7 @@ class TurnTaker:
 
 
 class Program(TurnTaker):
-    def __init__(self, workload, variant, folder, index, group, floor=None):
-        self.workload, self.variant = workload, variant
+    def __init__(self, workload, variant, folder, index, floor=None):
         folder = os.path.join(folder, str(index))
         setting = dict(PINNED_SETTING if workload == "pinned" else SETTING) if variant in ("shim", "both", "counted") else None
         # With a setting there is a report, but the timed runs are to do without.
@@ -288,7 +293,7 @@ class Program(TurnTaker):
             env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
         command = [sys.executable, os.path.abspath(__file__), "--child", workload] + (
             ["--own"] if variant in ("own", "both") else [])
-        super().__init__(folder, command, env, setting, group)
+        super().__init__(variant, folder, command, env, setting)
 
 
 def end_all(programs):
@@ -322,13 +327,53 @@ def take_turns_between(programs, turns, core, seconds=math.inf):
         program.finish()
 
 
-def median_and_interval(numbers):
-    """The median, and the 95 % interval of the true one: order statistics, whatever the distribution."""
-    numbers = sorted(numbers)
-    count = len(numbers)
-    reach = int(math.ceil(0.98 * math.sqrt(count)))
-    middle = count // 2
-    return numbers[middle], numbers[max(0, middle - reach)], numbers[min(count - 1, middle + reach)]
+def run_by_turns(title, groups, core):
+    """groups: of programs, with their turns and the seconds of turns.  All are started; each group takes its turns when
+    the one before has ended."""
+    programs = [program for group, _, _ in groups for program in group]
+    begin = time.monotonic()
+    try:
+        for program in programs:
+            program.wait_ready(begin + 150)
+        ready = time.monotonic()
+        for group, turns, seconds in groups:
+            take_turns_between(group, turns, core, seconds)
+    finally:
+        end_all(programs)
+    print("%s: %d processes are ready after %.0f s; %d turns of each after %.0f s" % (
+        title, len(programs), ready - begin, min(len(program.ms) for program in groups[0][0]), time.monotonic() - begin),
+        flush=True)
+
+
+def figures_of(processes):
+    """processes: the kind of each, and its turns' times.  Returns, by kind, a figure of each process: the median of what
+    its turns differ by from those of the others in the same round, as logarithms.  The machine may get half as fast from
+    one round to the next."""
+    rounds = range(min((len(ms) for _, ms in processes), default=0))
+    middles = [statistics.median(math.log(ms[i]) for _, ms in processes) for i in rounds]
+    figures = {}
+    for kind, ms in processes if rounds else []:
+        figures.setdefault(kind, []).append(statistics.median(math.log(ms[i]) - middles[i] for i in rounds))
+    return figures
+
+
+def turns_of(programs):
+    return [(program.kind, program.ms) for program in programs if program.ms and not program.problem]
+
+
+def ratio_and_interval(figures, one, other):
+    """Of the means of the figures of two kinds, and its 95 % interval; None with fewer than two processes of each."""
+    one, other = figures.get(one, []), figures.get(other, [])
+    count = min(len(one), len(other))
+    if count < 2:
+        return None
+    middle = statistics.mean(other) - statistics.mean(one)
+    reach = STUDENT_T[count] * math.sqrt(statistics.variance(one) / len(one) + statistics.variance(other) / len(other))
+    return tuple(math.exp(value) for value in (middle, middle - reach, middle + reach))
+
+
+def show_ratio(figure):
+    return "%.3f (%.3f to %.3f)" % figure if figure else "-"
 
 
 def growth_step(held_bytes):
@@ -346,11 +391,6 @@ def show_ms(programs):
     return "%.3f" % ms if ms else "-"
 
 
-def ratios_of(one, other):
-    """Of neighbouring turns."""
-    return [b / a for x, y in zip(one, other) for a, b in zip(x.ms, y.ms)]
-
-
 def calls_text(run):
     """What a thousand allocations cost beside their own instructions: fences, the driver's calls for memory, waits."""
     allocations = run.counter("statistics", "allocations")
@@ -361,27 +401,21 @@ def calls_text(run):
     return ", ".join("%.1f" % (1000 * (count or 0) / allocations) for count in calls)
 
 
-def judge(workload, by_variant, rows, wrong):
-    own, none, shim, counted, floor, both = (by_variant.get(variant, [])
-                                             for variant in ("own", "none", "shim", "counted", "floor", "both"))
-    problems = [program for programs in by_variant.values() for program in programs if program.problem]
-    for program in problems:
-        wrong.append("%s, %s: %s" % (TITLES[workload], program.variant, program.problem))
-    ratios, floor_ratios = ratios_of(own, shim), ratios_of(own, floor)
+def judge(workload, programs, rows, wrong):
+    own, none, shim, counted = ([program for program in programs if program.kind == kind]
+                                for kind in ("own", "none", "shim", "counted"))
+    for program in programs:
+        if program.problem:
+            wrong.append("%s, %s: %s" % (TITLES[workload], program.kind, program.problem))
+    figures = figures_of(turns_of(program for program in programs if program.kind not in APART))
     against_none = "%.2f" % (median_ms(none) / median_ms(own)) if median_ms(none) and median_ms(own) else "-"
     rows.append([TITLES[workload], show_ms(own), show_ms(none), show_ms(shim), against_none])
-    if ratios:
-        middle, low, high = median_and_interval(ratios)
-        rows[-1].append("%.3f (%.3f to %.3f)" % (middle, low, high))
-        if low > SLOWER:
-            wrong.append("%s: slower than with its own allocator: %s times" % (TITLES[workload], rows[-1][-1]))
-    else:
-        rows[-1].append("-")
-    rows[-1].append("%.3f (%.3f to %.3f)" % median_and_interval(floor_ratios) if floor_ratios else "-")
-    both_ratios = ratios_of(own, both)
-    rows[-1].append("%.3f (%.3f to %.3f)" % median_and_interval(both_ratios) if both_ratios else "-")
-    if both_ratios and median_and_interval(both_ratios)[1] > SLOWER:
-        wrong.append("%s: its own allocator is slower with rmmshim beneath: %s times" % (TITLES[workload], rows[-1][-1]))
+    for kind, slow in (("shim", "slower than with its own allocator"), ("floor", None),
+                       ("both", "its own allocator is slower with rmmshim beneath")):
+        ratio = ratio_and_interval(figures, "own", kind)
+        rows[-1].append(show_ratio(ratio))
+        if slow and ratio and ratio[1] > SLOWER:
+            wrong.append("%s: %s: %s times" % (TITLES[workload], slow, rows[-1][-1]))
     peak = held = None
     if counted and not counted[0].problem:
         run = counted[0].counts
@@ -402,8 +436,9 @@ def judge(workload, by_variant, rows, wrong):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(TORCH + CUPY), metavar="WORKLOAD,...")
-    parser.add_argument("--pairs", type=int, default=3, metavar="N", help="pairs of processes for each workload")
-    parser.add_argument("--chunks", type=int, default=24, metavar="N", help="turns of each process")
+    parser.add_argument("--processes", type=int, default=4, choices=STUDENT_T, metavar="N", help="of each kind")
+    parser.add_argument("--chunks", type=int, default=24, metavar="N", help="turns of each process, at most")
+    parser.add_argument("--seconds", type=float, default=30, metavar="N", help="of turns for each workload, at most")
     parser.add_argument("--floor", metavar="LIBRARY", help="built of tests/bench/floor.c: runs take turns with it too")
     parser.add_argument("--both", action="store_true", help="also the framework's own allocator with rmmshim beneath")
     parser.add_argument("--json", metavar="FILE")
@@ -420,48 +455,37 @@ def main():
         print("no GPU")
         return 77
 
-    beside = (["floor"] if args.floor else []) + (["both"] if args.both else [])
-    programs, wrong = [], []
+    kinds = ["own", "shim"] + (["floor"] if args.floor else []) + (["both"] if args.both else [])
+    programs, absent, wrong = [], set(), []
     rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own (95 %)", "floor/own",
              "own and rmmshim/own",
              "peak live", "held", "may hold", "fences, driver calls, waits of 1000", "own: peak live", "own: reserved"]]
     begin = time.monotonic()
+    cores = itertools.cycle(sorted(os.sched_getaffinity(0))[1:] or [0])
     with tempfile.TemporaryDirectory(prefix="framework-speed-") as folder:
-        try:
-            for workload in workloads:
-                groups = [["own", "shim"] + (beside if i == 0 else []) for i in range(args.pairs)] + [["none", "counted"]]
-                for group, variant in ((group, variant) for group in groups for variant in group):
-                    programs.append(Program(workload, variant, folder, len(programs), group, args.floor))
-            for program in programs:
-                program.wait_ready(begin + 150)
-            print("%d programs are ready after %.0f s" % (len(programs), time.monotonic() - begin), flush=True)
-            cores = itertools.cycle(sorted(os.sched_getaffinity(0))[1:] or [0])
-            while waiting := [program for program in programs if program.process.returncode is None]:
-                together = [program for program in waiting if program.group is waiting[0].group]
-                compared = "own" in waiting[0].group  # else for figures that need no more than a few turns
-                take_turns_between(together, args.chunks if compared else max(3, args.chunks // 4), next(cores))
-        finally:
-            end_all(programs)
-    absent = {program.workload for program in programs if "absent" in program.result}
-    for workload in workloads:
-        if workload in absent:
-            print("%s: not there" % TITLES[workload])
-            continue
-        by_variant = {}
-        for program in programs:
-            if program.workload == workload:
-                by_variant.setdefault(program.variant, []).append(program)
-        judge(workload, by_variant, rows, wrong)
-    print("\nmedians of all turns; rmmshim/own is of neighbouring turns, %d of them\n" % (args.pairs * args.chunks) +
+        for workload in workloads:
+            compared, apart = ([Program(workload, kind, folder, "%s-%s-%d" % (workload, kind, index), args.floor)
+                                for index in range(count) for kind in of]
+                               for of, count in ((kinds, args.processes), (APART, 1)))
+            # Those apart are for figures that need no more than a few turns.
+            run_by_turns(TITLES[workload], [(compared, args.chunks, args.seconds),
+                                            (apart, max(3, args.chunks // 4), args.seconds)], next(cores))
+            programs += [(workload, program) for program in compared + apart]
+            if any("absent" in program.result for program in compared):
+                absent.add(workload)
+                print("%s: not there" % TITLES[workload])
+            else:
+                judge(workload, compared + apart, rows, wrong)
+    print("\nmedians of all turns; each of %d processes is one figure of a ratio\n" % args.processes +
           compare.text_table(rows, right=range(1, len(rows[0]))))
     for line in wrong:
         print("FAILED: " + line)
     print("speed: %s, %.0f s" % ("%d wrong" % len(wrong) if wrong else "all well", time.monotonic() - begin))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump([{"workload": program.workload, "variant": program.variant, "ms": program.ms, "result": program.result,
-                        "problem": program.problem, "report": program.counts.report} for program in programs], file,
-                      indent=1)
+            json.dump([{"workload": workload, "variant": program.kind, "ms": program.ms, "result": program.result,
+                        "problem": program.problem, "report": program.counts.report} for workload, program in programs],
+                      file, indent=1)
     if absent == set(workloads):
         return 77
     return 1 if wrong else 0

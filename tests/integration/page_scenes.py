@@ -28,7 +28,7 @@ class Head(ctypes.Structure):
     _fields_ = [("layout", ctypes.c_char * 32), ("process", ctypes.c_int32), ("format", ctypes.c_int32),
                 ("report", ctypes.c_uint32), ("has_report", ctypes.c_uint32), ("path", ctypes.c_char * 4096),
                 ("file", ctypes.c_uint64 * 2), ("changed", ctypes.c_int64 * 2), ("program", ctypes.c_char * 256), ("rank", ctypes.c_char * 16),
-                ("began_seconds", ctypes.c_int64), ("directory", ctypes.c_uint64)]
+                ("directory", ctypes.c_uint64)]
 
 
 def page_of(process):

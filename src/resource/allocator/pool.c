@@ -382,7 +382,7 @@ static void pool_end(struct rs_mr *mr, bool memory_is_gone)
             (void)rs_mr_deallocate(mr->upstream[0], &chunk->upstream, NULL);
         free(chunk);
     }
-    rs_record_slab_destroy(&pool->blocks.records);
+    rs_blocks_end(&pool->blocks);
     pthread_cond_destroy(&pool->settled);
 }
 
@@ -440,6 +440,8 @@ static int pool_init(struct rs_mr *mr, const void *config)
     struct rs_pool *pool = RS_MR_AS(rs_pool, mr);
 
     rs_condition_init(&pool->settled);
+    if (!rs_blocks_begin(&pool->blocks))
+        return -ENOMEM;
     pool->initial_bytes = settings->initial_size;
     pool->maximum_bytes = settings->maximum_size;
     pool->alignment = settings->alignment;

@@ -8,6 +8,8 @@
 #include "resource/report.h"
 #include "resource/resource.h"
 
+#include <errno.h>
+
 /* An address in the range in which drivers place device memory. */
 static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1 << 46;
 static const size_t SPACE_BYTES = (size_t)1 << 45;
@@ -88,7 +90,7 @@ static void simulated_end(struct rs_mr *mr, bool memory_is_gone)
     if (!memory_is_gone)
         rs_account_give(mr->environment->account, blocks->live_bytes, blocks->live_bytes,
                         mr->descriptor->memory);
-    rs_record_slab_destroy(&blocks->records);
+    rs_blocks_end(blocks);
 }
 
 static const struct rs_counter_row simulated_counters[] = {
@@ -123,6 +125,8 @@ static int simulated_init(struct rs_mr *mr, const void *config)
     struct simulated *simulated = RS_MR_AS(simulated, mr);
 
     (void)config;
+    if (!rs_blocks_begin(&simulated->blocks))
+        return -ENOMEM;
     simulated->first = (struct rs_block){.address = FIRST_ADDRESS, .size_bytes = SPACE_BYTES};
     rs_blocks_insert_free(&simulated->blocks, &simulated->first);
     return 0;

@@ -360,16 +360,22 @@ static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_s
     return any;
 }
 
-/* The queries that a free makes: half as many epochs each time, until one is done or the oldest is
- * pending.  An allocation that needs more makes its own queries. */
-static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_reuse_batch *ready)
+static bool asks_in_passing(const struct rs_reuse *reuse, bool is_large)
 {
     unsigned count = reuse->sealed_count;
-    bool asks = is_large ? count >= ASK_LARGE_EPOCHS
-                         : count >= ASK_EPOCHS ||
-                               reuse->epochs_bytes >= rs_reuse_held_bytes(reuse) / ASK_DIVISOR;
 
-    if (!asks || ask_if_stuck(reuse, ready) != RS_FENCE_DONE)
+    return is_large ? count >= ASK_LARGE_EPOCHS
+                    : count >= ASK_EPOCHS ||
+                          reuse->epochs_bytes >= rs_reuse_held_bytes(reuse) / ASK_DIVISOR;
+}
+
+/* The queries that a free makes: half as many epochs each time, until one is done or the oldest is
+ * pending.  An allocation that needs more makes its own queries. */
+static void retire_in_passing(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
+{
+    unsigned count;
+
+    if (ask_if_stuck(reuse, ready) != RS_FENCE_DONE)
         return;
     count = reuse->sealed_count;
     while (count > 0 && ask_locked(reuse, count, ready) == RS_FENCE_PENDING)
@@ -396,18 +402,25 @@ static bool lock_in_passing(struct rs_reuse *reuse)
 /* On a driver without fences, this makes no driver call under the lock. */
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large)
 {
-    struct rs_reuse_batch ready = rs_reuse_no_batch;
     enum rs_fence_refusal refusal = RS_FENCE_GRANTED;
+    struct rs_reuse_batch ready; /* of many lists, so it is set only where some may be ready */
+    bool asks, any;
 
     if (!lock_in_passing(reuse))
         return rs_fence_supported() ? refusal : RS_FENCE_REFUSED;
     /* Fences are queried before the seal, whose own fence cannot be done yet. */
-    retire_in_passing(reuse, is_large, &ready);
-    leave_backlog(reuse, &ready, AT_ONCE);
+    asks = asks_in_passing(reuse, is_large);
+    any = asks || reuse->ready_seal > 0;
+    if (any)
+        ready = rs_reuse_no_batch;
+    if (asks)
+        retire_in_passing(reuse, &ready);
+    if (any)
+        leave_backlog(reuse, &ready, AT_ONCE);
     if (!seal_locked(reuse))
         refusal = (enum rs_fence_refusal)reuse->refusal;
     rs_mutex_unlock(&reuse->lock);
-    if (!rs_reuse_batch_is_empty(reuse, &ready))
+    if (any && !rs_reuse_batch_is_empty(reuse, &ready))
         rs_reuse_give_ready(reuse, &ready);
     return refusal;
 }

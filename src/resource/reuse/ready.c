@@ -350,7 +350,8 @@ void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     /* The blocks count as left only now that they are kept or upstream.  Another thread that found
      * them in neither place would take the memory for exhausted. */
     rs_reuse_count_left(reuse, size.bytes, size.blocks);
-    *batch = rs_reuse_no_batch;
+    batch->rest = (struct rs_block_list){NULL, NULL, 0, 0}; /* the others were emptied above */
+    RS_ASSERT_SLOW(rs_reuse_batch_is_empty(reuse, batch));
 }
 
 void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *list)

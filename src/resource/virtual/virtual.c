@@ -279,7 +279,7 @@ static void virtual_end(struct rs_mr *mr, bool memory_is_gone)
         free(region);
     }
     free(vm->spares);
-    rs_record_slab_destroy(&vm->blocks.records);
+    rs_blocks_end(&vm->blocks);
     pthread_cond_destroy(&vm->settled);
 }
 
@@ -400,6 +400,8 @@ static int virtual_init(struct rs_mr *mr, const void *config)
 
     rs_mr_retry_unfinished();
     rs_condition_init(&vm->settled);
+    if (!rs_blocks_begin(&vm->blocks))
+        return -ENOMEM;
     vm->properties = properties_of(mr->environment);
     init_sizes(vm, settings);
     rs_mutex_lock(&mr->lock);

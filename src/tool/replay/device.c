@@ -36,6 +36,7 @@ enum {
 /* A range of addresses, with a record of it. */
 struct space {
     struct rs_blocks blocks;
+    struct rs_block_index indexes[RS_BLOCK_GROUPS];
     struct rs_block first;
 };
 
@@ -268,6 +269,7 @@ static void open_space(struct space *space, CUdeviceptr base)
     if (space->first.address)
         return;
     space->first = (struct rs_block){.address = base, .size_bytes = SPACE_BYTES};
+    space->blocks.free_blocks = space->indexes;
     rs_blocks_insert_free(&space->blocks, &space->first);
 }
 
