@@ -152,6 +152,18 @@ static bool is_base(CUdeviceptr address)
            base == address;
 }
 
+/* Returns the bytes of the opened allocation, as the driver tells them; if it does not, the
+ * exporter's number counts. */
+static size_t bytes_at(CUdeviceptr base, const struct rs_ipc_slot *slot)
+{
+    CUdeviceptr start;
+    size_t bytes;
+
+    return rs_driver.cuMemGetAddressRange_v2(&start, &bytes, base) == CUDA_SUCCESS
+               ? bytes
+               : slot->allocation_bytes;
+}
+
 static struct proof proof_of(CUdeviceptr address)
 {
     return (struct proof){rs_driver_allocation_id(address), is_base(address)};
@@ -179,8 +191,9 @@ static struct record *open_segment(const struct opening *opening, const struct r
                             : CUDA_ERROR_OUT_OF_MEMORY;
     if (*result != CUDA_SUCCESS)
         return NULL;
+    segment.size_bytes = bytes_at(segment.address, slot);
     segment.proof = proof_of(segment.address);
-    entered = enter_import(&segments, &segment);
+    entered = segment.size_bytes > 0 ? enter_import(&segments, &segment) : NULL;
     if (!entered) {
         (void)rs_driver.cuIpcCloseMemHandle(segment.address);
         *result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -247,16 +260,14 @@ static void forget_ended(void)
 
 /* ---- opening ---- */
 
-/* True when the block lies inside the opened allocation.  The driver tells the allocation's size;
- * if it does not, the exporter's number counts. */
+/* True when the block lies inside the opened allocation, at a place where a block can begin: the
+ * exporter may be any program of the user. */
 static bool is_inside_opened(const struct rs_ipc_slot *slot, CUdeviceptr base)
 {
-    CUdeviceptr start;
-    size_t bytes;
+    size_t bytes = bytes_at(base, slot);
 
-    if (rs_driver.cuMemGetAddressRange_v2(&start, &bytes, base) != CUDA_SUCCESS)
-        bytes = slot->allocation_bytes;
-    return slot->offset_bytes <= bytes && slot->size_bytes <= bytes - slot->offset_bytes;
+    return slot->size_bytes > 0 && slot->offset_bytes % RS_BLOCK_ALIGNMENT == 0 &&
+           slot->offset_bytes <= bytes && slot->size_bytes <= bytes - slot->offset_bytes;
 }
 
 /* Opens the block of a slot: finds or opens its segment and enters the block.  Returns NULL with

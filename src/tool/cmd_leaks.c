@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim leaks: lists the memory that a running process holds, and the code that allocated it. */
 #include "base/check.h"
+#include "base/hash_table.h"
 #include "context/block_counts.h"
 #include "context/limit.h"
 #include "report/document.h"
@@ -52,6 +53,7 @@ struct code {
     struct range *ranges;
     size_t range_count;
     struct place *places;
+    struct rs_hash_table by_address; /* the same places; the key is place_key */
     bool is_own_users;
 };
 
@@ -90,6 +92,7 @@ static void free_code(struct code *code)
         free(place->line);
         free(place);
     }
+    rs_hash_clear(&code->by_address);
     for (size_t i = 0; i < code->range_count; i++)
         free(code->ranges[i].path);
     free(code->ranges);
@@ -120,18 +123,23 @@ static void describe_place(const struct code *code, struct place *place)
     rs_plain_make(symbol->function);
 }
 
+/* No process has code in the upper half of all addresses, and no key is 0. */
+static uint64_t place_key(uintptr_t return_address)
+{
+    return return_address | (uint64_t)1 << 63;
+}
+
 /* Returns the call that returns to the address.  Its line is filled in by find_lines. */
 static const struct place *place_returning_to(struct code *code, uintptr_t return_address)
 {
-    struct place *place = code->places;
+    struct place *place = rs_hash_get(&code->by_address, place_key(return_address));
 
-    while (place && place->return_address != return_address)
-        place = place->next;
     if (place)
         return place;
     place = tool_grow(NULL, sizeof(*place));
     *place = (struct place){.next = code->places, .return_address = return_address};
     code->places = place;
+    (void)rs_hash_put(&code->by_address, place_key(return_address), place);
     describe_place(code, place);
     return place;
 }

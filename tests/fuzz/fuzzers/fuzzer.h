@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the fuzzers share.  Each is a function that libFuzzer calls with inputs that it makes, or
+ * play.c with those of a folder. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t length);
+
+static inline void must(bool good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "fuzzer: %s\n", what);
+    abort();
+}
+
+/* Returns a copy with a zero byte behind it, in memory of its own, so that AddressSanitizer sees
+ * each access outside.  The caller frees it. */
+static inline char *copy_of(const uint8_t *input, size_t length)
+{
+    char *text = malloc(length + 1);
+
+    must(text, "no memory");
+    if (length > 0)
+        memcpy(text, input, length);
+    text[length] = '\0';
+    return text;
+}
+
+/* The rest of an input that is read from its beginning. */
+struct input {
+    const uint8_t *at;
+    size_t left;
+};
+
+/* Returns the next number of so many bytes, 8 at most; what is missing is zero. */
+static inline uint64_t next_number(struct input *input, size_t bytes)
+{
+    uint64_t number = 0;
+    size_t some = bytes < input->left ? bytes : input->left;
+
+    if (some > 0)
+        memcpy(&number, input->at, some);
+    input->at += some;
+    input->left -= some;
+    return number;
+}
