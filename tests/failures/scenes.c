@@ -191,6 +191,12 @@ static void device(void)
     blocks(PITCHED, mixed, 4);
 }
 
+/* For stacks that look at each byte. */
+static void small(void)
+{
+    blocks(DEVICE, mixed, 3);
+}
+
 static void managed(void)
 {
     blocks(MANAGED, MIXED);
@@ -384,9 +390,9 @@ static void ipc(void)
 static const struct scene {
     const char *name;
     void (*play)(void);
-} scenes[] = {{"device", device}, {"managed", managed}, {"host", host},      {"ordered", ordered},
-              {"all", all_kinds}, {"limit", limit},     {"ending", ending},  {"reset", reset},
-              {"forks", forks},   {"ipc", ipc},         {"control", control}};
+} scenes[] = {{"device", device},   {"small", small},   {"managed", managed}, {"host", host},
+              {"ordered", ordered}, {"all", all_kinds}, {"limit", limit},     {"ending", ending},
+              {"reset", reset},     {"forks", forks},   {"ipc", ipc},         {"control", control}};
 
 /* ---- what is left ---- */
 
