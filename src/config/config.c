@@ -5,6 +5,7 @@
 #include "base/process.h"
 #include "shared/job.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -299,6 +300,16 @@ static void check_recording(const struct rs_config_scope *general,
                         "nothing is recorded without RMM_RECORD, the path of the recording");
 }
 
+static void diagnose_no_memory(const char *entry, struct rs_diagnostics *diagnostics)
+{
+    size_t length = strcspn(entry, "=");
+    char name[RS_NAME_BYTES_MAX];
+
+    snprintf(name, sizeof(name), "%.*s", (int)length, entry);
+    rs_diagnose(diagnostics, &(struct rs_source){name, entry + length + (entry[length] == '=')},
+                NULL, "out of host memory");
+}
+
 unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagnostics,
                          struct rs_config *config)
 {
@@ -312,8 +323,10 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
             continue;
         if (!config->values) {
             config->values = calloc(1, sizeof(*config->values));
-            if (!config->values)
-                return ++diagnostics->count - before;
+            if (!config->values) {
+                diagnose_no_memory(*entry, diagnostics);
+                return diagnostics->count - before;
+            }
         }
         is_ours = rs_config_read_entry(config->values, *entry, diagnostics) || is_ours;
     }

@@ -496,10 +496,26 @@ static bool build_device(struct build *build)
     return !is_observed(build) || stack_on(build, &rs_mr_descriptor_cuda, NULL);
 }
 
+/* Reports that a stack could not be built, where nothing else was wrong.  The variable that is
+ * named is the first that is set. */
+static void diagnose_no_memory(const struct build *build)
+{
+    const struct rs_config_values *values = build->config->values;
+    const struct rs_config_scope *own = build->device >= 0 ? values->device[build->device] : NULL;
+    const struct rs_config_scope *scope = own ? own : &values->general;
+
+    for (int i = 0; i < RS_VARIABLE_COUNT; i++)
+        if (scope->source[i].text) {
+            rs_diagnose(build->diagnostics, &scope->source[i], NULL, "out of host memory");
+            return;
+        }
+}
+
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
                            struct rs_diagnostics *diagnostics)
 {
     struct build build = {config, kind, device, diagnostics, NULL};
+    unsigned before = diagnostics->count;
     struct rs_setting limit = setting_of(&build, RS_VARIABLE_LIMIT);
     bool is_good = build_asked(&build) && (kind != RS_KIND_DEVICE || build_device(&build));
 
@@ -513,8 +529,11 @@ void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int devi
               add_reuse(&build) && add_observers(&build) && check_stack(&build) &&
               (!limit.value || limit.value->size.kind != RS_SIZE_BYTES ||
                rs_config_fits_limit(build.stack, limit.value->size.number, NULL, diagnostics));
-    if (is_good)
+    if (is_good) {
         config->stack[kind][device < 0 ? RS_DEVICES_MAX : device] = build.stack;
-    else
-        rs_expression_free(build.stack);
+        return;
+    }
+    rs_expression_free(build.stack);
+    if (diagnostics->count == before)
+        diagnose_no_memory(&build);
 }

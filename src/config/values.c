@@ -291,25 +291,35 @@ static struct rs_config_scope *scope_for(struct rs_config_values *values, int de
 }
 
 /* Returns the scope in which the caller stores the variable's value, after copying `source` there.
- * NULL when out of host memory, or when the variable already has a value: of two equal names the
- * first counts, as for getenv. */
+ * NULL, after a diagnostic, when out of host memory, and NULL when the variable already has a
+ * value: of two equal names the first counts, as for getenv. */
 static struct rs_config_scope *claim_value(struct rs_config_values *values, int device, int index,
-                                           const struct rs_source *source)
+                                           const struct rs_source *source,
+                                           struct rs_diagnostics *diagnostics)
 {
     struct rs_config_scope *scope = scope_for(values, device);
+    struct rs_source copy;
 
-    if (!scope || scope->source[index].text)
+    if (scope && scope->source[index].text)
         return NULL;
-    scope->source[index] = (struct rs_source){strdup(source->name), strdup(source->text)};
-    return scope->source[index].name && scope->source[index].text ? scope : NULL;
+    copy = (struct rs_source){strdup(source->name), strdup(source->text)};
+    if (scope && copy.name && copy.text) {
+        scope->source[index] = copy;
+        return scope;
+    }
+    free((void *)(uintptr_t)copy.name);
+    free((void *)(uintptr_t)copy.text);
+    rs_diagnose(diagnostics, source, NULL, "out of host memory");
+    return NULL;
 }
 
 /* Sets one of our variables to a value that another program's variable, `source`, gives, unless
  * ours has a value already. */
 static void enter_value(struct rs_config_values *values, int device, int index,
-                        const struct rs_source *source, const struct rs_option_value *value)
+                        const struct rs_source *source, const struct rs_option_value *value,
+                        struct rs_diagnostics *diagnostics)
 {
-    struct rs_config_scope *scope = claim_value(values, device, index, source);
+    struct rs_config_scope *scope = claim_value(values, device, index, source, diagnostics);
 
     if (scope)
         scope->value[index] = *value;
@@ -354,7 +364,7 @@ bool rs_config_read_entry(struct rs_config_values *values, const char *text,
         return false;
     index = entry.read.index;
     variable = &rs_variables[index];
-    scope = claim_value(values, entry.read.device, index, &entry.source);
+    scope = claim_value(values, entry.read.device, index, &entry.source, diagnostics);
     if (scope)
         (void)rs_option_parse(&variable->option, variable->option.type, &scope->source[index],
                               scope->source[index].text,
@@ -518,7 +528,7 @@ void rs_config_read_compat(struct rs_config_values *values, char *const *environ
             continue;
         source.text = alias.text;
         if (read_alias_bytes(&source, diagnostics, &value.size.number) && value.size.number > 0)
-            enter_value(values, alias.device, RS_VARIABLE_LIMIT, &source, &value);
+            enter_value(values, alias.device, RS_VARIABLE_LIMIT, &source, &value, diagnostics);
     }
 }
 

@@ -220,6 +220,10 @@ RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
  * `make` has it entered; without `make` the result is NULL. */
 struct rs_context *rs_context_current(bool make);
 
+/* True when the latest rs_context_current of this thread could not enter the context for lack of
+ * host memory. */
+bool rs_context_lacks_host_memory(void);
+
 /* Returns the current context's error if its work has failed, else `result`.  Asks the driver
  * without waiting. */
 RS_COLD CUresult rs_context_fault_or(CUresult result);

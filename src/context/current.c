@@ -53,13 +53,27 @@ static bool has_memory(const struct rs_environment *environment, CUdeviceptr add
     return rs_context_has_memory(rs_stack_of(environment)->context, address);
 }
 
-static struct rs_context *describe_context(CUcontext handle, CUdevice device)
-{
-    struct rs_context *context = rs_context_take_record();
+/* There was no host memory for the record of this thread's context, when it was last looked up. */
+static __thread bool lacks_host_memory;
 
+bool rs_context_lacks_host_memory(void)
+{
+    return lacks_host_memory;
+}
+
+/* Returns the record of a new context, and makes room in the table for it and for a green context's
+ * handle.  NULL when out of host memory: before the driver is asked for anything, which would then
+ * stay. */
+static struct rs_context *prepare_record(void)
+{
+    return rs_contexts_reserve(2) ? rs_context_take_record() : NULL;
+}
+
+/* Puts a context into the table, which has room (prepare_record). */
+static struct rs_context *describe_context(struct rs_context *context, CUcontext handle,
+                                           CUdevice device)
+{
     RS_ASSERT_HELD(&rs_contexts_lock);
-    if (!context)
-        return NULL;
     context->handle = handle;
     context->id = rs_context_id_of(handle);
     context->device = device;
@@ -88,10 +102,7 @@ static struct rs_context *describe_context(CUcontext handle, CUdevice device)
                                               : i - RS_STACK_PINNED,
         };
     }
-    if (!rs_contexts_add(handle, rs_context_id_of(handle), context)) {
-        free(context);
-        return NULL;
-    }
+    (void)rs_contexts_add(handle, rs_context_id_of(handle), context);
     rs_mode_note_context();
     rs_context_stacks_changed();
     return context;
@@ -153,7 +164,7 @@ bool rs_context_owns_memory(struct rs_context *context)
 
 static struct rs_context *create(CUcontext handle)
 {
-    struct rs_context *context = NULL;
+    struct rs_context *context = NULL, *record;
     CUdeviceptr block = 0;
     CUcontext owner;
     CUdevice device;
@@ -163,13 +174,19 @@ static struct rs_context *create(CUcontext handle)
         return NULL; /* a context with this handle is in the table but ending: the driver serves its
                         allocations */
     rs_limit_resolve(device);
+    record = prepare_record();
+    lacks_host_memory = !record;
+    if (!record)
+        return NULL;
     if (!wants_stacks(device) && !rs_pushed_of(device))
-        return describe_context(handle, device);
+        return describe_context(record, handle, device);
     owner = memory_owner(handle, &block);
     if (owner != handle)
         context = rs_context_find(owner);
     if (!context && !rs_contexts_entry(owner))
-        context = describe_context(owner, device);
+        context = describe_context(record, owner, device);
+    if (context != record)
+        free(record);
     if (context)
         context->owns_memory = true;
     if (context && owner != handle)
@@ -206,6 +223,7 @@ static struct rs_context *look_up(bool make, bool publish)
 
     if (RS_LIKELY(context))
         return context;
+    lacks_host_memory = false;
     if (rs_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle || rs_context_is_creating())
         return NULL;
     rs_context_creating_begin();

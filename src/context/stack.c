@@ -61,9 +61,12 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     RS_ASSERT_HELD(&rs_contexts_lock);
     RS_ASSERT(!atomic_load(&stack->mr)); /* a stack made before would be lost, with its blocks */
     if (rs_driver.cuMemGetInfo_v2(&stack->environment.free_bytes,
-                                  &stack->environment.total_bytes) != CUDA_SUCCESS)
-        return true; /* the context is broken: the driver serves the call and reports its own error
-                      */
+                                  &stack->environment.total_bytes) != CUDA_SUCCESS) {
+        /* The context is broken: the driver serves the call and reports its own error.  If it is
+         * not, the next call makes the stack. */
+        stack->settled = false;
+        return true;
+    }
     if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
         rs_host_memory(&stack->environment.host_total_bytes, &stack->environment.host_free_bytes);
     if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->environment, diagnostics))

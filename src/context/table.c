@@ -47,21 +47,29 @@ struct rs_context *rs_contexts_primary(CUdevice device)
     return NULL;
 }
 
-bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context)
+bool rs_contexts_reserve(size_t count)
 {
     size_t room = entry_room ? 2 * entry_room : ENTRIES_FIRST;
     struct rs_context_entry *grown;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
-    RS_ASSERT(entry_count <= entry_room);
+    RS_ASSERT(entry_count <= entry_room && count <= ENTRIES_FIRST);
+    if (entry_room - entry_count >= count)
+        return true;
+    grown = realloc(entries, room * sizeof(*entries));
+    if (!grown)
+        return false;
+    entries = grown;
+    entry_room = room;
+    return true;
+}
+
+bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
     RS_ASSERT_SLOW(!rs_contexts_entry(handle)); /* a second entry would never be found */
-    if (entry_count == entry_room) {
-        grown = realloc(entries, room * sizeof(*entries));
-        if (!grown)
-            return false;
-        entries = grown;
-        entry_room = room;
-    }
+    if (!rs_contexts_reserve(1))
+        return false;
     entries[entry_count++] = (struct rs_context_entry){handle, id, context};
     return true;
 }

@@ -32,7 +32,10 @@ bool rs_contexts_have(const struct rs_context *context);
 /* Returns the primary context of the device; NULL while none is in service. */
 struct rs_context *rs_contexts_primary(CUdevice device);
 
-/* Adds an entry; returns false when out of host memory. */
+/* Makes room for so many more entries, at most 64; returns false when out of host memory. */
+bool rs_contexts_reserve(size_t count);
+
+/* Adds an entry; returns false when out of host memory, which cannot be where there is room. */
 bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context);
 
 void rs_contexts_remove_entry(struct rs_context_entry *entry);

@@ -31,8 +31,9 @@ static int device_of_stream(CUstream stream)
 }
 
 /* Fills in the context and device whose memory the call takes. Returns false when the settings deny
- * every allocation. It asks for the mode again, since the attempt to serve the call from a stack
- * may have shown that the settings are invalid on this device. */
+ * every allocation, and when there is no host memory to know the context by. It asks for the mode
+ * again, since the attempt to serve the call from a stack may have shown that the settings are
+ * invalid on this device. */
 static bool find_charged_owner(struct rs_charged_call *call)
 {
     enum rs_mode mode = rs_mode_now();
@@ -47,6 +48,8 @@ static bool find_charged_owner(struct rs_charged_call *call)
          * or if a tool's callback makes this call from inside a call of the library. */
         owner.context = rs_context_current(true);
         owner.device = owner.context ? owner.context->device : RS_NO_DEVICE;
+        if (!owner.context && rs_context_lacks_host_memory())
+            return false; /* else no limit would hold */
     }
     call->owner = owner;
     return call->size_bytes == 0 || mode != RS_MODE_DENY;

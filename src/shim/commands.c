@@ -177,14 +177,18 @@ static void *wait_for_commands(void *data)
     return NULL;
 }
 
-/* The thread blocks all signals, so that the program's own threads handle them. */
+/* The thread blocks all signals, so that the program's own threads handle them.  Where the file for
+ * commands could not be made, none can come, and there is nothing to wait at. */
 void rs_shim_commands_thread(void)
 {
     sigset_t all, before;
     pthread_attr_t attributes;
     pthread_t thread;
-    int failed;
+    uint64_t inode;
+    int failed, fd;
 
+    if (!rs_commands_where(&fd, &inode))
+        return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);

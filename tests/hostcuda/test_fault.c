@@ -42,6 +42,18 @@ TEST(nth_call_fails_as_often_as_asked)
     assert_int_equal(hostcuda_fault_hits(), 2);
 }
 
+TEST(nothing_fails_or_counts_while_paused)
+{
+    OK(hostcuda_fault_add("cuMemAlloc_v2:nth=2:code=2"));
+    OK(allocate_and_free());
+    hostcuda_fault_pause(1);
+    OK(allocate_and_free());
+    OK(allocate_and_free());
+    hostcuda_fault_pause(0);
+    assert_int_equal(allocate_and_free(), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(hostcuda_fault_hits(), 1);
+}
+
 TEST(base_name_means_all_versions)
 {
     OK(hostcuda_fault_add("cuMemAlloc,cuMemGetInfo:code=999"));

@@ -233,14 +233,34 @@ static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *m
     return result;
 }
 
+/* Gives the created granules back, which follow the first `before` ones, after the driver has
+ * refused to map them for lack of memory.  As spares they would be given back by each reclaim, so
+ * that there would seem to be a reason to repeat the request again and again. */
+static void release_created(struct rs_virtual *vm, struct rs_virtual_move *move, size_t before)
+{
+    CUmemGenericAllocationHandle *created = move->handles + before;
+    size_t after = move->handle_count - before - move->created;
+    size_t kept = release_granules(vm, vm->base.environment->account, created, move->created);
+
+    memmove(created + kept, created + move->created, after * sizeof(created[0]));
+    move->handle_count -= move->created - kept;
+    move->created = kept;
+}
+
 /* The steps that fail most often come first, before any memory is moved. */
 CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
+    size_t before = move->handle_count;
     CUresult result = create_granules(vm, move);
 
     if (result == CUDA_SUCCESS)
         result = unmap_sources(vm, move);
-    return result == CUDA_SUCCESS ? map_gap(vm, move) : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = map_gap(vm, move);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !move->gap_is_stuck)
+        release_created(vm, move, before);
+    return result;
 }
 
 /* ---- stuck blocks ---- */

@@ -30,6 +30,7 @@ struct rule {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the rules; taken alone */
 static struct rule rules[RULES_MAX];
 static atomic_uint rule_count;
+static atomic_bool is_paused;
 static atomic_ullong hit_count;
 
 static void match(struct rule *rule, const char *name)
@@ -126,6 +127,11 @@ HC_API void hostcuda_fault_clear(void)
     pthread_mutex_unlock(&mutex);
 }
 
+HC_API void hostcuda_fault_pause(int pause)
+{
+    is_paused = pause;
+}
+
 HC_API unsigned long long hostcuda_fault_hits(void)
 {
     return hit_count;
@@ -176,7 +182,7 @@ CUresult hc_fault_before(enum hc_fn fn)
     bool is_sticky = false;
     unsigned before_us = 0;
     after_us = 0;
-    if (!rule_count)
+    if (!rule_count || is_paused)
         return result;
     pthread_mutex_lock(&mutex);
     for (unsigned i = 0; i < rule_count; i++) {
