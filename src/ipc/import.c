@@ -6,8 +6,10 @@
 #include "base/lock.h"
 #include "base/process.h"
 #include "context/context.h"
+#include "context/end.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
+#include "ipc/pieces.h"
 #include "ipc/table.h"
 
 #include <stdatomic.h>
@@ -17,7 +19,8 @@
 
 /* What the driver told about opened memory, by which the library later tells whether it still
  * exists: the id of the driver allocation, which is never used twice, or else that a range begins
- * at its address.  If the driver told neither, the memory counts as existing. */
+ * at its address.  If the driver told neither, the memory counts as existing.  For a mapped
+ * segment, which outlives its context, the id is that of the context. */
 struct proof {
     unsigned long long id; /* 0: the driver told none */
     bool has_range;
@@ -33,9 +36,11 @@ struct record {
     unsigned uses; /* for a block or a native the number of opens, for a segment the number of its
                       blocks */
 
-    /* The driver's handle for a segment, ours for a block; unused for a native. */
+    /* The driver's handle for a segment, ours for a block or for a segment that is mapped here
+     * piece by piece; unused for a native. */
     CUipcMemHandle handle;
-    CUcontext context;        /* the context in which a segment or block was opened */
+    bool is_mapped;    /* only for a segment: it was sent in pieces (ipc/pieces.h), for one block */
+    CUcontext context; /* the context in which a segment or block was opened */
     struct rs_context *owner; /* the context that owns a segment's memory; forget_ended runs before
                                  that context's record is recycled, so the pointer is valid */
     struct proof proof;       /* only for a segment or a native */
@@ -49,8 +54,9 @@ struct records {
     _Atomic(struct rs_address_map *) map; /* used by rs_import_find, which takes no lock */
 };
 
-static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call that waits is made under it */
+/* Protects the lists.  Under it a thread waits for no work of the GPU, only for an exporter that
+ * sends pieces (ipc/transfer.h), and whose answer needs no lock of this file there. */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(ipc_import, lock);
 
 /* Driver allocations of other processes, opened once in a context for all blocks inside. */
@@ -157,32 +163,82 @@ static struct proof proof_of(CUdeviceptr address)
     return (struct proof){rs_driver_allocation_id(address), is_base(address)};
 }
 
-/* False when the memory of the record no longer exists, since its context has ended. */
+static bool is_context_alive(CUcontext context, unsigned long long its_id)
+{
+    unsigned long long id = 0;
+    CUresult result = its_id ? rs_driver.cuCtxGetId(context, &id) : CUDA_SUCCESS;
+
+    return result == CUDA_SUCCESS ? id == its_id : rs_is_fault(result);
+}
+
+/* False when the memory of the record no longer exists, or is to be unmapped, since its context has
+ * ended. */
 static bool is_alive(const struct record *record)
 {
+    if (record->is_mapped)
+        return is_context_alive(record->context, record->proof.id);
     return record->proof.id ? rs_driver_allocation_id(record->address) == record->proof.id
                             : !record->proof.has_range || is_base(record->address);
 }
 
-/* Opens the driver's handle of a slot in the current context and enters the segment.  Returns NULL
- * with the error in *result when that fails. */
-static struct record *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
-                                   CUresult *result)
+/* The handle by which a segment is found again. */
+static const CUipcMemHandle *segment_key(const struct opening *opening,
+                                         const struct rs_ipc_slot *slot)
 {
-    struct record segment = {.handle = slot->native,
+    return slot->pieces > 0 ? opening->given : &slot->native;
+}
+
+static CUresult close_segment(const struct record *segment)
+{
+    return segment->is_mapped ? rs_pieces_unmap(segment->address, segment->size_bytes)
+                              : rs_driver.cuIpcCloseMemHandle(segment->address);
+}
+
+/* Maps the pieces of a slot.  Fails if the block was freed meanwhile. */
+static CUresult map_segment(const struct opening *opening, struct rs_exporter *exporter,
+                            const struct rs_ipc_slot *slot, CUdeviceptr *address)
+{
+    struct rs_ipc_slot now;
+    CUresult result = rs_pieces_map(exporter, &opening->handle, slot, address);
+    bool is_all = result == CUDA_SUCCESS;
+
+    RS_ASSERT_HELD(&lock);
+    if (!is_all && result != CUDA_ERROR_NOT_READY)
+        return result;
+    if (!rs_exporter_lock(exporter, &opening->handle, &now, &result)) {
+        if (is_all)
+            (void)rs_pieces_unmap(*address, slot->allocation_bytes);
+    } else if (!is_all) {
+        result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
+                               "the process that shared the memory could not send it (its "
+                               "RLIMIT_NOFILE may be too low)");
+    }
+    return result;
+}
+
+/* Opens the driver's handle of a slot in the current context, or maps its pieces, and enters the
+ * segment.  Returns NULL with the error in *result when that fails. */
+static struct record *open_segment(const struct opening *opening, struct rs_exporter *exporter,
+                                   const struct rs_ipc_slot *slot, CUresult *result)
+{
+    struct record segment = {.handle = *segment_key(opening, slot),
+                             .is_mapped = slot->pieces > 0,
                              .context = opening->context,
                              .owner = opening->owner,
                              .size_bytes = slot->allocation_bytes};
     struct record *entered;
 
-    *result = segment.owner ? opening->open(&segment.address, slot->native, opening->flags)
-                            : CUDA_ERROR_OUT_OF_MEMORY;
+    RS_ASSERT_HELD(&lock);
+    *result = !segment.owner      ? CUDA_ERROR_OUT_OF_MEMORY
+              : segment.is_mapped ? map_segment(opening, exporter, slot, &segment.address)
+                                  : opening->open(&segment.address, slot->native, opening->flags);
     if (*result != CUDA_SUCCESS)
         return NULL;
-    segment.proof = proof_of(segment.address);
+    segment.proof = segment.is_mapped ? (struct proof){.id = rs_context_id_of(segment.context)}
+                                      : proof_of(segment.address);
     entered = enter_import(&segments, &segment);
     if (!entered) {
-        (void)rs_driver.cuIpcCloseMemHandle(segment.address);
+        (void)close_segment(&segment);
         *result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return entered;
@@ -222,6 +278,8 @@ static void forget_segment(struct record *segment)
     if (segment->uses > 0)
         return; /* another thread is closing a block of this segment */
     leave_import(&segments, segment);
+    if (segment->is_mapped)
+        (void)close_segment(segment); /* mapped memory outlives its context */
     free(segment);
 }
 
@@ -254,7 +312,7 @@ static bool is_inside_opened(const struct rs_ipc_slot *slot, CUdeviceptr base)
     CUdeviceptr start;
     size_t bytes;
 
-    if (rs_driver.cuMemGetAddressRange_v2(&start, &bytes, base) != CUDA_SUCCESS)
+    if (slot->pieces > 0 || rs_driver.cuMemGetAddressRange_v2(&start, &bytes, base) != CUDA_SUCCESS)
         bytes = slot->allocation_bytes;
     return slot->offset_bytes <= bytes && slot->size_bytes <= bytes - slot->offset_bytes;
 }
@@ -269,11 +327,11 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
                            .context = opening->context,
                            .exporter = exporter,
                            .slot = opening->handle.slot};
-    struct record *segment = find_opened(&segments, &slot->native, opening->context);
+    struct record *segment = find_opened(&segments, segment_key(opening, slot), opening->context);
     struct record *entered = NULL;
 
     if (!segment)
-        segment = open_segment(opening, slot, result);
+        segment = open_segment(opening, exporter, slot, result);
     if (!segment)
         return NULL;
     block.address = segment->address + slot->offset_bytes;
@@ -288,7 +346,7 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
         segment->uses++;
     } else if (segment->uses == 0) {
         leave_import(&segments, segment);
-        (void)rs_driver.cuIpcCloseMemHandle(segment->address);
+        (void)close_segment(segment);
         free(segment);
     }
     return entered;
@@ -387,8 +445,8 @@ static bool close_native(CUdeviceptr address)
 
 /* ---- closing ---- */
 
-/* Releases the block's use of its segment; the last use closes the driver's handle.  The caller
- * does not hold the lock, as that driver call waits. */
+/* Releases the block's use of its segment; the last use closes the driver's handle or unmaps the
+ * memory.  The caller does not hold the lock, as the first of these driver calls waits. */
 static CUresult leave_segment(struct record *segment)
 {
     CUresult result = CUDA_SUCCESS;
@@ -400,7 +458,7 @@ static CUresult leave_segment(struct record *segment)
         leave_import(&segments, segment);
     rs_mutex_unlock(&lock);
     if (is_last) {
-        result = rs_driver.cuIpcCloseMemHandle(segment->address);
+        result = close_segment(segment);
         free(segment);
     }
     return result;
@@ -412,12 +470,14 @@ static CUresult leave_segment(struct record *segment)
 static CUresult close_block(struct record *block)
 {
     struct rs_context *owner = block->segment->owner;
-    CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle);
-    CUresult result = leave_segment(block->segment);
+    CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle), result = CUDA_SUCCESS;
 
-    rs_mutex_lock(&lock);
     /* The wait needs 512 bytes on the device.  If the driver has no memory for that, this process
-     * may still use the block, so the slot stays locked until the process ends. */
+     * may still use the block, so the slot stays locked until the process ends, and mapped memory
+     * stays mapped. */
+    if (waited != CUDA_ERROR_OUT_OF_MEMORY || !block->segment->is_mapped)
+        result = leave_segment(block->segment);
+    rs_mutex_lock(&lock);
     if (waited != CUDA_ERROR_OUT_OF_MEMORY)
         leave_exporter(block->exporter, block->slot);
     rs_mutex_unlock(&lock);
@@ -482,6 +542,17 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
     forget_ended();
     rs_mutex_unlock(&lock);
     return find_in_maps(address, start, size_bytes);
+}
+
+CUcontext rs_import_context(CUdeviceptr address)
+{
+    CUcontext current = NULL;
+    const struct record *block;
+
+    (void)rs_driver.cuCtxGetCurrent(&current);
+    RS_MUTEX_GUARD(&lock);
+    block = find_at(&blocks, address, current);
+    return block ? block->context : NULL;
 }
 
 void rs_import_forked(void)

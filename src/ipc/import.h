@@ -36,6 +36,10 @@ enum rs_imported {
  * its size in bytes. */
 enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes);
 
+/* Returns the context in which the open block that begins at address was opened; NULL when there is
+ * none. */
+CUcontext rs_import_context(CUdeviceptr address);
+
 /* Called in a forked child, in which memory that its parent had opened is not open: forgets all of
  * it. */
 void rs_import_forked(void);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/request.h"
 #include "base/size.h"
+#include "base/thread.h"
 #include "charge/charge.h"
 #include "config/mode.h"
 #include "context/context.h"
@@ -16,8 +17,6 @@
 #include "shim/control.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 
 /* ---- a command ---- */
@@ -177,22 +176,9 @@ static void *wait_for_commands(void *data)
     return NULL;
 }
 
-/* The thread blocks all signals, so that the program's own threads handle them. */
 void rs_shim_commands_thread(void)
 {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    failed = pthread_create(&thread, &attributes, wait_for_commands, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
+    if (!rs_thread_start(wait_for_commands))
         rs_log("RMM_CONTROL: the thread that takes commands could not be started: commands wait "
                "for the program's next CUDA call");
 }

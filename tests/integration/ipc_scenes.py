@@ -5,6 +5,7 @@ A scene is a function of one argument, `start`: start(settings, shim=True) gives
 under these settings, with the library or without it.  A scene that goes wrong raises."""
 import contextlib
 import itertools
+import json
 import os
 import re
 import select
@@ -18,6 +19,8 @@ KIB = 1 << 10
 MIB = 1 << 20
 POOL = {"RMM_POOL_SIZE": "64MiB"}
 DEDICATED = {"RMM_POOL_SIZE": "64MiB", "RMM_IPC": "dedicated"}
+MAPPED = {"virtual": {"RMM_RESOURCE": "virtual"},
+          "pool_of_virtual": {"RMM_RESOURCE": "pool(virtual(granularity=4MiB), initial_size=64MiB)"}}
 SIZES = [256, 512, 1000, 4 * KIB, 33 * KIB + 4, 256 * KIB, 700 * KIB, MIB, 2 * MIB, 3 * MIB + 512, 8 * MIB]
 
 INVALID_VALUE, INVALID_CONTEXT, MAP_FAILED, INVALID_HANDLE, NOT_FOUND = 1, 201, 205, 400, 500
@@ -608,7 +611,7 @@ def churn(start, threads=4, rounds=300):
 
 def refused(start):
     """Memory for which the driver has no handle."""
-    for resource in ("virtual", "pool(async)", "pool(managed)"):
+    for resource in ("pool(async)", "pool(managed)"):
         a = start({"RMM_RESOURCE": resource})
         a.ask("allocate", "x", 256 * KIB)
         a.ask("allocate", "y", 256 * KIB)
@@ -650,3 +653,212 @@ SCENES = {scene.__name__: scene for scene in (
     sizes, three, handles, counts, base_and_offset, held, held_back, late_work, without_shim, whole_then_part,
     dedicated, native_and_ours, without_settings, exporter_dies, damaged, files_closed, importer_closes_files,
     held_as_cuda_free, contexts, again_and_again, resets, many, storm, churn, refused, events)}
+
+
+# ---- scenes of mapped memory ----
+
+PIECES = "virtual(granularity=2MiB)"
+
+
+def pieces(start):
+    """A block of many pieces, by few descriptors; what is opened is not counted against them."""
+    a, b = start({"RMM_RESOURCE": PIECES}), start({})
+    for peer in (a, b):
+        peer.ask("limit_files", 256)
+    size = 300 * MIB + 1000
+    b.ask("open", "x", size, a.share("x", size, 1))
+    b.ask("check", "x", 1)
+    assert range_of(b, "x", size - 1)[:2] == (0, size)
+    b.ask("fill", "x", 2)
+    a.ask("check", "x", 2)
+    for turn in range(120):
+        b.ask("open", "y%d" % turn, 3 * MIB, a.share("y%d" % turn, 3 * MIB, turn))
+    for turn in range(120):
+        b.ask("check", "y%d" % turn, turn)
+        b.ask("close", "y%d" % turn)
+        a.ask("free", "y%d" % turn)
+    b.ask("close", "x")
+    a.ask("free", "x")
+    assert not a.lines and not b.lines, a.lines + b.lines
+
+
+def descriptors(start):
+    """Where none is left a handle is refused, with one line; a few are enough."""
+    a, b = start({"RMM_RESOURCE": PIECES}), start({})
+    size = 41 * MIB
+    handle = a.share("x", size, 1)
+    b.ask("open", "other", MIB, a.share("other", MIB, 2))
+    for peer in (a, b):
+        peer.ask("limit_files", 1024)
+    for left in (3, 2):
+        a.ask("take_files", left)
+        b.ask("open", "x", size, handle)
+        b.ask("check", "x", 1)
+        b.ask("close", "x")
+        a.ask("drop_files")
+    for left in (1, 0):
+        a.ask("take_files", left)
+        b.refuses(MAP_FAILED, "open", "x", size, handle)
+        a.ask("drop_files")
+    assert len(b.lines) == 1 and "could not send" in b.lines[0], b.lines
+    for left in (2, 1):
+        b.ask("take_files", left)
+        b.refuses(2, "open", "x", size, handle)
+        b.ask("drop_files")
+    assert len(b.lines) > 1 and "no file descriptor is left" in b.lines[1], b.lines
+    for left in (3, 5):
+        b.ask("take_files", left)
+        b.ask("open", "x", size, handle)
+        b.ask("check", "x", 1)
+        b.ask("close", "x")
+        b.ask("drop_files")
+    assert not a.lines and len(b.lines) <= 4, a.lines + b.lines
+
+
+def moves(start):
+    """Free memory is moved to where a request needs it; what another process has open, or may open, is not."""
+    with tempfile.NamedTemporaryFile() as report:
+        a = start({"RMM_RESOURCE": "virtual(granularity=2MiB, maximum_size=64MiB)",
+                   "RMM_STATISTICS": "json:" + report.name})
+        b = start({})
+        handles_of = {}
+        for turn in range(16):  # all there is
+            handles_of[turn] = a.share("x%d" % turn, 4 * MIB, turn)
+        for turn in (3, 8):
+            b.ask("open", "x%d" % turn, 4 * MIB, handles_of[turn])
+        for turn in range(16):
+            if turn not in (3, 8, 11):
+                a.ask("free", "x%d" % turn)
+        a.ask("free", "x8")  # held
+        for turn in range(4):
+            a.refuses(2, "allocate", "z", 54 * MIB)
+            a.ask("allocate", "y", 52 * MIB)  # no free place is so large
+            a.ask("fill", "y", 100 + turn)
+            b.ask("check", "x3", 3)
+            b.ask("check", "x8", 8)
+            b.ask("open", "x11", 4 * MIB, handles_of[11])
+            b.ask("check", "x11", 11)
+            b.ask("fill", "x11", 11)
+            b.ask("close", "x11")
+            a.ask("check", "y", 100 + turn)
+            a.ask("check", "x11", 11)
+            a.ask("free", "y")
+        b.ask("close", "x8")
+        settle(a)
+        a.ask("allocate", "z", 56 * MIB)
+        a.ask("fill", "z", 9)
+        b.ask("fill", "x3", 33)
+        a.ask("check", "x3", 33)
+        assert not b.lines, b.lines
+        assert a.end() == 0
+        counters = [counter for stack in json.load(report)["devices"] for counter in stack["counters"]
+                    if counter["name"] == "moved"]
+        assert sum(counter["value"] for counter in counters) > 0, counters
+
+
+def same_attributes(start, settings=None):
+    """Both processes are told of a block what they are told without the library, whichever byte they ask about."""
+    told = []
+    for served in (settings or {"RMM_RESOURCE": PIECES}, None):
+        peers = [start(served or {}, shim=bool(served)) for _ in range(2)]
+        handle = peers[0].share("x", 8 * MIB, 1)
+        peers[1].ask("open", "x", 8 * MIB, handle)
+        told.append([peer.ask("attributes", "x", offset) for peer in peers for offset in (0, 5 * MIB, 8 * MIB - 1)])
+        assert not served or not peers[0].lines and not peers[1].lines
+    for ours, bare in zip(*told):
+        assert ours == bare, "\n".join((ours, bare))
+
+
+def exporter_is_gone(start):
+    """Mapped memory outlives the process that shared it, also one that has forked, whose child has its socket."""
+    for forks in (False, True):
+        a, b = start({"RMM_RESOURCE": PIECES}), start({})
+        opened, other = a.share("x", 5 * MIB, 1), a.share("y", 5 * MIB, 2)
+        if forks:
+            a.ask("fork")
+        b.ask("open", "x", 5 * MIB, opened)
+        a.kill()
+        b.refuses(MAP_FAILED, "open", "y", 5 * MIB, other)
+        b.ask("check", "x", 1)
+        b.ask("fill", "x", 3)
+        b.ask("check", "x", 3)
+        b.ask("close", "x")
+        assert len(b.lines) == 1 and "has ended" in b.lines[0], b.lines
+
+
+def switches(peer):
+    """How often the process has waited for something."""
+    with open("/proc/%d/status" % peer.process.pid, encoding="utf-8") as status:
+        return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", status.read()).group(1))
+
+
+def exporter_is_stopped(start, settings=None):
+    """An importer waits for a process that goes on later, and no longer for one that ends."""
+    for ends in (False, True):
+        a, b = start(settings or {"RMM_RESOURCE": PIECES}), start({})
+        handle = a.share("x", 5 * MIB, 1)
+        a.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, a.process.pid, os.WSTOPPED | os.WNOWAIT)
+        command, looks = b.tell("open", "x", 5 * MIB, handle), switches(b)
+        while switches(b) < looks + 8:  # it waits, and looks again and again
+            assert not select.select([b.process.stdout], [], [], 0)[0], b.lines
+        if ends:
+            a.kill()
+            try:
+                b.hear(command)
+            except Failure as failure:
+                assert failure.code == MAP_FAILED, failure
+            assert len(b.lines) == 1 and "has ended" in b.lines[0], b.lines
+            continue
+        a.process.send_signal(signal.SIGCONT)
+        b.hear(command)
+        b.ask("check", "x", 1)
+        assert not a.lines and not b.lines, a.lines + b.lines
+
+
+def pipe_closed(start):
+    """A program that closes the pipe it did not open: a refusal on both sides, and nothing goes wrong."""
+    a, b = start({"RMM_RESOURCE": PIECES}), start({})
+    handle = a.share("x", 5 * MIB, 1)
+    b.ask("open", "x", 5 * MIB, handle)
+    other = a.share("y", 5 * MIB, 2)
+    a.ask("close_pipes")
+    b.refuses(MAP_FAILED, "open", "y", 5 * MIB, other)
+    b.refuses(MAP_FAILED, "open", "y", 5 * MIB, other)
+    assert len(b.lines) == 1 and "closed a file" in b.lines[0], b.lines
+    a.ask("allocate", "z", MIB)
+    a.refuses(NOT_SUPPORTED, "export", "z")
+    assert len(a.lines) == 1 and "other processes cannot open this block" in a.lines[0], a.lines
+    b.ask("check", "x", 1)
+    b.ask("close", "x")
+    a.ask("free", "x")
+
+
+def mapped_without_shim(start, refusal=INVALID_HANDLE, settings=None):
+    """A process without the library opens none of it."""
+    a, b = start(settings or {"RMM_RESOURCE": PIECES}), start({}, shim=False)
+    b.refuses(refusal, "open", "x", 5 * MIB, a.share("x", 5 * MIB, 1))
+
+
+MAPPED_SCENES = {scene.__name__: scene for scene in (
+    pieces, descriptors, moves, same_attributes, exporter_is_gone, exporter_is_stopped, pipe_closed, mapped_without_shim)}
+
+
+# Scenes that ask nothing of the exporter's stack but that its blocks can be opened under rmmshim.
+FOR_ANY_STACK = ["sizes", "three", "handles", "counts", "base_and_offset", "held", "held_back", "late_work",
+                 "without_settings", "exporter_dies", "damaged", "files_closed", "importer_closes_files",
+                 "held_as_cuda_free", "contexts", "again_and_again", "resets", "many", "storm", "churn", "events"]
+
+
+def arguments_under(name, stack):
+    """What a scene is told of that stack: it has no handles of the driver's."""
+    return {"capable": 0} if name == "sizes" else {}
+
+
+def under(start, stack):
+    """`start`, with that stack wherever a scene asks for POOL's."""
+    def start_under(settings, shim=True, **how):
+        if "RMM_POOL_SIZE" in settings:
+            settings = {**{name: value for name, value in settings.items() if name != "RMM_POOL_SIZE"}, **stack}
+        return start(settings, shim=shim, **how)
+    return start_under

@@ -32,6 +32,7 @@ struct hc_alloc {
     bool is_freed;         /* freed in the order of a stream that has not reached the free yet */
     bool syncs_memops;     /* the attribute SYNC_MEMOPS */
     bool is_rdma_capable;  /* GPUDirect */
+    unsigned handle_types; /* by which its memory can be shared; CU_MEM_HANDLE_TYPE_... */
     unsigned long long id; /* never used twice in a process */
     struct hc_ctx *ctx; /* the context that frees it at its end; NULL: it belongs to the device */
     struct hc_pool *pool;
