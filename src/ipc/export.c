@@ -16,6 +16,7 @@
 #include "introspect/introspect.h"
 #include "ipc/import.h"
 #include "ipc/pieces.h"
+#include "ipc/pool.h"
 #include "ipc/table.h"
 #include "ipc/transfer.h"
 #include "resource/segment.h"
@@ -228,7 +229,7 @@ static CUresult refuse_export(bool *said, const char *reason)
 }
 
 /* Exports a block by a slot.  `place` tells where the block lies in its driver allocation, and has
- * the driver's handle of that allocation, or the number of pieces that are sent instead. */
+ * the driver's handle of that allocation, or says what is sent instead. */
 static CUresult export_in_slot(const struct rs_block_view *block, const struct rs_ipc_slot *place,
                                CUipcMemHandle *handle)
 {
@@ -251,6 +252,7 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
         entry->address = block->address;
         entry->size_bytes = block->size_bytes;
         slot->pieces = place->pieces;
+        slot->pool = place->pool;
         slot->offset_bytes = place->offset_bytes;
         slot->size_bytes = block->size_bytes;
         slot->allocation_bytes = place->allocation_bytes;
@@ -265,32 +267,34 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
     return CUDA_SUCCESS;
 }
 
-/* Makes the descriptor of a piece for an importer, on the thread of ipc/transfer.h; -1 when that
- * fails.  If the block's memory ends meanwhile, this may be a piece of another block: the importer
- * looks whether the slot still is the block's. */
+/* Makes the descriptor of a piece, or of the block's pool, for an importer, on the thread of
+ * ipc/transfer.h; -1 when that fails.  If the block's memory ends meanwhile, this may be a piece of
+ * another block: the importer looks whether the slot still is the block's. */
 static int make_descriptor(uint32_t slot, uint32_t generation, uint32_t piece)
 {
-    CUdeviceptr address;
+    CUdeviceptr address = 0;
+    uint64_t pool;
 
     {
         RS_MUTEX_GUARD(&lock);
         if (slot >= used || generation == 0 || slots[slot].generation != generation ||
-            piece >= slots[slot].pieces)
+            piece >= (slots[slot].pool ? 1 : slots[slot].pieces))
             return -1;
-        address = exports[slot].address - slots[slot].offset_bytes +
-                  piece * (slots[slot].allocation_bytes / slots[slot].pieces);
+        pool = slots[slot].pool;
+        if (!pool)
+            address = exports[slot].address - slots[slot].offset_bytes +
+                      piece * (slots[slot].allocation_bytes / slots[slot].pieces);
     }
-    return rs_piece_export(address);
+    return pool ? rs_pool_descriptor(pool) : rs_piece_export(address);
 }
 
-/* Exports a block of mapped memory, for which the driver has no handle.  Returns false when the
- * block lies in other memory, or when nothing can be sent. */
-static bool export_pieces(const struct rs_block_view *block, CUipcMemHandle *handle,
-                          CUresult *result)
+/* Exports a block of mapped memory or of a pool, for which the driver has no handle.  Returns false
+ * when the block lies in other memory, or when nothing can be sent. */
+static bool export_sent(const struct rs_block_view *block, CUipcMemHandle *handle, CUresult *result)
 {
     struct rs_ipc_slot place = {.pieces = 0};
 
-    if (!rs_pieces_find(block->address, block->size_bytes, &place))
+    if (!rs_pieces_find(block->address, block->size_bytes, &place) && !rs_pool_find(block, &place))
         return false;
     RS_MUTEX_GUARD(&lock);
     if ((!exports && !create_table()) || !rs_transfer_start(&table_header->pipe, make_descriptor))
@@ -309,7 +313,7 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
 
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
         CUresult refused = CUDA_SUCCESS;
-        if (export_pieces(block, handle, &refused))
+        if (export_sent(block, handle, &refused))
             return refused;
         refused = refuse_export(
             &said, "other processes cannot open this block, because its memory is virtual, "
@@ -536,6 +540,7 @@ void rs_export_forget(unsigned exported)
 
 void rs_export_forget_held(const struct rs_context *context)
 {
+    rs_pool_forget(context->handle);
     RS_MUTEX_GUARD(&lock);
 
     for (size_t count = atomic_load(&rs_export_held); count > 0; count--) {

@@ -74,7 +74,12 @@ struct rs_ipc_slot {
     uint64_t offset_bytes; /* offset of the block in the allocation, or in the pieces */
     uint64_t size_bytes;
     uint64_t allocation_bytes; /* size of the allocation, or of all pieces together */
-    CUipcMemHandle native;
+    uint64_t pool; /* 0, or the number of the pool that the allocation is of, which the exporter
+                      sends as a descriptor, and from which `pooled` opens the allocation */
+    union {
+        CUipcMemHandle native;
+        CUmemPoolPtrExportData pooled;
+    };
 };
 
 enum { RS_IPC_FILE_BYTES = RS_IPC_SLOTS_AT + RS_IPC_SLOTS * (int)sizeof(struct rs_ipc_slot) };

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device memory shared by several processes on a GPU: the scenes of tests/integration/ipc_scenes.py, also under
-`virtual`, and PyTorch and CuPy with a pool, with RMM_IPC=dedicated, with `virtual` and without rmmshim.  Prints one
+`virtual` and `async(ipc=true)`, and PyTorch and CuPy with a pool, with RMM_IPC=dedicated, with these two and without rmmshim.  Prints one
 table.
 
 RMMSHIM_LIBRARY is the library, PROGRAMS what tests/samples/build-real made.  Exit status: 1 when
@@ -23,9 +23,11 @@ PEERS = ["ipc_peer", "ipc_peer_static", "ipc_peer_shared"]
 RUNTIME_SCENES = ["sizes", "counts", "handles", "without_shim", "dedicated"]
 # What the device in host memory answers and hardware may answer otherwise: any refusal will do; and a
 # reset takes its time here.
-ARGUMENTS = {"without_shim": {"refusal": None}, "resets": {"rounds": 4}, "mapped_without_shim": {"refusal": None}}
-ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES}
-NOT_HERE = ["descriptors"]  # nobody knows how many descriptors a driver's calls take for a moment
+ARGUMENTS = {"without_shim": {"refusal": None}, "resets": {"rounds": 4}, "mapped_without_shim": {"refusal": None},
+             "pool_without_shim": {"refusal": None}}
+ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES, **ipc_scenes.POOLED_SCENES}
+STACKS = [*ipc_scenes.MAPPED.values(), *ipc_scenes.POOLED.values()]
+NOT_HERE = ["descriptors", "pool_descriptors"]  # nobody knows how many descriptors a driver's calls take for a moment
 
 
 def play(name, program, stack):
@@ -62,7 +64,7 @@ def run_framework(name, script):
     if base.status == 77:
         return [[name, "without rmmshim", "not there", "%.1f" % base.seconds]]
     rows = [[name, "without rmmshim", "ok" if base.status == 0 else "FAILED", "%.1f" % base.seconds]]
-    for setting in ({}, POOL, DEDICATED, dict(POOL, RMM_FREE="wait"), *ipc_scenes.MAPPED.values()):
+    for setting in ({}, POOL, DEDICATED, dict(POOL, RMM_FREE="wait"), *STACKS):
         result = gpu_common.run(command, setting, 150)
         same = result.status == 0 and result.stdout == base.stdout
         rows.append([name, result.name, "ok" if same else "FAILED", "%.1f" % result.seconds])
@@ -76,9 +78,9 @@ def scenes():
     """Program, scene, and the stack in place of the scene's pool, or None."""
     yield from (("ipc_peer", name, None) for name in ALL_SCENES if name not in NOT_HERE)
     yield from ((program, name, None) for program in PEERS[1:] for name in RUNTIME_SCENES)
-    yield from (("ipc_peer", name, ipc_scenes.MAPPED["virtual"]) for name in ipc_scenes.FOR_ANY_STACK)
+    yield from (("ipc_peer", name, stack) for stack in (STACKS[0], STACKS[2]) for name in ipc_scenes.FOR_ANY_STACK)
     yield from ((program, name, stack) for program in PEERS for name in ("sizes", "counts", "handles")
-                for stack in ipc_scenes.MAPPED.values())
+                for stack in STACKS)
 
 
 def main():

@@ -12,7 +12,7 @@
  *   stop                      go
  *   trim                      reset                     close_files
  *   push_context              pop_context               fork
- *   attributes NAME OFFSET
+ *   attributes NAME OFFSET    early_frees
  *   limit_files MOST          take_files LEFT           drop_files
  *   close_pipes             free_async NAME
  *   churn THREADS ROUNDS
@@ -334,6 +334,16 @@ static void do_trim(void)
 
     memcpy(&trim, &found, sizeof(trim));
     printf("ok %zu\n", found ? trim(0, 0) : 0);
+}
+
+/* Known on the device in host memory. */
+static void do_early_frees(void)
+{
+    unsigned (*count)(void);
+    void *found = dlsym(RTLD_DEFAULT, "hostcuda_early_frees");
+
+    memcpy(&count, &found, sizeof(count));
+    printf("ok %d\n", found ? (int)count() : -1);
 }
 
 /* Known on the device in host memory. */
@@ -670,6 +680,8 @@ static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
         do_storm((unsigned)atoi(words[0]), (unsigned)atoi(words[1]));
     else if (!strcmp(command, "free_async"))
         answer((int)cuMemFreeAsync(find(words[0])->address, stream));
+    else if (!strcmp(command, "early_frees"))
+        do_early_frees();
     else if (!strcmp(command, "calls"))
         do_calls(words[0]);
     else if (!strcmp(command, "reset"))

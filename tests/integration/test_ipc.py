@@ -6,7 +6,7 @@ import subprocess
 import ipc_scenes
 import support
 
-ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES}
+ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES, **ipc_scenes.POOLED_SCENES}
 PEERS = ("ipc_peer", "ipc_peer_shared", "ipc_peer_static")
 STACKS = [
     {"RMM_POOL_SIZE": "64MiB", "RMM_FREE": "wait"},
@@ -129,8 +129,10 @@ for scene in ALL_SCENES:
     add_scene(scene)
 for scene in ipc_scenes.FOR_ANY_STACK:
     add_scene_under(scene, "virtual", ipc_scenes.MAPPED["virtual"])
+    add_scene_under(scene, "async", ipc_scenes.POOLED["async"])
 for scene in ("sizes", "handles", "held", "many", "storm"):
     add_scene_under(scene, "pool_of_virtual", ipc_scenes.MAPPED["pool_of_virtual"])
+    add_scene_under(scene, "pool_of_async", ipc_scenes.POOLED["pool_of_async"])
 
 
 if __name__ == "__main__":
