@@ -2,6 +2,7 @@
 #include "base/thread.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 __thread struct rs_thread rs_thread;
@@ -78,4 +79,21 @@ unsigned rs_thread_index_take(void)
     }
     rs_thread.index_plus_one = index + 1;
     return index;
+}
+
+bool rs_thread_start(void *(*run)(void *))
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    failed = pthread_create(&thread, &attributes, run, NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !failed;
 }

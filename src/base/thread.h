@@ -87,3 +87,9 @@ static inline unsigned rs_thread_index(void)
         return rs_thread.index_plus_one - 1;
     return rs_thread_index_take();
 }
+
+/* ---- threads of the library ---- */
+
+/* Starts a detached thread that blocks all signals, so that the program's own threads handle them.
+ */
+bool rs_thread_start(void *(*run)(void *));

@@ -18,6 +18,7 @@
 #include "hook/hook.h"
 #include "introspect/introspect.h"
 #include "ipc/export.h"
+#include "ipc/import.h"
 #include "report/out_of_memory.h"
 #include "report/publish.h"
 #include "resource/adaptor/poison.h"
@@ -413,8 +414,11 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes, size_t wi
 
 __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool serving)
 {
-    struct rs_charged *record = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
+    struct rs_charged *record;
 
+    if (rs_import_has(address))
+        return CUDA_ERROR_INVALID_VALUE;
+    record = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
     if (serving && address)
         rs_publish_forwarded_free(RS_KIND_DEVICE);
     return rs_charge_free_end(record, RS_FORWARD(cuMemFree_v2, (address)));

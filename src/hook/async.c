@@ -17,6 +17,7 @@
 #include "hook/charged.h"
 #include "hook/hook.h"
 #include "introspect/introspect.h"
+#include "ipc/import.h"
 
 #include <stdatomic.h>
 
@@ -324,6 +325,8 @@ static CUresult free_or_forward(__typeof__(&cuMemFreeAsync) real, bool is_per_th
 
     if (serving && free_async(address, named(stream, is_per_thread), &result))
         return result;
+    if (rs_import_has(address))
+        return CUDA_ERROR_INVALID_VALUE;
     record = rs_charge_free_begin(serving, RS_KEYS_ADDRESSES, address);
     return rs_charge_free_end(record, real ? real(address, stream) : rs_hook_missing());
 }

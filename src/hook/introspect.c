@@ -9,6 +9,7 @@
 #include "context/limit.h"
 #include "context/table.h"
 #include "hook/hook.h"
+#include "ipc/import.h"
 #include "shim/commands.h"
 
 #include <stdatomic.h>
@@ -189,6 +190,33 @@ static bool correct_range(const struct rs_introspection *introspection,
     return true;
 }
 
+/* Corrects an answer about a block of another process.  It may be mapped here, and then in several
+ * pieces (ipc/pieces.h), for which the driver tells no context and an id each. */
+static void correct_opened(const struct rs_introspection *introspection,
+                           CUpointer_attribute attribute, void *data)
+{
+    uint64_t id;
+
+    if (correct_range(introspection, attribute, data))
+        return;
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        if (!*(CUcontext *)data)
+            *(CUcontext *)data = rs_import_context(introspection->block.address);
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        id = rs_driver_allocation_id(introspection->block.address);
+        if (id)
+            *(unsigned long long *)data = id;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = 0;
+        break;
+    default:
+        break;
+    }
+}
+
 static void correct(const struct rs_introspection *introspection, CUpointer_attribute attribute,
                     void *data)
 {
@@ -214,6 +242,10 @@ static void correct(const struct rs_introspection *introspection, CUpointer_attr
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking for tokens sets SYNC_MEMOPS in the driver */
         rs_sync_memops_note(introspection->block.address);
         break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        /* The pieces of mapped memory can be shared (ipc/pieces.h), but hold other blocks too. */
+        *(unsigned long long *)data = 0;
+        break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         if (is_as_requested(introspection))
             *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
@@ -236,7 +268,7 @@ static CUresult correct_answer(const struct rs_introspection *introspection, CUd
         return result;
     if (introspection->what == RS_INTROSPECTED_OPENED) {
         if (result == CUDA_SUCCESS)
-            (void)correct_range(introspection, attribute, data);
+            correct_opened(introspection, attribute, data);
         return result;
     }
     if (result == CUDA_ERROR_INVALID_VALUE && is_as_requested(introspection) &&

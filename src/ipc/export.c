@@ -15,7 +15,10 @@
 #include "driver/fence.h"
 #include "introspect/introspect.h"
 #include "ipc/import.h"
+#include "ipc/pieces.h"
+#include "ipc/pool.h"
 #include "ipc/table.h"
+#include "ipc/transfer.h"
 #include "resource/segment.h"
 #include "shared/commands.h"
 #include "shared/memory_file.h"
@@ -49,8 +52,10 @@ struct exported {
 /* Protects all variables below; no call that waits is made under it. */
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(ipc_export, lock);
-static struct exported *exports;  /* NULL: the table has not been made */
-static struct rs_ipc_slot *slots; /* in the memory file, which other processes read */
+static struct exported *exports; /* NULL: the table has not been made */
+/* In the memory file, which other processes read. */
+static struct rs_ipc_header *table_header;
+static struct rs_ipc_slot *slots;
 static struct rs_kept_descriptor file;
 static struct rs_ipc_handle self; /* the fields that all handles of this process share */
 /* The number of slots that were ever used; the first free slot plus one, or 0. */
@@ -79,7 +84,7 @@ static bool seal(int fd)
 static bool create_table(void)
 {
     struct exported *entries = rs_map_zeroed(RS_IPC_SLOTS * sizeof(*entries));
-    struct rs_ipc_header header;
+    struct rs_ipc_header header = {.pipe = {.fd = 0}};
     void *memory;
     int fd = -1;
 
@@ -105,6 +110,7 @@ static bool create_table(void)
     memcpy(self.nonce, header.nonce, sizeof(self.nonce));
     memcpy(header.magic, rs_ipc_magic, sizeof(header.magic));
     memcpy(memory, &header, sizeof(header));
+    table_header = memory;
     slots = (void *)((char *)memory + RS_IPC_SLOTS_AT);
     return true;
 }
@@ -223,7 +229,7 @@ static CUresult refuse_export(bool *said, const char *reason)
 }
 
 /* Exports a block by a slot.  `place` tells where the block lies in its driver allocation, and has
- * the driver's handle of that allocation. */
+ * the driver's handle of that allocation, or says what is sent instead. */
 static CUresult export_in_slot(const struct rs_block_view *block, const struct rs_ipc_slot *place,
                                CUipcMemHandle *handle)
 {
@@ -245,6 +251,8 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
         entry->generation += entry->generation == UINT32_MAX ? 2 : 1;
         entry->address = block->address;
         entry->size_bytes = block->size_bytes;
+        slot->pieces = place->pieces;
+        slot->pool = place->pool;
         slot->offset_bytes = place->offset_bytes;
         slot->size_bytes = block->size_bytes;
         slot->allocation_bytes = place->allocation_bytes;
@@ -259,16 +267,55 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
     return CUDA_SUCCESS;
 }
 
+/* Makes the descriptor of a piece, or of the block's pool, for an importer, on the thread of
+ * ipc/transfer.h; -1 when that fails.  If the block's memory ends meanwhile, this may be a piece of
+ * another block: the importer looks whether the slot still is the block's. */
+static int make_descriptor(uint32_t slot, uint32_t generation, uint32_t piece)
+{
+    CUdeviceptr address = 0;
+    uint64_t pool;
+
+    {
+        RS_MUTEX_GUARD(&lock);
+        if (slot >= used || generation == 0 || slots[slot].generation != generation ||
+            piece >= (slots[slot].pool ? 1 : slots[slot].pieces))
+            return -1;
+        pool = slots[slot].pool;
+        if (!pool)
+            address = exports[slot].address - slots[slot].offset_bytes +
+                      piece * (slots[slot].allocation_bytes / slots[slot].pieces);
+    }
+    return pool ? rs_pool_descriptor(pool) : rs_piece_export(address);
+}
+
+/* Exports a block of mapped memory or of a pool, for which the driver has no handle.  Returns false
+ * when the block lies in other memory, or when nothing can be sent. */
+static bool export_sent(const struct rs_block_view *block, CUipcMemHandle *handle, CUresult *result)
+{
+    struct rs_ipc_slot place = {.pieces = 0};
+
+    if (!rs_pieces_find(block->address, block->size_bytes, &place) && !rs_pool_find(block, &place))
+        return false;
+    RS_MUTEX_GUARD(&lock);
+    if ((!exports && !create_table()) || !rs_transfer_start(&table_header->pipe, make_descriptor))
+        return false;
+    *result = export_in_slot(block, &place, handle);
+    return true;
+}
+
 static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *handle)
 {
     static bool said;
-    struct rs_ipc_slot place;
+    struct rs_ipc_slot place = {.pieces = 0};
     CUdeviceptr base = 0;
     size_t bytes = 0;
     CUresult result = rs_driver.cuIpcGetMemHandle(&place.native, block->address);
 
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
-        CUresult refused = refuse_export(
+        CUresult refused = CUDA_SUCCESS;
+        if (export_sent(block, handle, &refused))
+            return refused;
+        refused = refuse_export(
             &said, "other processes cannot open this block, because its memory is virtual, "
                    "stream-ordered, managed or host memory");
         return block->whole ? result : refused;
@@ -493,6 +540,7 @@ void rs_export_forget(unsigned exported)
 
 void rs_export_forget_held(const struct rs_context *context)
 {
+    rs_pool_forget(context->handle);
     RS_MUTEX_GUARD(&lock);
 
     for (size_t count = atomic_load(&rs_export_held); count > 0; count--) {

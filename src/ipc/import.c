@@ -6,8 +6,11 @@
 #include "base/lock.h"
 #include "base/process.h"
 #include "context/context.h"
+#include "context/end.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
+#include "ipc/pieces.h"
+#include "ipc/pool.h"
 #include "ipc/table.h"
 
 #include <stdatomic.h>
@@ -17,7 +20,8 @@
 
 /* What the driver told about opened memory, by which the library later tells whether it still
  * exists: the id of the driver allocation, which is never used twice, or else that a range begins
- * at its address.  If the driver told neither, the memory counts as existing. */
+ * at its address.  If the driver told neither, the memory counts as existing.  For a
+ * segment that was sent, which outlives its context, the id is that of the context. */
 struct proof {
     unsigned long long id; /* 0: the driver told none */
     bool has_range;
@@ -33,14 +37,19 @@ struct record {
     unsigned uses; /* for a block or a native the number of opens, for a segment the number of its
                       blocks */
 
-    /* The driver's handle for a segment, ours for a block; unused for a native. */
+    /* The driver's handle for a segment, ours for a block or for a segment that is mapped here
+     * piece by piece; unused for a native. */
     CUipcMemHandle handle;
+    /* Only for a segment: it was sent by the exporter, in pieces for one block (ipc/pieces.h), or
+     * it is an allocation of `pool` (ipc/pool.h).  It outlives its context. */
+    bool is_sent;
+    struct rs_imported_pool *pool;
     CUcontext context;        /* the context in which a segment or block was opened */
     struct rs_context *owner; /* the context that owns a segment's memory; forget_ended runs before
                                  that context's record is recycled, so the pointer is valid */
     struct proof proof;       /* only for a segment or a native */
-    struct record *segment;   /* `segment`, `exporter` and `slot` are only for a block */
-    struct rs_exporter *exporter;
+    struct rs_exporter *exporter; /* for a block, and for an allocation of `pool` */
+    struct record *segment;       /* `segment` and `slot` are only for a block */
     uint32_t slot;
 };
 
@@ -49,8 +58,9 @@ struct records {
     _Atomic(struct rs_address_map *) map; /* used by rs_import_find, which takes no lock */
 };
 
-static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call that waits is made under it */
+/* Protects the lists.  Under it a thread waits for no work of the GPU, only for an exporter that
+ * sends pieces (ipc/transfer.h), and whose answer needs no lock of this file there. */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(ipc_import, lock);
 
 /* Driver allocations of other processes, opened once in a context for all blocks inside. */
@@ -152,14 +162,15 @@ static bool is_base(CUdeviceptr address)
            base == address;
 }
 
-/* Returns the bytes of the opened allocation, as the driver tells them; if it does not, the
- * exporter's number counts. */
+/* Returns the bytes of the opened allocation, as the driver tells them; if it does not, or knows
+ * only a piece, the exporter's number counts. */
 static size_t bytes_at(CUdeviceptr base, const struct rs_ipc_slot *slot)
 {
     CUdeviceptr start;
     size_t bytes;
 
-    return rs_driver.cuMemGetAddressRange_v2(&start, &bytes, base) == CUDA_SUCCESS
+    return slot->pieces == 0 &&
+                   rs_driver.cuMemGetAddressRange_v2(&start, &bytes, base) == CUDA_SUCCESS
                ? bytes
                : slot->allocation_bytes;
 }
@@ -169,33 +180,106 @@ static struct proof proof_of(CUdeviceptr address)
     return (struct proof){rs_driver_allocation_id(address), is_base(address)};
 }
 
-/* False when the memory of the record no longer exists, since its context has ended. */
+static bool is_context_alive(CUcontext context, unsigned long long its_id)
+{
+    unsigned long long id = 0;
+    CUresult result = its_id ? rs_driver.cuCtxGetId(context, &id) : CUDA_SUCCESS;
+
+    return result == CUDA_SUCCESS ? id == its_id : rs_is_fault(result);
+}
+
+/* False when the memory of the record no longer exists, or is to be unmapped, since its context has
+ * ended. */
 static bool is_alive(const struct record *record)
 {
+    if (record->is_sent)
+        return is_context_alive(record->context, record->proof.id);
     return record->proof.id ? rs_driver_allocation_id(record->address) == record->proof.id
                             : !record->proof.has_range || is_base(record->address);
 }
 
-/* Opens the driver's handle of a slot in the current context and enters the segment.  Returns NULL
- * with the error in *result when that fails. */
-static struct record *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
-                                   CUresult *result)
+/* The handle by which a segment is found again. */
+static const CUipcMemHandle *segment_key(const struct opening *opening,
+                                         const struct rs_ipc_slot *slot)
 {
-    struct record segment = {.handle = slot->native,
+    return slot->pieces > 0 ? opening->given : &slot->native;
+}
+
+/* Finds the segment of a slot's block; an allocation of a pool may have been opened in another
+ * context. */
+static struct record *find_segment(const struct opening *opening,
+                                   const struct rs_exporter *exporter,
+                                   const struct rs_ipc_slot *slot)
+{
+    struct record *segment = segments.first;
+
+    RS_ASSERT_HELD(&lock);
+    if (!slot->pool)
+        return find_opened(&segments, segment_key(opening, slot), opening->context);
+    while (segment && (!segment->pool || segment->exporter != exporter ||
+                       memcmp(&segment->handle, &slot->pooled, sizeof(slot->pooled)) != 0))
+        segment = segment->next;
+    return segment;
+}
+
+static CUresult close_segment(const struct record *segment)
+{
+    return segment->pool      ? rs_pool_leave(segment->pool, segment->address)
+           : segment->is_sent ? rs_pieces_unmap(segment->address, segment->size_bytes)
+                              : rs_driver.cuIpcCloseMemHandle(segment->address);
+}
+
+/* Has the exporter send the memory of a slot.  Fails if the block was freed meanwhile. */
+static CUresult receive_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
+                                struct record *segment)
+{
+    struct rs_exporter *exporter = segment->exporter;
+    struct rs_ipc_slot now;
+    CUresult result =
+        slot->pool
+            ? rs_pool_import(exporter, &opening->handle, slot, &segment->pool, &segment->address)
+            : rs_pieces_map(exporter, &opening->handle, slot, &segment->address);
+    bool is_all = result == CUDA_SUCCESS;
+
+    RS_ASSERT_HELD(&lock);
+    if (!is_all && result != CUDA_ERROR_NOT_READY)
+        return result;
+    if (!rs_exporter_lock(exporter, &opening->handle, &now, &result)) {
+        if (is_all)
+            (void)close_segment(segment);
+    } else if (!is_all) {
+        result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
+                               "the process that shared the memory could not send it (its "
+                               "RLIMIT_NOFILE may be too low)");
+    }
+    return result;
+}
+
+/* Opens the driver's handle of a slot in the current context, or what is sent, and enters the
+ * segment.  Returns NULL with the error in *result when that fails. */
+static struct record *open_segment(const struct opening *opening, struct rs_exporter *exporter,
+                                   const struct rs_ipc_slot *slot, CUresult *result)
+{
+    struct record segment = {.handle = *segment_key(opening, slot),
+                             .is_sent = slot->pieces > 0 || slot->pool,
+                             .exporter = exporter,
                              .context = opening->context,
                              .owner = opening->owner,
                              .size_bytes = slot->allocation_bytes};
     struct record *entered;
 
-    *result = segment.owner ? opening->open(&segment.address, slot->native, opening->flags)
-                            : CUDA_ERROR_OUT_OF_MEMORY;
+    RS_ASSERT_HELD(&lock);
+    *result = !segment.owner    ? CUDA_ERROR_OUT_OF_MEMORY
+              : segment.is_sent ? receive_segment(opening, slot, &segment)
+                                : opening->open(&segment.address, slot->native, opening->flags);
     if (*result != CUDA_SUCCESS)
         return NULL;
-    segment.size_bytes = bytes_at(segment.address, slot);
-    segment.proof = proof_of(segment.address);
+    segment.size_bytes = segment.is_sent ? segment.size_bytes : bytes_at(segment.address, slot);
+    segment.proof = segment.is_sent ? (struct proof){.id = rs_context_id_of(segment.context)}
+                                    : proof_of(segment.address);
     entered = segment.size_bytes > 0 ? enter_import(&segments, &segment) : NULL;
     if (!entered) {
-        (void)rs_driver.cuIpcCloseMemHandle(segment.address);
+        (void)close_segment(&segment);
         *result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return entered;
@@ -221,19 +305,23 @@ static void leave_exporter(struct rs_exporter *exporter, uint32_t slot)
 static void forget_segment(struct record *segment)
 {
     struct record *block = blocks.first, *next;
+    bool is_last;
 
-    for (; block; block = next) {
+    for (; block; block = block->next)
+        segment->uses -= block->segment == segment;
+    is_last = segment->uses == 0; /* else another thread is closing a block of this segment */
+    if (is_last && segment->is_sent)
+        (void)close_segment(segment); /* before a slot is unlocked (ipc/pool.h) */
+    for (block = blocks.first; block; block = next) {
         next = block->next;
         if (block->segment != segment)
             continue;
         leave_import(&blocks, block);
         leave_exporter(block->exporter, block->slot);
         free(block);
-        RS_ASSERT(segment->uses > 0);
-        segment->uses--;
     }
-    if (segment->uses > 0)
-        return; /* another thread is closing a block of this segment */
+    if (!is_last)
+        return;
     leave_import(&segments, segment);
     free(segment);
 }
@@ -280,11 +368,16 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
                            .context = opening->context,
                            .exporter = exporter,
                            .slot = opening->handle.slot};
-    struct record *segment = find_opened(&segments, &slot->native, opening->context);
+    struct record *segment = find_segment(opening, exporter, slot);
     struct record *entered = NULL;
 
+    if (segment && segment->context != opening->context) {
+        *result = RS_IPC_REFUSE(CUDA_ERROR_NOT_SUPPORTED,
+                                "memory of `async` can be open in one context of a process only");
+        return NULL;
+    }
     if (!segment)
-        segment = open_segment(opening, slot, result);
+        segment = open_segment(opening, exporter, slot, result);
     if (!segment)
         return NULL;
     block.address = segment->address + slot->offset_bytes;
@@ -299,7 +392,7 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
         segment->uses++;
     } else if (segment->uses == 0) {
         leave_import(&segments, segment);
-        (void)rs_driver.cuIpcCloseMemHandle(segment->address);
+        (void)close_segment(segment);
         free(segment);
     }
     return entered;
@@ -398,22 +491,26 @@ static bool close_native(CUdeviceptr address)
 
 /* ---- closing ---- */
 
-/* Releases the block's use of its segment; the last use closes the driver's handle.  The caller
- * does not hold the lock, as that driver call waits. */
+/* Releases the block's use of its segment; the last use closes it.  The caller does not hold the
+ * lock, as the driver's close of a handle waits.  An allocation of a pool is freed under the lock,
+ * as no other thread may import it again before that (ipc/pool.h). */
 static CUresult leave_segment(struct record *segment)
 {
     CUresult result = CUDA_SUCCESS;
-    bool is_last;
+    bool is_last, is_pooled;
 
     rs_mutex_lock(&lock);
     is_last = --segment->uses == 0;
+    is_pooled = segment->pool;
     if (is_last)
         leave_import(&segments, segment);
+    if (is_last && is_pooled)
+        result = close_segment(segment);
     rs_mutex_unlock(&lock);
-    if (is_last) {
-        result = rs_driver.cuIpcCloseMemHandle(segment->address);
+    if (is_last && !is_pooled)
+        result = close_segment(segment);
+    if (is_last)
         free(segment);
-    }
     return result;
 }
 
@@ -423,12 +520,14 @@ static CUresult leave_segment(struct record *segment)
 static CUresult close_block(struct record *block)
 {
     struct rs_context *owner = block->segment->owner;
-    CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle);
-    CUresult result = leave_segment(block->segment);
+    CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle), result = CUDA_SUCCESS;
 
-    rs_mutex_lock(&lock);
     /* The wait needs 512 bytes on the device.  If the driver has no memory for that, this process
-     * may still use the block, so the slot stays locked until the process ends. */
+     * may still use the block, so the slot stays locked until the process ends, and memory that
+     * was sent stays. */
+    if (waited != CUDA_ERROR_OUT_OF_MEMORY || !block->segment->is_sent)
+        result = leave_segment(block->segment);
+    rs_mutex_lock(&lock);
     if (waited != CUDA_ERROR_OUT_OF_MEMORY)
         leave_exporter(block->exporter, block->slot);
     rs_mutex_unlock(&lock);
@@ -493,6 +592,17 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
     forget_ended();
     rs_mutex_unlock(&lock);
     return find_in_maps(address, start, size_bytes);
+}
+
+CUcontext rs_import_context(CUdeviceptr address)
+{
+    CUcontext current = NULL;
+    const struct record *block;
+
+    (void)rs_driver.cuCtxGetCurrent(&current);
+    RS_MUTEX_GUARD(&lock);
+    block = find_at(&blocks, address, current);
+    return block ? block->context : NULL;
 }
 
 void rs_import_forked(void)

@@ -36,6 +36,20 @@ enum rs_imported {
  * its size in bytes. */
 enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes);
 
+/* True for memory that was opened here.  Only cuIpcCloseMemHandle gives it back, though the driver
+ * would free what was imported from a pool. */
+static inline bool rs_import_has(CUdeviceptr address)
+{
+    CUdeviceptr start;
+    size_t size_bytes;
+
+    return rs_import_find(address, &start, &size_bytes) != RS_IMPORTED_NOT;
+}
+
+/* Returns the context in which the open block that begins at address was opened; NULL when there is
+ * none. */
+CUcontext rs_import_context(CUdeviceptr address);
+
 /* Called in a forked child, in which memory that its parent had opened is not open: forgets all of
  * it. */
 void rs_import_forked(void);

@@ -20,7 +20,7 @@
 /* ---- handles ---- */
 
 /* The last byte is the version of the format. */
-const char rs_ipc_magic[8] = {'r', 'm', 'm', 's', 'h', 'i', 'm', '1'};
+const char rs_ipc_magic[8] = {'r', 'm', 'm', 's', 'h', 'i', 'm', '2'};
 
 bool rs_ipc_is_ours(const CUipcMemHandle *handle)
 {
@@ -101,8 +101,7 @@ static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long
     return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has ended");
 }
 
-/* Returns true when the exporter runs; else false with the CUDA error in *result. */
-static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
+bool rs_exporter_is_running(const struct rs_ipc_handle *handle, CUresult *result)
 {
     long long start_ticks = -1;
 
@@ -214,7 +213,7 @@ struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult
 {
     struct rs_exporter *exporter = find_exporter(handle);
 
-    if (!is_running(handle, result))
+    if (!rs_exporter_is_running(handle, result))
         return NULL; /* the exporter has ended, even if its table is still open here */
     if (!exporter)
         exporter = add_exporter(handle);
@@ -242,6 +241,12 @@ void rs_exporter_leave(struct rs_exporter *exporter)
     *link = exporter->next;
     rs_descriptor_close(&exporter->file);
     free(exporter);
+}
+
+bool rs_exporter_read(const struct rs_exporter *exporter, struct rs_ipc_header *header)
+{
+    return rs_descriptor_is_kept(&exporter->file) &&
+           rs_file_read(exporter->file.fd, header, sizeof(*header), 0) == sizeof(*header);
 }
 
 /* ---- slots ---- */

@@ -11,7 +11,8 @@
  * /proc/PID/fd.  No name can be guessed or planted, nothing is left behind however the exporter
  * dies, other users and other PID namespaces cannot open the file, and its seals keep all processes
  * but the exporter from writing to it or truncating it.  A file in /dev/shm would need a name, an
- * owner check and a search for files of dead processes; a socket would need a thread that answers.
+ * owner check and a search for files of dead processes; a socket would need a thread that answers,
+ * which only memory without a handle of the driver's has (ipc/transfer.h).
  * Opening the file through /proc needs the right to read the exporter's memory (PTRACE_MODE_READ:
  * the same user, and a process that may be dumped).  Yama's ptrace_scope does not restrict that,
  * since it only concerns attaching.
@@ -51,19 +52,34 @@ struct rs_ipc_handle {
 
 _Static_assert(sizeof(struct rs_ipc_handle) == sizeof(CUipcMemHandle), "64 bytes, all ours");
 
+/* The pipe by which the exporter is asked for descriptors (ipc/transfer.h). */
+struct rs_ipc_pipe {
+    _Atomic uint32_t failures; /* the number of requests that could not be answered at all */
+    int32_t fd;                /* the end to write to, in the exporter; 0: there is no pipe */
+    uint64_t device, inode;
+};
+
 struct rs_ipc_header {
     char magic[8];
     unsigned char nonce[RS_IPC_NONCE_BYTES];
+    struct rs_ipc_pipe pipe;
 };
 
 struct rs_ipc_slot {
     _Atomic uint32_t generation; /* the generation of the block that is exported in this slot; 0:
                                     the block was freed */
-    uint32_t unused;
-    uint64_t offset_bytes; /* offset of the block in the allocation that `native` opens */
+    uint32_t pieces; /* 0: the block lies in an allocation that `native` opens.  Otherwise in so
+                        many pieces of mapped memory, all of one size, which the exporter sends as
+                        descriptors */
+    uint64_t offset_bytes; /* offset of the block in the allocation, or in the pieces */
     uint64_t size_bytes;
-    uint64_t allocation_bytes; /* size of the allocation that `native` opens */
-    CUipcMemHandle native;
+    uint64_t allocation_bytes; /* size of the allocation, or of all pieces together */
+    uint64_t pool; /* 0, or the number of the pool that the allocation is of, which the exporter
+                      sends as a descriptor, and from which `pooled` opens the allocation */
+    union {
+        CUipcMemHandle native;
+        CUmemPoolPtrExportData pooled;
+    };
 };
 
 enum { RS_IPC_FILE_BYTES = RS_IPC_SLOTS_AT + RS_IPC_SLOTS * (int)sizeof(struct rs_ipc_slot) };
@@ -108,6 +124,14 @@ void rs_exporter_leave(struct rs_exporter *exporter);
 bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                       struct rs_ipc_slot *slot, CUresult *result);
 void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);
+
+/* Copies the header of the table, in which the pipe may have changed; false when it cannot be read.
+ */
+bool rs_exporter_read(const struct rs_exporter *exporter, struct rs_ipc_header *header);
+
+/* Returns true while the process that made the handle runs; else false with the CUDA error in
+ * *result. */
+bool rs_exporter_is_running(const struct rs_ipc_handle *handle, CUresult *result);
 
 /* An expression that logs why an open is refused, once for each place in the code.  Its value is
  * `error`. */

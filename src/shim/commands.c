@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/request.h"
 #include "base/size.h"
+#include "base/thread.h"
 #include "charge/charge.h"
 #include "config/mode.h"
 #include "context/context.h"
@@ -16,8 +17,6 @@
 #include "shim/control.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 
 /* ---- a command ---- */
@@ -177,26 +176,13 @@ static void *wait_for_commands(void *data)
     return NULL;
 }
 
-/* The thread blocks all signals, so that the program's own threads handle them.  Where the file for
- * commands could not be made, none can come, and there is nothing to wait at. */
+/* Where the file for commands could not be made, none can come, and there is nothing to wait at. */
 void rs_shim_commands_thread(void)
 {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
     uint64_t inode;
-    int failed, fd;
+    int fd;
 
-    if (!rs_commands_where(&fd, &inode))
-        return;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    failed = pthread_create(&thread, &attributes, wait_for_commands, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
+    if (rs_commands_where(&fd, &inode) && !rs_thread_start(wait_for_commands))
         rs_log("RMM_CONTROL: the thread that takes commands could not be started: commands wait "
                "for the program's next CUDA call");
 }

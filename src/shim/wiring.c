@@ -62,6 +62,7 @@ static void forked(void)
     X(introspect)                                                                                  \
     X(ipc_export)                                                                                  \
     X(ipc_import)                                                                                  \
+    X(ipc_pool)                                                                                    \
     X(report_live)                                                                                 \
     X(report_out_of_memory)                                                                        \
     X(report_publish)                                                                              \

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory shared by several processes on a GPU: the scenes of tests/integration/ipc_scenes.py, and
-PyTorch and CuPy with a pool, with RMM_IPC=dedicated and without rmmshim.  Prints one table.
+"""Device memory shared by several processes on a GPU: the scenes of tests/integration/ipc_scenes.py, also under
+`virtual` and `async(ipc=true)`, and PyTorch and CuPy with a pool, with RMM_IPC=dedicated, with these two and without rmmshim.  Prints one
+table.
 
 RMMSHIM_LIBRARY is the library, PROGRAMS what tests/samples/build-real made.  Exit status: 1 when
 something went wrong, 77 where there is no GPU.  RMMSHIM_DRY_RUN=1 runs on the device in host memory."""
@@ -22,12 +23,17 @@ PEERS = ["ipc_peer", "ipc_peer_static", "ipc_peer_shared"]
 RUNTIME_SCENES = ["sizes", "counts", "handles", "without_shim", "dedicated"]
 # What the device in host memory answers and hardware may answer otherwise: any refusal will do; and a
 # reset takes its time here.
-ARGUMENTS = {"without_shim": {"refusal": None}, "resets": {"rounds": 4}}
+ARGUMENTS = {"without_shim": {"refusal": None}, "resets": {"rounds": 4}, "mapped_without_shim": {"refusal": None},
+             "pool_without_shim": {"refusal": None}}
+ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES, **ipc_scenes.POOLED_SCENES}
+STACKS = [*ipc_scenes.MAPPED.values(), *ipc_scenes.POOLED.values()]
+NOT_HERE = ["descriptors", "pool_descriptors"]  # nobody knows how many descriptors a driver's calls take for a moment
 
 
-def play(name, program):
+def play(name, program, stack):
     """What went wrong, or None."""
     peers = []
+    arguments = dict(ARGUMENTS.get(name, {}))
 
     def start(settings, shim=True):
         env = {key: value for key, value in os.environ.items() if not key.startswith("RMM_") and key != "LD_PRELOAD"}
@@ -39,7 +45,9 @@ def play(name, program):
         return peers[-1]
 
     try:
-        ipc_scenes.SCENES[name](start, **ARGUMENTS.get(name, {}))
+        if stack:
+            arguments.update(ipc_scenes.arguments_under(name, stack))
+        ALL_SCENES[name](ipc_scenes.under(start, stack) if stack else start, **arguments)
         return None
     except (AssertionError, OSError, ValueError, ipc_scenes.Failure) as error:
         said = [line for peer in peers for line in peer.lines]
@@ -56,7 +64,7 @@ def run_framework(name, script):
     if base.status == 77:
         return [[name, "without rmmshim", "not there", "%.1f" % base.seconds]]
     rows = [[name, "without rmmshim", "ok" if base.status == 0 else "FAILED", "%.1f" % base.seconds]]
-    for setting in ({}, POOL, DEDICATED, dict(POOL, RMM_FREE="wait")):
+    for setting in ({}, POOL, DEDICATED, dict(POOL, RMM_FREE="wait"), *STACKS):
         result = gpu_common.run(command, setting, 150)
         same = result.status == 0 and result.stdout == base.stdout
         rows.append([name, result.name, "ok" if same else "FAILED", "%.1f" % result.seconds])
@@ -66,19 +74,27 @@ def run_framework(name, script):
     return rows
 
 
+def scenes():
+    """Program, scene, and the stack in place of the scene's pool, or None."""
+    yield from (("ipc_peer", name, None) for name in ALL_SCENES if name not in NOT_HERE)
+    yield from ((program, name, None) for program in PEERS[1:] for name in RUNTIME_SCENES)
+    yield from (("ipc_peer", name, stack) for stack in (STACKS[0], STACKS[2]) for name in ipc_scenes.FOR_ANY_STACK)
+    yield from ((program, name, stack) for program in PEERS for name in ("sizes", "counts", "handles")
+                for stack in STACKS)
+
+
 def main():
     if not gpu_common.has_gpu():
         print("no GPU")
         return 77
     rows = [["program", "scene or setting", "result", "seconds"]]
-    scenes = [("ipc_peer", name) for name in ipc_scenes.SCENES]
-    scenes += [(program, name) for program in PEERS[1:] for name in RUNTIME_SCENES]
-    for program, name in scenes:
+    for program, name, stack in scenes():
         begin = time.monotonic()
-        wrong = play(name, program)
-        rows.append([program, name, "FAILED" if wrong else "ok", "%.1f" % (time.monotonic() - begin)])
+        wrong = play(name, program, stack)
+        label = "%s, %s" % (name, ", ".join(stack.values())) if stack else name
+        rows.append([program, label, "FAILED" if wrong else "ok", "%.1f" % (time.monotonic() - begin)])
         if wrong:
-            print("%s, %s: %s" % (program, name, wrong), flush=True)
+            print("%s, %s: %s" % (program, label, wrong), flush=True)
     if not os.environ.get("RMMSHIM_DRY_RUN"):
         for name, script in FRAMEWORKS.items():
             rows += run_framework(name, script)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define BYTES ((size_t)2 << 20)
@@ -144,4 +145,41 @@ TEST(shared_handle_carries_the_bytes)
     OK(cuMemRelease(handle));
     OK(cuMemRelease(imported));
     OK(cuMemAddressFree(range, 2 * BYTES));
+}
+
+TEST(memory_that_was_not_made_for_it_is_not_shared)
+{
+    CUmemAllocationProp plain = prop;
+    CUmemGenericAllocationHandle handle;
+    int fd = -1;
+    plain.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    OK(cuMemCreate(&handle, BYTES, &plain, 0));
+    assert_int_equal(
+        cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(fd, -1);
+    OK(cuMemRelease(handle));
+}
+
+TEST(only_a_shared_handle_takes_a_descriptor_of_the_program)
+{
+    CUmemGenericAllocationHandle handle, imported;
+    struct rlimit before, none;
+    int fd, other;
+    OK(cuMemCreate(&handle, BYTES, &prop, 0));
+    OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    CUresult shared =
+        cuMemExportToShareableHandle(&other, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    CUresult opened = cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)fd,
+                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(shared, CUDA_ERROR_OPERATING_SYSTEM);
+    OK(opened);
+    close(fd);
+    OK(cuMemRelease(handle));
+    OK(cuMemRelease(imported));
 }

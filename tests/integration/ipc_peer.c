@@ -12,6 +12,9 @@
  *   stop                      go
  *   trim                      reset                     close_files
  *   push_context              pop_context               fork
+ *   attributes NAME OFFSET    early_frees
+ *   limit_files MOST          take_files LEFT           drop_files
+ *   close_pipes             free_async NAME
  *   churn THREADS ROUNDS
  *   calls FUNCTION            known SEED BYTES HANDLE   storm THREADS ROUNDS
  *
@@ -22,9 +25,12 @@
 #define __CUDA_API_VERSION_INTERNAL /* both versions of cuIpcOpenMemHandle */
 #include <cuda.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef IPC_RUNTIME
 #include <cuda_runtime_api.h>
@@ -246,6 +252,34 @@ static void do_range(const struct entry *entry, size_t offset)
     printf("ok %lld %zu %d\n", (long long)(base - entry->address), bytes, capable);
 }
 
+/* All that the driver tells of a place in the block, but for what differs between two blocks. */
+static void do_attributes(const struct entry *entry, size_t offset)
+{
+    CUdeviceptr at = entry->address + offset, end = entry->address + entry->size_bytes - 1;
+    unsigned long long id = 0, id_at_end = 1;
+    CUcontext current;
+
+    CHECK(cuCtxGetCurrent(&current) == 0);
+    printf("ok");
+    for (int i = 1; i <= CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE; i++) {
+        unsigned long long value = 0;
+        int result;
+        if (i == CU_POINTER_ATTRIBUTE_P2P_TOKENS || i == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+            i == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
+            i == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+            continue;
+        result = (int)cuPointerGetAttribute(&value, (CUpointer_attribute)i, at);
+        if (i == CU_POINTER_ATTRIBUTE_CONTEXT)
+            value = value == (uintptr_t)current;
+        if (i == CU_POINTER_ATTRIBUTE_DEVICE_POINTER || i == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+            value -= entry->address;
+        printf(" %d=%d,%llu", i, result, result ? 0 : value);
+    }
+    (void)cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at);
+    (void)cuPointerGetAttribute(&id_at_end, CU_POINTER_ATTRIBUTE_BUFFER_ID, end);
+    printf(" id=%d\n", id != 0 && id == id_at_end);
+}
+
 static void do_open(const char *name, size_t size_bytes, const char *text, int version)
 {
     CUdeviceptr address = 0;
@@ -303,6 +337,16 @@ static void do_trim(void)
 }
 
 /* Known on the device in host memory. */
+static void do_early_frees(void)
+{
+    unsigned (*count)(void);
+    void *found = dlsym(RTLD_DEFAULT, "hostcuda_early_frees");
+
+    memcpy(&count, &found, sizeof(count));
+    printf("ok %d\n", found ? (int)count() : -1);
+}
+
+/* Known on the device in host memory. */
 static void do_calls(const char *function)
 {
     unsigned long long (*count)(const char *);
@@ -335,6 +379,55 @@ static void close_files(void)
             close(fd);
     }
     answer(0);
+}
+
+/* The pipe by which the library is asked for memory, likewise. */
+static void close_pipes(void)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct stat status;
+        if (fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode))
+            close(fd);
+    }
+    answer(0);
+}
+
+/* From now on no more descriptors than that can be open. */
+static void limit_files(unsigned most)
+{
+    struct rlimit limit;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = most;
+    answer(setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+/* Opens files until only so many descriptors are left, and closes them again. */
+static void take_files(unsigned left, int is_taking)
+{
+    static int taken[2048];
+    static unsigned count;
+
+    if (!is_taking)
+        left = count;
+    while (is_taking && count < sizeof(taken) / sizeof(taken[0]) &&
+           (taken[count] = open("/dev/null", O_RDONLY)) >= 0)
+        count++;
+    for (; left > 0 && count > 0; left--)
+        close(taken[--count]);
+    answer(0);
+}
+
+static void do_files(const char *command, unsigned number)
+{
+    if (!strcmp(command, "close_files"))
+        close_files();
+    else if (!strcmp(command, "close_pipes"))
+        close_pipes();
+    else if (!strcmp(command, "limit_files"))
+        limit_files(number);
+    else
+        take_files(number, !strcmp(command, "take_files"));
 }
 
 static void do_event(const char *command, const char *name, const char *text)
@@ -561,6 +654,8 @@ static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
         do_words(find(words[0]), (unsigned)atoi(words[1]));
     else if (!strcmp(command, "range"))
         do_range(find(words[0]), strtoull(words[1], NULL, 0));
+    else if (!strcmp(command, "attributes"))
+        do_attributes(find(words[0]), strtoull(words[1], NULL, 0));
     else if (!strcmp(command, "later"))
         do_later(find(words[0]), (unsigned)atoi(words[1]), strtoull(words[2], NULL, 0));
     else if (!strcmp(command, "synchronize"))
@@ -583,13 +678,17 @@ static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
         do_known((unsigned)atoi(words[0]), strtoull(words[1], NULL, 0), words[2]);
     else if (!strcmp(command, "storm"))
         do_storm((unsigned)atoi(words[0]), (unsigned)atoi(words[1]));
+    else if (!strcmp(command, "free_async"))
+        answer((int)cuMemFreeAsync(find(words[0])->address, stream));
+    else if (!strcmp(command, "early_frees"))
+        do_early_frees();
     else if (!strcmp(command, "calls"))
         do_calls(words[0]);
     else if (!strcmp(command, "reset"))
         do_reset();
-    else if (!strcmp(command, "close_files")) {
-        close_files();
-    } else
+    else if (strstr(command, "_files") || strstr(command, "_pipes"))
+        do_files(command, (unsigned)atoi(words[0]));
+    else
         do_memory(command, words);
 }
 

@@ -6,6 +6,7 @@ import subprocess
 import ipc_scenes
 import support
 
+ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES, **ipc_scenes.POOLED_SCENES}
 PEERS = ("ipc_peer", "ipc_peer_shared", "ipc_peer_static")
 STACKS = [
     {"RMM_POOL_SIZE": "64MiB", "RMM_FREE": "wait"},
@@ -28,7 +29,10 @@ class Ipc(support.Test):
         return peer
 
     def play(self, name, *arguments, **how):
-        ipc_scenes.SCENES[name](functools.partial(self.start, **how), *arguments)
+        ALL_SCENES[name](functools.partial(self.start, **how), *arguments)
+
+    def play_under(self, name, stack):
+        ipc_scenes.SCENES[name](ipc_scenes.under(self.start, stack), **ipc_scenes.arguments_under(name, stack))
 
     def needs(self, prefix):
         """A command to start another with, where that is permitted."""
@@ -117,8 +121,18 @@ def add_scene(name):
     setattr(Ipc, "test_" + name, lambda self: self.play(name))
 
 
-for scene in ipc_scenes.SCENES:
+def add_scene_under(name, kind, stack):
+    setattr(Ipc, "test_%s_%s" % (name, kind), lambda self: self.play_under(name, stack))
+
+
+for scene in ALL_SCENES:
     add_scene(scene)
+for scene in ipc_scenes.FOR_ANY_STACK:
+    add_scene_under(scene, "virtual", ipc_scenes.MAPPED["virtual"])
+    add_scene_under(scene, "async", ipc_scenes.POOLED["async"])
+for scene in ("sizes", "handles", "held", "many", "storm"):
+    add_scene_under(scene, "pool_of_virtual", ipc_scenes.MAPPED["pool_of_virtual"])
+    add_scene_under(scene, "pool_of_async", ipc_scenes.POOLED["pool_of_async"])
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ static const uint64_t idle_wait_ns = 20ull * 1000 * 1000;
 
 struct async_config {
     size_t initial_size, release_threshold;
+    bool ipc; /* the pool can be shared with other processes (ipc/pool.h) */
 };
 
 struct async {
@@ -439,7 +440,8 @@ static bool make_pool(struct async *async)
     CUmemPoolProps properties = {
         .allocType = memory_of_async(async) == RS_MEMORY_MANAGED ? CU_MEM_ALLOCATION_TYPE_MANAGED
                                                                  : CU_MEM_ALLOCATION_TYPE_PINNED,
-        .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
+        .handleTypes =
+            async->set.ipc ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
                      .id = async->leaf.base.environment->device},
     };
@@ -525,27 +527,50 @@ static bool has_pools(const struct rs_environment *environment)
            rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
 }
 
+/* The handle types are known since CUDA 11.3. */
+static bool can_share_pools(CUdevice device)
+{
+    int types = 0;
+
+    return rs_driver.cuDeviceGetAttribute(&types,
+                                          CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+                                          device) == CUDA_SUCCESS &&
+           types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
 static bool async_validate(const void *config, const struct rs_validation *of)
 {
+    const struct async_config *settings = config;
+
     if (of->environment && !has_pools(of->environment))
         return RS_REFUSE(
             of,
             "async needs memory pools (cudaMemPool), which this driver or device does not have");
+    if (of->environment && settings->ipc && !can_share_pools(of->environment->device))
+        return RS_REFUSE(of, "ipc=true needs memory pools that can be shared by file descriptors, "
+                             "which this driver or device does not have");
     return validate(config, of);
 }
 
+/* The options that async and async_managed share. */
+#define SIZE_OPTIONS                                                                               \
+    RS_OPTION_SIZE_ROW(                                                                            \
+        struct async_config, initial_size, "0",                                                    \
+        "how much memory the pool reserves at the first allocation; `rmmshim trim` leaves this "   \
+        "memory in the pool; the pool gives it back only when a request would fail otherwise",     \
+        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,                                      \
+        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),                                       \
+        RS_OPTION_SIZE_ROW(struct async_config, release_threshold, "none",                         \
+                           "how much memory the pool may keep; unused memory above this size "     \
+                           "goes back to the driver "                                              \
+                           "at the next synchronisation; none (the default): the pool keeps all",  \
+                           .none = true, .beyond_whole = true)
+
 static const struct rs_option async_options[] = {
-    RS_OPTION_SIZE_ROW(
-        struct async_config, initial_size, "0",
-        "how much memory the pool reserves at the first allocation; `rmmshim trim` leaves this "
-        "memory in the pool; the pool gives it back only when a request would fail otherwise",
-        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
-        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(
-        struct async_config, release_threshold, "none",
-        "how much memory the pool may keep; unused memory above this size goes back to the driver "
-        "at the next synchronisation; none (the default): the pool keeps all",
-        .none = true, .beyond_whole = true),
+    SIZE_OPTIONS,
+    RS_OPTION_BOOLEAN_ROW(struct async_config, ipc, "0",
+                          "1: processes under rmmshim can open blocks (CUDA IPC); 0: none can",
+                          .aliases = {{"enable_ipc", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };
 
@@ -586,6 +611,8 @@ static bool async_managed_validate(const void *config, const struct rs_validatio
     return validate(config, of);
 }
 
+static const struct rs_option async_managed_options[] = {SIZE_OPTIONS, RS_OPTION_END};
+
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .name = "async_managed",
     .aliases = {"cuda_async_managed"},
@@ -595,7 +622,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct async_config),
-    .options = async_options,
+    .options = async_managed_options,
     .validate = async_managed_validate,
 };
 

@@ -319,14 +319,15 @@ static CUmemAllocationProp properties_of(const struct rs_environment *environmen
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = environment->device},
     };
-    int capable = 0;
 
     /* usable for GPUDirect RDMA, as cudaMalloc's memory is */
-    if (rs_driver.cuDeviceGetAttribute(&capable,
-                                       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
-                                       environment->device) == CUDA_SUCCESS &&
-        capable)
+    if (rs_driver_device_has(environment->device,
+                             CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
         properties.allocFlags.gpuDirectRDMACapable = 1;
+    /* can be opened by other processes (ipc/pieces.h), as cudaMalloc's memory can */
+    if (rs_driver_device_has(environment->device,
+                             CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return properties;
 }
 

@@ -32,6 +32,9 @@ static bool is_allowed(const struct hc_ctx *ctx, const struct hc_range *range, b
 {
     const struct hc_region *region = hc_memory_region_of(range->address);
     if (!region) {
+        const struct hc_alloc *alloc = hc_memory_find(range->address);
+        if (alloc && alloc->pool) /* an imported one */
+            return alloc->pool->access & 1u << ctx->device;
         /* A kernel reaches no pageable memory of the program; a copy does. */
         if (is_kernel && !hc_memory_find(range->address))
             return hc_config.pageable;

@@ -32,9 +32,12 @@ struct hc_alloc {
     bool is_freed;         /* freed in the order of a stream that has not reached the free yet */
     bool syncs_memops;     /* the attribute SYNC_MEMOPS */
     bool is_rdma_capable;  /* GPUDirect */
+    unsigned handle_types; /* by which its memory can be shared; CU_MEM_HANDLE_TYPE_... */
     unsigned long long id; /* never used twice in a process */
     struct hc_ctx *ctx; /* the context that frees it at its end; NULL: it belongs to the device */
     struct hc_pool *pool;
+    unsigned long long exported_id; /* of memory of an imported pool: its id in the other process */
+    struct hc_alloc *next_imported; /* in the imported pool's list */
     struct hc_array *array;
     struct hc_graph_memory *graph; /* the graph that owns it and frees it at its end; NULL: none */
     struct hc_alloc *next, **link; /* in the context's list */

@@ -74,17 +74,16 @@ static struct import *find_import(const struct ipc_handle *handle)
     return import;
 }
 
-static void *map(const struct ipc_handle *handle, size_t *bytes)
+void *hc_ipc_map(int pid, int fd_there, uint64_t offset, uint64_t size, size_t *bytes)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->fd);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd_there);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return NULL;
-    size_t first = handle->offset / HC_BLOCK_BYTES * HC_BLOCK_BYTES;
-    size_t end = (handle->offset + handle->size + HC_BLOCK_BYTES - 1) / HC_BLOCK_BYTES;
+    size_t first = offset / HC_BLOCK_BYTES * HC_BLOCK_BYTES;
+    size_t end = (offset + size + HC_BLOCK_BYTES - 1) / HC_BLOCK_BYTES;
     *bytes = end * HC_BLOCK_BYTES - first;
-    /* Aligned to a block, so that the address keeps its place in the block. */
     char *raw = mmap(NULL, *bytes + HC_BLOCK_BYTES, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (raw == MAP_FAILED) {
@@ -103,7 +102,7 @@ static void *map(const struct ipc_handle *handle, size_t *bytes)
 static CUresult import_new(struct hc_ctx *ctx, const struct ipc_handle *handle, struct import **out)
 {
     size_t bytes;
-    char *mapped = map(handle, &bytes);
+    char *mapped = hc_ipc_map(handle->pid, handle->fd, handle->offset, handle->size, &bytes);
     if (!mapped)
         return CUDA_ERROR_MAP_FAILED;
     struct import *import = calloc(1, sizeof(*import));

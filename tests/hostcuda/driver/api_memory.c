@@ -75,7 +75,8 @@ HC_API CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int 
 static bool is_freeable(const struct hc_alloc *alloc)
 {
     return alloc && !alloc->is_freed &&
-           (alloc->kind == HC_DEVICE || alloc->kind == HC_MANAGED || alloc->kind == HC_ASYNC);
+           (alloc->kind == HC_DEVICE || alloc->kind == HC_MANAGED || alloc->kind == HC_ASYNC ||
+            (alloc->kind == HC_IMPORTED && alloc->pool));
 }
 
 HC_API CUresult cuMemFree_v2(CUdeviceptr dptr)

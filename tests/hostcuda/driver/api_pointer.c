@@ -106,7 +106,7 @@ static CUresult answer(struct hc_alloc *alloc, CUpointer_attribute attribute, CU
         *(unsigned *)out = 1;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)out = 0;
+        *(unsigned long long *)out = alloc->handle_types;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(unsigned *)out = alloc->is_rdma_capable;

@@ -10,6 +10,7 @@
 #include "driver/lock.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* As in the headers of 13.0, with which these came. */
 enum { TYPE_MANAGED = 2, LOCATION_NONE = 0, LOCATION_HOST = 2, LOCATION_HOST_NUMA_CURRENT = 4 };
@@ -17,7 +18,7 @@ enum { TYPE_MANAGED = 2, LOCATION_NONE = 0, LOCATION_HOST = 2, LOCATION_HOST_NUM
 static struct hc_pool *pools;
 static struct hc_pool *host_default, *managed_default[HC_DEVICES_MAX + 1]; /* last: of no device */
 
-static struct hc_pool *pool_new(int device)
+struct hc_pool *hc_pool_new(int device)
 {
     struct hc_pool *pool = calloc(1, sizeof(*pool));
     if (!pool)
@@ -25,6 +26,7 @@ static struct hc_pool *pool_new(int device)
     pool->device = device;
     pool->reuse_flags = 7;
     pool->access = 1u << device;
+    pool->shared_fd = -1;
     pool->next = pools;
     pools = pool;
     hc_handle_add(pool, HC_HANDLE_POOL);
@@ -35,7 +37,7 @@ struct hc_pool *hc_pool_default(int device)
 {
     struct hc_device *at = hc_device_at(device);
     if (!at->default_pool) {
-        at->default_pool = pool_new(device);
+        at->default_pool = hc_pool_new(device);
         if (!at->default_pool)
             abort();
         at->default_pool->is_default = true;
@@ -127,14 +129,16 @@ static void keep_what_fits(struct hc_pool *pool)
 
 CUresult hc_pool_take(struct hc_pool *pool, size_t bytes, struct hc_alloc **out)
 {
+    if (pool->is_imported)
+        return CUDA_ERROR_INVALID_VALUE; /* it may not be used for this, says cuda.h */
     /* What the pool holds serves first. */
     uint64_t blocks = ((uint64_t)bytes + HC_BLOCK_BYTES - 1) / HC_BLOCK_BYTES * HC_BLOCK_BYTES;
     uint64_t from_cache = pool->cached_bytes < blocks ? pool->cached_bytes : blocks;
-    set_cached(pool, pool->cached_bytes - from_cache);
     struct hc_region *memory = pool->is_managed ? hc_managed_region()
                                : pool->is_host  ? hc_pinned_region()
                                                 : &hc_device_at(pool->device)->memory;
     enum hc_kind kind = pool->is_managed ? HC_MANAGED : pool->is_host ? HC_PINNED : HC_ASYNC;
+    set_cached(pool, pool->cached_bytes - from_cache);
     count_tail(pool, bytes, true);
     CUresult result = hc_memory_take(memory, NULL, kind, bytes, 0, out);
     if (result) {
@@ -158,6 +162,8 @@ static void pool_free(struct hc_pool *pool)
     while (*link != pool)
         link = &(*link)->next;
     *link = pool->next;
+    if (pool->shared_fd >= 0)
+        close(pool->shared_fd);
     free(pool);
 }
 
@@ -165,13 +171,18 @@ void hc_pool_give(struct hc_alloc *alloc)
 {
     struct hc_pool *pool = alloc->pool;
     pool->used_bytes -= alloc->reserved_bytes;
-    count_tail(pool, alloc->reserved_bytes, false);
+    if (pool->is_imported)
+        hc_pool_unimport(alloc);
+    else
+        count_tail(pool, alloc->reserved_bytes, false);
+    if (pool->is_exported)
+        hc_pool_check_freed(alloc);
     if (pool->is_destroyed && !pool->used_bytes) {
         pool_free(pool);
         return;
     }
     uint64_t blocks = alloc->reserved_bytes / HC_BLOCK_BYTES * HC_BLOCK_BYTES;
-    if (reserved_bytes(pool) + blocks <= pool->threshold_bytes)
+    if (!pool->is_imported && reserved_bytes(pool) + blocks <= pool->threshold_bytes)
         set_cached(pool, pool->cached_bytes + blocks);
 }
 
@@ -209,7 +220,7 @@ HC_API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle)
         return result;
     if (!hc_device_at(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    if (pool->device != device)
+    if (pool->device != device || pool->is_imported)
         return CUDA_ERROR_INVALID_VALUE;
     hc_device_at(device)->current_pool = pool;
     return CUDA_SUCCESS;
@@ -237,7 +248,7 @@ static CUresult check_kind(const CUmemLocation *location, int type)
 static struct hc_pool *new_of_kind(const CUmemLocation *location, int type)
 {
     bool on_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
-    struct hc_pool *pool = pool_new(on_device ? location->id : 0);
+    struct hc_pool *pool = hc_pool_new(on_device ? location->id : 0);
     if (!pool)
         return NULL;
     pool->is_managed = type == TYPE_MANAGED;
@@ -303,8 +314,24 @@ HC_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
     struct hc_pool *pool = new_of_kind(&props->location, (int)props->allocType);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (props->handleTypes && !hc_pool_share(pool)) {
+        hc_pool_destroy(pool);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *out = (CUmemoryPool)pool;
     return CUDA_SUCCESS;
+}
+
+void hc_pool_destroy(struct hc_pool *pool)
+{
+    if (hc_device_at(pool->device)->current_pool == pool)
+        hc_device_at(pool->device)->current_pool = NULL;
+    hc_handle_remove(pool);
+    set_cached(pool, 0);
+    pool->threshold_bytes = 0;
+    pool->is_destroyed = true;
+    if (!pool->used_bytes)
+        pool_free(pool);
 }
 
 HC_API CUresult cuMemPoolDestroy(CUmemoryPool handle)
@@ -317,14 +344,7 @@ HC_API CUresult cuMemPoolDestroy(CUmemoryPool handle)
         return result;
     if (pool->is_default)
         return CUDA_ERROR_INVALID_VALUE;
-    if (hc_device_at(pool->device)->current_pool == pool)
-        hc_device_at(pool->device)->current_pool = NULL;
-    hc_handle_remove(pool);
-    set_cached(pool, 0);
-    pool->threshold_bytes = 0;
-    pool->is_destroyed = true;
-    if (!pool->used_bytes)
-        pool_free(pool);
+    hc_pool_destroy(pool);
     return CUDA_SUCCESS;
 }
 

@@ -9,11 +9,39 @@
 #include "driver/lock.h"
 #include "driver/memory.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { HIGH_DESCRIPTOR = 4096 };
+
+/* A driver keeps no descriptor for each memory, so these lie beyond what the program may open
+ * (RLIMIT_NOFILE). */
+int hc_file_keep(int fd, size_t bytes)
+{
+    struct rlimit before, most;
+    if (getrlimit(RLIMIT_NOFILE, &before))
+        return -1;
+    most = before;
+    most.rlim_cur = most.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &most);
+    int made = fd < 0 ? memfd_create("hostcuda-vmm", MFD_CLOEXEC) : fd;
+    if (fd < 0 && made >= 0 && ftruncate(made, (off_t)bytes)) {
+        close(made);
+        made = -1;
+    }
+    int kept = made < 0 ? -1 : fcntl(made, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+    if (made >= 0 && kept < 0) /* the hard limit is lower, too */
+        kept = dup(made);
+    if (fd < 0 && made >= 0)
+        close(made);
+    setrlimit(RLIMIT_NOFILE, &before);
+    return kept;
+}
 
 /* Memory without an address; lives as long as handles and mappings refer to it. */
 struct memory {
@@ -189,11 +217,9 @@ HC_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
     int device = is_device ? prop->location.id : -1;
     if (is_device && !charge(device, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    int fd = memfd_create("hostcuda-vmm", MFD_CLOEXEC);
-    if (fd >= 0 && !ftruncate(fd, (off_t)bytes))
-        return memory_new(fd, bytes, device, prop, out);
+    int fd = hc_file_keep(-1, bytes);
     if (fd >= 0)
-        close(fd);
+        return memory_new(fd, bytes, device, prop, out);
     if (is_device)
         hc_device_at(device)->memory.used_bytes -= bytes;
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -273,6 +299,7 @@ HC_API CUresult cuMemMap(CUdeviceptr dptr, size_t bytes, size_t offset,
                                .reserved_bytes = bytes,
                                .kind = HC_MAPPED,
                                .is_rdma_capable = memory->prop.allocFlags.gpuDirectRDMACapable,
+                               .handle_types = (unsigned)memory->prop.requestedHandleTypes,
                                .device = memory->device < 0 ? 0 : memory->device};
     hc_memory_note(alloc, NULL);
     hc_race_driver_allocates(dptr, bytes);
@@ -424,7 +451,7 @@ HC_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
     struct stat status;
     if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
-    int fd = dup((int)(uintptr_t)os_handle);
+    int fd = hc_file_keep((int)(uintptr_t)os_handle, 0);
     if (fd < 0 || fstat(fd, &status) || !is_block_multiple((uint64_t)status.st_size)) {
         if (fd >= 0)
             close(fd);

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ipc/transfer.h"
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/lock.h"
+#include "base/thread.h"
+#include "shared/job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+    NAME_BYTES = 48,
+    BATCH = 8, /* descriptors for one request: few enough for any queue and RLIMIT_NOFILE */
+    LOOK_MS = 100,
+};
+
+/* The exporter answers in well under a millisecond, unless it is stopped. */
+static const uint64_t answer_wait_ns = 10ull * 1000 * 1000 * 1000;
+
+struct request {
+    char name[NAME_BYTES]; /* of the importer's socket */
+    uint32_t slot, generation, piece, unused;
+};
+
+_Static_assert(sizeof(struct request) <= 512, "a write of POSIX's PIPE_BUF bytes is never divided");
+
+static socklen_t address_of(const char name[NAME_BYTES], struct sockaddr_un *address)
+{
+    size_t length = strnlen(name, NAME_BYTES);
+
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(address->sun_path + 1, name, length); /* an abstract name begins with a zero */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+static int open_socket(void)
+{
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* True when the other side of the connection is a process of this user, and that process (0: any).
+ */
+static bool is_of(int connection, pid_t process)
+{
+    struct ucred other;
+    socklen_t bytes = sizeof(other);
+
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &other, &bytes) == 0 &&
+           other.uid == geteuid() && (!process || other.pid == process);
+}
+
+/* ---- the exporter ---- */
+
+static struct rs_kept_descriptor read_end, write_end;
+static struct rs_ipc_pipe *shared_pipe; /* NULL: the thread has not been started */
+static rs_transfer_make *make_descriptor;
+
+static void send_pieces(int to, const struct request *request)
+{
+    static const char message[1];
+    int failed = 0;
+
+    for (uint32_t i = 0; i < BATCH && !failed; i++) {
+        int fd = make_descriptor(request->slot, request->generation, request->piece + i);
+        if (fd < 0)
+            return;
+        failed = rs_job_send(to, message, sizeof(message), fd);
+        rs_file_close(fd);
+    }
+}
+
+static void answer(const struct request *request)
+{
+    struct sockaddr_un address;
+    socklen_t length = address_of(request->name, &address);
+    int to = open_socket();
+
+    if (to < 0) {
+        atomic_fetch_add(&shared_pipe->failures, 1);
+        return;
+    }
+    if (connect(to, (struct sockaddr *)&address, length) == 0 && is_of(to, 0))
+        send_pieces(to, request);
+    rs_file_close(to);
+}
+
+/* Ends when the program has closed the pipe: its number may stand for a file of the program's then.
+ */
+static void *answer_requests(void *data)
+{
+    struct request request;
+    ssize_t bytes = 1;
+
+    (void)data;
+    while (rs_descriptor_is_kept(&read_end) && bytes > 0) {
+        bytes = read(read_end.fd, &request, sizeof(request));
+        if (bytes == (ssize_t)sizeof(request))
+            answer(&request);
+    }
+    return NULL;
+}
+
+/* A sandbox may forbid sockets: then a handle would open nowhere. */
+static bool may_have_sockets(void)
+{
+    int fd = open_socket();
+
+    if (fd >= 0)
+        rs_file_close(fd);
+    return fd >= 0;
+}
+
+static bool open_pipe(void)
+{
+    int ends[2];
+    bool is_kept;
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    is_kept = rs_descriptor_keep(&read_end, ends[0]);
+    if (is_kept && rs_descriptor_keep(&write_end, ends[1]))
+        return true;
+    if (is_kept)
+        rs_descriptor_close(&read_end);
+    else
+        rs_file_close(ends[1]);
+    return false;
+}
+
+bool rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
+{
+    RS_ASSERT(!shared_pipe || (shared_pipe == shared && make_descriptor == make));
+    if (shared_pipe)
+        return rs_descriptor_is_kept(&read_end) && rs_descriptor_is_kept(&write_end);
+    if (!may_have_sockets() || !open_pipe())
+        return false;
+    shared_pipe = shared;
+    make_descriptor = make;
+    shared->fd = write_end.fd;
+    shared->device = write_end.device;
+    shared->inode = write_end.inode;
+    if (rs_thread_start(answer_requests))
+        return true;
+    shared_pipe = NULL;
+    rs_descriptor_close(&read_end);
+    rs_descriptor_close(&write_end);
+    return false;
+}
+
+/* ---- the importer ---- */
+
+#define NONE_LEFT "no file descriptor is left (RLIMIT_NOFILE), or no socket is permitted"
+
+/* Waits until the socket has something to receive, while the exporter runs and has not failed to
+ * answer.  Returns false with the CUDA error in *result otherwise. */
+static bool comes_by(const struct rs_transfer *transfer, int socket, CUresult *result)
+{
+    uint64_t until_ns = rs_clock_ns() + answer_wait_ns;
+    struct pollfd one = {socket, POLLIN, 0};
+    struct rs_ipc_header now;
+
+    while (poll(&one, 1, LOOK_MS) <= 0) {
+        if (!rs_exporter_is_running(transfer->handle, result))
+            return false;
+        if (!rs_exporter_read(transfer->exporter, &now) ||
+            now.pipe.failures != transfer->failures) {
+            *result = CUDA_ERROR_NOT_READY;
+            return false;
+        }
+        if (rs_clock_ns() > until_ns) {
+            *result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
+                                    "the process that shared the memory does not answer");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Writes the request into the exporter's pipe.  Its number may name anything by now, so the file is
+ * first held without being opened (O_PATH), checked, and then that very file is opened. */
+static bool write_request(const struct rs_ipc_handle *handle, const struct rs_ipc_pipe *pipe,
+                          const struct request *request)
+{
+    char path[64];
+    struct stat status;
+    bool is_written = false;
+    int fd = -1, held;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)handle->process, (int)pipe->fd);
+    held = pipe->fd > 0 ? rs_file_hold(path) : -1;
+    if (held < 0)
+        return false;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", held);
+    if (fstat(held, &status) == 0 && S_ISFIFO(status.st_mode) && status.st_dev == pipe->device &&
+        status.st_ino == pipe->inode)
+        fd = rs_file_open_to_change(path); /* also for reading, so that no write raises SIGPIPE */
+    rs_file_close(held);
+    if (fd >= 0) {
+        is_written = write(fd, request, sizeof(*request)) == (ssize_t)sizeof(*request);
+        rs_file_close(fd);
+    }
+    return is_written;
+}
+
+/* Listens at a new name, which it writes into the request. */
+static int listen_at_new_name(struct request *request)
+{
+    unsigned long long random[2] = {0};
+    struct sockaddr_un address;
+    bool is_random;
+    int fd = open_socket();
+
+    if (fd < 0)
+        return -1;
+    is_random = getrandom(random, sizeof(random), 0) == sizeof(random);
+    snprintf(request->name, sizeof(request->name), "rmmshim-%016llx%016llx", random[0], random[1]);
+    if (is_random &&
+        bind(fd, (struct sockaddr *)&address, address_of(request->name, &address)) == 0 &&
+        listen(fd, 4) == 0)
+        return fd;
+    rs_file_close(fd);
+    return -1;
+}
+
+/* Accepts the exporter's connection; anybody may connect who reads the name in /proc/net/unix. */
+static CUresult accept_exporter(struct rs_transfer *transfer, int listener)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    while (comes_by(transfer, listener, &result)) {
+        int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (connection >= 0 && is_of(connection, transfer->handle->process)) {
+            transfer->connection = connection;
+            return CUDA_SUCCESS;
+        }
+        if (connection >= 0)
+            rs_file_close(connection);
+        else if (errno == EMFILE || errno == ENFILE)
+            return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
+    }
+    return result;
+}
+
+static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
+{
+    struct request request = {
+        .slot = transfer->handle->slot, .generation = transfer->handle->generation, .piece = piece};
+    struct rs_ipc_header header = {.pipe = {.fd = 0}};
+    int listener = listen_at_new_name(&request);
+    CUresult result = CUDA_SUCCESS;
+    bool is_asked;
+
+    RS_ASSERT(transfer->connection < 0);
+    errno = listener < 0 ? EMFILE : 0;
+    is_asked = listener >= 0 && rs_exporter_read(transfer->exporter, &header) &&
+               write_request(transfer->handle, &header.pipe, &request);
+    transfer->failures = header.pipe.failures;
+    if (is_asked)
+        result = accept_exporter(transfer, listener);
+    else if (errno == EMFILE || errno == ENFILE)
+        result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
+    else if (rs_exporter_is_running(transfer->handle, &result))
+        result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
+                               "the process that shared the memory cannot be asked for it, since "
+                               "it closed a file of rmmshim's");
+    if (listener >= 0)
+        rs_file_close(listener);
+    return result;
+}
+
+/* Receives a descriptor by the connection.  Returns CUDA_SUCCESS with *fd < 0 when the exporter has
+ * closed it. */
+static CUresult receive(const struct rs_transfer *transfer, int *fd)
+{
+    CUresult result = CUDA_SUCCESS;
+    char message;
+
+    *fd = -1;
+    if (!comes_by(transfer, transfer->connection, &result))
+        return result;
+    /* The kernel leaves out a descriptor for which this process has no room. */
+    if (rs_job_receive(transfer->connection, &message, sizeof(message), fd) == -EPROTO)
+        return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
+    return CUDA_SUCCESS;
+}
+
+CUresult rs_transfer_next(struct rs_transfer *transfer, uint32_t piece, int *fd)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    RS_UNCANCELLED_GUARD();
+    *fd = -1;
+    if (transfer->connection >= 0)
+        result = receive(transfer, fd);
+    if (result != CUDA_SUCCESS || *fd >= 0)
+        return result;
+    rs_transfer_end(transfer);
+    result = ask(transfer, piece);
+    if (result == CUDA_SUCCESS)
+        result = receive(transfer, fd);
+    return result == CUDA_SUCCESS && *fd < 0 ? CUDA_ERROR_NOT_READY : result;
+}
+
+void rs_transfer_end(struct rs_transfer *transfer)
+{
+    if (transfer->connection >= 0)
+        rs_file_close(transfer->connection);
+    transfer->connection = -1;
+}

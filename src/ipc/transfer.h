@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* File descriptors from an exporter to an importer.
+ *
+ * Memory for which the driver has no handle goes to another process as file descriptors. Opening
+ * /proc/PID/fd, as for the table, opens a device file anew, without what the driver put behind it,
+ * and pidfd_getfd needs the right to attach to the process.  So the exporter sends them.  The
+ * program may sit in a wait that makes no CUDA call (waitpid, as in NVIDIA's simpleIPC), so a
+ * thread answers; it starts with the first handle of such memory.
+ *
+ * The importer listens at a socket whose abstract name is a random number, and writes that name
+ * into a pipe of the exporter's, which it opens through /proc: as for the table, only a process of
+ * the same user can.  The exporter connects to the name and sends some descriptors.  Each side asks
+ * the kernel who the other one is: the importer accepts only the exporter, and the exporter sends
+ * only to its own user, as another process could take the name of an importer that has ended.  The
+ * exporter keeps no name at which other users could disturb it and waits for nobody, so an importer
+ * that stops half-way costs it nothing. */
+#pragma once
+
+#include "ipc/table.h"
+
+/* ---- the exporter ---- */
+
+/* Makes the descriptor of a piece of an exported block, or returns -1.  Called on the thread, which
+ * closes it. */
+typedef int rs_transfer_make(uint32_t slot, uint32_t generation, uint32_t piece);
+
+/* Starts the thread unless it runs, and describes its pipe in *shared.  Returns false when it
+ * cannot be started, or when the program has closed the pipe.  The caller holds a lock of its own
+ * around the calls. */
+bool rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make);
+
+/* ---- the importer ---- */
+
+/* The descriptors of one block. */
+struct rs_transfer {
+    const struct rs_exporter *exporter;
+    const struct rs_ipc_handle *handle;
+    int connection;    /* by which an answer comes; -1: none */
+    uint32_t failures; /* rs_ipc_pipe.failures when the exporter was asked */
+};
+
+/* Receives the descriptor of a piece; pieces must be asked for in order.  Waits for the exporter
+ * for 10 s at most, and only while it runs.  Returns CUDA_ERROR_NOT_READY when the exporter cannot
+ * send it, or no longer exports the block. */
+CUresult rs_transfer_next(struct rs_transfer *transfer, uint32_t piece, int *fd);
+
+/* Must follow the last call of rs_transfer_next. */
+void rs_transfer_end(struct rs_transfer *transfer);

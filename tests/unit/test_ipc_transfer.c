@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors from an exporter to an importer, both in this process. */
+#include "unit.h"
+
+#include "base/process.h"
+#include "ipc/transfer.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PIECES = 20, GENERATION = 7, RIGHT = 100, WRONG = 200 };
+
+/* A file whose size tells which one it is. */
+static int make_file(int size)
+{
+    int fd = memfd_create("piece", MFD_CLOEXEC);
+
+    assert_int_equal(ftruncate(fd, size), 0);
+    return fd;
+}
+
+static int size_of(int fd)
+{
+    struct stat status;
+
+    assert_int_equal(fstat(fd, &status), 0);
+    close(fd);
+    return (int)status.st_size;
+}
+
+/* ---- a table of this process ---- */
+
+static struct rs_ipc_header *header;
+static struct rs_ipc_handle handle;
+
+static struct rs_transfer begin(void)
+{
+    static unsigned char tables;
+    CUresult result = CUDA_SUCCESS;
+    int fd = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC);
+
+    assert_int_equal(ftruncate(fd, RS_IPC_FILE_BYTES), 0);
+    header = mmap(NULL, sizeof(*header), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(header != MAP_FAILED);
+    memcpy(header->magic, rs_ipc_magic, sizeof(header->magic));
+    header->nonce[0] = ++tables;
+    handle = (struct rs_ipc_handle){.process_namespace = rs_process_namespace(),
+                                    .start_ticks = rs_process_start_ticks(0),
+                                    .process = getpid(),
+                                    .fd = fd,
+                                    .generation = GENERATION};
+    memcpy(handle.magic, rs_ipc_magic, sizeof(handle.magic));
+    memcpy(handle.nonce, header->nonce, sizeof(handle.nonce));
+    return (struct rs_transfer){
+        .exporter = rs_exporter_use(&handle, &result), .handle = &handle, .connection = -1};
+}
+
+/* Makes a pipe by which this test is asked, and names it in the table. */
+static void name_pipe(int ends[2])
+{
+    struct stat status;
+
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(fstat(ends[1], &status), 0);
+    header->pipe.fd = ends[1];
+    header->pipe.device = status.st_dev;
+    header->pipe.inode = status.st_ino;
+}
+
+static int make_piece(uint32_t slot, uint32_t generation, uint32_t piece)
+{
+    return slot == 0 && generation == GENERATION && piece < PIECES ? make_file((int)piece + 1) : -1;
+}
+
+/* ---- tests ---- */
+
+TEST(all_pieces_come_in_order)
+{
+    struct rs_transfer transfer = begin();
+    int fd = -1;
+
+    assert_true(rs_transfer_start(&header->pipe, make_piece));
+    assert_true(rs_transfer_start(&header->pipe, make_piece));
+    for (uint32_t i = 0; i < PIECES; i++) {
+        assert_int_equal(rs_transfer_next(&transfer, i, &fd), CUDA_SUCCESS);
+        assert_int_equal(size_of(fd), i + 1);
+    }
+    assert_int_equal(rs_transfer_next(&transfer, PIECES, &fd), CUDA_ERROR_NOT_READY);
+    assert_int_equal(fd, -1);
+    handle.generation++;
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_NOT_READY);
+    rs_transfer_end(&transfer);
+    assert_int_equal(header->pipe.failures, 0);
+}
+
+static void send_to(const char *name, int size)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct iovec part = {(void *)(uintptr_t) "", 1};
+    union {
+        struct cmsghdr first;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.first = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof(control)};
+    int to = socket(AF_UNIX, SOCK_SEQPACKET, 0), fd = make_file(size);
+
+    memcpy(address.sun_path + 1, name, strlen(name));
+    memcpy(CMSG_DATA(&control.first), &fd, sizeof(fd));
+    if (connect(to, (struct sockaddr *)&address,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) != 0)
+        _exit(9);
+    (void)sendmsg(to, &message, MSG_NOSIGNAL); /* a stranger's fails when it was passed over */
+    close(fd);
+    close(to);
+}
+
+/* Another process of this user answers first. */
+static void *answer_late(void *data)
+{
+    const int *read_end = data;
+    char request[64];
+    pid_t stranger;
+    int status = -1;
+
+    if (read(*read_end, request, sizeof(request)) != sizeof(request))
+        _exit(9);
+    stranger = fork();
+    if (stranger == 0) {
+        send_to(request, WRONG);
+        _exit(0);
+    }
+    if (waitpid(stranger, &status, 0) != stranger || status)
+        _exit(9);
+    send_to(request, RIGHT);
+    return NULL;
+}
+
+TEST(a_stranger_is_passed_over)
+{
+    struct rs_transfer transfer = begin();
+    pthread_t thread;
+    int ends[2], fd = -1;
+
+    name_pipe(ends);
+    assert_int_equal(pthread_create(&thread, NULL, answer_late, ends), 0);
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_SUCCESS);
+    assert_int_equal(size_of(fd), RIGHT);
+    pthread_join(thread, NULL);
+    rs_transfer_end(&transfer);
+}
+
+/* A number that stands for another file is not written to. */
+TEST(only_the_exporters_pipe_is_written_to)
+{
+    struct rs_transfer transfer = begin();
+    int ends[2], fd = -1, waiting = -1;
+
+    name_pipe(ends);
+    header->pipe.inode++;
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_MAP_FAILED);
+    assert_int_equal(ioctl(ends[0], FIONREAD, &waiting), 0);
+    assert_int_equal(waiting, 0);
+}
+
+/* An exporter that cannot have a socket says so in its table, and nobody waits for long. */
+static void *answer_nothing(void *data)
+{
+    char request[64];
+
+    if (read(*(const int *)data, request, sizeof(request)) != sizeof(request))
+        _exit(9);
+    atomic_fetch_add(&header->pipe.failures, 1);
+    return NULL;
+}
+
+TEST(a_failure_is_told)
+{
+    struct rs_transfer transfer = begin();
+    pthread_t thread;
+    int ends[2], fd = -1;
+
+    name_pipe(ends);
+    assert_int_equal(pthread_create(&thread, NULL, answer_nothing, ends), 0);
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_NOT_READY);
+    pthread_join(thread, NULL);
+}
