@@ -214,9 +214,13 @@ static int map_job_file(int fd, struct rs_job_limit **job)
 
 /* ---- members ---- */
 
+/* Returns 0 when /proc does not tell the start time: with another one, the others would take this
+ * process for dead and no longer count what it has. */
 static uint64_t own_word(void)
 {
-    return (uint64_t)(uint32_t)getpid() << 32 | (uint32_t)rs_process_start_ticks(0);
+    long long start = rs_process_start_ticks(0);
+
+    return start < 0 ? 0 : (uint64_t)(uint32_t)getpid() << 32 | (uint32_t)start;
 }
 
 /* Stores the owner last: a process that dies before that leaves the entry free. */
@@ -244,17 +248,20 @@ struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,
     return NULL;
 }
 
-struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
+static struct rs_job_entry *join(struct rs_job_limit *job, uint64_t own)
 {
-    uint64_t own = own_word();
     struct rs_job_entry *entry;
 
-    RS_ASSERT(own >> 32);
-    if (!job_lock(job, true))
+    if (own == 0 || !job_lock(job, true))
         return NULL;
     entry = job_take_entry(job, own, (const uint64_t[2]){0, 0});
     job_unlock(job);
     return entry;
+}
+
+struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
+{
+    return join(job, own_word());
 }
 
 /* True when the owner is certainly dead.  That /proc cannot be read is no proof: this process may
@@ -365,10 +372,8 @@ static int settle_file(struct rs_job_limit *job, struct rs_size limit)
  * number and start time, but has lost that program's memory. The entries become those of a dead
  * process with another start time, since the kernel may close the device a little later here too.
  */
-static bool leave_earlier_places(struct rs_job_limit *job)
+static bool leave_earlier_places(struct rs_job_limit *job, uint64_t own)
 {
-    uint64_t own = own_word();
-
     if (!job_lock(job, true))
         return false;
     FOR_EACH_ENTRY(entry, job)
@@ -380,12 +385,16 @@ static bool leave_earlier_places(struct rs_job_limit *job)
 
 static int enter_job(struct rs_job_limit *job, struct rs_job_entry **member)
 {
-    if (!leave_earlier_places(job))
+    uint64_t own = own_word();
+
+    if (own == 0)
+        return -ESRCH;
+    if (!leave_earlier_places(job, own))
         return -EBUSY;
-    *member = rs_job_limit_join(job);
+    *member = join(job, own);
     if (!*member) {
         (void)rs_job_limit_reap(job);
-        *member = rs_job_limit_join(job);
+        *member = join(job, own);
     }
     return *member ? 0 : -EUSERS;
 }

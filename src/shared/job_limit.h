@@ -60,7 +60,7 @@ int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
                       struct rs_job_limit **job, struct rs_job_entry **member);
 
 /* Takes an entry for the calling process, in a job of its own PID namespace, and returns it; NULL
- * when all entries are taken, or the mutex is stuck. */
+ * when all entries are taken, the mutex is stuck, or /proc does not tell who this process is. */
 struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job);
 
 /* Finds dead members, and frees the entries of those that have been dead for long enough. Returns

@@ -396,14 +396,36 @@ static const struct scene {
 
 /* ---- what is left ---- */
 
-static unsigned files(const char *path)
+static unsigned files(void)
 {
-    DIR *folder = opendir(path);
+    DIR *folder = opendir("/proc/self/fd");
     unsigned count = 0;
 
     CHECK(folder);
     while (readdir(folder))
         count++;
+    closedir(folder);
+    return count;
+}
+
+/* How many workers the device has depends on what is ready at the same time. */
+static unsigned threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    struct dirent *entry;
+    unsigned count = 0;
+
+    CHECK(folder);
+    while ((entry = readdir(folder)) != NULL) {
+        char path[64], name[32] = "";
+        FILE *file;
+        snprintf(path, sizeof(path), "/proc/self/task/%.16s/comm", entry->d_name);
+        file = fopen(path, "re");
+        if (file && fgets(name, sizeof(name), file))
+            count += strcmp(name, "hostcuda\n") != 0;
+        if (file)
+            fclose(file);
+    }
     closedir(folder);
     return count;
 }
@@ -425,8 +447,8 @@ static void print_state(void)
     }
     printf("state live_allocations %u\n", hostcuda_live_allocations());
     printf("state device_bytes %zu\n", hostcuda_used_bytes(0));
-    printf("state files %u\n", files("/proc/self/fd"));
-    printf("state threads %u\n", files("/proc/self/task"));
+    printf("state files %u\n", files());
+    printf("state threads %u\n", threads());
 }
 
 static void start(void)

@@ -310,7 +310,7 @@ class Recorded(Export):
         folded = self.export("folded", path).stdout.splitlines()
         self.assertEqual(sorted(int(line.rpartition(" ")[2]) for line in folded), [MIB, 7 * MIB])
         for line in folded:
-            self.assertRegex(line, r"^python[^;]* \[\d+\];device 0;.*known\.py:\d+ in <module>;.*in (small|large);.*in allocate;")
+            self.assertRegex(line, r"^known\.py \[\d+\];device 0;.*known\.py:\d+ in <module>;.*in (small|large);.*in allocate;")
         with open(self.path("known.csv"), encoding="ascii") as file:
             log = file.read()
         self.assertEqual(self.without_times(self.export("csv", path).stdout), self.without_times(log))

@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define WORKER_STACK_BYTES ((size_t)512 << 10)
@@ -102,6 +103,7 @@ static unsigned pick_delay_us(void)
 static void *worker(void *unused)
 {
     (void)unused;
+    (void)prctl(PR_SET_NAME, "hostcuda"); /* so that tests tell them from others' threads */
     hc_lock();
     starting_count--;
     for (;;) {
