@@ -277,7 +277,7 @@ static int sink_claim(struct sink *sink)
                sink->output.path);
     else
         rs_log("logging: %s: an earlier process left %s.part; so as not to overwrite that file, "
-               "this one writes to %s",
+               "this process writes to %s",
                sink->path, sink->path, sink->output.path);
     return 0;
 }
