@@ -115,18 +115,16 @@ static uint64_t real_time(uint64_t time_of_day_ns)
     return (uint64_t)mktime(&day) * second_ns + time_of_day_ns;
 }
 
-/* Times go on from one day to the next.  Where a row's time is before that of the row above, as two
- * threads write at once or the clock is set back, it is that of the row above. */
-struct clock {
-    uint64_t days_ns, latest_ns;
-};
-
-static uint64_t follow(struct clock *clock, uint64_t time_of_day_ns)
+/* Returns the time of a row by that of the row above: times go on from one day to the next.  One
+ * that is before that of the row above, as two threads write at once or the clock is set back, is
+ * that of the row above. */
+static uint64_t follow(uint64_t before_ns, uint64_t time_of_day_ns)
 {
-    if (clock->days_ns + time_of_day_ns + day_ns / 2 < clock->latest_ns)
-        clock->days_ns += day_ns;
-    clock->latest_ns = rs_max(clock->latest_ns, clock->days_ns + time_of_day_ns);
-    return clock->latest_ns;
+    uint64_t days_ns = before_ns / day_ns * day_ns;
+
+    if (days_ns + time_of_day_ns + day_ns / 2 < before_ns)
+        days_ns += day_ns;
+    return rs_max(before_ns, days_ns + time_of_day_ns);
 }
 
 /* Ends each row at its line end, before which RMM writes no carriage return, but an editor may. */
@@ -154,29 +152,26 @@ static size_t count_lines(const char *at, const char *end)
     return count;
 }
 
-bool csv_log_read(const char *bytes, size_t length, struct csv_log *log)
+struct tool_recording_event *csv_log_read(const char *bytes, size_t length,
+                                          struct tool_recording_facts *facts)
 {
     enum { ROW_BYTES = 256 };
     const char *end = bytes + length, *at;
-    struct tool_recording_event event;
-    struct clock clock = {0, 0};
+    struct tool_recording_event *events = calloc(count_lines(bytes, end), sizeof(*events));
     char line[ROW_BYTES];
     uint64_t first_ns = 0;
 
-    *log = (struct csv_log){.events = calloc(count_lines(bytes, end), sizeof(*log->events))};
-    if (!log->events)
-        return false;
-    for (at = copy_line(bytes, end, line, sizeof(line)); at < end;) {
+    for (at = copy_line(bytes, end, line, sizeof(line)); events && at < end;) {
+        struct tool_recording_event *event = &events[facts->events];
         at = copy_line(at, end, line, sizeof(line));
-        if (!read_row(line, &event)) {
-            log->damaged += strcmp(line, "\n") != 0;
+        if (!read_row(line, event)) {
+            facts->damaged += strcmp(line, "\n") != 0;
             continue;
         }
-        event.time_ns = follow(&clock, event.time_ns);
-        first_ns = log->count ? first_ns : event.time_ns;
-        event.time_ns -= first_ns;
-        log->events[log->count++] = event;
+        first_ns = facts->events++ ? first_ns : event->time_ns;
+        event->time_ns = follow(first_ns + facts->duration_ns, event->time_ns) - first_ns;
+        facts->duration_ns = event->time_ns;
     }
-    log->begun_real_ns = real_time(first_ns);
-    return true;
+    facts->header.begun_real_ns = real_time(first_ns);
+    return events;
 }

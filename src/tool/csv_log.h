@@ -10,15 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct csv_log {
-    struct tool_recording_event *events; /* in the order of the rows; free() is due */
-    size_t count;
-    uint64_t begun_real_ns; /* see tool_recording_facts; the day is not known, and is 1970-01-02 */
-    uint64_t damaged;       /* rows that are no rows of such a log, or cut short */
-};
-
 /* True where the file begins with the names of the columns. */
 bool csv_log_is(const char *bytes, size_t length);
 
-/* Reads a whole file, after which there is a zero byte.  False: there is no memory for it. */
-bool csv_log_read(const char *bytes, size_t length, struct csv_log *log);
+/* Reads a whole file, after which there is a zero byte.  Returns its events in the order of the
+ * rows, for which free() is due, and adds to the facts, which are 0, what is known: the day is not,
+ * and is 1970-01-02.  NULL: there is no memory for it. */
+struct tool_recording_event *csv_log_read(const char *bytes, size_t length,
+                                          struct tool_recording_facts *facts);

@@ -24,9 +24,8 @@ struct definition {
 };
 
 struct tool_recording {
-    char *bytes; /* the whole file, while it is opened */
+    char *bytes; /* the whole file; this, and `chunks`, only while it is opened */
     size_t length;
-    struct rs_recording_header header;
     struct tool_recording_facts facts;
     struct chunk *chunks; /* of events */
     size_t chunk_count;
@@ -80,7 +79,7 @@ static bool is_known(const struct rs_recording_event *event)
 
 static size_t good_events(const struct tool_recording *recording, const struct chunk *chunk)
 {
-    size_t each = recording->header.event_bytes, count = 0;
+    size_t each = recording->facts.header.event_bytes, count = 0;
     struct rs_recording_event event;
 
     for (size_t offset = 0; chunk->bytes - offset >= each; offset += each)
@@ -206,7 +205,7 @@ static void add_event(struct tool_recording *recording, const struct rs_recordin
 /* Adds what a chunk has.  A place without an event before one with an event is damaged. */
 static void add_events(struct tool_recording *recording, const struct chunk *chunk)
 {
-    size_t each = recording->header.event_bytes, empty = 0;
+    size_t each = recording->facts.header.event_bytes, empty = 0;
     struct tool_recording_facts *facts = &recording->facts;
     struct rs_recording_event event;
 
@@ -267,7 +266,6 @@ static bool fail(char reason[TOOL_REASON_BYTES], const char *text)
 static bool read_bytes(struct tool_recording *recording, int fd, char reason[TOOL_REASON_BYTES])
 {
     struct stat status;
-    ssize_t got = 1;
     size_t length;
 
     if (fstat(fd, &status) != 0)
@@ -278,20 +276,18 @@ static bool read_bytes(struct tool_recording *recording, int fd, char reason[TOO
     recording->bytes = calloc(1, (length + 8) & ~(size_t)7);
     if (!recording->bytes)
         return fail(reason, too_large);
-    while (recording->length < length && got > 0) {
+    for (ssize_t got = 1; recording->length < length && got > 0; recording->length += (size_t)got) {
         got = rs_file_read(fd, recording->bytes + recording->length, length - recording->length,
                            (off_t)recording->length);
-        if (got < 0 && errno != EINTR)
+        if (got < 0)
             return fail(reason, strerror(errno));
-        recording->length += got > 0 ? (size_t)got : 0;
-        got = got < 0 ? 1 : got;
     }
     return true;
 }
 
 static bool read_header(struct tool_recording *recording, char reason[TOOL_REASON_BYTES])
 {
-    struct rs_recording_header *header = &recording->header;
+    struct rs_recording_header *header = &recording->facts.header;
 
     if (recording->length < sizeof(*header) ||
         memcmp(recording->bytes, RS_RECORDING_MAGIC, sizeof(header->magic)) != 0)
@@ -319,12 +315,12 @@ static bool is_empty(const char *bytes, size_t length)
 /* False where there is no chunk, or a damaged one. */
 static bool read_chunk(struct tool_recording *recording, size_t offset, struct chunk *chunk)
 {
-    size_t length = rs_min(recording->header.chunk_bytes, recording->length - offset);
+    size_t length = rs_min(recording->facts.header.chunk_bytes, recording->length - offset);
     const char *bytes = recording->bytes + offset;
 
     *chunk = (struct chunk){(const void *)bytes, 0};
     if (length >= sizeof(*chunk->header) && chunk->header->magic == RS_RECORDING_CHUNK_MAGIC &&
-        chunk->header->recording == recording->header.recording &&
+        chunk->header->recording == recording->facts.header.recording &&
         chunk->header->check == rs_recording_chunk_check(chunk->header)) {
         chunk->bytes = length - sizeof(*chunk->header);
         return true;
@@ -338,8 +334,8 @@ static void read_chunks(struct tool_recording *recording)
 {
     struct chunk chunk;
 
-    for (size_t offset = recording->header.header_bytes; offset < recording->length;
-         offset += recording->header.chunk_bytes) {
+    for (size_t offset = recording->facts.header.header_bytes; offset < recording->length;
+         offset += recording->facts.header.chunk_bytes) {
         if (!read_chunk(recording, offset, &chunk))
             continue;
         if (chunk.header->kind == RS_RECORDING_DEFINITIONS)
@@ -355,7 +351,7 @@ static void read_chunks(struct tool_recording *recording)
 /* False: there is no memory for it. */
 static bool read_parts(struct tool_recording *recording)
 {
-    const struct rs_recording_header *header = &recording->header;
+    const struct rs_recording_header *header = &recording->facts.header;
 
     recording->chunks =
         calloc(recording->length / header->chunk_bytes + 1, sizeof(*recording->chunks));
@@ -372,39 +368,20 @@ static bool read_parts(struct tool_recording *recording)
 /* A log knows no process; its file's name tells of which one it is. */
 static bool read_log(struct tool_recording *recording, const char *path)
 {
-    struct csv_log log;
-
-    if (!csv_log_read(recording->bytes, recording->length, &log))
-        return false;
-    recording->events = log.events;
     recording->name = strdup(rs_file_base_name(path));
-    if (!recording->name)
-        return false;
-    recording->facts = (struct tool_recording_facts){
-        .begun_real_ns = log.begun_real_ns,
-        .duration_ns = log.count ? log.events[log.count - 1].time_ns : 0,
-        .events = log.count,
-        .damaged = log.damaged,
-        .program = recording->name,
-        .rank = "",
-    };
-    return true;
+    recording->facts.program = recording->name;
+    recording->facts.rank = "";
+    recording->events = csv_log_read(recording->bytes, recording->length, &recording->facts);
+    return recording->events && recording->name;
 }
 
 static void state_facts(struct tool_recording *recording)
 {
     struct tool_recording_facts *facts = &recording->facts;
-    const struct rs_recording_header *header = &recording->header;
     const struct definition *sample = latest(recording, RS_RECORDING_SAMPLE, true, 0);
     const struct definition *command = latest(recording, RS_RECORDING_COMMAND, true, 0);
 
-    facts->process = header->process;
-    facts->begun_real_ns = header->begun_real_ns;
-    facts->is_ended = header->ended_ns != 0;
-    facts->duration_ns = rs_max(facts->duration_ns, header->ended_ns);
-    facts->lost_events = header->lost_events;
-    facts->missed_events = header->missed_events;
-    facts->lost_definitions = header->lost_definitions;
+    facts->duration_ns = rs_max(facts->duration_ns, facts->header.ended_ns);
     facts->program = text_of(recording, RS_RECORDING_PROGRAM, true, 0);
     facts->command = command ? command->text : "";
     facts->command_bytes = command ? command->text_bytes : 0;
@@ -430,28 +407,21 @@ static bool read_all(struct tool_recording *recording, const char *path, int fd,
     return (is_read && put_in_order(recording)) || fail(reason, too_large);
 }
 
-static void drop_bytes(struct tool_recording *recording)
-{
-    free(recording->chunks);
-    free(recording->bytes);
-    recording->chunks = NULL;
-    recording->bytes = NULL;
-}
-
 struct tool_recording *tool_recording_open(const char *path, char reason[TOOL_REASON_BYTES])
 {
     struct tool_recording *recording = calloc(1, sizeof(*recording));
     int fd = rs_file_open(path);
-    bool is_read = fd >= 0 || fail(reason, strerror(errno));
+    bool is_read = fd >= 0 && recording ? read_all(recording, path, fd, reason)
+                                        : fail(reason, strerror(errno));
 
-    is_read = is_read && (recording || fail(reason, strerror(ENOMEM)));
-    is_read = is_read && read_all(recording, path, fd, reason);
     if (fd >= 0)
         rs_file_close(fd);
-    if (is_read) {
-        drop_bytes(recording);
-        return recording;
+    if (recording) {
+        free(recording->chunks);
+        free(recording->bytes);
     }
+    if (is_read)
+        return recording;
     tool_recording_close(recording);
     return NULL;
 }
@@ -466,7 +436,6 @@ void tool_recording_close(struct tool_recording *recording)
     free(recording->events);
     free((void *)recording->next);
     free(recording->name);
-    drop_bytes(recording);
     free(recording);
 }
 
@@ -475,17 +444,14 @@ const struct tool_recording_facts *tool_recording_facts(const struct tool_record
     return &recording->facts;
 }
 
-void tool_recording_rewind(struct tool_recording *recording)
-{
-    recording->next_number = 0;
-}
-
 bool tool_recording_next(struct tool_recording *recording, struct tool_recording_event *event)
 {
-    if (recording->next_number == recording->facts.events)
-        return false;
-    *event = *recording->next[recording->next_number++];
-    return true;
+    bool is_there = recording->next_number < recording->facts.events;
+
+    if (is_there)
+        *event = *recording->next[recording->next_number];
+    recording->next_number = is_there ? recording->next_number + 1 : 0;
+    return is_there;
 }
 
 /* ---- what events refer to ---- */

@@ -206,14 +206,14 @@ static void assert_some(struct tool_recording *recording)
         assert_int_equal(event.memory, expected[i].memory);
         assert_int_equal(event.stream, expected[i].stream);
         assert_string_equal(event.name, expected[i].name ? expected[i].name : "");
-        assert_int_equal(event.thread, tool_recording_facts(recording)->process);
+        assert_int_equal(event.thread, tool_recording_facts(recording)->header.process);
         assert_true(event.time_ns >= before_ns);
         before_ns = event.time_ns;
     }
     assert_false(tool_recording_next(recording, &event));
     assert_int_equal(tool_recording_facts(recording)->events, RS_ARRAY_LENGTH(expected));
     assert_int_equal(tool_recording_facts(recording)->damaged, 0);
-    assert_int_equal(tool_recording_facts(recording)->lost_events, 0);
+    assert_int_equal(tool_recording_facts(recording)->header.lost_events, 0);
     assert_string_equal(tool_recording_facts(recording)->program, program_invocation_short_name);
 }
 
@@ -224,9 +224,8 @@ TEST(what_is_recorded_is_read)
 
     assert_int_equal(in_child(write_and_end, "ended"), 0);
     recording = opened("ended");
-    assert_true(tool_recording_facts(recording)->is_ended);
+    assert_true(tool_recording_facts(recording)->header.ended_ns > 0);
     assert_some(recording);
-    tool_recording_rewind(recording);
     assert_some(recording);
     tool_recording_close(recording);
     assert_int_equal(stat("ended", &status), 0);
@@ -239,7 +238,7 @@ TEST(nothing_is_lost_when_the_process_is_killed)
 
     assert_int_equal(WTERMSIG(in_child(write_and_die, "killed")), SIGKILL);
     recording = opened("killed");
-    assert_false(tool_recording_facts(recording)->is_ended);
+    assert_int_equal(tool_recording_facts(recording)->header.ended_ns, 0);
     assert_some(recording);
     tool_recording_close(recording);
 }
@@ -263,7 +262,6 @@ static size_t counted(struct tool_recording *recording, enum rs_recording_event_
     struct tool_recording_event event;
     size_t count = 0;
 
-    tool_recording_rewind(recording);
     while (tool_recording_next(recording, &event))
         count += event.kind == kind;
     return count;
@@ -295,11 +293,11 @@ static void assert_many(const char *path, size_t chunks_least, size_t chunks_mos
     uint64_t next;
 
     assert_int_equal(facts->damaged, 0);
-    assert_int_equal(facts->events + facts->lost_events, many);
+    assert_int_equal(facts->events + facts->header.lost_events, many);
     assert_true(facts->events >= chunks_least * RS_RECORDING_EVENTS_EACH);
     assert_true(facts->events <= chunks_most * RS_RECORDING_EVENTS_EACH);
     assert_string_equal(facts->program, program_invocation_short_name);
-    for (next = facts->lost_events; tool_recording_next(recording, &event); next++) {
+    for (next = facts->header.lost_events; tool_recording_next(recording, &event); next++) {
         assert_int_equal(event.address, next);
         assert_string_equal(event.name, "name");
     }
@@ -347,7 +345,7 @@ TEST(a_program_that_closes_the_descriptor_keeps_its_recording)
     assert_int_equal(in_child(write_many_without_descriptor, "closed"), 0);
     recording = opened("closed");
     assert_int_equal(tool_recording_facts(recording)->damaged, 0);
-    next = tool_recording_facts(recording)->lost_events;
+    next = tool_recording_facts(recording)->header.lost_events;
     assert_true(next < many - (size_t)CHUNKS / 3 * RS_RECORDING_EVENTS_EACH);
     while (tool_recording_next(recording, &event))
         assert_int_equal(event.address, next++);
@@ -393,7 +391,7 @@ TEST(nothing_is_lost_or_there_twice_when_a_process_is_killed_in_a_copy)
             if (writes[i] > first_half)
                 end += many / 2 % RS_RECORDING_EVENTS_EACH;
             recording = opened("cut_short");
-            next = tool_recording_facts(recording)->lost_events;
+            next = tool_recording_facts(recording)->header.lost_events;
             if (cut_bytes == 0) /* the oldest events are counted, and still there */
                 next -= rs_min(next, RS_RECORDING_EVENTS_EACH);
             while (tool_recording_next(recording, &event))
@@ -518,9 +516,9 @@ TEST(definitions_leave_room_for_the_events_of_many_threads)
     assert_int_equal(in_child(write_threads_beside_definitions, "room"), 0);
     recording = opened("room");
     facts = tool_recording_facts(recording);
-    assert_int_equal(facts->events + facts->lost_events, THREADS * EACH);
+    assert_int_equal(facts->events + facts->header.lost_events, THREADS * EACH);
     assert_true(facts->events > (size_t)CHUNKS / 3 * RS_RECORDING_EVENTS_EACH);
-    assert_true(facts->lost_definitions > 0);
+    assert_true(facts->header.lost_definitions > 0);
     assert_int_equal(facts->damaged, 0);
     tool_recording_close(recording);
 }
@@ -581,7 +579,7 @@ TEST(an_event_of_a_handler_is_recorded_or_counted)
     assert_int_equal(in_child(write_under_signals, "signals"), 0);
     recording = opened("signals");
     facts = tool_recording_facts(recording);
-    assert_int_equal(facts->damaged + facts->lost_events, 0);
+    assert_int_equal(facts->damaged + facts->header.lost_events, 0);
     while (tool_recording_next(recording, &event)) {
         if (event.kind == RS_RECORDING_ALLOCATE) {
             assert_int_equal(event.address, next++);
@@ -591,8 +589,8 @@ TEST(an_event_of_a_handler_is_recorded_or_counted)
         before = event.address;
         marks++;
     }
-    assert_true(marks + facts->missed_events >= 300);
-    assert_true(before <= marks + facts->missed_events);
+    assert_true(marks + facts->header.missed_events >= 300);
+    assert_true(before <= marks + facts->header.missed_events);
     tool_recording_close(recording);
 }
 
@@ -684,7 +682,7 @@ TEST(a_process_has_one_recording)
     assert_int_equal(in_child(write_twice, "one"), 0);
     recording = opened("one");
     assert_int_equal(counted(recording, RS_RECORDING_ALLOCATE), 0);
-    assert_int_equal(tool_recording_facts(recording)->lost_events, 1);
+    assert_int_equal(tool_recording_facts(recording)->header.lost_events, 1);
     tool_recording_close(recording);
 }
 

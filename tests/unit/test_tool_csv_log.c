@@ -88,7 +88,6 @@ TEST(rows_of_rmm_23)
         assert_event(RS_RECORDING_REFUSED, MS / 2, 0, 5000, 0x55d0deadbeef);
         assert_event(RS_RECORDING_DEALLOCATE, (uint64_t)2 * SECOND, 0x7f0000000000, 1000, 2);
         assert_no_more();
-        tool_recording_rewind(recording);
     }
 }
 
@@ -110,15 +109,15 @@ TEST(rows_of_rmm_25_and_26)
 TEST(what_a_log_does_not_know)
 {
     const struct tool_recording_facts *facts = facts_of(HEADER "7,01:02:03:000004,free,0x1,1,0\n");
-    time_t begun = (time_t)(facts->begun_real_ns / SECOND);
+    time_t begun = (time_t)(facts->header.begun_real_ns / SECOND);
     struct tm parts;
 
     assert_string_equal(facts->program, "log.csv");
-    assert_int_equal(facts->process, 0);
-    assert_int_equal(facts->lost_events, 0);
+    assert_int_equal(facts->header.process, 0);
+    assert_int_equal(facts->header.lost_events, 0);
     assert_non_null(localtime_r(&begun, &parts));
     assert_int_equal(parts.tm_hour * 10000 + parts.tm_min * 100 + parts.tm_sec, 10203);
-    assert_int_equal(facts->begun_real_ns % SECOND, 4000);
+    assert_int_equal(facts->header.begun_real_ns % SECOND, 4000);
     assert_string_equal(tool_recording_thread(recording, 7), "");
     assert_int_equal(tool_recording_frames(recording, 0, NULL, 0), 0);
 }

@@ -95,8 +95,8 @@ static uint64_t number_of(struct export *export, uint64_t of, uint64_t number)
  * one if their IDs were equal, and a process with the ID 0, which a log has, as the kernel. */
 static uint64_t process_of(struct export *export, const struct run *run)
 {
-    return (export->analysis->run_count - (run->facts.process != 0)) % 256 << 22 |
-           run->facts.process;
+    return (export->analysis->run_count - (run->facts.header.process != 0)) % 256 << 22 |
+           run->facts.header.process;
 }
 
 /* Describes a track.  `inner`, which becomes its field `field`, says what it is: a process, a
@@ -215,7 +215,7 @@ static void see(struct analysis_observer *observer, const struct run *run,
 {
     struct export *export = (struct export *)observer;
     const struct series *series = analysis_series(run, event);
-    uint64_t real_ns = run->facts.begun_real_ns + event->time_ns;
+    uint64_t real_ns = run->facts.header.begun_real_ns + event->time_ns;
 
     put_process(export, run);
     if (event->kind == RS_RECORDING_ALLOCATE || event->kind == RS_RECORDING_DEALLOCATE)

@@ -161,7 +161,7 @@ static void put_entry(const struct run *run, enum word action,
     put(trace->output.to, "}(WWWNWNWNWNWSu", WORD_action, action,
         is_oom ? WORD_device_free : WORD_addr, is_oom ? left : event->address, WORD_size,
         event->size_bytes, WORD_stream, event->stream, WORD_time_us,
-        (run->facts.begun_real_ns + event->time_ns) / 1000, WORD_frames, event->site);
+        (run->facts.header.begun_real_ns + event->time_ns) / 1000, WORD_frames, event->site);
     end_item(trace->output.to, &trace->count);
 }
 

@@ -25,7 +25,8 @@ static void see_csv(struct analysis_observer *observer, const struct run *run,
     static const char *const actions[] = {[RS_RECORDING_ALLOCATE] = "allocate",
                                           [RS_RECORDING_DEALLOCATE] = "free",
                                           [RS_RECORDING_REFUSED] = "allocate failure"};
-    const uint64_t second_ns = 1000000000, real_ns = run->facts.begun_real_ns + event->time_ns;
+    const uint64_t second_ns = 1000000000,
+                   real_ns = run->facts.header.begun_real_ns + event->time_ns;
     FILE *to = ((struct export *)observer)->to;
     time_t second = (time_t)(real_ns / second_ns);
     struct tm parts = {.tm_sec = 0};

@@ -81,7 +81,7 @@ struct run *analysis_begin(struct analysis *analysis, const char *path,
     *run = (struct run){.path = plain_copy(path),
                         .facts = *facts,
                         .end_ns = facts->duration_ns,
-                        .lost_events = facts->lost_events + facts->missed_events,
+                        .lost_events = facts->header.lost_events + facts->header.missed_events,
                         .observer = analysis->observer};
     run->facts.program = plain_copy(*script ? script : facts->program);
     run->facts.command = NULL; /* its file is closed before the others are read */

@@ -105,7 +105,6 @@ static void add_early_blocks(struct input *input)
             add(input, &event);
     }
     rs_hash_clear(&seen);
-    tool_recording_rewind(input->recording);
 }
 
 static void add_events(struct input *input, uint64_t all)
@@ -125,9 +124,9 @@ static int state_facts(struct run *run)
     const struct tool_recording_facts *facts = &run->facts;
     const char *comma = *facts->rank ? ", rank " : "";
 
-    run->title = facts->process ? tool_format("%s [%" PRIu32 "]%s%s", facts->program,
-                                              facts->process, comma, facts->rank)
-                                : tool_format("%s%s%s", facts->program, comma, facts->rank);
+    run->title = facts->header.process ? tool_format("%s [%" PRIu32 "]%s%s", facts->program,
+                                                     facts->header.process, comma, facts->rank)
+                                       : tool_format("%s%s%s", facts->program, comma, facts->rank);
     if (facts->unknown)
         tool_say("%s: skipped %" PRIu64 " event%s that only a newer version of rmmshim knows",
                  run->path, facts->unknown, facts->unknown == 1 ? "" : "s");
@@ -155,7 +154,7 @@ static int read_file(struct analysis *analysis, const char *path)
     input.run = analysis_begin(analysis, path, facts);
     input.run->recording = input.recording;
     code = state_facts(input.run);
-    if (facts->lost_events)
+    if (facts->header.lost_events)
         add_early_blocks(&input);
     add_events(&input, facts->events);
     progress_clear();

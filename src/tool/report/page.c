@@ -347,9 +347,9 @@ static void put_run(struct json *json, const struct run *run)
     begin(json, NULL, '{');
     put_text(json, "file", run->path);
     put_text(json, "program", run->facts.program);
-    put_number(json, "process", run->facts.process);
+    put_number(json, "process", run->facts.header.process);
     put_text(json, "rank", run->facts.rank);
-    put_number(json, "begun_ms", run->facts.begun_real_ns / 1000000);
+    put_number(json, "begun_ms", run->facts.header.begun_real_ns / 1000000);
     put_number(json, "end_ns", run->end_ns);
     put_number(json, "events", run->events);
     put_number(json, "lost_events", run->lost_events);
