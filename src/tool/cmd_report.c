@@ -71,15 +71,10 @@ static bool write_to(const char *path, writer *write, struct analysis *analysis)
 
 static bool write_all(const struct wanted *wanted, struct analysis *analysis)
 {
-    bool is_good = true;
+    bool is_good = !wanted->page || write_to(wanted->page, page_write, analysis);
 
-    if (wanted->page)
-        is_good = write_to(wanted->page, page_write, analysis);
-    if (wanted->plot)
-        is_good = write_to(wanted->plot, plot_write, analysis) && is_good;
-    if (!wanted->page && !wanted->plot)
-        is_good = write_to(NULL, summary_write, analysis);
-    return is_good;
+    is_good = (!wanted->plot || write_to(wanted->plot, plot_write, analysis)) && is_good;
+    return wanted->page || wanted->plot ? is_good : write_to(NULL, summary_write, analysis);
 }
 
 static bool is_wrong_usage(const struct wanted *wanted, char *const *files)

@@ -15,10 +15,7 @@ _Static_assert((int)RS_KIND_DEVICE == (int)RS_RECORDING_DEVICE &&
                    (int)RS_KIND_MANAGED == (int)RS_RECORDING_MANAGED,
                "kinds of memory are numbered alike");
 
-static void put(struct rs_hash_table *table, uint64_t key, size_t number)
-{
-    tool_remember(table, key, number + 1);
-}
+enum { FIRST_WIDTH_NS = 1024 }; /* of a timeline's buckets */
 
 /* ---- call sites ---- */
 
@@ -32,7 +29,7 @@ uint32_t text_number(struct text_table *table, const void *text, size_t length)
         if (table->lengths[found - 1] == length &&
             memcmp(table->texts[found - 1], text, length) == 0)
             return (uint32_t)(found - 1);
-    put(&table->by_hash, key, table->count);
+    tool_remember(&table->by_hash, key, table->count + 1);
     copy = tool_grow(NULL, length + 1);
     memcpy(copy, text, length);
     copy[length] = '\0';
@@ -111,9 +108,60 @@ static struct series *series_of(struct run *run, const struct tool_recording_eve
     return series;
 }
 
+/* ---- timelines ---- */
+
+static void merge(struct timeline_bucket *into, const struct timeline_bucket *later)
+{
+    into->least_used = rs_min(into->least_used, later->least_used);
+    into->most_used = rs_max(into->most_used, later->most_used);
+    into->last_used = later->last_used;
+    into->most_held = rs_max(into->most_held, later->most_held);
+    into->last_held = later->last_held;
+    into->limit = later->limit;
+}
+
+/* Makes each bucket twice as wide. */
+static void widen(struct timeline *timeline)
+{
+    struct timeline_bucket *buckets = timeline->buckets;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < timeline->count; i++) {
+        buckets[i].index /= 2;
+        if (kept > 0 && buckets[kept - 1].index == buckets[i].index)
+            merge(&buckets[kept - 1], &buckets[i]);
+        else
+            buckets[kept++] = buckets[i];
+    }
+    timeline->count = kept;
+    timeline->width_ns *= 2;
+}
+
+void timeline_shrink(struct timeline *timeline, size_t buckets_max)
+{
+    while (timeline->count > rs_max(buckets_max, 1))
+        widen(timeline);
+}
+
+/* Notes what the amounts are since `ns`, which is not before the last call's. */
 static void note_level(struct series *series, uint64_t ns)
 {
-    timeline_add(&series->timeline, ns, series->used, series->held, series->limit);
+    struct timeline *timeline = &series->timeline;
+    uint64_t used = series->used, held = series->held;
+    struct timeline_bucket bucket = {0, used, used, used, held, held, series->limit}, *last;
+
+    if (!timeline->width_ns) {
+        timeline->buckets = tool_grow(NULL, TIMELINE_BUCKETS * sizeof(*timeline->buckets));
+        timeline->width_ns = FIRST_WIDTH_NS;
+    }
+    while (timeline->count == TIMELINE_BUCKETS)
+        widen(timeline);
+    bucket.index = ns / timeline->width_ns;
+    last = timeline->count ? &timeline->buckets[timeline->count - 1] : NULL;
+    if (last && last->index >= bucket.index)
+        merge(last, &bucket);
+    else
+        timeline->buckets[timeline->count++] = bucket;
 }
 
 /* ---- phases ---- */
@@ -191,14 +239,6 @@ static void note_mark(struct run *run, const struct tool_recording_event *event)
         (struct mark){plain_copy(event->name), event->time_ns, run->used};
 }
 
-static void note_phase_peaks(struct run *run)
-{
-    for (size_t i = 0; i < run->open_count; i++) {
-        struct occurrence *occurrence = occurrence_of(run, i);
-        occurrence->peak_used = rs_max(occurrence->peak_used, run->used);
-    }
-}
-
 /* ---- blocks ---- */
 
 static void show(const struct run *run, const struct tool_recording_event *event)
@@ -255,7 +295,10 @@ static void count_block(struct run *run, struct series *series, const struct blo
         series->peak_ns = block->begin_ns;
         series->peak_event = run->events;
     }
-    note_phase_peaks(run);
+    for (size_t i = 0; i < run->open_count; i++) {
+        struct occurrence *open = occurrence_of(run, i);
+        open->peak_used = rs_max(open->peak_used, run->used);
+    }
     note_level(series, block->begin_ns);
 }
 
@@ -286,7 +329,7 @@ static void begin_block(struct run *run, const struct tool_recording_event *even
         .series = (uint32_t)(series - run->series),
         .stack = event->stack,
     };
-    put(&run->live, event->address, run->block_count++);
+    tool_remember(&run->live, event->address, ++run->block_count);
     count_block(run, series, block);
     show(run, event);
 }

@@ -9,7 +9,6 @@
 #include "config/config.h"
 #include "report/document.h"
 #include "tool/recording.h"
-#include "tool/report/timeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +33,30 @@ struct text_table {
 
 /* Returns the text's number, which it gets with this call if it has none. */
 uint32_t text_number(struct text_table *table, const void *text, size_t length);
+
+/* ---- memory over time: a bounded number of buckets, each with its least and its greatest value,
+ * so that a peak is kept however short it was ---- */
+
+enum { TIMELINE_BUCKETS = 8192 };
+
+/* Amounts in bytes. */
+struct timeline_bucket {
+    uint64_t index; /* the bucket begins at index * width_ns */
+    uint64_t least_used, most_used, last_used;
+    uint64_t most_held, last_held;
+    uint64_t limit; /* the last one; 0: none */
+};
+
+/* Only buckets in which something happened are here; until the next one the last values hold.  A
+ * zeroed struct is empty. */
+struct timeline {
+    uint64_t width_ns;               /* 0: empty */
+    struct timeline_bucket *buckets; /* TIMELINE_BUCKETS of them */
+    size_t count;
+};
+
+/* Merges neighbours until at most so many buckets are left. */
+void timeline_shrink(struct timeline *timeline, size_t buckets_max);
 
 /* ---- what is added up ---- */
 
@@ -172,6 +195,8 @@ struct site_sum {
     struct rs_block_sum total; /* ever allocated */
     struct rs_block_sum end;   /* live at the end */
     uint64_t life_ns;          /* of those that were freed, together */
+    uint32_t occurrences;      /* of analysis_survivors: in which they were allocated */
+    size_t latest;             /* occurrence that was counted, plus 1 */
 };
 
 /* Those of all sites, the most at the peak first; free() is due. */
@@ -183,17 +208,10 @@ bool block_is_at_peak(const struct run *run, const struct block *block);
 /* The blocks at the peak by address; free() is due. */
 const struct block **analysis_peak_blocks(const struct run *run, uint32_t series, size_t *count);
 
-/* Blocks that a phase leaves behind: allocated in one of its occurrences but the first, which warms
- * up, and the last, and live when the last one ended. */
-struct survivor {
-    uint32_t site;
-    uint32_t occurrences; /* in which they were allocated */
-    struct rs_block_sum left;
-    size_t latest; /* occurrence that was counted, plus 1 */
-};
-
-/* Those first that leave the most behind the most often; free() is due. */
-struct survivor *analysis_survivors(const struct run *run, const struct phase *phase,
+/* The same of blocks that a phase leaves behind, in `total`: allocated in one of its occurrences
+ * but the first, which warms up, and the last, and live when the last one ended.  Those first that
+ * leave the most behind the most often; free() is due. */
+struct site_sum *analysis_survivors(const struct run *run, const struct phase *phase,
                                     size_t *count);
 
 /* By how many bytes the memory in use grew per occurrence, from the end of the second one to the

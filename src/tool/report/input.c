@@ -37,44 +37,26 @@ static uint32_t frame_of(struct input *input, const char *text)
     return number;
 }
 
-static bool is_interpreter(const struct tool_recording_frame *frame)
-{
-    return tool_begins(frame->text, "_PyEval_");
-}
-
 /* A recording has the lines of Python before the frames of C, both innermost first.  The innermost
  * frames of C were called by the innermost line; from the interpreter's own frame on, the lines
- * tell the same, and better.  Returns how many frames are left. */
-static size_t merge_stacks(struct tool_recording_frame *frames, size_t count)
-{
-    struct tool_recording_frame lines[FRAMES_MAX];
-    size_t line_count = 0, inner = 0;
-
-    while (line_count < count && frames[line_count].is_python)
-        line_count++;
-    if (line_count == 0)
-        return count;
-    while (line_count + inner < count && !is_interpreter(&frames[line_count + inner]))
-        inner++;
-    memcpy(lines, frames, line_count * sizeof(*frames));
-    memmove(frames, frames + line_count, inner * sizeof(*frames));
-    memcpy(frames + inner, lines, line_count * sizeof(*frames));
-    return inner + line_count;
-}
-
+ * tell the same, and better. */
 static uint32_t site_of(struct input *input, uint32_t site)
 {
     struct tool_recording_frame frames[FRAMES_MAX];
     uint32_t numbers[FRAMES_MAX], number;
-    size_t known = site ? (size_t)rs_hash_get(&input->sites, (uint64_t)site + 1) : 1, count;
+    size_t known = site ? (size_t)rs_hash_get(&input->sites, (uint64_t)site + 1) : 1;
+    size_t count, lines = 0, kept = 0;
 
     if (known)
         return (uint32_t)(known - 1);
     count = rs_min(tool_recording_frames(input->recording, site, frames, FRAMES_MAX), FRAMES_MAX);
-    count = merge_stacks(frames, count);
-    for (size_t i = 0; i < count; i++)
-        numbers[i] = frame_of(input, frames[i].text);
-    number = analysis_site(input->analysis, numbers, count);
+    while (lines < count && frames[lines].is_python)
+        lines++;
+    for (size_t i = lines; i < count && !(lines && tool_begins(frames[i].text, "_PyEval_")); i++)
+        numbers[kept++] = frame_of(input, frames[i].text);
+    for (size_t i = 0; i < lines; i++)
+        numbers[kept++] = frame_of(input, frames[i].text);
+    number = analysis_site(input->analysis, numbers, kept);
     tool_remember(&input->sites, (uint64_t)site + 1, (size_t)number + 1);
     return number;
 }

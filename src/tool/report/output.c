@@ -52,16 +52,16 @@ static bool follow(char path[PATH_MAX])
     return snprintf(path, PATH_MAX, "%s", whole) < PATH_MAX;
 }
 
-/* Returns EACCES for a symbolic link that another user has made, unless that is root, or that leads
- * to such a one, and for another user's FIFO; else 0.  In a folder like /tmp another user may have
- * put there what leads to a file of this user's.  The kernel refuses such links too where it is
- * told to (fs.protected_symlinks), but not to realpath(). */
-static int check_links(const char *path)
+/* Stores where the symbolic links at `path` lead, so that they stay.  Returns EACCES for a link
+ * that another user has made, unless that is root, or that leads to such a one, and for another
+ * user's FIFO; else 0.  In a folder like /tmp another user may have put there what leads to a file
+ * of this user's.  The kernel refuses to open such links where it is told to
+ * (fs.protected_symlinks), but not to read them. */
+static int resolve(const char *path, char at[PATH_MAX])
 {
-    char at[PATH_MAX];
     struct stat status;
 
-    if (snprintf(at, sizeof(at), "%s", path) >= PATH_MAX)
+    if (snprintf(at, PATH_MAX, "%s", path) >= PATH_MAX)
         return ENAMETOOLONG;
     for (int i = 0; i < LINKS_MAX && lstat(at, &status) == 0; i++) {
         bool is_trusted = status.st_uid == geteuid() || status.st_uid == 0;
@@ -98,23 +98,21 @@ static int open_beside(const char *path, char beside[PATH_MAX])
 /* Returns 0 or an errno. */
 static int write_bytes(const char *path, const char *bytes, size_t length)
 {
-    char beside[PATH_MAX], target[PATH_MAX];
-    const char *real;
-    int fd, error = check_links(path);
+    char at[PATH_MAX], beside[PATH_MAX];
+    int fd, error = resolve(path, at);
 
     if (rs_path_is_stream(path))
         return -rs_write_all(strcmp(path, OUTPUT) == 0 ? STDOUT_FILENO : STDERR_FILENO, bytes,
                              length);
     if (error)
         return error;
-    real = realpath(path, target); /* a symbolic link stays one */
-    fd = open_beside(real ? real : path, beside);
+    fd = open_beside(at, beside);
     if (fd < 0)
         return errno;
     error = -rs_write_all(fd, bytes, length);
     if (close(fd) != 0 && !error)
         error = errno;
-    if (!error && *beside && rename(beside, real ? real : path) != 0)
+    if (!error && *beside && rename(beside, at) != 0)
         error = errno;
     if (error && *beside)
         unlink(beside);

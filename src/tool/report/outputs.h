@@ -42,13 +42,9 @@ void page_write(FILE *to, struct analysis *analysis);
 void plot_write(FILE *to, struct analysis *analysis);
 void summary_write(FILE *to, struct analysis *analysis);
 
-/* The texts of which the page is made (page.html and others), with their lengths. */
-struct page_text {
-    const char *bytes;
-    size_t length;
-};
-
-extern const struct page_text page_html, page_css, page_js, plots_js;
+/* The text of which the page is made (page.html, with others in their places). */
+extern const char page_html[];
+extern const size_t page_html_length;
 
 /* Writes a text, up to the first character from `most` bytes on, so that no character of it means
  * something in JSON or in SVG, and none is but for terminals.  Returns what is left of it. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page of `rmmshim report`: page.html, with page.css, plots.js, page.js and a JSON document in
- * the places that it names.  page.js begins with what the document has.
+/* The page of `rmmshim report`: page.html, in which page.css, plots.js and page.js stand already,
+ * with a JSON document in its place.  page.js begins with what the document has.
  *
  * The document lies in an element of HTML: each text in it was chosen by others, and none may end
  * the element or begin another one. */
@@ -33,12 +33,17 @@ enum {
 
 /* ---- JSON ---- */
 
+/* Of sites or frames, those that the document has. */
+struct shown {
+    uint32_t *numbers; /* in the document, plus 1; 0: not there yet */
+    uint32_t *list;    /* in order */
+    uint32_t count;
+};
+
 struct json {
     FILE *to;
     bool needs_comma;
-    uint32_t *frame_numbers, *site_numbers; /* in the document, plus 1; 0: not there yet */
-    uint32_t *sites;                        /* those in the document, in order */
-    uint32_t site_count;
+    struct shown sites, frames;
     size_t series_count, phase_count; /* of all runs; at least 1 */
 };
 
@@ -96,56 +101,46 @@ static void put_text(struct json *json, const char *name, const char *text)
 
 /* ---- call sites ---- */
 
-/* The number that the site has in the document. */
-static uint32_t number_of(struct json *json, uint32_t site)
+/* The number in the document, which one gets with the first call. */
+static uint32_t number_in(struct shown *shown, uint32_t one)
 {
-    if (!json->site_numbers[site]) {
-        json->sites[json->site_count] = site;
-        json->site_numbers[site] = ++json->site_count;
+    if (!shown->numbers[one]) {
+        shown->list[shown->count] = one;
+        shown->numbers[one] = ++shown->count;
     }
-    return json->site_numbers[site] - 1;
+    return shown->numbers[one] - 1;
 }
 
-/* Writes the numbers of a site's frames.  Those that the document does not have yet are added to
- * `frames`. */
-static void put_stack(struct json *json, const struct analysis *analysis, uint32_t site,
-                      size_t most, uint32_t *frames, uint32_t *count)
+/* Writes the numbers of a site's frames, and returns how many. */
+static size_t put_stack(struct json *json, const struct analysis *analysis, uint32_t site,
+                        size_t most)
 {
-    size_t length = analysis->sites.lengths[site] / sizeof(uint32_t);
-    uint32_t frame;
+    const uint32_t *frames = (const void *)analysis->sites.texts[site];
+    size_t count = rs_min(analysis->sites.lengths[site] / sizeof(*frames), most);
 
     begin(json, NULL, '[');
-    for (size_t at = 0; at < rs_min(length, most); at++) {
-        memcpy(&frame, analysis->sites.texts[site] + at * sizeof(frame), sizeof(frame));
-        if (!json->frame_numbers[frame]) {
-            frames[*count] = frame;
-            json->frame_numbers[frame] = ++*count;
-        }
-        put_number(json, NULL, json->frame_numbers[frame] - 1);
-    }
+    for (size_t i = 0; i < count; i++)
+        put_number(json, NULL, number_in(&json->frames, frames[i]));
     end(json, ']');
+    return count;
 }
 
 static void put_frames(struct json *json, const struct analysis *analysis)
 {
-    uint32_t *frames = tool_grow(NULL, analysis->frames.count * sizeof(*frames)), count = 0;
     size_t all = 0, bytes = 0;
 
     begin(json, "sites", '[');
-    for (uint32_t i = 0; i < json->site_count; i++) {
-        size_t most = all < FRAMES_TOGETHER ? FRAMES_MAX : 1;
-        put_stack(json, analysis, json->sites[i], most, frames, &count);
-        all += rs_min(analysis->sites.lengths[json->sites[i]] / sizeof(uint32_t), most);
-    }
+    for (uint32_t i = 0; i < json->sites.count; i++)
+        all +=
+            put_stack(json, analysis, json->sites.list[i], all < FRAMES_TOGETHER ? FRAMES_MAX : 1);
     end(json, ']');
     begin(json, "frames", '[');
-    for (uint32_t i = 0; i < count; i++) {
-        const char *text = analysis->frames.texts[frames[i]];
+    for (uint32_t i = 0; i < json->frames.count; i++) {
+        const char *text = analysis->frames.texts[json->frames.list[i]];
         put_text(json, NULL, bytes < TEXT_TOGETHER ? text : "(name left out)");
         bytes += rs_min(strlen(text), TEXT_MAX);
     }
     end(json, ']');
-    free(frames);
 }
 
 static void put_sites(struct json *json, const struct run *run, uint32_t series, size_t most)
@@ -157,7 +152,7 @@ static void put_sites(struct json *json, const struct run *run, uint32_t series,
     begin(json, "sites", '[');
     for (size_t i = 0; i < rs_min(count, most); i++) {
         const struct site_sum *sum = &sums[i];
-        PUT_ROW(json, number_of(json, sum->site), sum->peak.bytes, sum->peak.blocks,
+        PUT_ROW(json, number_in(&json->sites, sum->site), sum->peak.bytes, sum->peak.blocks,
                 sum->total.bytes, sum->total.blocks, sum->end.bytes, sum->end.blocks, sum->life_ns);
     }
     end(json, ']');
@@ -224,7 +219,7 @@ static void put_spans(struct json *json, const struct run *run, uint32_t series,
     begin(json, "spans", '[');
     for (size_t i = 0; i < found; i++)
         PUT_ROW(json, spans[i].address, spans[i].length, spans[i].used,
-                number_of(json, spans[i].site));
+                number_in(&json->sites, spans[i].site));
     end(json, ']');
     free(spans);
     free(blocks);
@@ -275,12 +270,12 @@ static void put_series(struct json *json, const struct run *run, uint32_t number
 static void put_survivors(struct json *json, const struct run *run, const struct phase *phase)
 {
     size_t count;
-    struct survivor *survivors = analysis_survivors(run, phase, &count);
+    struct site_sum *survivors = analysis_survivors(run, phase, &count);
 
     begin(json, "survivors", '[');
     for (size_t i = 0; i < rs_min(count, SURVIVORS_MAX); i++)
-        PUT_ROW(json, number_of(json, survivors[i].site), survivors[i].left.bytes,
-                survivors[i].left.blocks, survivors[i].occurrences);
+        PUT_ROW(json, number_in(&json->sites, survivors[i].site), survivors[i].total.bytes,
+                survivors[i].total.blocks, survivors[i].occurrences);
     end(json, ']');
     free(survivors);
 }
@@ -336,7 +331,7 @@ static void put_incidents(struct json *json, const char *name, const struct inci
     for (size_t i = 0; i < rs_min(incidents->kept_count, INCIDENTS_MAX); i++) {
         const struct incident *one = &incidents->kept[i];
         PUT_ROW(json, one->ns, one->duration_ns, one->size_bytes, one->series,
-                number_of(json, one->site));
+                number_in(&json->sites, one->site));
     }
     end(json, ']');
     end(json, '}');
@@ -385,20 +380,18 @@ static void put_document(struct json *json, struct analysis *analysis)
     end(json, '}');
 }
 
-static void *zeros(size_t bytes)
+static struct shown none_of(size_t count)
 {
-    return memset(tool_grow(NULL, bytes), 0, bytes);
+    uint32_t *numbers = tool_grow(NULL, 2 * count * sizeof(*numbers));
+
+    memset(numbers, 0, count * sizeof(*numbers));
+    return (struct shown){numbers, numbers + count, 0};
 }
 
 static void write_document(FILE *to, struct analysis *analysis)
 {
-    size_t sites = analysis->sites.count, frames = analysis->frames.count;
-    struct json json = {
-        .to = to,
-        .frame_numbers = zeros(frames * sizeof(uint32_t)),
-        .site_numbers = zeros(sites * sizeof(uint32_t)),
-        .sites = zeros(sites * sizeof(uint32_t)),
-    };
+    struct json json = {to, false, none_of(analysis->sites.count), none_of(analysis->frames.count),
+                        0,  0};
 
     for (size_t i = 0; i < analysis->run_count; i++) {
         json.series_count += analysis->runs[i]->series_count;
@@ -407,35 +400,21 @@ static void write_document(FILE *to, struct analysis *analysis)
     json.series_count = rs_max(json.series_count, 1);
     json.phase_count = rs_max(json.phase_count, 1);
     put_document(&json, analysis);
-    free(json.frame_numbers);
-    free(json.site_numbers);
-    free(json.sites);
+    free(json.sites.numbers);
+    free(json.frames.numbers);
 }
 
 /* ---- the page ---- */
 
-/* Writes the text up to the mark, and returns what follows it. */
-static struct page_text write_until(FILE *to, struct page_text text, const char *mark)
-{
-    const char *at = memmem(text.bytes, text.length, mark, strlen(mark)), *after;
-
-    RS_ASSERT(at);
-    fwrite(text.bytes, 1, (size_t)(at - text.bytes), to);
-    after = at + strlen(mark);
-    return (struct page_text){after, text.length - (size_t)(after - text.bytes)};
-}
-
 void page_write(FILE *to, struct analysis *analysis)
 {
-    struct page_text rest = write_until(to, page_html, "/* page.css */");
+    static const char place[] = "{\"schema\": 1}";
+    const char *at = memmem(page_html, page_html_length, place, sizeof(place) - 1);
 
-    fwrite(page_css.bytes, 1, page_css.length, to);
-    rest = write_until(to, rest, "{\"schema\": 1}");
+    RS_ASSERT(at);
+    fwrite(page_html, 1, (size_t)(at - page_html), to);
     write_document(to, analysis);
-    rest = write_until(to, rest, "/* plots.js */");
-    fwrite(plots_js.bytes, 1, plots_js.length, to);
-    rest = write_until(to, rest, "/* page.js */");
-    fwrite(page_js.bytes, 1, page_js.length, to);
-    fwrite(rest.bytes, 1, rest.length, to);
+    at += sizeof(place) - 1;
+    fwrite(at, 1, (size_t)(page_html + page_html_length - at), to);
     progress_clear();
 }

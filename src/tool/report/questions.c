@@ -62,22 +62,38 @@ static int by_peak(const void *one, const void *other)
     return (a->site > b->site) - (a->site < b->site);
 }
 
-static uint32_t sites_of(const struct run *run)
+/* A sum for each site of the run's blocks. */
+static struct site_sum *begin_sums(const struct run *run, size_t *count)
 {
-    uint32_t most = 0;
+    struct site_sum *sums;
 
+    *count = 0;
     for (size_t i = 0; i < run->block_count; i++)
-        most = (uint32_t)rs_max(most, run->blocks[i].site);
-    return most + 1;
+        *count = rs_max(*count, run->blocks[i].site);
+    sums = tool_grow(NULL, ++*count * sizeof(*sums));
+    for (uint32_t i = 0; i < *count; i++)
+        sums[i] = (struct site_sum){.site = i};
+    return sums;
+}
+
+/* Keeps those of which there is something, in order. */
+static struct site_sum *end_sums(struct site_sum *sums, size_t *count,
+                                 int (*compare)(const void *one, const void *other))
+{
+    size_t room = *count;
+
+    *count = 0;
+    for (size_t i = 0; i < room; i++)
+        if (sums[i].total.blocks)
+            sums[(*count)++] = sums[i];
+    qsort(sums, *count, sizeof(*sums), compare);
+    return sums;
 }
 
 struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *count)
 {
-    uint32_t room = sites_of(run);
-    struct site_sum *sums = tool_grow(NULL, room * sizeof(*sums));
+    struct site_sum *sums = begin_sums(run, count);
 
-    for (uint32_t i = 0; i < room; i++)
-        sums[i] = (struct site_sum){.site = i};
     for (size_t i = 0; i < run->block_count; i++) {
         const struct block *block = &run->blocks[i];
         uint64_t weight = weight_of(run, block);
@@ -91,12 +107,7 @@ struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *
     keep_above_0(&sums[0].total);
     keep_above_0(&sums[0].end);
     sums[0].life_ns = above_0(sums[0].life_ns);
-    *count = 0;
-    for (uint32_t i = 0; i < room; i++)
-        if (sums[i].total.blocks)
-            sums[(*count)++] = sums[i];
-    qsort(sums, *count, sizeof(*sums), by_peak);
-    return sums;
+    return end_sums(sums, count, by_peak);
 }
 
 /* ---- the peak ---- */
@@ -148,9 +159,9 @@ int64_t phase_growth(const struct phase *phase)
 /* What is left behind time after time is more of a leak than as much that is left once. */
 static int by_weight(const void *one, const void *other)
 {
-    const struct survivor *a = one, *b = other;
-    double left = (double)a->left.bytes * a->occurrences,
-           right = (double)b->left.bytes * b->occurrences;
+    const struct site_sum *a = one, *b = other;
+    double left = (double)a->total.bytes * a->occurrences,
+           right = (double)b->total.bytes * b->occurrences;
 
     if (left != right)
         return left < right ? 1 : -1;
@@ -158,7 +169,7 @@ static int by_weight(const void *one, const void *other)
 }
 
 /* Blocks are in the order in which they begin, as occurrences are. */
-static void add_survivors(struct survivor *survivors, const struct run *run,
+static void add_survivors(struct site_sum *survivors, const struct run *run,
                           const struct phase *phase)
 {
     size_t count = ended(phase);
@@ -167,35 +178,27 @@ static void add_survivors(struct survivor *survivors, const struct run *run,
 
     for (size_t i = 0; i < run->block_count; i++) {
         const struct block *block = &run->blocks[i];
-        struct survivor *survivor = &survivors[block->site];
+        struct site_sum *survivor = &survivors[block->site];
         uint64_t weight = weight_of(run, block);
         while (at < count && phase->occurrences[at].begin_event < block->begin_event)
             at++;
         if (at < 2 || at == count || block->end_event <= last_end ||
             block->begin_event > phase->occurrences[at - 1].end_event)
             continue;
-        rs_block_sum_add(&survivor->left,
+        rs_block_sum_add(&survivor->total,
                          (struct rs_block_sum){weight * block->size_bytes, weight});
         survivor->occurrences += survivor->latest != at;
         survivor->latest = at;
     }
 }
 
-struct survivor *analysis_survivors(const struct run *run, const struct phase *phase, size_t *count)
+struct site_sum *analysis_survivors(const struct run *run, const struct phase *phase, size_t *count)
 {
-    uint32_t room = sites_of(run);
-    struct survivor *survivors = tool_grow(NULL, room * sizeof(*survivors));
+    struct site_sum *survivors = begin_sums(run, count);
 
-    for (uint32_t i = 0; i < room; i++)
-        survivors[i] = (struct survivor){.site = i};
     if (ended(phase) >= 3)
         add_survivors(survivors, run, phase);
-    *count = 0;
-    for (uint32_t i = 0; i < room; i++)
-        if (survivors[i].left.blocks)
-            survivors[(*count)++] = survivors[i];
-    qsort(survivors, *count, sizeof(*survivors), by_weight);
-    return survivors;
+    return end_sums(survivors, count, by_weight);
 }
 
 /* ---- sizes and lifetimes ---- */

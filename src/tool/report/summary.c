@@ -76,10 +76,7 @@ static const char *plural(uint64_t count)
 
 static const char *frame_text(const struct analysis *analysis, uint32_t site, size_t i)
 {
-    uint32_t frame;
-
-    memcpy(&frame, analysis->sites.texts[site] + i * sizeof(frame), sizeof(frame));
-    return analysis->frames.texts[frame];
+    return analysis->frames.texts[((const uint32_t *)(const void *)analysis->sites.texts[site])[i]];
 }
 
 /* True for a line of Python, "PATH:LINE in FUNCTION"; a frame of C is "FUNCTION+0x1 (OBJECT+0x2)".
@@ -175,7 +172,7 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
     int64_t growth = phase_growth(phase);
     uint64_t peak = 0;
     size_t count;
-    struct survivor *survivors = analysis_survivors(run, phase, &count);
+    struct site_sum *survivors = analysis_survivors(run, phase, &count);
 
     for (size_t i = 0; i < phase->count; i++)
         peak = rs_max(peak, phase->occurrences[i].peak_used);
@@ -185,8 +182,8 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
         put_line(to, "    memory in use grows by %s each time", bytes_text((uint64_t)growth));
     for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
         put_line(to, "    %10s in %" PRIu64 " block%s left behind in %" PRIu32 " of %zu times  %s",
-                 bytes_text(survivors[i].left.bytes), survivors[i].left.blocks,
-                 plural(survivors[i].left.blocks), survivors[i].occurrences, phase->count,
+                 bytes_text(survivors[i].total.bytes), survivors[i].total.blocks,
+                 plural(survivors[i].total.blocks), survivors[i].occurrences, phase->count,
                  site_text(analysis, survivors[i].site));
     free(survivors);
 }
