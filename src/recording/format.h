@@ -105,10 +105,11 @@ enum rs_recording_memory {
 };
 
 enum {
-    RS_RECORDING_TIME_BITS = 56,   /* the lowest ones of time_and_kind */
-    RS_RECORDING_SIZE_BITS = 48,   /* of size_and_check */
-    RS_RECORDING_STREAM_BITS = 48, /* of place */
-    RS_RECORDING_STACK_SHIFT = 58, /* in place */
+    RS_RECORDING_TIME_BITS = 56,    /* the lowest ones of time_and_kind */
+    RS_RECORDING_SIZE_BITS = 48,    /* of size_and_check */
+    RS_RECORDING_STREAM_BITS = 48,  /* of place */
+    RS_RECORDING_MEMORY_SHIFT = 56, /* in place */
+    RS_RECORDING_STACK_SHIFT = 58,
     RS_RECORDING_STACKS = 64,
 };
 

@@ -28,7 +28,8 @@ static inline uint64_t rs_recorder_place(unsigned device, enum rs_recording_memo
                                          const void *stream)
 {
     return ((uintptr_t)stream & (((uint64_t)1 << RS_RECORDING_STREAM_BITS) - 1)) |
-           (uint64_t)device << RS_RECORDING_STREAM_BITS | (uint64_t)memory << 56;
+           (uint64_t)device << RS_RECORDING_STREAM_BITS |
+           (uint64_t)memory << RS_RECORDING_MEMORY_SHIFT;
 }
 
 /* The part of the place that is the number of a stack, a new one with each call. */

@@ -48,24 +48,15 @@ void replay_put_recorded(struct rs_node *root, const struct sequence *sequence)
                "           -      - {refused:7}  (as recorded)");
 }
 
-static bool show(const struct sequence *sequence, const char *const *resources,
-                 const struct replay_result *results, bool as_json)
+struct rs_node *replay_begin(const struct sequence *sequence)
 {
     static struct rs_document document;
-    struct rs_node *root = &document.root, *list;
-    bool is_good;
 
     rs_document_begin(&document);
-    rs_node_count(root, "schema", 1);
-    rs_node_count(root, "device", sequence->device);
-    rs_node_count(root, "lost_events", sequence->lost);
-    list = replay_put_list(root, "replays");
-    for (size_t i = 0; resources[i]; i++)
-        replay_put(list, resources[i], &results[i]);
-    replay_put_recorded(root, sequence);
-    is_good = tool_show(root, as_json);
-    rs_document_release(&document);
-    return is_good;
+    rs_node_count(&document.root, "schema", 1);
+    rs_node_count(&document.root, "device", sequence->device);
+    rs_node_count(&document.root, "lost_events", sequence->lost);
+    return &document.root;
 }
 
 /* ---- the command ---- */
@@ -95,12 +86,16 @@ static int play_all(const struct sequence *sequence, const char *const *resource
                     const struct replay_wanted *wanted)
 {
     struct rs_diagnostics diagnostics = tool_diagnostics();
-    struct replay_result results[STACKS_MAX];
+    struct rs_node *root = replay_begin(sequence), *list = replay_put_list(root, "replays");
+    struct replay_result result;
 
-    for (size_t i = 0; resources[i]; i++)
-        if (!replay_play(sequence, resources[i], &wanted->settings, &diagnostics, &results[i]))
+    for (; *resources; resources++) {
+        if (!replay_play(sequence, *resources, &wanted->settings, &diagnostics, &result))
             return TOOL_USAGE;
-    return show(sequence, resources, results, wanted->as_json) ? TOOL_OK : TOOL_FINDING;
+        replay_put(list, *resources, &result);
+    }
+    replay_put_recorded(root, sequence);
+    return tool_show(root, wanted->as_json) ? TOOL_OK : TOOL_FINDING;
 }
 
 static int run(char **arguments)

@@ -123,9 +123,9 @@ static void put_runs(struct rs_node *root, const struct tune_runs *runs)
     list->line =
         "\ntimes of the program's runs:\n   MEDIAN  95 % INTERVAL OF THE MEDIAN  RESOURCE\n";
     for (size_t i = 0; i < runs->count; i++) {
-        const struct tune_finalist *one = &runs->finalists[i];
+        const struct tune_candidate *one = runs->finalists[i];
         struct rs_node *row = rs_node_object(list, NULL);
-        rs_node_text(row, "resource", one->candidate->resource);
+        rs_node_text(row, "resource", one->resource);
         rs_node_nanoseconds(row, "median_nanoseconds", (uint64_t)(1e9 * one->interval.median));
         rs_node_nanoseconds(row, "low_nanoseconds", (uint64_t)(1e9 * one->interval.low));
         rs_node_nanoseconds(row, "high_nanoseconds", (uint64_t)(1e9 * one->interval.high));
@@ -141,10 +141,9 @@ static const struct tune_candidate *fastest(const struct tune_runs *runs)
     const struct tune_candidate *best = NULL;
 
     for (size_t i = 0; i < runs->count; i++) {
-        const struct tune_finalist *one = &runs->finalists[i];
-        if (!one->is_told_apart &&
-            (!best || one->candidate->result.held_peak < best->result.held_peak))
-            best = one->candidate;
+        const struct tune_candidate *one = runs->finalists[i];
+        if (!one->is_told_apart && (!best || one->result.held_peak < best->result.held_peak))
+            best = one;
     }
     return best;
 }
@@ -154,54 +153,43 @@ static void add_runs_to_reason(char reason[REASON_BYTES], const struct tune_runs
 {
     const char *before = "; the runs show no clear difference in time between this one and ";
 
-    for (size_t i = 0; i < runs->count; i++)
-        if (runs->finalists[i].candidate == chosen)
-            rs_text_add(reason, REASON_BYTES, "; the median time of %zu runs is %.3f s",
-                        runs->rounds, runs->finalists[i].interval.median);
+    rs_text_add(reason, REASON_BYTES, "; the median time of %zu runs is %.3f s", runs->rounds,
+                chosen->interval.median);
     for (size_t i = 0; i < runs->count; i++) {
-        const struct tune_finalist *one = &runs->finalists[i];
-        if (one->candidate == chosen || one->is_told_apart || chosen != fastest(runs))
+        const struct tune_candidate *one = runs->finalists[i];
+        if (one == chosen || one->is_told_apart || chosen != fastest(runs))
             continue;
-        rs_text_add(reason, REASON_BYTES, "%s%s", before, one->candidate->resource);
+        rs_text_add(reason, REASON_BYTES, "%s%s", before, one->resource);
         before = " or ";
     }
-}
-
-static void add_count(char reason[REASON_BYTES], const char *before, uint64_t count,
-                      const char *what)
-{
-    rs_text_add(reason, REASON_BYTES, "%s%" PRIu64 " %s%s", before, count, what,
-                count == 1 ? "" : "s");
 }
 
 /* `fastest_run` is NULL where the choice is by replay alone. */
 static void give_reason(char reason[REASON_BYTES], const struct tune_candidates *candidates,
                         enum tune_wish wish, const struct tune_candidate *chosen,
-                        const struct tune_finalist *fastest_run)
+                        const struct tune_candidate *fastest_run)
 {
     const struct replay_result *result = &chosen->result;
     char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES];
 
-    reason[0] = '\0';
     rs_text_add(reason, REASON_BYTES,
                 "of %zu combinations of memory resources that were replayed, this one %s: it "
-                "holds up to %s when the program uses up to %s",
+                "holds up to %s when the program uses up to %s, with %" PRIu64
+                " driver call%s and %" PRIu64 " wait%s for the GPU",
                 candidates->count,
                 wish == TUNE_FOOTPRINT ? "holds the least memory"
                 : !fastest_run         ? "has the fewest driver calls and waits for the GPU"
-                : fastest_run->candidate == chosen
+                : fastest_run == chosen
                     ? "has the lowest median time"
                     : "holds the least memory of those that are about as fast as the fastest",
                 rs_size_format_short(result->held_peak, held),
-                rs_size_format_short(result->used_peak, used));
-    add_count(reason, ", with ", result->driver_calls, "driver call");
-    add_count(reason, " and ", result->waits, "wait");
-    rs_text_add(reason, REASON_BYTES, " for the GPU");
+                rs_size_format_short(result->used_peak, used), result->driver_calls,
+                result->driver_calls == 1 ? "" : "s", result->waits, result->waits == 1 ? "" : "s");
 }
 
 /* False where nothing can be chosen. */
 static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum tune_wish wish,
-                       const struct tune_candidates *candidates, const struct tune_runs *runs)
+                       struct tune_candidates *candidates, const struct tune_runs *runs)
 {
     bool is_measured = runs->fastest && wish != TUNE_FOOTPRINT;
     const struct tune_candidate *chosen = is_measured ? fastest(runs) : tune_best(candidates, wish);
@@ -233,16 +221,11 @@ static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum t
 }
 
 static int show(const struct wanted *wanted, const struct sequence *sequence,
-                const struct tune_candidates *candidates, const struct tune_runs *runs)
+                struct tune_candidates *candidates, const struct tune_runs *runs)
 {
-    static struct rs_document document;
-    struct rs_node *root = &document.root, *list;
+    struct rs_node *root = replay_begin(sequence), *list;
     bool is_good = true;
 
-    rs_document_begin(&document);
-    rs_node_count(root, "schema", 1);
-    rs_node_count(root, "device", sequence->device);
-    rs_node_count(root, "lost_events", sequence->lost);
     put_candidates(root, candidates);
     replay_put_recorded(root, sequence);
     if (runs->fastest)
@@ -250,24 +233,22 @@ static int show(const struct wanted *wanted, const struct sequence *sequence,
     list = rs_node_list(root, "choices");
     for (enum tune_wish wish = wanted->first; wish <= wanted->last; wish++)
         is_good = put_choice(list, wanted, wish, candidates, runs) && is_good;
-    is_good = tool_show(root, wanted->replay.as_json) && is_good;
-    rs_document_release(&document);
-    return is_good ? TOOL_OK : TOOL_FINDING;
+    return tool_show(root, wanted->replay.as_json) && is_good ? TOOL_OK : TOOL_FINDING;
 }
 
 /* ---- the command ---- */
 
-static void add_finalist(struct tune_runs *runs, const struct tune_candidate *candidate)
+static void add_finalist(struct tune_runs *runs, struct tune_candidate *candidate)
 {
     for (size_t i = 0; i < runs->count; i++)
-        if (runs->finalists[i].candidate == candidate)
+        if (runs->finalists[i] == candidate)
             return;
     if (candidate && runs->count < TUNE_FINALISTS_MAX)
-        runs->finalists[runs->count++].candidate = candidate;
+        runs->finalists[runs->count++] = candidate;
 }
 
 /* The best ones, and then others of the front. */
-static int run_finalists(const struct wanted *wanted, const struct tune_candidates *candidates,
+static int run_finalists(const struct wanted *wanted, struct tune_candidates *candidates,
                          struct tune_runs *runs)
 {
     runs->rounds = wanted->rounds;

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,89 +15,41 @@ static const char header[] = "Thread,Time,Action,Pointer,Size,Stream";
 
 static const uint64_t second_ns = 1000000000, day_ns = 86400 * second_ns;
 
-/* ---- fields; each function moves `at` behind the field and the comma or line end after it ---- */
-
-static bool end_field(const char **at, char end)
-{
-    return *(*at)++ == end;
-}
-
-/* Takes no blanks and signs, as strtoull alone would. */
-static bool read_number(const char **at, char end, int base, uint64_t *number)
-{
-    const char *digits = *at;
-    char *behind;
-
-    if (!isxdigit((unsigned char)*digits))
-        return false;
-    errno = 0;
-    *number = strtoull(digits, &behind, base);
-    *at = behind;
-    return behind > digits && errno == 0 && end_field(at, end);
-}
-
-/* RMM's versions print no address as "(nil)" or as 0x0. */
-static bool read_address(const char **at, uint64_t *address)
-{
-    static const char none[] = "(nil),";
-
-    if (strncmp(*at, none, sizeof(none) - 1) != 0)
-        return read_number(at, ',', 16, address);
-    *at += sizeof(none) - 1;
-    *address = 0;
-    return true;
-}
-
-/* HH:MM:SS.ffffff, with a point or a colon before the microseconds. */
-static bool read_time(const char **at, uint64_t *ns)
-{
-    enum { LENGTH = sizeof("HH:MM:SS.ffffff") - 1 };
-    unsigned hours, minutes, seconds, microseconds;
-    int end = 0;
-
-    if (strspn(*at, "0123456789:.") != LENGTH ||
-        sscanf(*at, "%2u:%2u:%2u%*1[.:]%6u%n", &hours, &minutes, &seconds, &microseconds, &end) !=
-            4 ||
-        end != LENGTH || hours >= 24 || minutes >= 60 || seconds >= 61) /* with a leap second */
-        return false;
-    *ns = ((hours * 60 + minutes) * 60 + seconds) * second_ns + microseconds * UINT64_C(1000);
-    *at += LENGTH;
-    return end_field(at, ',');
-}
-
-static bool read_action(const char **at, enum rs_recording_event_kind *kind)
+/* Fills in the event, whose time is the time of day: HH:MM:SS.ffffff, with a point or a colon
+ * before the microseconds.  RMM's versions print no address as "(nil)", which %p takes too, or as
+ * 0x0. */
+static bool read_row(const char *line, struct tool_recording_event *event)
 {
     static const struct {
         const char *text;
         enum rs_recording_event_kind kind;
-    } actions[] = {{"allocate,", RS_RECORDING_ALLOCATE},
-                   {"free,", RS_RECORDING_DEALLOCATE},
-                   {"allocate failure,", RS_RECORDING_REFUSED}};
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(actions); i++)
-        if (strncmp(*at, actions[i].text, strlen(actions[i].text)) == 0) {
-            *at += strlen(actions[i].text);
-            *kind = actions[i].kind;
-            return true;
-        }
-    return false;
-}
-
-/* Fills in the event, whose time is the time of day. */
-static bool read_row(const char *at, struct tool_recording_event *event)
-{
-    uint64_t thread;
+    } actions[] = {{"allocate", RS_RECORDING_ALLOCATE},
+                   {"free", RS_RECORDING_DEALLOCATE},
+                   {"allocate failure", RS_RECORDING_REFUSED}};
+    unsigned hours, minutes, seconds, microseconds;
+    int begin = 0, behind = 0, end = 0; /* of the time, and of the row */
+    char action[sizeof("allocate failure")];
+    void *address, *stream;
 
     *event = (struct tool_recording_event){.name = ""};
-    if (!read_number(&at, ',', 10, &thread) || !read_time(&at, &event->time_ns) ||
-        !read_action(&at, &event->kind) || !read_address(&at, &event->address) ||
-        !read_number(&at, ',', 10, &event->size_bytes) ||
-        !read_number(&at, '\n', 16, &event->stream))
+    errno = 0;
+    if (!isdigit((unsigned char)*line) || strpbrk(line, "+-") ||
+        sscanf(line, "%" SCNu32 ",%n%2u:%2u:%2u%*1[.:]%6u%n,%16[a-z ],%p,%" SCNu64 ",%p%n",
+               &event->thread, &begin, &hours, &minutes, &seconds, &microseconds, &behind, action,
+               &address, &event->size_bytes, &stream, &end) != 9 ||
+        errno || behind - begin != sizeof("HH:MM:SS.ffffff") - 1 || line[end] != '\n' ||
+        hours >= 24 || minutes >= 60 || seconds >= 61) /* with a leap second */
         return false;
-    event->thread = (uint32_t)thread;
+    event->time_ns =
+        ((hours * 60 + minutes) * 60 + seconds) * second_ns + microseconds * UINT64_C(1000);
+    event->address = (uintptr_t)address;
+    event->stream = (uintptr_t)stream;
     event->size_bytes =
         rs_min(event->size_bytes, ((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1); /* as recorded */
-    return true;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(actions); i++)
+        if (strcmp(action, actions[i].text) == 0)
+            event->kind = actions[i].kind;
+    return event->kind != 0;
 }
 
 /* ---- the whole ---- */

@@ -30,11 +30,10 @@ struct tool_recording {
     struct chunk *chunks; /* of events */
     size_t chunk_count;
     struct definition *definitions;
-    uint32_t definition_count;                /* the greatest number, plus 1 */
-    char *name;                               /* of a log's file, owned */
-    struct tool_recording_event *events;      /* by chunk */
-    const struct tool_recording_event **next; /* in the order of their times */
-    size_t next_number;
+    uint32_t definition_count;           /* the greatest number, plus 1 */
+    char *name;                          /* of a log's file, owned */
+    struct tool_recording_event *events; /* in the order of their times */
+    size_t next;
 };
 
 /* ---- events of a chunk ---- */
@@ -54,27 +53,6 @@ static bool read_event(const struct chunk *chunk, size_t offset, struct rs_recor
     event->size_and_check &= ((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1;
     return event->time_and_kind &&
            rs_recording_event_check(event, chunk->header->sequence) == check;
-}
-
-static uint64_t time_of(const struct rs_recording_event *event)
-{
-    return event->time_and_kind & (((uint64_t)1 << RS_RECORDING_TIME_BITS) - 1);
-}
-
-static unsigned kind_of(const struct rs_recording_event *event)
-{
-    return (unsigned)(event->time_and_kind >> RS_RECORDING_TIME_BITS);
-}
-
-static unsigned memory_of(uint64_t place)
-{
-    return place >> 56 & 3;
-}
-
-static bool is_known(const struct rs_recording_event *event)
-{
-    return kind_of(event) > 0 && kind_of(event) < RS_RECORDING_EVENT_KINDS &&
-           memory_of(event->place) < RS_RECORDING_MEMORIES;
 }
 
 static size_t good_events(const struct tool_recording *recording, const struct chunk *chunk)
@@ -186,20 +164,29 @@ static void add_event(struct tool_recording *recording, const struct rs_recordin
 {
     const struct definition *of = definition_of(recording, stored->definition);
     unsigned of_kind = of ? of->kind : 0;
+    unsigned kind = (unsigned)(stored->time_and_kind >> RS_RECORDING_TIME_BITS);
+    unsigned memory = stored->place >> RS_RECORDING_MEMORY_SHIFT & 3;
+    struct tool_recording_facts *facts = &recording->facts;
+    bool is_known = kind > 0 && kind < RS_RECORDING_EVENT_KINDS && memory < RS_RECORDING_MEMORIES;
+    struct tool_recording_event *event = &recording->events[facts->events];
 
-    recording->events[recording->facts.events++] = (struct tool_recording_event){
-        .kind = (enum rs_recording_event_kind)kind_of(stored),
-        .time_ns = time_of(stored),
+    *event = (struct tool_recording_event){
+        .kind = (enum rs_recording_event_kind)kind,
+        .time_ns = stored->time_and_kind & (((uint64_t)1 << RS_RECORDING_TIME_BITS) - 1),
         .address = stored->address,
         .size_bytes = stored->size_and_check,
         .stream = stored->place & (((uint64_t)1 << RS_RECORDING_STREAM_BITS) - 1),
         .thread = stored->thread,
         .device = stored->place >> RS_RECORDING_STREAM_BITS & 0xff,
-        .memory = (enum rs_recording_memory)memory_of(stored->place),
+        .memory = (enum rs_recording_memory)memory,
         .stack = (unsigned)(stored->place >> RS_RECORDING_STACK_SHIFT),
         .site = of_kind == RS_RECORDING_SITE ? stored->definition : 0,
         .name = of_kind == RS_RECORDING_NAME || of_kind == RS_RECORDING_RESOURCE ? of->text : "",
+        .number = (uint32_t)facts->events,
     };
+    facts->duration_ns = rs_max(facts->duration_ns, event->time_ns);
+    facts->events += is_known;
+    facts->unknown += !is_known;
 }
 
 /* Adds what a chunk has.  A place without an event before one with an event is damaged. */
@@ -221,35 +208,17 @@ static void add_events(struct tool_recording *recording, const struct chunk *chu
         }
         facts->damaged += empty;
         empty = 0;
-        facts->duration_ns = rs_max(facts->duration_ns, time_of(&event));
-        if (is_known(&event))
-            add_event(recording, &event);
-        else
-            facts->unknown++;
+        add_event(recording, &event);
     }
 }
 
-/* Of equal times, chunks come in the order in which they begun, and a log's rows as they stand. */
+/* Of equal times, chunks come in the order in which they begun. */
 static int by_time(const void *first, const void *second)
 {
-    const struct tool_recording_event *a = *(const struct tool_recording_event *const *)first;
-    const struct tool_recording_event *b = *(const struct tool_recording_event *const *)second;
+    const struct tool_recording_event *a = first, *b = second;
 
     return a->time_ns != b->time_ns ? (a->time_ns > b->time_ns) - (a->time_ns < b->time_ns)
-                                    : (a > b) - (a < b);
-}
-
-static bool put_in_order(struct tool_recording *recording)
-{
-    size_t count = recording->facts.events;
-
-    recording->next = calloc(count + 1, sizeof(void *));
-    if (!recording->next)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        recording->next[i] = &recording->events[i];
-    qsort((void *)recording->next, count, sizeof(void *), by_time);
-    return true;
+                                    : (a->number > b->number) - (a->number < b->number);
 }
 
 /* ---- reading a file ---- */
@@ -346,6 +315,7 @@ static void read_chunks(struct tool_recording *recording)
     drop_copies(recording);
     for (size_t i = 0; i < recording->chunk_count; i++)
         add_events(recording, &recording->chunks[i]);
+    qsort(recording->events, recording->facts.events, sizeof(*recording->events), by_time);
 }
 
 /* False: there is no memory for it. */
@@ -404,7 +374,7 @@ static bool read_all(struct tool_recording *recording, const char *path, int fd,
         is_read = read_parts(recording);
         state_facts(recording);
     }
-    return (is_read && put_in_order(recording)) || fail(reason, too_large);
+    return is_read || fail(reason, too_large);
 }
 
 struct tool_recording *tool_recording_open(const char *path, char reason[TOOL_REASON_BYTES])
@@ -434,7 +404,6 @@ void tool_recording_close(struct tool_recording *recording)
         free(recording->definitions[i].text);
     free(recording->definitions);
     free(recording->events);
-    free((void *)recording->next);
     free(recording->name);
     free(recording);
 }
@@ -446,11 +415,11 @@ const struct tool_recording_facts *tool_recording_facts(const struct tool_record
 
 bool tool_recording_next(struct tool_recording *recording, struct tool_recording_event *event)
 {
-    bool is_there = recording->next_number < recording->facts.events;
+    bool is_there = recording->next < recording->facts.events;
 
     if (is_there)
-        *event = *recording->next[recording->next_number];
-    recording->next_number = is_there ? recording->next_number + 1 : 0;
+        *event = recording->events[recording->next];
+    recording->next = is_there ? recording->next + 1 : 0;
     return is_there;
 }
 

@@ -31,8 +31,10 @@ bool replay_play(const struct sequence *sequence, const char *expression,
                  const struct replay_settings *settings, struct rs_diagnostics *diagnostics,
                  struct replay_result *result);
 
-/* Adds a list of results, whose first line is the head of a table; an object in it, which is a row;
- * and what the recording tells, which is the last row. */
+/* Begins the document that the command shows, once, and returns its root; adds a list of results,
+ * whose first line is the head of a table; an object in it, which is a row; and what the recording
+ * tells, which is the last row. */
+struct rs_node *replay_begin(const struct sequence *sequence);
 struct rs_node *replay_put_list(struct rs_node *root, const char *name);
 struct rs_node *replay_put(struct rs_node *list, const char *resource,
                            const struct replay_result *result);

@@ -8,36 +8,31 @@
 
 enum { DEVICES = 256 }; /* that a recording can tell apart */
 
-struct reader {
-    struct analysis_observer observer; /* first, so that it leads here */
-    struct sequence *sequence;
-    struct rs_hash_table streams; /* of each handle: its number */
-    uint64_t device_bytes[DEVICES];
-};
+static struct rs_hash_table streams; /* of each handle: its number */
+static uint64_t device_bytes[DEVICES];
 
 /* Handles are addresses, which are others in each run, but for those of CUDA's own streams. */
-static uint64_t stream_of(struct reader *reader, uint64_t handle)
+static uint64_t stream_of(uint64_t handle)
 {
     enum { FIRST = 3 };
 
     if (handle < FIRST)
         return handle;
-    if (!rs_hash_get(&reader->streams, handle))
-        tool_remember(&reader->streams, handle, FIRST + reader->streams.count);
-    return (size_t)rs_hash_get(&reader->streams, handle);
+    if (!rs_hash_get(&streams, handle))
+        tool_remember(&streams, handle, FIRST + streams.count);
+    return (size_t)rs_hash_get(&streams, handle);
 }
 
 static void see(struct analysis_observer *observer, const struct run *run,
                 const struct tool_recording_event *event)
 {
-    struct reader *reader = (struct reader *)observer;
-    struct sequence *sequence = reader->sequence;
+    struct sequence *sequence = (struct sequence *)observer;
     const struct block *block = analysis_block(run, event->address);
 
     if (event->memory != RS_RECORDING_DEVICE)
         return;
     if (event->kind == RS_RECORDING_STACK)
-        reader->device_bytes[event->device % DEVICES] = event->size_bytes;
+        device_bytes[event->device % DEVICES] = event->size_bytes;
     if (event->size_bytes == 0 ||
         (event->kind != RS_RECORDING_ALLOCATE && event->kind != RS_RECORDING_DEALLOCATE &&
          event->kind != RS_RECORDING_REFUSED))
@@ -46,7 +41,7 @@ static void see(struct analysis_observer *observer, const struct run *run,
         tool_grow_list(sequence->events, sequence->event_count, sizeof(*sequence->events));
     sequence->events[sequence->event_count++] = (struct sequence_event){
         .ns = event->time_ns,
-        .stream = stream_of(reader, event->stream),
+        .stream = stream_of(event->stream),
         .size_bytes = event->size_bytes,
         .thread = event->thread,
         .device = event->device,
@@ -97,15 +92,15 @@ static void take_run(struct sequence *sequence, const struct run *run, int devic
 
 int sequence_read(struct sequence *sequence, char *path, int device)
 {
-    static struct reader reader = {.observer = {see}};
-    static struct analysis analysis = {.observer = &reader.observer};
+    static struct analysis analysis;
     int code;
 
-    reader.sequence = sequence;
+    sequence->observer.see = see;
+    analysis.observer = &sequence->observer;
     code = input_read(&analysis, (char *[]){path, NULL});
     if (analysis.run_count > 0) {
         take_run(sequence, analysis.runs[0], device);
-        sequence->device_bytes = reader.device_bytes[sequence->device % DEVICES];
+        sequence->device_bytes = device_bytes[sequence->device % DEVICES];
         if (sequence->event_count == 0) {
             tool_say("%s: the file has no request for memory of device %u", path, sequence->device);
             code = TOOL_FINDING;

@@ -3,7 +3,7 @@
  * what became of them. */
 #pragma once
 
-#include "recording/format.h"
+#include "tool/report/analysis.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +28,7 @@ struct sequence_event {
 };
 
 struct sequence {
+    struct analysis_observer observer; /* first, so that it leads here */
     struct sequence_event *events;
     size_t event_count, block_count;
     unsigned device;

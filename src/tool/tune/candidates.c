@@ -11,18 +11,19 @@
 
 enum { UNIT_BYTES = 2 << 20, PERCENT = 100 };
 
-/* The resources that are tried; %s is a share of the recording's peak of used bytes.  None has a
- * maximum size, as `arena` has: the next run of the program may need more than the recorded one. */
+/* The resources that are tried, with a share of the recording's peak of used bytes behind.  None
+ * has a maximum size, as `arena` has: the next run of the program may need more than the recorded
+ * one. */
 static const struct {
-    const char *format;
+    const char *resource;
     unsigned percent;
 } tried[] = {
     {"cuda", 0},
     {"pool(cuda)", 0},
-    {"pool(cuda, initial_size=%s)", 100},
-    {"pool(cuda, initial_size=%s)", 110},
-    {"pool(cuda, initial_size=%s)", 125},
-    {"pool(cuda, initial_size=%s)", 150},
+    {"pool(cuda, initial_size=", 100},
+    {"pool(cuda, initial_size=", 110},
+    {"pool(cuda, initial_size=", 125},
+    {"pool(cuda, initial_size=", 150},
     {"binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)", 0},
     {"virtual", 0},
     {"virtual(granularity=2MiB)", 0},
@@ -32,14 +33,6 @@ _Static_assert(RS_ARRAY_LENGTH(tried) <= TUNE_CANDIDATES_MAX, "all have room");
 uint64_t tune_stops(const struct tune_candidate *candidate)
 {
     return candidate->result.driver_calls + candidate->result.waits;
-}
-
-/* Of two that are alike, the first one. */
-static bool is_better(const struct tune_candidate *a, const struct tune_candidate *b)
-{
-    return a->serves && a->result.held_peak <= b->result.held_peak &&
-           tune_stops(a) <= tune_stops(b) &&
-           (a->result.held_peak < b->result.held_peak || tune_stops(a) < tune_stops(b) || a < b);
 }
 
 /* Shares of a small peak may round up to the same size. */
@@ -62,8 +55,7 @@ static void add(struct tune_candidates *candidates, size_t number, const struct 
 
     bytes = (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
     rs_size_format(bytes, size);
-    snprintf(one->resource, sizeof(one->resource), "%.*s%s%s",
-             (int)strcspn(tried[number].format, "%"), tried[number].format,
+    snprintf(one->resource, sizeof(one->resource), "%s%s%s", tried[number].resource,
              tried[number].percent ? size : "", tried[number].percent ? ")" : "");
     if ((settings->limit_bytes && bytes > settings->limit_bytes) ||
         is_there(candidates, one->resource) ||
@@ -86,6 +78,8 @@ static int compare_held(const void *a, const void *b)
 void tune_replay(struct tune_candidates *candidates, const struct sequence *sequence,
                  const struct replay_settings *settings)
 {
+    uint64_t fewest = UINT64_MAX; /* stops of those that hold less, or as much */
+
     for (size_t i = 0; i < RS_ARRAY_LENGTH(tried); i++) {
         progress_show("replaying", i, RS_ARRAY_LENGTH(tried));
         add(candidates, i, sequence, settings);
@@ -93,24 +87,19 @@ void tune_replay(struct tune_candidates *candidates, const struct sequence *sequ
     progress_clear();
     qsort(candidates->all, candidates->count, sizeof(candidates->all[0]), compare_held);
     for (size_t i = 0; i < candidates->count; i++) {
-        candidates->all[i].on_front = candidates->all[i].serves;
-        for (size_t j = 0; j < candidates->count; j++)
-            if (j != i && is_better(&candidates->all[j], &candidates->all[i]))
-                candidates->all[i].on_front = false;
+        struct tune_candidate *one = &candidates->all[i];
+        one->on_front = one->serves && tune_stops(one) < fewest;
+        fewest = one->on_front ? tune_stops(one) : fewest;
     }
 }
 
-const struct tune_candidate *tune_best(const struct tune_candidates *candidates,
-                                       enum tune_wish wish)
+/* Of the front, the first one holds least, and the last one has the fewest stops. */
+struct tune_candidate *tune_best(struct tune_candidates *candidates, enum tune_wish wish)
 {
-    const struct tune_candidate *best = NULL;
+    struct tune_candidate *best = NULL;
 
-    for (size_t i = 0; i < candidates->count; i++) {
-        const struct tune_candidate *one = &candidates->all[i];
-        if (one->on_front &&
-            (!best || (wish == TUNE_FOOTPRINT ? one->result.held_peak < best->result.held_peak
-                                              : tune_stops(one) < tune_stops(best))))
-            best = one;
-    }
+    for (size_t i = 0; i < candidates->count; i++)
+        if (candidates->all[i].on_front && (!best || wish != TUNE_FOOTPRINT))
+            best = &candidates->all[i];
     return best;
 }

@@ -69,7 +69,7 @@ static int run_once(char **program, const char *resource, const char *limit, dou
 
 /* Numbers of one round have what the machine did meanwhile in common, so it is their differences
  * that are looked at. */
-static bool takes_longer(const struct tune_finalist *one, const struct tune_finalist *fastest,
+static bool takes_longer(const struct tune_candidate *one, const struct tune_candidate *fastest,
                          double *more, size_t rounds)
 {
     for (size_t i = 0; i < rounds; i++)
@@ -81,17 +81,17 @@ static void judge(struct tune_runs *runs)
 {
     double *numbers = tool_grow(NULL, runs->rounds * sizeof(*numbers));
 
-    runs->fastest = &runs->finalists[0];
+    runs->fastest = runs->finalists[0];
     for (size_t i = 0; i < runs->count; i++) {
-        struct tune_finalist *one = &runs->finalists[i];
+        struct tune_candidate *one = runs->finalists[i];
         memcpy(numbers, one->seconds, runs->rounds * sizeof(*numbers));
         one->interval = interval_of(numbers, runs->rounds);
         if (one->interval.median < runs->fastest->interval.median)
             runs->fastest = one;
     }
     for (size_t i = 0; i < runs->count; i++)
-        runs->finalists[i].is_told_apart =
-            takes_longer(&runs->finalists[i], runs->fastest, numbers, runs->rounds);
+        runs->finalists[i]->is_told_apart =
+            takes_longer(runs->finalists[i], runs->fastest, numbers, runs->rounds);
     free(numbers);
 }
 
@@ -101,12 +101,12 @@ int tune_run(struct tune_runs *runs, char **program, const char *limit)
     int code = TOOL_OK;
 
     for (size_t i = 0; i < runs->count; i++)
-        runs->finalists[i].seconds = tool_grow(NULL, runs->rounds * sizeof(double));
+        runs->finalists[i]->seconds = tool_grow(NULL, runs->rounds * sizeof(double));
     for (size_t round = 0; round < runs->rounds; round++)
         for (size_t i = 0; i < runs->count && code == TOOL_OK; i++) {
-            struct tune_finalist *one = &runs->finalists[(round + i) % runs->count];
+            struct tune_candidate *one = runs->finalists[(round + i) % runs->count];
             progress_show("running", round * runs->count + i, runs->rounds * runs->count);
-            code = run_once(program, one->candidate->resource, limit, &one->seconds[round]);
+            code = run_once(program, one->resource, limit, &one->seconds[round]);
         }
     progress_clear();
     if (code == TOOL_OK)

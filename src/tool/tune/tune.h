@@ -16,6 +16,11 @@ struct tune_candidate {
     struct replay_result result;
     bool serves;   /* it refuses no more than the recording did */
     bool on_front; /* no other one that serves holds as little with as few calls and waits */
+
+    /* of a finalist, of which there are runs */
+    double *seconds;          /* of each round */
+    struct interval interval; /* of them */
+    bool is_told_apart;       /* it takes longer than the fastest one, for all that can be told */
 };
 
 struct tune_candidates {
@@ -35,23 +40,14 @@ uint64_t tune_stops(const struct tune_candidate *candidate);
 
 /* Returns the best one for the wish: of TUNE_FOOTPRINT the one that holds least, else the one with
  * the fewest stops.  NULL where none serves. */
-const struct tune_candidate *tune_best(const struct tune_candidates *candidates,
-                                       enum tune_wish wish);
+struct tune_candidate *tune_best(struct tune_candidates *candidates, enum tune_wish wish);
 
 /* ---- runs ---- */
 
-/* A candidate, and how long runs with it took. */
-struct tune_finalist {
-    const struct tune_candidate *candidate;
-    double *seconds;          /* of each round */
-    struct interval interval; /* of them */
-    bool is_told_apart;       /* it takes longer than the fastest one, for all that can be told */
-};
-
 struct tune_runs {
-    struct tune_finalist finalists[TUNE_FINALISTS_MAX];
+    struct tune_candidate *finalists[TUNE_FINALISTS_MAX];
     size_t count, rounds;
-    const struct tune_finalist *fastest; /* by the median */
+    const struct tune_candidate *fastest; /* by the median */
 };
 
 /* Runs the program once in each round with each finalist, which are given, under the limit (NULL:
