@@ -98,9 +98,11 @@ static int open_to_map(const struct rs_recording_file *file)
 
 static int reserve(struct rs_recording_file *file, size_t end_bytes)
 {
-    int result = rs_file_allocate_range(file->output.file.fd, file->reserved_bytes,
-                                        end_bytes - file->reserved_bytes);
+    int result = -EBADF; /* the program has closed it */
 
+    if (rs_descriptor_is_kept(&file->output.file))
+        result = rs_file_allocate_range(file->output.file.fd, file->reserved_bytes,
+                                        end_bytes - file->reserved_bytes);
     if (result == 0)
         file->reserved_bytes = end_bytes;
     return result;
@@ -232,10 +234,7 @@ static bool may_grow(struct rs_recording_file *file)
         return false;
     if (file->is_copied || end_bytes <= file->reserved_bytes)
         return true;
-    if (!rs_descriptor_is_kept(&file->output.file))
-        result = -EBADF;
-    else
-        result = reserve(file, rs_min(file->mapped_bytes, file->reserved_bytes + STEP_BYTES));
+    result = reserve(file, rs_min(file->mapped_bytes, file->reserved_bytes + STEP_BYTES));
     if (result != 0)
         stop_growing(file, result);
     return result == 0;
@@ -295,11 +294,6 @@ struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *fil
     return chunk_at(file, at);
 }
 
-void rs_recording_file_full(struct rs_recording_file *file, struct rs_recording_chunk *definitions)
-{
-    rs_recording_file_changed(file, definitions, RS_RECORDING_CHUNK_BYTES);
-}
-
 /* By a call of the system, as the first store into each page of a mapping costs several times as
  * much.  The place has its space on the disk, and is mapped too, if the file is. */
 static int copy(struct rs_recording_file *file, const struct rs_recording_chunk *chunk, uint32_t at)
@@ -357,7 +351,7 @@ void rs_recording_file_end(struct rs_recording_file *file, uint64_t ended_ns)
     if (!file->is_copied)
         cut(file);
     for (uint32_t at = 0; file->is_copied && at < file->used; at++)
-        if (file->states[at] == CHUNK_OPEN || file->states[at] == CHUNK_KEPT)
+        if (file->states[at] != CHUNK_FULL)
             (void)write_part(file, chunk_at(file, at), RS_RECORDING_CHUNK_BYTES);
     rs_recording_file_changed(file, file->bytes, sizeof(struct rs_recording_header));
     rs_output_release(&file->output);

@@ -59,9 +59,6 @@ static inline void rs_recording_commit(uint64_t *at, uint64_t value)
 struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *file,
                                                    enum rs_recording_chunk_kind kind);
 
-/* The chunk of definitions is full. */
-void rs_recording_file_full(struct rs_recording_file *file, struct rs_recording_chunk *definitions);
-
 /* The chunk of events is full: keeps them elsewhere in the file, or counts them as lost where there
  * is no room, and begins the chunk anew. */
 void rs_recording_file_renew(struct rs_recording_file *file, struct rs_recording_chunk *events);

@@ -102,7 +102,7 @@ static bool has_room(struct recorder *recorder, size_t bytes)
     if (recorder->is_ended)
         return false;
     if (recorder->definitions)
-        rs_recording_file_full(&recorder->file, recorder->definitions);
+        rs_recording_file_changed(&recorder->file, recorder->definitions, RS_RECORDING_CHUNK_BYTES);
     recorder->definitions = rs_recording_file_begin(&recorder->file, RS_RECORDING_DEFINITIONS);
     recorder->definitions_used = 0;
     return recorder->definitions != NULL;
@@ -203,11 +203,6 @@ static uint32_t known(const void *key)
     return number;
 }
 
-static uint32_t frame_of_line(const struct rs_line *line)
-{
-    return rs_recorder_define(RS_RECORDING_FRAME, line, 1, line->text, line->once.bytes);
-}
-
 /* An address is named once, without a lock: to read the symbols of an object takes some 10 to 100
  * us. */
 static uint32_t frame_of_address(const void *address)
@@ -237,8 +232,11 @@ uint32_t rs_recorder_site(const struct rs_call_site *site)
     number = known(site);
     if (number)
         return number;
-    for (unsigned i = 0; i < site->line_count && count < SITE_FRAMES_MAX; i++)
-        frames[count++] = frame_of_line(rs_site_line(site, i));
+    for (unsigned i = 0; i < site->line_count && count < SITE_FRAMES_MAX; i++) {
+        const struct rs_line *line = rs_site_line(site, i);
+        frames[count++] =
+            rs_recorder_define(RS_RECORDING_FRAME, line, 1, line->text, line->once.bytes);
+    }
     for (unsigned i = 0; i < site->frame_count && count < SITE_FRAMES_MAX; i++)
         frames[count++] = frame_of_address(site->frames[i]);
     return rs_recorder_define(RS_RECORDING_SITE, site, 0, frames, count * sizeof(*frames));
@@ -323,12 +321,6 @@ RS_COLD static void put_shared(struct recorder *recorder, const struct rs_record
     rs_spinlock_unlock(&slot->lock);
 }
 
-RS_COLD static void note_missed(const struct recorder *recorder)
-{
-    __atomic_fetch_add(&rs_recording_file_header(&recorder->file)->missed_events, 1,
-                       __ATOMIC_RELAXED);
-}
-
 void rs_record(enum rs_recording_event_kind kind, uint64_t address, size_t size_bytes,
                uint64_t place, uint32_t definition)
 {
@@ -344,7 +336,8 @@ void rs_record(enum rs_recording_event_kind kind, uint64_t address, size_t size_
     if (!recorder)
         return;
     if (!enter()) {
-        note_missed(recorder);
+        __atomic_fetch_add(&rs_recording_file_header(&recorder->file)->missed_events, 1,
+                           __ATOMIC_RELAXED);
         return;
     }
     if (RS_UNLIKELY(!here.thread))

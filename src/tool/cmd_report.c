@@ -17,12 +17,12 @@ static bool is_shown;
 
 void progress_show(const char *what, uint64_t done, uint64_t all)
 {
-    enum { BAR_COLUMNS = 40, FIRST_NS = 300000000, EACH_NS = 50000000, TEXT_BYTES = 128 };
+    enum { FIRST_NS = 300000000, EACH_NS = 50000000, TEXT_BYTES = 128 };
     static uint64_t next_ns;
     static int is_terminal = -1;
-    char text[TEXT_BYTES], bar[BAR_COLUMNS + 1];
-    size_t full = all ? (size_t)(BAR_COLUMNS * done / all) : 0;
-    int length;
+    static const char bar[] = "========================================";
+    char text[TEXT_BYTES];
+    int columns = sizeof(bar) - 1, full = all ? (int)((uint64_t)columns * done / all) : 0, length;
 
     if (is_terminal < 0) {
         is_terminal = isatty(STDERR_FILENO);
@@ -31,11 +31,8 @@ void progress_show(const char *what, uint64_t done, uint64_t all)
     if (!is_terminal || rs_clock_ns() < next_ns)
         return;
     next_ns = rs_clock_ns() + EACH_NS;
-    memset(bar, ' ', BAR_COLUMNS);
-    memset(bar, '=', rs_min(full, BAR_COLUMNS));
-    bar[BAR_COLUMNS] = '\0';
-    length = snprintf(text, sizeof(text), "\r%s [%s] %3d %%", what, bar,
-                      all ? (int)(100 * done / all) : 0);
+    length = snprintf(text, sizeof(text), "\r%s [%.*s%*s] %3d %%", what, full, bar, columns - full,
+                      "", all ? (int)(100 * done / all) : 0);
     is_shown = true;
     (void)rs_write_all(STDERR_FILENO, text, (size_t)length);
 }

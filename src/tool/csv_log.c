@@ -13,6 +13,11 @@
 
 static const char header[] = "Thread,Time,Action,Pointer,Size,Stream";
 
+const char *const csv_log_actions[] = {[RS_RECORDING_ALLOCATE] = "allocate",
+                                       [RS_RECORDING_DEALLOCATE] = "free",
+                                       [RS_RECORDING_REFUSED] = "allocate failure",
+                                       [RS_RECORDING_EVENT_KINDS] = NULL};
+
 static const uint64_t second_ns = 1000000000, day_ns = 86400 * second_ns;
 
 /* Fills in the event, whose time is the time of day: HH:MM:SS.ffffff, with a point or a colon
@@ -20,12 +25,6 @@ static const uint64_t second_ns = 1000000000, day_ns = 86400 * second_ns;
  * 0x0. */
 static bool read_row(const char *line, struct tool_recording_event *event)
 {
-    static const struct {
-        const char *text;
-        enum rs_recording_event_kind kind;
-    } actions[] = {{"allocate", RS_RECORDING_ALLOCATE},
-                   {"free", RS_RECORDING_DEALLOCATE},
-                   {"allocate failure", RS_RECORDING_REFUSED}};
     unsigned hours, minutes, seconds, microseconds;
     int begin = 0, behind = 0, end = 0; /* of the time, and of the row */
     char action[sizeof("allocate failure")];
@@ -46,9 +45,9 @@ static bool read_row(const char *line, struct tool_recording_event *event)
     event->stream = (uintptr_t)stream;
     event->size_bytes =
         rs_min(event->size_bytes, ((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1); /* as recorded */
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(actions); i++)
-        if (strcmp(action, actions[i].text) == 0)
-            event->kind = actions[i].kind;
+    for (enum rs_recording_event_kind kind = 1; kind < RS_RECORDING_EVENT_KINDS; kind++)
+        if (csv_log_actions[kind] && strcmp(action, csv_log_actions[kind]) == 0)
+            event->kind = kind;
     return event->kind != 0;
 }
 
@@ -96,21 +95,12 @@ static const char *copy_line(const char *from, const char *end, char *line, size
     return behind ? behind + 1 : end;
 }
 
-static size_t count_lines(const char *at, const char *end)
-{
-    size_t count = 1;
-
-    for (; (at = memchr(at, '\n', (size_t)(end - at))); at++)
-        count++;
-    return count;
-}
-
 struct tool_recording_event *csv_log_read(const char *bytes, size_t length,
                                           struct tool_recording_facts *facts)
 {
-    enum { ROW_BYTES = 256 };
+    enum { ROW_BYTES = 256, ROW_BYTES_LEAST = sizeof("1,00:00:00.000000,free,0,0,0\n") - 1 };
     const char *end = bytes + length, *at;
-    struct tool_recording_event *events = calloc(count_lines(bytes, end), sizeof(*events));
+    struct tool_recording_event *events = calloc(length / ROW_BYTES_LEAST + 1, sizeof(*events));
     char line[ROW_BYTES];
     uint64_t first_ns = 0;
 

@@ -8,7 +8,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
+
+/* The word for each kind of event; NULL: there is none. */
+extern const char *const csv_log_actions[RS_RECORDING_EVENT_KINDS + 1];
 
 /* True where the file begins with the names of the columns. */
 bool csv_log_is(const char *bytes, size_t length);

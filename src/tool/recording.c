@@ -13,6 +13,7 @@
 
 struct chunk {
     const struct rs_recording_chunk *header;
+    const char *content;
     size_t bytes; /* of the content */
 };
 
@@ -38,17 +39,12 @@ struct tool_recording {
 
 /* ---- events of a chunk ---- */
 
-static const char *content_of(const struct chunk *chunk)
-{
-    return (const char *)(chunk->header + 1);
-}
-
 /* False where nothing was stored, or the event is damaged. */
 static bool read_event(const struct chunk *chunk, size_t offset, struct rs_recording_event *event)
 {
     uint64_t check;
 
-    memcpy(event, content_of(chunk) + offset, sizeof(*event));
+    memcpy(event, chunk->content + offset, sizeof(*event));
     check = event->size_and_check >> RS_RECORDING_SIZE_BITS;
     event->size_and_check &= ((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1;
     return event->time_and_kind &&
@@ -116,7 +112,7 @@ static void read_definitions(struct tool_recording *recording, const struct chun
     size_t offset = 0, bytes;
 
     for (; chunk->bytes - offset >= sizeof(one); offset += bytes) {
-        const char *at = content_of(chunk) + offset;
+        const char *at = chunk->content + offset;
         memcpy(&one, at, sizeof(one));
         if (!one.check)
             return;
@@ -133,9 +129,9 @@ static void read_definitions(struct tool_recording *recording, const struct chun
 static const struct definition *definition_of(const struct tool_recording *recording,
                                               uint32_t number)
 {
-    if (number >= recording->definition_count || !recording->definitions[number].text)
-        return NULL;
-    return &recording->definitions[number];
+    bool is_there = number < recording->definition_count && recording->definitions[number].text;
+
+    return is_there ? &recording->definitions[number] : NULL;
 }
 
 /* The latest definition of this kind and, unless `any`, value. */
@@ -287,7 +283,7 @@ static bool read_chunk(struct tool_recording *recording, size_t offset, struct c
     size_t length = rs_min(recording->facts.header.chunk_bytes, recording->length - offset);
     const char *bytes = recording->bytes + offset;
 
-    *chunk = (struct chunk){(const void *)bytes, 0};
+    *chunk = (struct chunk){(const void *)bytes, bytes + sizeof(*chunk->header), 0};
     if (length >= sizeof(*chunk->header) && chunk->header->magic == RS_RECORDING_CHUNK_MAGIC &&
         chunk->header->recording == recording->facts.header.recording &&
         chunk->header->check == rs_recording_chunk_check(chunk->header)) {

@@ -48,11 +48,6 @@ static bool is_sampled(const struct recording *recording, size_t size_bytes)
     return true;
 }
 
-static uint64_t place_of(const struct recording *recording, CUstream stream)
-{
-    return recording->place | rs_recorder_place(0, 0, stream);
-}
-
 /* The driver's memory changes in many calls, and is compared in each event of the stack. */
 static void record_held(struct recording *recording)
 {
@@ -75,7 +70,7 @@ static CUresult recording_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
                                    enum rs_effort effort, struct rs_allocation *out)
 {
     struct recording *recording = RS_MR_AS(recording, mr);
-    uint64_t place = place_of(recording, stream);
+    uint64_t place = recording->place | rs_recorder_place(0, 0, stream);
     CUresult result;
     uint32_t site;
 
@@ -104,7 +99,7 @@ static CUresult recording_deallocate(struct rs_mr *mr, const struct rs_allocatio
 
     record_held(recording);
     rs_record(RS_RECORDING_DEALLOCATE, allocation->address, allocation->size_bytes,
-              place_of(recording, stream), 0);
+              recording->place | rs_recorder_place(0, 0, stream), 0);
     return rs_mr_deallocate(mr->upstream[0], allocation, stream);
 }
 
@@ -133,14 +128,13 @@ static const struct rs_mr_ops recording_ops = {
 /* Writes the names of the resources from this one down: "reuse(pool(cuda))". */
 static void name_resources(const struct rs_mr *mr, char text[RESOURCES_BYTES])
 {
-    size_t length = 0, depth = 0;
+    size_t depth = 0;
 
-    for (; mr && length < RESOURCES_BYTES / 2; mr = mr->upstream[0], depth++)
-        length += (size_t)snprintf(text + length, RESOURCES_BYTES - length, "%s%s",
-                                   depth ? "(" : "", mr->descriptor->name);
-    for (; depth > 1 && length + 1 < RESOURCES_BYTES; depth--)
-        text[length++] = ')';
-    text[length] = '\0';
+    text[0] = '\0';
+    for (; mr; mr = mr->upstream[0], depth++)
+        rs_text_add(text, RESOURCES_BYTES, "%s%s", depth ? "(" : "", mr->descriptor->name);
+    for (; depth > 1; depth--)
+        rs_text_add(text, RESOURCES_BYTES, ")");
 }
 
 static const char sample; /* its address is a key */

@@ -9,7 +9,6 @@
  * The page's reader knows few ops, none that drops a value, and adds up numbers of at most 8 bytes
  * alone; and it takes lists in pieces.  So the words that come often, and the frames of call sites,
  * are members of a list of their own, to which others refer by their numbers in the memo. */
-#include "base/check.h"
 #include "tool/export/export.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats that are text: RMM's CSV and folded stacks (tool/export/export.h). */
-#include "base/check.h"
+#include "tool/csv_log.h"
 #include "tool/export/export.h"
 #include "tool/report/outputs.h"
 
@@ -10,36 +10,23 @@
 
 /* ---- an event log in RMM's CSV format, as RMM_LOG writes it (resource/adaptor/logging.c) ---- */
 
-static void put_pointer(FILE *to, uint64_t pointer, const char *none)
-{
-    if (pointer)
-        fprintf(to, "0x%" PRIx64, pointer);
-    else
-        fputs(none, to);
-}
-
-/* The time is the local time of day. */
+/* The time is the local time of day.  No address is "(nil)", as %p has it. */
 static void see_csv(struct analysis_observer *observer, const struct run *run,
                     const struct tool_recording_event *event)
 {
-    static const char *const actions[] = {[RS_RECORDING_ALLOCATE] = "allocate",
-                                          [RS_RECORDING_DEALLOCATE] = "free",
-                                          [RS_RECORDING_REFUSED] = "allocate failure"};
     const uint64_t second_ns = 1000000000,
                    real_ns = run->facts.header.begun_real_ns + event->time_ns;
     FILE *to = ((struct export *)observer)->to;
     time_t second = (time_t)(real_ns / second_ns);
     struct tm parts = {.tm_sec = 0};
 
-    if (event->kind >= RS_ARRAY_LENGTH(actions) || !actions[event->kind])
+    if (!csv_log_actions[event->kind])
         return;
     localtime_r(&second, &parts);
-    fprintf(to, "%" PRIu32 ",%02d:%02d:%02d.%06u,%s,", event->thread, parts.tm_hour, parts.tm_min,
-            parts.tm_sec, (unsigned)(real_ns % second_ns / 1000), actions[event->kind]);
-    put_pointer(to, event->address, "(nil)");
-    fprintf(to, ",%" PRIu64 ",", event->size_bytes);
-    put_pointer(to, event->stream, "0");
-    putc('\n', to);
+    fprintf(to, "%" PRIu32 ",%02d:%02d:%02d.%06u,%s,%p,%" PRIu64 ",%#" PRIx64 "\n", event->thread,
+            parts.tm_hour, parts.tm_min, parts.tm_sec, (unsigned)(real_ns % second_ns / 1000),
+            csv_log_actions[event->kind], (void *)(uintptr_t)event->address, event->size_bytes,
+            event->stream);
 }
 
 const struct export_format export_csv = {"csv", true, "Thread,Time,Action,Pointer,Size,Stream\n",

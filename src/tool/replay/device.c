@@ -144,7 +144,7 @@ static CUresult stream_is_capturing(UNUSED CUstream stream, CUstreamCaptureStatu
     return CUDA_SUCCESS;
 }
 
-/* 1 for the default stream, then the streams in their order (sequence.h); each thread has a
+/* 1 for the default stream, then the streams in their order (replay.h); each thread has a
  * per-thread default stream of its own. */
 static CUresult stream_number(CUstream stream, unsigned long long *number)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/replay/replay.h"
 
-#include "base/lock.h"
 #include "base/request.h"
 #include "config/config.h"
 #include "driver/fence.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/replay/sequence.h"
+#include "tool/replay/replay.h"
 
 #include "tool/report/outputs.h"
-#include "tool/tool.h"
 
 #include <inttypes.h>
 
@@ -64,21 +63,10 @@ static const struct series *series_of(const struct run *run, int device)
     return found;
 }
 
-static void keep_device(struct sequence *sequence)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < sequence->event_count; i++)
-        if (sequence->events[i].device == sequence->device) {
-            sequence->events[kept++] = sequence->events[i];
-            sequence->recorded.refusals += sequence->events[i].kind == RS_RECORDING_REFUSED;
-        }
-    sequence->event_count = kept;
-}
-
 static void take_run(struct sequence *sequence, const struct run *run, int device)
 {
     const struct series *series = series_of(run, device);
+    size_t kept = 0;
 
     sequence->device = series ? (unsigned)series->device : (unsigned)(device < 0 ? 0 : device);
     sequence->block_count = run->block_count;
@@ -87,7 +75,12 @@ static void take_run(struct sequence *sequence, const struct run *run, int devic
         sequence->recorded.used_peak = series->peak_used;
         sequence->recorded.held_peak = series->peak_held;
     }
-    keep_device(sequence);
+    for (size_t i = 0; i < sequence->event_count; i++)
+        if (sequence->events[i].device == sequence->device) {
+            sequence->events[kept++] = sequence->events[i];
+            sequence->recorded.refusals += sequence->events[i].kind == RS_RECORDING_REFUSED;
+        }
+    sequence->event_count = kept;
 }
 
 int sequence_read(struct sequence *sequence, char *path, int device)

@@ -68,14 +68,7 @@ static double decimal_step(double span, double unit)
 /* Its multiples have short texts: those of 20 s would be 1.33 min. */
 static double time_step(double ns)
 {
-    static const double around_minutes[] = {10e9, 30e9, 60e9, 120e9, 300e9, 600e9, 1800e9};
-
-    if (ns <= LINES_MAX * 5e9)
-        return decimal_step(ns, 1);
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(around_minutes); i++)
-        if (ns <= LINES_MAX * around_minutes[i])
-            return around_minutes[i];
-    return decimal_step(ns, 3600e9);
+    return decimal_step(ns, ns <= 60e9 ? 1 : ns <= 3600e9 ? 30e9 : ns <= 10800e9 ? 1800e9 : 3600e9);
 }
 
 static double size_step(double bytes)

@@ -2,6 +2,7 @@
 /* The summary of recordings for the terminal (tool/report/outputs.h). */
 #include "base/check.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/size.h"
 #include "tool/report/outputs.h"
 #include "tool/screen.h"
@@ -96,19 +97,17 @@ static const char *site_text(const struct analysis *analysis, uint32_t site)
     enum { FRAMES_SHOWN = 2 };
     static char text[LINE_BYTES / 2];
     size_t count = analysis->sites.lengths[site] / sizeof(uint32_t), first = 0;
-    int length = 0;
 
     if (count == 0)
         return "(no call site was recorded)";
     while (first < count && !is_line(frame_text(analysis, site, first)))
         first++;
     first = first < count ? first : 0;
-    for (size_t i = first; i < rs_min(count, first + FRAMES_SHOWN) && length < (int)sizeof(text);
-         i++) {
+    text[0] = '\0';
+    for (size_t i = first; i < rs_min(count, first + FRAMES_SHOWN); i++) {
         const char *frame = frame_text(analysis, site, i);
-        length +=
-            snprintf(text + length, sizeof(text) - (size_t)length, "%s%s", i > first ? " < " : "",
-                     is_line(frame) ? rs_file_base_name(frame) : frame);
+        rs_text_add(text, sizeof(text), "%s%s", i > first ? " < " : "",
+                    is_line(frame) ? rs_file_base_name(frame) : frame);
     }
     return text;
 }
@@ -120,27 +119,21 @@ static void put_peak_sites(FILE *to, const struct analysis *analysis, const stru
 {
     const struct series *series = &run->series[number];
     struct rs_block_sum rest = {0, 0};
-    uint64_t more = 0;
-    size_t count;
+    size_t count, i;
     struct site_sum *sums = analysis_sites(run, number, &count);
 
-    for (size_t i = 0; i < count; i++) {
-        if (!sums[i].peak.blocks)
-            continue;
-        if (i < SITES_SHOWN) {
+    for (i = 0; i < count && sums[i].peak.blocks; i++)
+        if (i < SITES_SHOWN)
             put_line(
                 to, "    %10s %5.1f %% %9" PRIu64 " block%s  %s", bytes_text(sums[i].peak.bytes),
                 100.0 * (double)sums[i].peak.bytes / (double)series->peak_used, sums[i].peak.blocks,
                 sums[i].peak.blocks == 1 ? " " : "s", site_text(analysis, sums[i].site));
-            continue;
-        }
-        rs_block_sum_add(&rest, sums[i].peak);
-        more++;
-    }
-    if (more)
-        put_line(to, "    %10s %5.1f %% %9" PRIu64 " blocks  from %" PRIu64 " more call site%s",
+        else
+            rs_block_sum_add(&rest, sums[i].peak);
+    if (i > SITES_SHOWN)
+        put_line(to, "    %10s %5.1f %% %9" PRIu64 " blocks  from %zu more call site%s",
                  bytes_text(rest.bytes), 100.0 * (double)rest.bytes / (double)series->peak_used,
-                 rest.blocks, more, plural(more));
+                 rest.blocks, i - SITES_SHOWN, plural(i - SITES_SHOWN));
     free(sums);
 }
 

@@ -35,16 +35,8 @@ uint64_t tune_stops(const struct tune_candidate *candidate)
     return candidate->result.driver_calls + candidate->result.waits;
 }
 
-/* Shares of a small peak may round up to the same size. */
-static bool is_there(const struct tune_candidates *candidates, const char *resource)
-{
-    for (size_t i = 0; i < candidates->count; i++)
-        if (strcmp(candidates->all[i].resource, resource) == 0)
-            return true;
-    return false;
-}
-
-/* The initial size of a pool counts against the limit. */
+/* The initial size of a pool counts against the limit.  Shares of a small peak may round up to the
+ * same size. */
 static void add(struct tune_candidates *candidates, size_t number, const struct sequence *sequence,
                 const struct replay_settings *settings)
 {
@@ -58,7 +50,7 @@ static void add(struct tune_candidates *candidates, size_t number, const struct 
     snprintf(one->resource, sizeof(one->resource), "%s%s%s", tried[number].resource,
              tried[number].percent ? size : "", tried[number].percent ? ")" : "");
     if ((settings->limit_bytes && bytes > settings->limit_bytes) ||
-        is_there(candidates, one->resource) ||
+        (candidates->count && strcmp(one[-1].resource, one->resource) == 0) ||
         !replay_play(sequence, one->resource, settings, &nobody, &one->result))
         return;
     one->serves = one->result.refusals <= sequence->recorded.refusals;

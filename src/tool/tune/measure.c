@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/check.h"
 #include "base/lock.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
@@ -13,25 +12,19 @@
 #include <unistd.h>
 
 /* In the child: becomes the program as `rmmshim run --exec` does.  What it prints would come once
- * for each run. */
+ * for each run.  Before its name is room for two words: `--run` and the number of runs. */
 static _Noreturn void become(char **program, const char *resource, const char *limit)
 {
     static char exec[] = "--exec", end[] = "--";
-    size_t count = 0;
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    char **words;
 
     for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
         (void)dup2(nothing, stream);
-    while (program[count])
-        count++;
-    words = tool_grow(NULL, (count + 3) * sizeof(char *));
-    words[0] = exec;
-    words[1] = end;
-    memcpy((void *)(words + 2), (void *)program, (count + 1) * sizeof(char *));
+    program[-2] = exec;
+    program[-1] = end;
     if (!tool_set("RMM_RESOURCE", resource) || (limit && !tool_set("RMM_LIMIT", limit)))
         _exit(TOOL_RUN_FAILED);
-    _exit(tool_run.run(words));
+    _exit(tool_run.run(program - 2));
 }
 
 static int say_failed(int status, const char *resource)

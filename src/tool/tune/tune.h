@@ -50,6 +50,7 @@ struct tune_runs {
     const struct tune_candidate *fastest; /* by the median */
 };
 
-/* Runs the program once in each round with each finalist, which are given, under the limit (NULL:
- * none).  Returns an exit code, after a line where it is not TOOL_OK. */
+/* Runs the program, before whose words there are two more, once in each round with each finalist,
+ * which are given, under the limit (NULL: none).  Returns an exit code, after a line where it is
+ * not TOOL_OK. */
 int tune_run(struct tune_runs *runs, char **program, const char *limit);
