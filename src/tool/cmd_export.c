@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim export: recordings in the formats of other tools. */
-#include "base/check.h"
 #include "tool/export/export.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
 
 #include <string.h>
 
+static const char *const names[] = {"perfetto", "pytorch", "csv", "folded", NULL};
 static const struct export_format *const formats[] = {&export_perfetto, &export_pytorch,
-                                                      &export_csv, &export_folded};
+                                                      &export_csv, &export_folded, NULL};
 
 static const struct export_format *find_format(const char *name)
 {
-    const char *names[RS_ARRAY_LENGTH(formats) + 1] = {NULL};
+    size_t at = 0;
 
     if (!name) {
         tool_say("export needs --format, the format to write; see rmmshim export --help");
         return NULL;
     }
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(formats); i++) {
-        names[i] = formats[i]->name;
-        if (strcmp(names[i], name) == 0)
-            return formats[i];
-    }
-    tool_say_unknown("format", name, names);
-    return NULL;
+    while (names[at] && strcmp(names[at], name) != 0)
+        at++;
+    if (!names[at])
+        tool_say_unknown("format", name, names);
+    return formats[at];
 }
 
-static bool is_wrong_usage(const struct export_format *format, const char *path, char *const *files)
+static bool is_wrong_usage(const struct export_format *format, const char *name, const char *path,
+                           char *const *files)
 {
     if (!*files) {
         tool_say("export needs the FILE of a recording; see rmmshim export --help");
@@ -36,7 +35,7 @@ static bool is_wrong_usage(const struct export_format *format, const char *path,
     if (format->is_of_one && files[1]) {
         tool_say(
             "the format %s holds a single recording: export each recording to a file of its own",
-            format->name);
+            name);
         return true;
     }
     return output_is_input(path, files);
@@ -55,7 +54,7 @@ static int run(char **arguments)
                            (const struct tool_option[]){{"--format", NULL, &name, true, 0},
                                                         {"-o", NULL, &path, true, 0},
                                                         {.name = NULL}}) ||
-        !(format = find_format(name)) || is_wrong_usage(format, path, arguments))
+        !(format = find_format(name)) || is_wrong_usage(format, name, path, arguments))
         return TOOL_USAGE;
     output_begin(&output);
     export.to = output.to;

@@ -40,20 +40,18 @@ static bool parse_limit(const char *text, struct wanted *wanted)
 
 static bool parse_wish(const char *text, struct wanted *wanted)
 {
-    static const char limit[] = "limit=";
+    enum tune_wish wish = TUNE_FOOTPRINT;
 
-    if (tool_begins(text, limit))
-        return parse_limit(text + sizeof(limit) - 1, wanted);
-    for (enum tune_wish wish = TUNE_FOOTPRINT; wish < TUNE_LIMIT; wish++)
-        if (strcmp(text, wishes[wish]) == 0) {
-            wanted->first = wanted->last = wish;
-            return true;
-        }
-    if (strcmp(text, wishes[TUNE_LIMIT]) == 0)
-        tool_say("--for limit needs a size, as in --for limit=8GiB");
-    else
+    if (tool_begins(text, "limit="))
+        return parse_limit(text + strlen("limit="), wanted);
+    while (wishes[wish] && strcmp(text, wishes[wish]) != 0)
+        wish++;
+    if (!wishes[wish])
         tool_say_unknown("--for", text, wishes);
-    return false;
+    else if (wish == TUNE_LIMIT)
+        tool_say("--for limit needs a size, as in --for limit=8GiB");
+    wanted->first = wanted->last = wish;
+    return wish < TUNE_LIMIT;
 }
 
 /* Takes "--run N PROGRAM..." off the end of the arguments. */
@@ -95,11 +93,9 @@ static bool parse(char **arguments, struct wanted *wanted)
     if (!take_run(arguments, wanted) || !replay_parse(arguments, own, &wanted->replay) ||
         (wish && !parse_wish(wish, wanted)))
         return false;
-    if (!wanted->replay.path) {
+    if (!wanted->replay.path)
         tool_say("tune needs the FILE of a recording; see rmmshim tune --help");
-        return false;
-    }
-    return true;
+    return wanted->replay.path;
 }
 
 /* ---- results ---- */

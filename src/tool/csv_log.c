@@ -59,14 +59,6 @@ bool csv_log_is(const char *bytes, size_t length)
            strchr("\r\n", bytes[sizeof(header) - 1]);
 }
 
-/* The real time of a time of day on the 2nd of January 1970: no zone has that day before 1970. */
-static uint64_t real_time(uint64_t time_of_day_ns)
-{
-    struct tm day = {.tm_year = 70, .tm_mday = 2, .tm_isdst = -1};
-
-    return (uint64_t)mktime(&day) * second_ns + time_of_day_ns;
-}
-
 /* Returns the time of a row by that of the row above: times go on from one day to the next.  One
  * that is before that of the row above, as two threads write at once or the clock is set back, is
  * that of the row above. */
@@ -101,6 +93,7 @@ struct tool_recording_event *csv_log_read(const char *bytes, size_t length,
     enum { ROW_BYTES = 256, ROW_BYTES_LEAST = sizeof("1,00:00:00.000000,free,0,0,0\n") - 1 };
     const char *end = bytes + length, *at;
     struct tool_recording_event *events = calloc(length / ROW_BYTES_LEAST + 1, sizeof(*events));
+    struct tm day = {.tm_year = 70, .tm_mday = 2, .tm_isdst = -1}; /* no zone has it before 1970 */
     char line[ROW_BYTES];
     uint64_t first_ns = 0;
 
@@ -115,6 +108,6 @@ struct tool_recording_event *csv_log_read(const char *bytes, size_t length,
         event->time_ns = follow(first_ns + facts->duration_ns, event->time_ns) - first_ns;
         facts->duration_ns = event->time_ns;
     }
-    facts->header.begun_real_ns = real_time(first_ns);
+    facts->header.begun_real_ns = (uint64_t)mktime(&day) * second_ns + first_ns;
     return events;
 }

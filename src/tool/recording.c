@@ -271,13 +271,7 @@ static bool read_header(struct tool_recording *recording, char reason[TOOL_REASO
     return true;
 }
 
-/* True for a byte or more that are all zero. */
-static bool is_empty(const char *bytes, size_t length)
-{
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, length - 1) == 0;
-}
-
-/* False where there is no chunk, or a damaged one. */
+/* False where there is no chunk, and all is zero, or a damaged one. */
 static bool read_chunk(struct tool_recording *recording, size_t offset, struct chunk *chunk)
 {
     size_t length = rs_min(recording->facts.header.chunk_bytes, recording->length - offset);
@@ -291,7 +285,7 @@ static bool read_chunk(struct tool_recording *recording, size_t offset, struct c
         return true;
     }
     if (length < sizeof(*chunk->header) || chunk->header->check)
-        recording->facts.damaged += !is_empty(bytes, length);
+        recording->facts.damaged += bytes[0] || memcmp(bytes, bytes + 1, length - 1) != 0;
     return false;
 }
 

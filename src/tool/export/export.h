@@ -17,7 +17,6 @@ struct export
 };
 
 struct export_format {
-    const char *name;
     bool is_of_one;   /* recording: it has no place to say which process did something */
     const char *head; /* what the file begins with */
     void (*see)(struct analysis_observer *observer, const struct run *run,

@@ -230,4 +230,4 @@ static void see(struct analysis_observer *observer, const struct run *run,
         put_phase(export, real_ns, put_thread(export, run, event), event);
 }
 
-const struct export_format export_perfetto = {"perfetto", false, "", see, NULL};
+const struct export_format export_perfetto = {false, "", see, NULL};

@@ -167,19 +167,16 @@ static void put_entry(const struct run *run, enum word action,
 static void see(struct analysis_observer *observer, const struct run *run,
                 const struct tool_recording_event *event)
 {
+    static const enum word actions[RS_RECORDING_EVENT_KINDS][4] = {
+        [RS_RECORDING_ALLOCATE] = {WORD_segment_alloc, WORD_alloc},
+        [RS_RECORDING_DEALLOCATE] = {WORD_free_requested, WORD_free_completed, WORD_segment_free},
+        [RS_RECORDING_REFUSED] = {WORD_oom},
+    };
+
     (void)observer;
-    if (!is_drawn((enum rs_kind)event->memory, event->size_bytes))
-        return;
-    if (event->kind == RS_RECORDING_ALLOCATE) {
-        put_entry(run, WORD_segment_alloc, event);
-        put_entry(run, WORD_alloc, event);
-    } else if (event->kind == RS_RECORDING_DEALLOCATE) {
-        put_entry(run, WORD_free_requested, event);
-        put_entry(run, WORD_free_completed, event);
-        put_entry(run, WORD_segment_free, event);
-    } else if (event->kind == RS_RECORDING_REFUSED) {
-        put_entry(run, WORD_oom, event);
-    }
+    if (is_drawn((enum rs_kind)event->memory, event->size_bytes))
+        for (const enum word *action = actions[event->kind]; *action; action++)
+            put_entry(run, *action, event);
 }
 
 static void put_traces(FILE *to)
@@ -233,4 +230,4 @@ static void end(struct export *export)
     put(to, "eu.");
 }
 
-const struct export_format export_pytorch = {"pytorch", true, "\x80\x02}(", see, end};
+const struct export_format export_pytorch = {true, "\x80\x02}(", see, end};

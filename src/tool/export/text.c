@@ -29,8 +29,8 @@ static void see_csv(struct analysis_observer *observer, const struct run *run,
             event->stream);
 }
 
-const struct export_format export_csv = {"csv", true, "Thread,Time,Action,Pointer,Size,Stream\n",
-                                         see_csv, NULL};
+const struct export_format export_csv = {true, "Thread,Time,Action,Pointer,Size,Stream\n", see_csv,
+                                         NULL};
 
 /* ---- folded stacks, outermost frame first, with the bytes that were live at the peak ---- */
 
@@ -77,4 +77,4 @@ static void end_folded(struct export *export)
             put_series(export, export->analysis->runs[i], j);
 }
 
-const struct export_format export_folded = {"folded", false, "", NULL, end_folded};
+const struct export_format export_folded = {false, "", NULL, end_folded};

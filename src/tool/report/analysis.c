@@ -209,25 +209,20 @@ static void begin_phase(struct run *run, const struct tool_recording_event *even
         (struct open_phase){(uint32_t)(phase - run->phases), (uint32_t)phase->count++};
 }
 
-static void end_phase(struct run *run, size_t open, uint64_t ns)
-{
-    struct occurrence *occurrence = occurrence_of(run, open);
-
-    occurrence->end_ns = ns;
-    occurrence->end_event = run->events;
-    occurrence->used_at_end = run->used;
-    run->open_count--;
-    memmove(run->open + open, run->open + open + 1, (run->open_count - open) * sizeof(*run->open));
-}
-
 /* Ends the latest phase of the event's thread. */
-static void end_phase_of(struct run *run, const struct tool_recording_event *event)
+static void end_phase(struct run *run, const struct tool_recording_event *event)
 {
-    for (size_t i = run->open_count; i-- > 0;)
-        if (occurrence_of(run, i)->thread == event->thread) {
-            end_phase(run, i, event->time_ns);
-            return;
-        }
+    for (size_t i = run->open_count; i-- > 0;) {
+        struct occurrence *occurrence = occurrence_of(run, i);
+        if (occurrence->thread != event->thread)
+            continue;
+        occurrence->end_ns = event->time_ns;
+        occurrence->end_event = run->events;
+        occurrence->used_at_end = run->used;
+        run->open_count--;
+        memmove(run->open + i, run->open + i + 1, (run->open_count - i) * sizeof(*run->open));
+        return;
+    }
 }
 
 static void note_mark(struct run *run, const struct tool_recording_event *event)
@@ -406,7 +401,7 @@ void analysis_add(struct run *run, const struct tool_recording_event *event)
         begin_phase(run, event);
         break;
     case RS_RECORDING_PHASE_END:
-        end_phase_of(run, event);
+        end_phase(run, event);
         break;
     case RS_RECORDING_MARK:
         note_mark(run, event);

@@ -22,13 +22,12 @@ static size_t outside(size_t count)
 
     for (size_t i = 0; i < count; i++)
         share /= 2;
-    sum = share;
-    while (sum + share * (double)(count - outside) / (double)(outside + 1) <= most) {
+    for (sum = share;; outside++) {
         share *= (double)(count - outside) / (double)(outside + 1);
         sum += share;
-        outside++;
+        if (sum > most)
+            return outside;
     }
-    return outside;
 }
 
 struct interval interval_of(double *numbers, size_t count)

@@ -61,15 +61,7 @@ static int run_once(char **program, const char *resource, const char *limit, dou
 }
 
 /* Numbers of one round have what the machine did meanwhile in common, so it is their differences
- * that are looked at. */
-static bool takes_longer(const struct tune_candidate *one, const struct tune_candidate *fastest,
-                         double *more, size_t rounds)
-{
-    for (size_t i = 0; i < rounds; i++)
-        more[i] = one->seconds[i] - fastest->seconds[i];
-    return interval_of(more, rounds).low > 0;
-}
-
+ * that tell whether one takes longer than the fastest. */
 static void judge(struct tune_runs *runs)
 {
     double *numbers = tool_grow(NULL, runs->rounds * sizeof(*numbers));
@@ -82,9 +74,12 @@ static void judge(struct tune_runs *runs)
         if (one->interval.median < runs->fastest->interval.median)
             runs->fastest = one;
     }
-    for (size_t i = 0; i < runs->count; i++)
-        runs->finalists[i]->is_told_apart =
-            takes_longer(runs->finalists[i], runs->fastest, numbers, runs->rounds);
+    for (size_t i = 0; i < runs->count; i++) {
+        struct tune_candidate *one = runs->finalists[i];
+        for (size_t round = 0; round < runs->rounds; round++)
+            numbers[round] = one->seconds[round] - runs->fastest->seconds[round];
+        one->is_told_apart = interval_of(numbers, runs->rounds).low > 0;
+    }
     free(numbers);
 }
 
