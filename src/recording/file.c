@@ -111,26 +111,22 @@ static int reserve(struct rs_recording_file *file, size_t end_bytes)
 /* Maps the file, or memory in its place.  A forked child has no part of the mapping. */
 static int map(struct rs_recording_file *file)
 {
-    int fd = -1, result;
-    void *bytes;
+    int fd = -1, result = 0;
+    void *bytes = MAP_FAILED;
 
-    if (!file->output.is_regular || rs_file_is_copied_on_write(file->output.file.fd) ||
-        (fd = open_to_map(file)) < 0)
-        file->is_copied = true;
-    result = file->is_copied ? 0 : reserve(file, RS_RECORDING_HEADER_BYTES);
-    if (result == -EOPNOTSUPP || result == -EINVAL)
-        file->is_copied = true;
-    else if (result != 0)
-        return result;
-    bytes = file->is_copied
-                ? rs_map_zeroed(file->mapped_bytes)
-                : mmap(NULL, file->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    result = bytes == MAP_FAILED || !bytes ? -ENOMEM : 0;
+    if (file->output.is_regular && !rs_file_is_copied_on_write(file->output.file.fd))
+        fd = open_to_map(file);
+    if (fd >= 0)
+        result = reserve(file, RS_RECORDING_HEADER_BYTES);
+    file->is_copied = fd < 0 || result == -EOPNOTSUPP || result == -EINVAL;
+    if (file->is_copied)
+        bytes = rs_map_zeroed(file->mapped_bytes);
+    else if (result == 0)
+        bytes = mmap(NULL, file->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0)
         rs_file_close(fd);
-    if (result == 0)
-        file->bytes = bytes;
-    return result;
+    file->bytes = bytes == MAP_FAILED ? NULL : bytes;
+    return file->bytes ? 0 : result ? result : -ENOMEM;
 }
 
 static void put_header(struct rs_recording_file *file)

@@ -171,19 +171,6 @@ uint32_t rs_recorder_define(enum rs_recording_definition_kind kind, const void *
 
 /* ---- call sites ---- */
 
-static uint32_t look_up(struct recorder *recorder, const void *key)
-{
-    uint32_t number;
-
-    if (!enter())
-        return 0;
-    rs_mutex_lock(&recorder->lock);
-    number = number_of(recorder, key);
-    rs_mutex_unlock(&recorder->lock);
-    leave();
-    return number;
-}
-
 static uint32_t known(const void *key)
 {
     struct recorder *recorder = recorder_now();
@@ -197,7 +184,12 @@ static uint32_t known(const void *key)
     number = (uint32_t)rs_pair_find(set, word);
     if (RS_LIKELY(number))
         return number;
-    number = look_up(recorder, key);
+    if (!enter())
+        return 0;
+    rs_mutex_lock(&recorder->lock);
+    number = number_of(recorder, key);
+    rs_mutex_unlock(&recorder->lock);
+    leave();
     if (number)
         rs_pair_enter(set, (unsigned)(mixed / SETS), word, number);
     return number;
@@ -361,10 +353,9 @@ bool rs_recorder_mark(enum rs_recording_event_kind kind, const char *name, bool 
 
 uint64_t rs_recorder_new_stack(void)
 {
-    static _Atomic unsigned stacks;
-    uint64_t number = atomic_fetch_add(&stacks, 1) % RS_RECORDING_STACKS;
+    static _Atomic uint64_t stacks;
 
-    return number << RS_RECORDING_STACK_SHIFT;
+    return atomic_fetch_add(&stacks, 1) % RS_RECORDING_STACKS << RS_RECORDING_STACK_SHIFT;
 }
 
 /* ---- beginning and end ---- */

@@ -7,7 +7,6 @@
 #include "tool/tool.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,16 +18,12 @@ void progress_show(const char *what, uint64_t done, uint64_t all)
 {
     enum { FIRST_NS = 300000000, EACH_NS = 50000000, TEXT_BYTES = 128 };
     static uint64_t next_ns;
-    static int is_terminal = -1;
     static const char bar[] = "========================================";
     char text[TEXT_BYTES];
     int columns = sizeof(bar) - 1, full = all ? (int)((uint64_t)columns * done / all) : 0, length;
 
-    if (is_terminal < 0) {
-        is_terminal = isatty(STDERR_FILENO);
-        next_ns = rs_clock_ns() + FIRST_NS;
-    }
-    if (!is_terminal || rs_clock_ns() < next_ns)
+    next_ns = next_ns ? next_ns : rs_clock_ns() + FIRST_NS;
+    if (rs_clock_ns() < next_ns || !isatty(STDERR_FILENO))
         return;
     next_ns = rs_clock_ns() + EACH_NS;
     length = snprintf(text, sizeof(text), "\r%s [%.*s%*s] %3d %%", what, full, bar, columns - full,
@@ -48,59 +43,52 @@ void progress_clear(void)
 
 /* ---- the command ---- */
 
-struct wanted {
-    const char *page, *plot;
-};
-
 typedef void writer(FILE *to, struct analysis *analysis);
 
 static bool write_to(const char *path, writer *write, struct analysis *analysis)
 {
     struct output output;
-    bool is_good;
 
     output_begin(&output);
     write(output.to, analysis);
-    is_good = output_write(&output, path);
-    free(output.bytes);
-    return is_good;
+    return output_write(&output, path);
 }
 
-static bool write_all(const struct wanted *wanted, struct analysis *analysis)
+static bool write_all(const char *page, const char *plot, struct analysis *analysis)
 {
-    bool is_good = !wanted->page || write_to(wanted->page, page_write, analysis);
+    bool is_good = !page || write_to(page, page_write, analysis);
 
-    is_good = (!wanted->plot || write_to(wanted->plot, plot_write, analysis)) && is_good;
-    return wanted->page || wanted->plot ? is_good : write_to(NULL, summary_write, analysis);
+    is_good = (!plot || write_to(plot, plot_write, analysis)) && is_good;
+    return page || plot ? is_good : write_to(NULL, summary_write, analysis);
 }
 
-static bool is_wrong_usage(const struct wanted *wanted, char *const *files)
+static bool is_wrong_usage(const char *page, const char *plot, char *const *files)
 {
     if (!*files) {
         tool_say("report needs the FILE of a recording; see rmmshim report --help");
         return true;
     }
-    if (wanted->page && wanted->plot && output_is_same(wanted->page, wanted->plot)) {
+    if (page && plot && output_is_same(page, plot)) {
         tool_say("-o and --svg name the same file");
         return true;
     }
-    return output_is_input(wanted->page, files) || output_is_input(wanted->plot, files);
+    return output_is_input(page, files) || output_is_input(plot, files);
 }
 
 static int run(char **arguments)
 {
-    struct wanted wanted = {NULL, NULL};
+    const char *page = NULL, *plot = NULL;
     static struct analysis analysis;
     int code;
 
     if (!tool_take_options(arguments, true,
-                           (const struct tool_option[]){{"-o", NULL, &wanted.page, true, 0},
-                                                        {"--svg", NULL, &wanted.plot, true, 0},
+                           (const struct tool_option[]){{"-o", NULL, &page, true, 0},
+                                                        {"--svg", NULL, &plot, true, 0},
                                                         {.name = NULL}}) ||
-        is_wrong_usage(&wanted, arguments))
+        is_wrong_usage(page, plot, arguments))
         return TOOL_USAGE;
     code = input_read(&analysis, arguments);
-    if (analysis.run_count > 0 && !write_all(&wanted, &analysis))
+    if (analysis.run_count > 0 && !write_all(page, plot, &analysis))
         code = TOOL_FINDING;
     return code;
 }

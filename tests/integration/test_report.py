@@ -382,6 +382,11 @@ class Output(Report):
         self.assertEqual(run(["sh", "-c", words], preload=[]).status, 0)
         self.assertEqual(document_of(self.path("out.html"))["schema"], 1)
 
+    def test_a_pipe_by_its_descriptor(self):
+        words = "'%s' report '%s' -o /dev/fd/1 | cat > '%s'" % (TOOL, self.made(training()), self.path("out.html"))
+        self.assertEqual(run(["sh", "-c", words], preload=[]).stderr, "")
+        self.assertEqual(document_of(self.path("out.html"))["schema"], 1)
+
     def test_a_full_disk(self):
         self.refused(self.made(training()), "-o", "/dev/full", says="/dev/full: No space left on device")
 

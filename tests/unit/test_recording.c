@@ -426,6 +426,23 @@ TEST(a_full_disk_bounds_the_ring)
     assert_true(stat("said", &status) == 0 && status.st_size > 0 && status.st_size < 300);
 }
 
+static void begin_without_space(const char *path)
+{
+    int lowest = dup(STDIN_FILENO);
+
+    must(lowest >= 0 && close(lowest) == 0);
+    must(!rs_recorder_begin(path, 4 * MIB));
+    must(dup(STDIN_FILENO) == lowest);
+}
+
+TEST(a_file_without_space_is_closed)
+{
+    disk_bytes = 0;
+    assert_int_equal(in_child(begin_without_space, "none"), 0);
+    disk_bytes = SIZE_MAX;
+    assert_int_equal(access("none", F_OK), -1);
+}
+
 static void *write_two(void *data)
 {
     (void)data;

@@ -72,7 +72,8 @@ static CUresult recording_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
     struct recording *recording = RS_MR_AS(recording, mr);
     uint64_t place = recording->place | rs_recorder_place(0, 0, stream);
     CUresult result;
-    uint32_t site;
+    uint32_t site = 0;
+    bool is_served;
 
     rs_request_took_ns = 0;
     result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
@@ -81,13 +82,11 @@ static CUresult recording_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
     record_held(recording);
     if (RS_UNLIKELY(rs_request_took_ns))
         rs_record(RS_RECORDING_SLOW, rs_request_took_ns, size_bytes, place, 0);
-    if (RS_LIKELY(result == CUDA_SUCCESS)) {
-        site = is_sampled(recording, size_bytes) ? rs_recorder_site(rs_call_site_here()) : 0;
-        rs_record(RS_RECORDING_ALLOCATE, out->address, size_bytes, place, site);
-    } else {
-        site = recording->sites_each == SIZE_MAX ? 0 : rs_recorder_site(rs_call_site_here());
-        rs_record(RS_RECORDING_REFUSED, 0, size_bytes, place, site);
-    }
+    is_served = result == CUDA_SUCCESS;
+    if (is_served ? is_sampled(recording, size_bytes) : recording->sites_each != SIZE_MAX)
+        site = rs_recorder_site(rs_call_site_here());
+    rs_record(is_served ? RS_RECORDING_ALLOCATE : RS_RECORDING_REFUSED,
+              is_served ? out->address : 0, size_bytes, place, site);
     return result;
 }
 

@@ -27,14 +27,8 @@ static struct {
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
     struct rs_mr *mr; /* the one that is played; NULL while it is made */
-} played;
-
-struct play {
-    const struct sequence *sequence;
-    struct replay_result *result;
-    struct rs_allocation *blocks; /* of each block; the address 0: not served, or freed */
     uint64_t used_bytes;
-};
+} played;
 
 /* ---- the stack ---- */
 
@@ -124,43 +118,45 @@ static struct rs_mr *make_stack(const struct rs_source *source, struct rs_diagno
 
 /* ---- playing ---- */
 
-static void take(struct play *play, size_t bytes, CUstream stream, struct rs_allocation *block)
+static void take(struct replay_result *result, size_t bytes, CUstream stream,
+                 struct rs_allocation *block)
 {
     if (rs_mr_allocate(played.mr, bytes, stream, block) != CUDA_SUCCESS) {
         block->address = 0;
-        play->result->refusals++;
+        result->refusals++;
         return;
     }
-    play->used_bytes += bytes;
-    play->result->used_peak = rs_max(play->result->used_peak, play->used_bytes);
+    played.used_bytes += bytes;
+    result->used_peak = rs_max(result->used_peak, played.used_bytes);
 }
 
-static void give(struct play *play, CUstream stream, struct rs_allocation *block)
+static void give(CUstream stream, struct rs_allocation *block)
 {
     if (!block->address)
         return;
-    play->used_bytes -= block->size_bytes;
+    played.used_bytes -= block->size_bytes;
     (void)rs_mr_deallocate(played.mr, block, stream);
     block->address = 0;
 }
 
 /* What the program was refused is asked for again, but not kept. */
-static void play_events(struct play *play)
+static void play_events(const struct sequence *sequence, struct rs_allocation *blocks,
+                        struct replay_result *result)
 {
-    uint64_t ns = play->sequence->events[0].ns;
+    uint64_t ns = sequence->events[0].ns;
 
-    for (size_t i = 0; i < play->sequence->event_count; i++) {
-        const struct sequence_event *event = &play->sequence->events[i];
+    for (size_t i = 0; i < sequence->event_count; i++) {
+        const struct sequence_event *event = &sequence->events[i];
         CUstream stream = (CUstream)(uintptr_t)event->stream;
         bool is_refused = event->kind == RS_RECORDING_REFUSED;
         struct rs_allocation not_kept;
-        struct rs_allocation *block = is_refused ? &not_kept : &play->blocks[event->block];
+        struct rs_allocation *block = is_refused ? &not_kept : &blocks[event->block];
         replay_device_pass(event->ns - ns, event->thread);
         ns = event->ns;
         if (event->kind != RS_RECORDING_DEALLOCATE)
-            take(play, (size_t)event->size_bytes, stream, block);
+            take(result, (size_t)event->size_bytes, stream, block);
         if (event->kind != RS_RECORDING_ALLOCATE)
-            give(play, stream, block);
+            give(stream, block);
     }
 }
 
@@ -182,13 +178,18 @@ static void sum_up(struct replay_result *result)
     rs_report_release(&report);
 }
 
-static void play_all(struct play *play, uint64_t lag_ns)
+static void play_all(const struct sequence *sequence, uint64_t lag_ns, struct replay_result *result)
 {
-    play_events(play);
-    sum_up(play->result);
-    play->result->longer_ns = lag_ns ? replay_device_idle_ns() : play->result->waited_ns;
-    for (size_t i = 0; i < play->sequence->block_count; i++)
-        give(play, NULL, &play->blocks[i]);
+    size_t bytes = sequence->block_count * sizeof(struct rs_allocation);
+    /* An address is 0 where the block was not served, or is freed. */
+    struct rs_allocation *blocks = memset(tool_grow(NULL, bytes), 0, bytes);
+
+    play_events(sequence, blocks, result);
+    sum_up(result);
+    result->longer_ns = lag_ns ? replay_device_idle_ns() : result->waited_ns;
+    for (size_t i = 0; i < sequence->block_count; i++)
+        give(NULL, &blocks[i]);
+    free(blocks);
 }
 
 bool replay_play(const struct sequence *sequence, const char *expression,
@@ -196,18 +197,14 @@ bool replay_play(const struct sequence *sequence, const char *expression,
                  struct replay_result *result)
 {
     struct rs_source source = {"--resource", expression};
-    struct play play = {.sequence = sequence, .result = result};
 
     *result = (struct replay_result){.used_peak = 0};
     played.mr = NULL;
     prepare(sequence->device_bytes ? (size_t)sequence->device_bytes : UNKNOWN_BYTES, settings);
     played.mr = make_stack(&source, diagnostics);
     if (played.mr) {
-        play.blocks = tool_grow(NULL, sequence->block_count * sizeof(*play.blocks));
-        memset(play.blocks, 0, sequence->block_count * sizeof(*play.blocks));
-        play_all(&play, settings->lag_ns);
+        play_all(sequence, settings->lag_ns, result);
         rs_mr_destroy(played.mr, false);
-        free(play.blocks);
     }
     replay_device_remove();
     return played.mr;

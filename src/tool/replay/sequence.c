@@ -15,11 +15,9 @@ static uint64_t stream_of(uint64_t handle)
 {
     enum { FIRST = 3 };
 
-    if (handle < FIRST)
-        return handle;
-    if (!rs_hash_get(&streams, handle))
+    if (handle >= FIRST && !rs_hash_get(&streams, handle))
         tool_remember(&streams, handle, FIRST + streams.count);
-    return (size_t)rs_hash_get(&streams, handle);
+    return handle < FIRST ? handle : (size_t)rs_hash_get(&streams, handle);
 }
 
 static void see(struct analysis_observer *observer, const struct run *run,

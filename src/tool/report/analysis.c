@@ -19,7 +19,8 @@ enum { FIRST_WIDTH_NS = 1024 }; /* of a timeline's buckets */
 
 /* ---- call sites ---- */
 
-uint32_t text_number(struct text_table *table, const void *text, size_t length)
+/* Returns the text's number, which it gets with this call if it has none. */
+static uint32_t text_number(struct text_table *table, const void *text, size_t length)
 {
     uint64_t key = rs_hash_bytes(text, length) | 1;
     size_t found;

@@ -31,9 +31,6 @@ struct text_table {
     struct rs_hash_table by_hash; /* number plus 1, by the text's hash or the next free key */
 };
 
-/* Returns the text's number, which it gets with this call if it has none. */
-uint32_t text_number(struct text_table *table, const void *text, size_t length);
-
 /* ---- memory over time: a bounded number of buckets, each with its least and its greatest value,
  * so that a peak is kept however short it was ---- */
 
@@ -201,9 +198,6 @@ struct site_sum {
 
 /* Those of all sites, the most at the peak first; free() is due. */
 struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *count);
-
-/* True where the block was live at its series' peak. */
-bool block_is_at_peak(const struct run *run, const struct block *block);
 
 /* The blocks at the peak by address; free() is due. */
 const struct block **analysis_peak_blocks(const struct run *run, uint32_t series, size_t *count);

@@ -61,13 +61,6 @@ static uint32_t site_of(struct input *input, uint32_t site)
     return number;
 }
 
-/* Adds the event with the analysis's number of its call site. */
-static void add(struct input *input, struct tool_recording_event *event)
-{
-    event->site = site_of(input, event->site);
-    analysis_add(input->run, event);
-}
-
 /* The allocations of blocks that are freed first are among the lost events: these blocks were live
  * when what is left of the recording begins. */
 static void add_early_blocks(struct input *input)
@@ -83,8 +76,9 @@ static void add_early_blocks(struct input *input)
         tool_remember(&seen, address, 1);
         event.kind = RS_RECORDING_ALLOCATE;
         event.time_ns = 0;
+        event.site = 0;
         if (is_free && event.size_bytes)
-            add(input, &event);
+            analysis_add(input->run, &event);
     }
     rs_hash_clear(&seen);
 }
@@ -96,7 +90,8 @@ static void add_events(struct input *input, uint64_t all)
     for (uint64_t i = 0; tool_recording_next(input->recording, &event); i++) {
         if (i % EVENTS_BETWEEN_SHOWS == 0)
             progress_show("reading", i, all);
-        add(input, &event);
+        event.site = site_of(input, event.site);
+        analysis_add(input->run, &event);
     }
 }
 

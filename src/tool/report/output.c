@@ -38,20 +38,6 @@ bool output_is_input(const char *output, char *const *files)
     return false;
 }
 
-/* Puts in place of the path of a symbolic link where it leads.  False when that cannot be told. */
-static bool follow(char path[PATH_MAX])
-{
-    char target[PATH_MAX], whole[2 * PATH_MAX];
-    ssize_t length = readlink(path, target, sizeof(target));
-    int folder = (int)(rs_file_base_name(path) - path);
-
-    if (length <= 0 || length == (ssize_t)sizeof(target))
-        return false;
-    target[length] = '\0';
-    snprintf(whole, sizeof(whole), "%.*s%s", *target == '/' ? 0 : folder, path, target);
-    return snprintf(path, PATH_MAX, "%s", whole) < PATH_MAX;
-}
-
 /* Stores where the symbolic links at `path` lead, so that they stay.  Returns EACCES for a link
  * that another user has made, unless that is root, or that leads to such a one, and for another
  * user's FIFO; else 0.  In a folder like /tmp another user may have put there what leads to a file
@@ -59,17 +45,24 @@ static bool follow(char path[PATH_MAX])
  * (fs.protected_symlinks), but not to read them. */
 static int resolve(const char *path, char at[PATH_MAX])
 {
+    char target[PATH_MAX], whole[2 * PATH_MAX];
     struct stat status;
 
     if (snprintf(at, PATH_MAX, "%s", path) >= PATH_MAX)
         return ENAMETOOLONG;
     for (int i = 0; i < LINKS_MAX && lstat(at, &status) == 0; i++) {
         bool is_trusted = status.st_uid == geteuid() || status.st_uid == 0;
+        ssize_t length = readlink(at, target, sizeof(target));
         if ((S_ISLNK(status.st_mode) || S_ISFIFO(status.st_mode)) && !is_trusted)
             return EACCES;
-        if (!S_ISLNK(status.st_mode) || !follow(at))
-            return 0;
+        if (length < 0)
+            return 0; /* it is no link */
+        snprintf(whole, sizeof(whole), "%.*s%.*s",
+                 *target == '/' ? 0 : (int)(rs_file_base_name(at) - at), at, (int)length, target);
+        if (snprintf(at, PATH_MAX, "%s", whole) >= PATH_MAX)
+            return ENAMETOOLONG;
     }
+    (void)snprintf(at, PATH_MAX, "%s", path); /* nothing is there, or what has no path, as a pipe */
     return 0;
 }
 
@@ -141,6 +134,7 @@ bool output_write(struct output *output, const char *path)
 
     output_end(output);
     error = write_bytes(path ? path : OUTPUT, output->bytes, output->length);
+    free(output->bytes);
     if (error)
         tool_say("%s: %s", !path || rs_path_is_stream(path) ? "standard output" : path,
                  strerror(error));

@@ -19,7 +19,7 @@ int input_read(struct analysis *analysis, char *const *files);
 /* All of a file is made in memory first. */
 struct output {
     FILE *to;
-    char *bytes; /* free() is due */
+    char *bytes; /* after output_end free() is due */
     size_t length;
 };
 

@@ -189,11 +189,9 @@ static size_t find_spans(const struct block **blocks, size_t count, uint64_t gap
     for (size_t i = 0; i < count; i++) {
         const struct block *block = blocks[i];
         uint64_t block_end = block->address + block->size_bytes;
-        bool is_new = found == 0 || gap == 0 || block->address - end_before >= gap;
-        found += is_new;
-        if (found > room)
-            return found;
-        if (is_new) {
+        if (found == 0 || gap == 0 || block->address - end_before >= gap) {
+            if (++found > room)
+                return found;
             spans[found - 1] = (struct span){.address = block->address, .site = block->site};
             end_before = block_end;
         }

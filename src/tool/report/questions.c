@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-bool block_is_at_peak(const struct run *run, const struct block *block)
+/* True where the block was live at its series' peak. */
+static bool block_is_at_peak(const struct run *run, const struct block *block)
 {
     uint64_t peak = run->series[block->series].peak_event;
 
@@ -123,13 +124,12 @@ static int by_address(const void *one, const void *other)
 const struct block **analysis_peak_blocks(const struct run *run, uint32_t series, size_t *count)
 {
     const struct block **blocks = tool_grow(NULL, run->block_count * sizeof(void *));
-    size_t found = 0;
 
+    *count = 0;
     for (size_t i = 0; i < run->block_count; i++)
         if (run->blocks[i].series == series && block_is_at_peak(run, &run->blocks[i]))
-            blocks[found++] = &run->blocks[i];
-    qsort(blocks, found, sizeof(struct block *), by_address);
-    *count = found;
+            blocks[(*count)++] = &run->blocks[i];
+    qsort(blocks, *count, sizeof(struct block *), by_address);
     return blocks;
 }
 

@@ -30,7 +30,8 @@ static const struct {
 };
 _Static_assert(RS_ARRAY_LENGTH(tried) <= TUNE_CANDIDATES_MAX, "all have room");
 
-uint64_t tune_stops(const struct tune_candidate *candidate)
+/* Calls of the driver and waits, which cost time; how much, a replay does not know. */
+static uint64_t stops_of(const struct tune_candidate *candidate)
 {
     return candidate->result.driver_calls + candidate->result.waits;
 }
@@ -60,7 +61,7 @@ static void add(struct tune_candidates *candidates, size_t number, const struct 
 static int compare_held(const void *a, const void *b)
 {
     const struct tune_candidate *left = a, *right = b;
-    uint64_t left_stops = tune_stops(left), right_stops = tune_stops(right);
+    uint64_t left_stops = stops_of(left), right_stops = stops_of(right);
     uint64_t left_held = left->result.held_peak, right_held = right->result.held_peak;
 
     return left_held != right_held ? (left_held > right_held) - (left_held < right_held)
@@ -80,8 +81,8 @@ void tune_replay(struct tune_candidates *candidates, const struct sequence *sequ
     qsort(candidates->all, candidates->count, sizeof(candidates->all[0]), compare_held);
     for (size_t i = 0; i < candidates->count; i++) {
         struct tune_candidate *one = &candidates->all[i];
-        one->on_front = one->serves && tune_stops(one) < fewest;
-        fewest = one->on_front ? tune_stops(one) : fewest;
+        one->on_front = one->serves && stops_of(one) < fewest;
+        fewest = one->on_front ? stops_of(one) : fewest;
     }
 }
 

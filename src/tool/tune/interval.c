@@ -32,11 +32,10 @@ static size_t outside(size_t count)
 
 struct interval interval_of(double *numbers, size_t count)
 {
-    size_t from;
+    size_t from = outside(count);
 
     RS_ASSERT(count >= INTERVAL_LEAST);
     qsort(numbers, count, sizeof(*numbers), compare);
-    from = outside(count);
     return (struct interval){(numbers[(count - 1) / 2] + numbers[count / 2]) / 2, numbers[from],
                              numbers[count - 1 - from]};
 }

@@ -35,9 +35,6 @@ enum tune_wish { TUNE_FOOTPRINT, TUNE_SPEED, TUNE_LIMIT };
 void tune_replay(struct tune_candidates *candidates, const struct sequence *sequence,
                  const struct replay_settings *settings);
 
-/* Calls of the driver and waits, which cost time; how much, a replay does not know. */
-uint64_t tune_stops(const struct tune_candidate *candidate);
-
 /* Returns the best one for the wish: of TUNE_FOOTPRINT the one that holds least, else the one with
  * the fewest stops.  NULL where none serves. */
 struct tune_candidate *tune_best(struct tune_candidates *candidates, enum tune_wish wish);
