@@ -68,6 +68,10 @@ static struct records segments;
 
 static struct records blocks;
 
+/* Blocks that are being closed: their slots stay locked until their work has ended, also when the
+ * last other use of the slot ends before. */
+static struct record *closing;
+
 /* Addresses that the program opened by handles of the driver's own.  A block of ours may begin at
  * the same address, if the allocation was one block when that handle was made and has been cut
  * since.  Natives are in no map, since the driver itself answers questions about their memory. */
@@ -287,16 +291,19 @@ static struct record *open_segment(const struct opening *opening, struct rs_expo
 
 /* ---- blocks; the caller holds the lock ---- */
 
-/* Unlocks the slot, unless the block is open in another context too, and ends this use of the
- * exporter's table (rs_exporter_leave). */
-static void leave_exporter(struct rs_exporter *exporter, uint32_t slot)
+static bool has_slot(const struct record *block, const struct rs_exporter *exporter, uint32_t slot)
 {
-    const struct record *block = blocks.first;
-
-    RS_ASSERT_HELD(&lock);
     while (block && (block->exporter != exporter || block->slot != slot))
         block = block->next;
-    if (!block)
+    return block;
+}
+
+/* Unlocks the slot, unless the block is open or being closed in another context too, and ends this
+ * use of the exporter's table (rs_exporter_leave). */
+static void leave_exporter(struct rs_exporter *exporter, uint32_t slot)
+{
+    RS_ASSERT_HELD(&lock);
+    if (!has_slot(blocks.first, exporter, slot) && !has_slot(closing, exporter, slot))
         rs_exporter_unlock(exporter, slot);
     rs_exporter_leave(exporter);
 }
@@ -520,6 +527,7 @@ static CUresult leave_segment(struct record *segment)
 static CUresult close_block(struct record *block)
 {
     struct rs_context *owner = block->segment->owner;
+    struct record **link = &closing;
     CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle), result = CUDA_SUCCESS;
 
     /* The wait needs 512 bytes on the device.  If the driver has no memory for that, this process
@@ -527,9 +535,13 @@ static CUresult close_block(struct record *block)
      * was sent stays. */
     if (waited != CUDA_ERROR_OUT_OF_MEMORY || !block->segment->is_sent)
         result = leave_segment(block->segment);
+    if (waited == CUDA_ERROR_OUT_OF_MEMORY)
+        return result; /* the block stays in `closing` */
     rs_mutex_lock(&lock);
-    if (waited != CUDA_ERROR_OUT_OF_MEMORY)
-        leave_exporter(block->exporter, block->slot);
+    while (*link != block)
+        link = &(*link)->next;
+    *link = block->next;
+    leave_exporter(block->exporter, block->slot);
     rs_mutex_unlock(&lock);
     free(block);
     return result;
@@ -551,8 +563,11 @@ bool rs_import_close(CUdeviceptr address, CUresult *result)
     (void)rs_driver.cuCtxGetCurrent(&current);
     block = find_at(&blocks, address, current);
     is_last = block && --block->uses == 0;
-    if (is_last)
+    if (is_last) {
         leave_import(&blocks, block);
+        block->next = closing;
+        closing = block;
+    }
     /* The driver must not get an address inside a segment, since it would close the whole segment.
      */
     is_ours = block || rs_address_map_find_inside(atomic_load(&segments.map), address, &range);
@@ -609,7 +624,7 @@ void rs_import_forked(void)
 {
     atomic_store(&blocks.map, NULL);
     atomic_store(&segments.map, NULL);
-    segments.first = blocks.first = natives.first = NULL;
+    segments.first = blocks.first = natives.first = closing = NULL;
     atomic_store(&endings, 0);
 }
 

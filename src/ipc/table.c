@@ -263,6 +263,7 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
                       struct rs_ipc_slot *slot, CUresult *result)
 {
     ssize_t length;
+    uint32_t again = 0;
 
     if (!set_lock(exporter, handle->slot, F_RDLCK)) {
         *result = RS_IPC_REFUSE(
@@ -274,7 +275,13 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
     atomic_thread_fence(memory_order_seq_cst);
     length =
         rs_file_read(exporter->file.fd, slot, sizeof(*slot), (off_t)rs_ipc_slot_at(handle->slot));
-    if (length == sizeof(*slot) && slot->generation == handle->generation)
+    /* The end of a context gives the slot away although it is locked, so it may have been written
+     * anew while it was copied: the generation must still be the same. */
+    if (length == sizeof(*slot) && slot->generation == handle->generation &&
+        rs_file_read(exporter->file.fd, &again, sizeof(again),
+                     (off_t)(rs_ipc_slot_at(handle->slot) +
+                             offsetof(struct rs_ipc_slot, generation))) == sizeof(again) &&
+        again == handle->generation)
         return true;
     *result =
         RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE, "the process that shared the memory has freed it");
