@@ -326,16 +326,29 @@ static struct rs_size resolved(const struct writer *writer, const struct rs_expr
                                 rs_expression_resolve(expression, row, size, writer->environment)};
 }
 
+/* Returns the quote between which the parser reads the text again, or "" if it needs none. A text
+ * with quotes of both kinds was read without any, and is so again. */
+static const char *quote_for(const char *text)
+{
+    if (!strpbrk(text, ",) \t\"'"))
+        return "";
+    if (!strchr(text, '"'))
+        return "\"";
+    return strchr(text, '\'') ? "" : "'";
+}
+
 static void put_value(struct writer *writer, const struct rs_expression *expression,
                       const struct rs_option *row, const struct rs_option_value *value)
 {
     struct rs_option_value of = *value;
     char text[RS_EXPRESSION_TEXT_BYTES];
+    const char *quote;
 
     of.size = resolved(writer, expression, row, value->size);
     of.size_to = resolved(writer, expression, row, value->size_to);
     rs_option_write(row, &of, text, sizeof(text));
-    PUT(writer, row->type == RS_OPTION_TEXT && strpbrk(text, ",) ") ? "\"%s\"" : "%s", text);
+    quote = row->type == RS_OPTION_TEXT ? quote_for(text) : "";
+    PUT(writer, "%s%s%s", quote, text, quote);
 }
 
 static void put_expression(struct writer *writer, const struct rs_expression *expression)

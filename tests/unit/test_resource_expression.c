@@ -42,6 +42,12 @@ TEST(canonical_text_parses_back)
         {"binning(pool(cuda), bins= 1MiB + 2**18 )", "binning(pool(cuda), bins=1MiB+256KiB)"},
         {"logging(cuda, path=\"a, b).csv\")", "logging(cuda, path=\"a, b).csv\")"},
         {"logging(cuda, path=/tmp/x.csv)", "logging(cuda, path=/tmp/x.csv)"},
+        /* quotes of either kind, in a text with and without them */
+        {"logging(cuda, path=a b\")", "logging(cuda, path='a b\"')"},
+        {"logging(cuda, path=a b\"c')", "logging(cuda, path=a b\"c')"},
+        {"logging(cuda, path='\"a')", "logging(cuda, path='\"a')"},
+        {"logging(cuda, path=\"'a, b\")", "logging(cuda, path=\"'a, b\")"},
+        {"logging(cuda, path=\"a\t\")", "logging(cuda, path=\"a\t\")"},
         {"pool(pool(cuda))", "pool(pool(cuda))"},
         /* as RMM's guides write it, in Python and in C++ */
         {"PoolMemoryResource(CudaMemoryResource(), initial_pool_size=1GiB)",
