@@ -170,7 +170,8 @@ const char *rs_size_write(struct rs_size size, char text[RS_SIZE_TEXT_BYTES])
 {
     if (size.kind == RS_SIZE_BYTES)
         return rs_size_format((size_t)size.number, text);
-    snprintf(text, RS_SIZE_TEXT_BYTES, "%g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
+    /* 9 digits: the largest percentage, 10000, with the 4 decimals of a part per million */
+    snprintf(text, RS_SIZE_TEXT_BYTES, "%.9g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
              size.kind == RS_SIZE_OF_FREE ? "free" : "");
     return text;
 }

@@ -42,7 +42,7 @@ enum { RS_SIZE_TEXT_BYTES = 32 };
  * rs_size_parse reads the same number back.  Returns `text`. */
 const char *rs_size_format(size_t bytes, char text[RS_SIZE_TEXT_BYTES]);
 
-/* Formats a size, which may also be a percentage: "80%". Returns `text`. */
+/* Formats a size exactly, also one that is a percentage: "80%". Returns `text`. */
 const char *rs_size_write(struct rs_size size, char text[RS_SIZE_TEXT_BYTES]);
 
 /* Formats bytes for people, with three digits and a unit: "1.25 GiB".  Returns `text`. */

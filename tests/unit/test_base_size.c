@@ -79,17 +79,24 @@ TEST(understands_every_unit)
         {"200%", RS_SIZE_OF_TOTAL, 2 * RS_SIZE_WHOLE},
         {"100.0001%", RS_SIZE_OF_TOTAL, RS_SIZE_WHOLE + 1},
         {"10000%free", RS_SIZE_OF_FREE, 100 * RS_SIZE_WHOLE},
+        {"9999.9999%", RS_SIZE_OF_TOTAL, 100 * RS_SIZE_WHOLE - 1},
+        {"0.0001%", RS_SIZE_OF_TOTAL, 1},
         {"12.5%free", RS_SIZE_OF_FREE, 125000},
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         const char *text = cases[i].text, *at = NULL, *reason = NULL;
-        struct rs_size size = {0, RS_SIZE_BYTES};
+        struct rs_size size = {0, RS_SIZE_BYTES}, again = {0, RS_SIZE_BYTES};
+        char written[RS_SIZE_TEXT_BYTES];
         if (!rs_size_parse(text, text + strlen(text), &size, &at, &reason))
             fail_msg("'%s': %s", text, reason);
         if (size.kind != cases[i].kind || size.number != cases[i].number)
             fail_msg("'%s' became %llu of kind %d", text, (unsigned long long)size.number,
                      (int)size.kind);
+        rs_size_write(size, written);
+        if (!rs_size_parse(written, written + strlen(written), &again, &at, &reason) ||
+            again.kind != size.kind || again.number != size.number)
+            fail_msg("'%s' was written as '%s'", text, written);
     }
 }
 
