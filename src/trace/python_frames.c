@@ -397,7 +397,7 @@ static int offset_of(const struct frame *frame)
 
     if (layout->first_instruction)
         return (int)(frame->instruction - (frame->code + layout->first_instruction));
-    return (int)frame->instruction * (int)layout->instruction_bytes;
+    return (int)(frame->instruction * layout->instruction_bytes); /* may be negative */
 }
 
 /* True when the position lies in the code object. For a wrong position PyCode_Addr2Line would still

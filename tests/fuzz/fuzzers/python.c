@@ -6,14 +6,34 @@
  * directly.  So what is read directly afterwards must be the same, and nothing may crash. */
 #include "fuzzer.h"
 
-#include "trace/python_frames.c"
-
+#include <errno.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 
 enum { MEMORY_BYTES = 16 << 10, FRAMES = 4, CODE_BYTES = 256, FRAME_BYTES = 128 };
 
 /* With nothing that can be read on both sides. */
 static char *memory;
+
+/* Reads the memory, and nothing else: a changed address may by chance lie in the process's other
+ * memory, which is no input, and part of which AddressSanitizer forbids to read. */
+static ssize_t read_input(pid_t process, const struct iovec *into, unsigned long into_count,
+                          const struct iovec *from, unsigned long from_count, unsigned long flags)
+{
+    uintptr_t at = (uintptr_t)from->iov_base - (uintptr_t)memory;
+
+    (void)process, (void)into_count, (void)from_count, (void)flags;
+    if (at > MEMORY_BYTES - from->iov_len) {
+        errno = EFAULT;
+        return -1;
+    }
+    memcpy(into->iov_base, from->iov_base, from->iov_len);
+    return (ssize_t)from->iov_len;
+}
+
+#define process_vm_readv read_input
+#include "trace/python_frames.c"
+#undef process_vm_readv
 
 static const char type_of_code, type_of_text, type_of_bytes;
 
@@ -36,7 +56,8 @@ static void *no_state(void)
 
 static int line_of_instruction(void *code, int offset_bytes)
 {
-    must(code && offset_bytes >= 0 - (1 << 30), "no code");
+    (void)offset_bytes; /* which the interpreter compares with the table's */
+    must(code, "no code");
     return 7;
 }
 
