@@ -3,20 +3,32 @@
  * play.c with those of a folder. */
 #pragma once
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t length);
+
+/* Standard error, which libFuzzer closes for what is fuzzed. */
+static int fuzzer_error = STDERR_FILENO;
+
+__attribute__((constructor)) static void keep_standard_error(void)
+{
+    int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+
+    fuzzer_error = fd >= 0 ? fd : STDERR_FILENO;
+}
 
 static inline void must(bool good, const char *what)
 {
     if (good)
         return;
-    fprintf(stderr, "fuzzer: %s\n", what);
+    dprintf(fuzzer_error, "fuzzer: %s\n", what);
     abort();
 }
 

@@ -76,6 +76,8 @@ static void name_nobody(struct rs_job_request *request)
         request->number = INT32_MAX;
 }
 
+/* Returns whether it is a request that the serving process grants or counts. It may be one without
+ * WITH_HEAD, as libFuzzer learns what is compared, so also the token. */
 static bool send_one(struct input *input)
 {
     unsigned switches = (unsigned)next_number(input, 1);
@@ -101,7 +103,8 @@ static bool send_one(struct input *input)
     if (!(switches & IS_CUT) && bytes > 0)
         must(rs_job_send(socket, &message, bytes, fd) == 0, "it cannot be sent");
     close(socket);
-    return bytes == sizeof(message.request) && switches & WITH_HEAD && !(switches & IS_CUT);
+    return bytes == sizeof(message.request) && !(switches & IS_CUT) &&
+           memcmp(message.request.token, token, sizeof(token)) == 0;
 }
 
 static unsigned open_files(void)
