@@ -45,7 +45,7 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t length)
     return fallocate_error ? fallocate_error : __real_posix_fallocate64(fd, offset, length);
 }
 
-enum { LIMIT = 1000, PROCESSES = 12, ROUNDS = 3000, CROWD = 256 };
+enum { LIMIT = 1000, PROCESSES = 12, SERVED = 600, CROWD = 256 };
 
 static struct rs_size limit_size = {LIMIT, RS_SIZE_BYTES};
 
@@ -173,7 +173,7 @@ TEST(bytes_are_taken_of_both_jobs_or_of_none)
 /* What each process really has: raised after a successful request, lowered before bytes are given
  * back, so their sum is never more than what the job has counted. */
 struct reality {
-    _Atomic uint64_t had, most, served;
+    _Atomic uint64_t had, most;
 };
 
 static void raise_most(struct reality *reality, uint64_t had)
@@ -189,13 +189,14 @@ static uint32_t next_number(uint32_t *seed)
     return *seed = *seed * 1664525u + 1013904223u;
 }
 
+/* Until it was served so often; how often it is refused is up to the scheduler. */
 static void live(struct rs_job_limit *job, struct reality *reality, uint32_t seed)
 {
     struct rs_job_share share = share_of(job, first_uuid, LIMIT);
     uint64_t held[64];
-    unsigned count = 0;
+    unsigned count = 0, served = 0;
 
-    for (int i = 0; i < ROUNDS; i++) {
+    while (served < SERVED) {
         uint64_t bytes = 1 + next_number(&seed) % 300;
         if (count == 64 || (count && next_number(&seed) >> 31)) {
             bytes = held[--count];
@@ -203,7 +204,7 @@ static void live(struct rs_job_limit *job, struct reality *reality, uint32_t see
             rs_job_share_add(&share, (size_t)-bytes);
         } else if (rs_job_share_take(&share, (size_t)bytes)) {
             held[count++] = bytes;
-            atomic_fetch_add(&reality->served, 1);
+            served++;
             raise_most(reality, atomic_fetch_add(&reality->had, bytes) + bytes);
         }
     }
@@ -229,7 +230,6 @@ TEST(never_more_than_the_limit)
     assert_int_equal(reality->had, 0);
     assert_true(reality->most <= LIMIT);
     assert_true(reality->most > LIMIT / 2); /* the limit was reached at all */
-    assert_true(reality->served > PROCESSES * ROUNDS / 8);
     assert_int_equal(total_in(job), 0);
     (void)rs_job_limit_reap(job);
     assert_int_equal(job->entries[0].owner, 0); /* they have ended with nothing */
