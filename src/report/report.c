@@ -101,9 +101,9 @@ static void add_leaks(struct rs_node *list, const struct rs_holder *leaks, size_
     add_total(more, leaks + said, count - said);
 }
 
-/* Returns the bytes that the program has from the driver and not from a stack, which are not
- * tracked. */
-static uint64_t untracked_bytes(const struct rs_report *report)
+/* Returns the bytes that the program has from the driver and not from a stack, in which no leaks are
+ * looked for. */
+static uint64_t unchecked_bytes(const struct rs_report *report)
 {
     uint64_t bytes = 0;
 
@@ -117,7 +117,7 @@ static uint64_t untracked_bytes(const struct rs_report *report)
 static const char *none_line(void)
 {
     static struct rs_gathered all;
-    uint64_t blocks = 0, live = 0, untracked = 0, said;
+    uint64_t blocks = 0, live = 0, unchecked = 0;
     char text[RS_SIZE_TEXT_BYTES];
     const char *what = "leaks were not looked for, because no allocation was tracked";
 
@@ -127,22 +127,21 @@ static const char *none_line(void)
     for (size_t i = 0; i < all.count; i++) {
         blocks += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "allocations", 0);
         live += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "live_allocations", 0);
-        untracked += untracked_bytes(&all.stacks[i].report);
+        unchecked += unchecked_bytes(&all.stacks[i].report);
     }
     if (!all.count)
         return NULL; /* no device was used */
-    said = live ? live : blocks;
-    if (said) /* blocks that are live here come from a resource without `tracking`, a pushed one for
-                 example */
-        what = rs_document_format(&document, "%s%" PRIu64 " %sblock%s%s freed",
-                                  live        ? "no leaks among tracked allocations; "
-                                  : said == 1 ? "no leaks: "
-                                              : "no leaks: all ",
-                                  said, live ? "untracked " : "", said == 1 ? " was" : "s were",
-                                  live ? " not" : "");
-    return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, untracked ? "; " : "",
-                              untracked ? rs_size_format_short(untracked, text) : "",
-                              untracked ? " allocated without rmmshim are not tracked" : "");
+    if (live) /* such blocks come from a resource without `tracking`, a pushed one for example */
+        what = rs_document_format(&document,
+                                  "no leaks among tracked allocations; %" PRIu64
+                                  " block%s from resources without tracking %s not freed",
+                                  live, live == 1 ? "" : "s", live == 1 ? "was" : "were");
+    else if (blocks)
+        what = rs_document_format(&document, "no leaks: %s%" PRIu64 " block%s freed",
+                                  blocks == 1 ? "" : "all ", blocks, blocks == 1 ? " was" : "s were");
+    return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, unchecked ? "; " : "",
+                              unchecked ? rs_size_format_short(unchecked, text) : "",
+                              unchecked ? " allocated without rmmshim was not checked" : "");
 }
 
 static void fill_leaks(const struct rs_holders *leaks, size_t count, bool json)

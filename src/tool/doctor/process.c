@@ -259,7 +259,7 @@ static void look_at_loaded_objects(struct target_process *target)
                 target->doctor, "names",
                 "start the program by `rmmshim run`, or load that file first: "
                 "LD_PRELOAD=THAT-FILE:librmmshim.so",
-                "%s has %u variable%s named like the driver's functions (%s): functions of "
+                "%s defines %u variable%s with the names of driver functions (%s): functions of "
                 "librmmshim.so take their place, and the program crashes",
                 files->paths[i], found.count, found.count == 1 ? "" : "s", found.names);
     load_order_free(&order);

@@ -95,7 +95,7 @@ static void add_namesake(struct doctor *doctor, const char *path, const struct n
         doctor, "names",
         "start the program by `rmmshim run`, or load that file first: "
         "LD_PRELOAD=THAT-FILE:librmmshim.so",
-        "%s has %u variable%s named like the driver's functions (%s): if librmmshim.so is loaded "
+        "%s defines %u variable%s with the names of driver functions (%s): if librmmshim.so is loaded "
         "before that file, functions of librmmshim.so take their place, and the program crashes",
         path, found->count, found->count == 1 ? "" : "s", found->names);
 }
