@@ -85,7 +85,8 @@ void rs_log(const char *format, ...)
     write_line(format, arguments);
     va_end(arguments);
     if (before == RS_LOG_LINES_MAX - 1)
-        rs_log_asked("no further messages are printed");
+        rs_log_asked("no further messages are printed: each process prints at most %d",
+                     RS_LOG_LINES_MAX);
 }
 
 void rs_log_asked(const char *format, ...)

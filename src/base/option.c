@@ -71,7 +71,8 @@ static bool parse_word(const struct parse *of, const char *const *words, const c
         return rs_diagnose(of->diagnostics, of->source, begin, "unknown value; did you mean '%s'?",
                            nearest);
     for (size_t i = 0, length = 0; words[i] && length < sizeof(known); i++)
-        length += (size_t)snprintf(known + length, sizeof(known) - length, " %s", words[i]);
+        length += (size_t)snprintf(known + length, sizeof(known) - length, "%s %s",
+                                   i > 0 ? "," : "", words[i]);
     return rs_diagnose(of->diagnostics, of->source, begin,
                        "unknown value; the possible values are%s", known);
 }
@@ -238,7 +239,7 @@ static bool parse_range(const struct parse *of, const char *begin, const char *e
                            "the sizes of a range must be in bytes, not percentages");
     if (value->size.number > value->size_to.number)
         return rs_diagnose(of->diagnostics, of->source, begin,
-                           "the first size of a range must be smaller than the second");
+                           "the first size of a range must not be larger than the second");
     return true;
 }
 
@@ -317,7 +318,9 @@ struct rs_sizes rs_option_sizes(const char *text)
 static bool parse_exponent(const struct parse *of, const char *begin, const char *end,
                            struct rs_size *size)
 {
+    char bound[RS_SIZE_TEXT_BYTES];
     uint64_t exponent;
+    bool is_less;
 
     if (!parse_count(of, begin, end, &exponent))
         return false;
@@ -325,22 +328,27 @@ static bool parse_exponent(const struct parse *of, const char *begin, const char
         return rs_diagnose(of->diagnostics, of->source, begin,
                            "expected the exponent of a power of two, a whole number from 0 to 63");
     *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
-    if (size->number < of->row->minimum || (of->row->maximum && size->number > of->row->maximum))
-        return rs_diagnose(of->diagnostics, of->source, begin,
-                           "this exponent makes %s 2^%llu bytes, which is too %s", of->row->name,
-                           (unsigned long long)exponent,
-                           size->number < of->row->minimum ? "small" : "large");
-    return true;
+    is_less = size->number < of->row->minimum;
+    return (!is_less && (!of->row->maximum || size->number <= of->row->maximum)) ||
+           rs_diagnose(
+               of->diagnostics, of->source, begin,
+               "this exponent makes %s 2^%llu bytes, which is %s than %s", of->row->name,
+               (unsigned long long)exponent, is_less ? "less" : "more",
+               rs_size_format((size_t)(is_less ? of->row->minimum : of->row->maximum), bound));
 }
 
 static bool parse_bounded_count(const struct parse *of, const char *begin, const char *end,
                                 uint64_t *count)
 {
+    bool is_less;
+
     if (!parse_count(of, begin, end, count))
         return false;
-    return (*count >= of->row->minimum && (!of->row->maximum || *count <= of->row->maximum)) ||
-           rs_diagnose(of->diagnostics, of->source, begin, "the value is too %s for %s",
-                       *count < of->row->minimum ? "small" : "large", of->row->name);
+    is_less = *count < of->row->minimum;
+    return (!is_less && (!of->row->maximum || *count <= of->row->maximum)) ||
+           rs_diagnose(of->diagnostics, of->source, begin, "%s must be at %s %" PRIu64,
+                       of->row->name, is_less ? "least" : "most",
+                       is_less ? of->row->minimum : of->row->maximum);
 }
 
 static bool parse_boolean(const struct parse *of, const char *begin, const char *end,

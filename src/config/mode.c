@@ -106,14 +106,19 @@ static char unknown_name[64];
  * an unknown function that allocates.  A limit that silently does not hold is worse than none. */
 static bool is_limit_void(void)
 {
+    static const char *const then[] = {
+        [RS_ON_ERROR_ABORT] = "the process ends",
+        [RS_ON_ERROR_PASSTHROUGH] = "the process runs without rmmshim",
+        [RS_ON_ERROR_DENY] = "CUDA allocations fail",
+    };
     const struct rs_source *limit = rs_config.any_limit ? rs_config.any_limit : rs_config.limit_job;
 
     if (!limit || !atomic_load(&unknown))
         return false;
     rs_diagnose(&rs_mode_diagnostics, limit, NULL,
                 "%s: the driver returned a version of this function that rmmshim does not know, so "
-                "the limit would not count the memory that this function allocates",
-                unknown_name);
+                "the limit would not hold, and %s: install a newer rmmshim, or remove the limit",
+                unknown_name, then[rs_config.on_error]);
     return true;
 }
 

@@ -144,7 +144,8 @@ static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_
                 return true;
             }
             read->kind = RS_NAME_DOUBTFUL;
-            ADD(read, "unknown variable; a setting for one device ends with its number, as in ");
+            ADD(read,
+                "unknown variable; a setting for one device ends with the device's number, as in ");
             add_variable(read, i, 0);
             return true;
         }
@@ -550,6 +551,6 @@ void rs_config_say_compat(const struct rs_config_values *values, char *const *en
             rs_log_asked("%s=%s is read as RMM_LIMIT%s", alias.name, alias.text,
                          alias.name + sizeof(compat_prefix) - 1);
         else
-            rs_log_asked("%s=%s stands for no limit", alias.name, alias.text);
+            rs_log_asked("%s=%s means no limit", alias.name, alias.text);
     }
 }

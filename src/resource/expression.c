@@ -139,7 +139,7 @@ static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor
         return DIAGNOSE(parser, begin, "'%s' is a memory resource; did you mean %s(%s)?",
                         resource->name, descriptor->name, resource->name);
     if (count == 0)
-        return DIAGNOSE(parser, begin, "'%s' takes no options", descriptor->name);
+        return DIAGNOSE(parser, begin, "'%s' has no options", descriptor->name);
     return DIAGNOSE(parser, begin,
                     "'%s' has no option of this name; `rmmshim resources %s` lists them",
                     descriptor->name, descriptor->name);
@@ -230,7 +230,7 @@ static bool diagnose_bare_value(struct parser *parser, const struct rs_option *r
     if (row->aliases[0].type == RS_OPTION_EXPONENT && row->aliases[0].name &&
         begin + strspn(begin, "0123456789") == end)
         name = row->aliases[0].name;
-    DIAGNOSE(parser, begin, "options are named; did you mean %s=%.*s?", name, (int)(end - begin),
+    DIAGNOSE(parser, begin, "options need names; did you mean %s=%.*s?", name, (int)(end - begin),
              begin);
     return true;
 }
@@ -249,8 +249,7 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
     if (diagnose_bare_value(parser, row))
         return false;
     if (!descriptor->upstream_count)
-        return DIAGNOSE(parser, at, "'%s' takes no other memory resource as its upstream",
-                        descriptor->name);
+        return DIAGNOSE(parser, at, "'%s' cannot have an upstream", descriptor->name);
     if (descriptor->branch)
         return DIAGNOSE(parser, at,
                         "'%s' has its upstream already; only %ss and options may follow, as in "
@@ -258,7 +257,7 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
                         descriptor->name, descriptor->branch->name, descriptor->branch->name);
     if (!row->name)
         return DIAGNOSE(parser, at, "'%s' has its upstream already", descriptor->name);
-    return DIAGNOSE(parser, at, "'%s' has its upstream already; options are named, as in %s=%s",
+    return DIAGNOSE(parser, at, "'%s' has its upstream already; options need names, as in %s=%s",
                     descriptor->name, row->name,
                     row->type == RS_OPTION_SIZE ? "1GiB"
                                                 : rs_option_type_text(row, type, sizeof(type)));

@@ -93,8 +93,8 @@ static bool check_lists(const struct rs_expression *expression, size_t unit_byte
             if (sizes.bytes[j] % unit_bytes == 0)
                 continue;
             return rs_diagnose(diagnostics, expression->source, expression->at,
-                               "%s of %s must be multiples of %s for managed memory, so that no "
-                               "two blocks share a page",
+                               "each size in '%s' of '%s' must be a multiple of %s for managed "
+                               "memory, so that no two blocks share a page",
                                rows[i].name, expression->descriptor->name,
                                rs_size_format(unit_bytes, text));
         }

@@ -43,7 +43,7 @@ class Compat(support.Test):
 
     def test_rmm_verbose_names_what_was_taken(self):
         result = allocate({"RMM_COMPAT": "hami", ALL: "8m", ALL + "_0": "0", ALL + "_1": "1g", "RMM_VERBOSE": "1"})
-        for line in ("%s=8m is read as RMM_LIMIT" % ALL, "%s_0=0 stands for no limit" % ALL,
+        for line in ("%s=8m is read as RMM_LIMIT" % ALL, "%s_0=0 means no limit" % ALL,
                      "%s_1=1g is read as RMM_LIMIT_1" % ALL):
             self.assertIn(line, result.said)
         self.assertEqual(allocate({"RMM_COMPAT": "hami", ALL: "8m"}).said, [])

@@ -150,7 +150,7 @@ class Limit(support.Test):
                     "print('allocated', flush=True)\n")
         start = "import ctypes\ndriver = ctypes.CDLL('libcuda.so.1')\nfound = ctypes.c_void_p()\n"
         said = ["%s=64MiB: cuMemAlloc: the driver returned a version of this function that rmmshim does not know, so "
-                "the limit would not count the memory that this function allocates"]
+                "the limit would not hold, and the process ends: install a newer rmmshim, or remove the limit"]
         withhold = {"HOSTCUDA_WITHHOLD": "cuMemAlloc_v2"}
         for name in "RMM_LIMIT", "RMM_LIMIT_JOB":
             settings = {name: "64MiB", "RMM_JOB": self.path("job")}

@@ -149,7 +149,7 @@ class Lines(Test):
     def test_a_bad_value_says_file_and_line(self):
         self.refused("#\nRMM_POOL_SIZE=1GiB\nRMM_LIMIT=4Q\n", "3: RMM_LIMIT=4^Q: unknown unit; known are "
                      "B K KB KiB M MB MiB G GB GiB T TB TiB %")
-        self.refused("RMM_FREE=later\n", "1: RMM_FREE=^later: unknown value; the possible values are deferred wait "
+        self.refused("RMM_FREE=later\n", "1: RMM_FREE=^later: unknown value; the possible values are deferred, wait, "
                                          "immediate")
 
     def test_a_contradiction_says_file_and_line(self):

@@ -249,7 +249,8 @@ TEST(bad_values_get_one_line_with_the_place)
         {"plain", "", "plain=^: a size is missing"},
         {"initial", "8193MiB", "initial=^8193MiB: more than 8GiB"},
         {"initial_size_exponent", "34",
-         "initial_size_exponent=^34: this exponent makes initial 2^34 bytes, which is too large"},
+         "initial_size_exponent=^34: this exponent makes initial 2^34 bytes, which is more than "
+         "8GiB"},
         {"initial_size_exponent", "64", "initial_size_exponent=^64: "},
         {"initial_size_exponent", "18446744073709551616",
          "initial_size_exponent=1844674407370955161^6: "},
@@ -289,7 +290,7 @@ TEST(bad_values_get_one_line_with_the_place)
         {"bins", "-1MiB", "bins=^-1MiB: expected two sizes"},
         {"bins", "1MiB-", "bins=1MiB-^: a size is missing"},
         {"bins", "2MiB-1MiB",
-         "bins=^2MiB-1MiB: the first size of a range must be smaller than the second"},
+         "bins=^2MiB-1MiB: the first size of a range must not be larger than the second"},
         {"bins", "1MiB-2MiB-3MiB", "bins=1MiB-2^MiB-3MiB: "},
         {"bins", "100-1MiB", "bins=^100-1MiB: less than 512B"},
         /* cannot be compared before a device is known */
@@ -309,8 +310,8 @@ TEST(bad_values_get_one_line_with_the_place)
         {"sizes", "1MiB+2MiB+1024KiB", "sizes=1MiB+2MiB+^1024KiB: the same size is given twice"},
         {"sizes", "1MiB,2MiB", "sizes=1^MiB,2MiB: unknown unit"},
         {"count", "", "count=^: a number is missing"},
-        {"count", "0", "count=^0: the value is too small for count"},
-        {"count", "1001", "count=^1001: the value is too large for count"},
+        {"count", "0", "count=^0: count must be at least 1"},
+        {"count", "1001", "count=^1001: count must be at most 1000"},
         {"count", "-1", "count=^-1: expected a whole number"},
         {"count", "12x", "count=12^x: expected a whole number"},
         {"count", "12a", "count=12^a: expected a whole number"},
@@ -321,7 +322,7 @@ TEST(bad_values_get_one_line_with_the_place)
         {"on", "ye", "on=^ye: unknown value; did you mean 'yes'?"},
         {"on", "", "on=^: unknown value; the possible values are"},
         {"on", "perhaps",
-         "on=^perhaps: unknown value; the possible values are 0 1 no yes off on false true"},
+         "on=^perhaps: unknown value; the possible values are 0, 1, no, yes, off, on, false, true"},
         {"on", "2", "on=^2: unknown value; the possible values are"},
         {"on", "10", "on=^10: unknown value; the possible values are"},
         {"on", "y", "on=^y: unknown value; did you mean 'yes'?"},
@@ -333,7 +334,7 @@ TEST(bad_values_get_one_line_with_the_place)
         {"mode", "defer", "mode=^defer: unknown value; did you mean 'deferred'?"},
         {"mode", "defered", "mode=^defered: unknown value; did you mean 'deferred'?"},
         {"mode", "later",
-         "mode=^later: unknown value; the possible values are wait deferred immediate"},
+         "mode=^later: unknown value; the possible values are wait, deferred, immediate"},
         {"name", "", "name=^: name is empty"},
     };
     struct lines lines;

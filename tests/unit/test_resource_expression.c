@@ -123,8 +123,7 @@ TEST(each_mistake_is_one_line_with_its_place)
          "'initial_size' is given twice"},
         {"pool(cuda, initial_size=255)",
          "RMM_RESOURCE=pool(cuda, initial_size=^255): less than 256B"},
-        {"cuda(pool)",
-         "RMM_RESOURCE=cuda(^pool): 'cuda' takes no other memory resource as its upstream"},
+        {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): 'cuda' cannot have an upstream"},
         {"binning(cuda, pool(cuda))",
          "RMM_RESOURCE=binning(cuda, ^pool(cuda)): 'binning' has its upstream already; only "
          "bins and options may follow, as in bin(pool(cuda), size=1MiB)"},
@@ -137,40 +136,41 @@ TEST(each_mistake_is_one_line_with_its_place)
          "can have a memory resource of their own"},
         {"bin(cuda, cuda)",
          "RMM_RESOURCE=bin(cuda, ^cuda): 'bin' has its upstream already; options "
-         "are named, as in size=1GiB"},
+         "need names, as in size=1GiB"},
         {"add_bin(1MiB, cuda)",
-         "RMM_RESOURCE=add_bin(^1MiB, cuda): options are named; did you mean size=1MiB?"},
+         "RMM_RESOURCE=add_bin(^1MiB, cuda): options need names; did you mean size=1MiB?"},
         {"binning(cuda, bins=1MiB+)", "RMM_RESOURCE=binning(cuda, bins=1MiB+^): a size is missing"},
         {"binning(cuda, bins=1MiB+2Q)",
          "RMM_RESOURCE=binning(cuda, bins=1MiB+2^Q): unknown unit; known are B K KB KiB M MB MiB G "
          "GB GiB T TB TiB %"},
-        {"cuda(x=1)", "RMM_RESOURCE=cuda(^x=1): 'cuda' takes no options"},
+        {"cuda(x=1)", "RMM_RESOURCE=cuda(^x=1): 'cuda' has no options"},
         {"pool(cuda, managed)",
-         "RMM_RESOURCE=pool(cuda, ^managed): 'pool' has its upstream already; options are named, "
+         "RMM_RESOURCE=pool(cuda, ^managed): 'pool' has its upstream already; options need names, "
          "as in initial_size=1GiB"},
         {"pool(cuda, upstream=managed)",
-         "RMM_RESOURCE=pool(cuda, upstream=^managed): 'pool' has its upstream already; options are "
-         "named, as in initial_size=1GiB"},
+         "RMM_RESOURCE=pool(cuda, upstream=^managed): 'pool' has its upstream already; options "
+         "need names, as in initial_size=1GiB"},
         {"statistics(cuda, cuda)",
          "RMM_RESOURCE=statistics(cuda, ^cuda): 'statistics' has its upstream already"},
         {"tracking(cuda, True)",
-         "RMM_RESOURCE=tracking(cuda, ^True): 'tracking' has its upstream already; options are "
-         "named, as in stacks=0|1"},
+         "RMM_RESOURCE=tracking(cuda, ^True): 'tracking' has its upstream already; options need "
+         "names, as in stacks=0|1"},
         /* values at RMM's positions */
         {"pool(cuda, 1GiB, 4GiB)",
-         "RMM_RESOURCE=pool(cuda, ^1GiB, 4GiB): options are named; did you mean "
+         "RMM_RESOURCE=pool(cuda, ^1GiB, 4GiB): options need names; did you mean "
          "initial_size=1GiB?"},
         {"PoolMemoryResource(cuda, 2**30)",
-         "RMM_RESOURCE=PoolMemoryResource(cuda, ^2**30): options are named; did you mean "
+         "RMM_RESOURCE=PoolMemoryResource(cuda, ^2**30): options need names; did you mean "
          "initial_size=2**30?"},
         {"async(1GiB)",
-         "RMM_RESOURCE=async(^1GiB): options are named; did you mean initial_size=1GiB?"},
-        {"binning(cuda, 18, 22)", "RMM_RESOURCE=binning(cuda, ^18, 22): options are named; did you "
-                                  "mean min_size_exponent=18?"},
+         "RMM_RESOURCE=async(^1GiB): options need names; did you mean initial_size=1GiB?"},
+        {"binning(cuda, 18, 22)",
+         "RMM_RESOURCE=binning(cuda, ^18, 22): options need names; did you mean "
+         "min_size_exponent=18?"},
         {"binning(cuda, 256KiB, 1MiB)",
-         "RMM_RESOURCE=binning(cuda, ^256KiB, 1MiB): options are named; did you mean "
+         "RMM_RESOURCE=binning(cuda, ^256KiB, 1MiB): options need names; did you mean "
          "minimum_size=256KiB?"},
-        {"logging(cuda, \"a.csv\")", "RMM_RESOURCE=logging(cuda, ^\"a.csv\"): options are named; "
+        {"logging(cuda, \"a.csv\")", "RMM_RESOURCE=logging(cuda, ^\"a.csv\"): options need names; "
                                      "did you mean path=\"a.csv\"?"},
         {"statistics(cuda, 1)",
          "RMM_RESOURCE=statistics(cuda, ^1): 'statistics' has its upstream already"},

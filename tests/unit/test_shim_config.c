@@ -425,8 +425,8 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_POOL_ALLOCATOR=True"},
          "RMM_POOL_ALLOCATOR=True: unknown variable; did you mean RMM_POOL_SIZE?"},
         {{"RMM_DEVICES_1=1"},
-         "RMM_DEVICES_1=1: unknown variable; a setting for one device ends with its "
-         "number, as in RMM_POOL_SIZE_0"},
+         "RMM_DEVICES_1=1: unknown variable; a setting for one device ends with the "
+         "device's number, as in RMM_POOL_SIZE_0"},
         {{"RMM_LOG_FILE_NAME=x"}, "RMM_LOG_FILE_NAME=x: unknown variable; did you mean RMM_LOG?"},
         {{"RMM_LOG_DIRECTORY=x"}, "RMM_LOG_DIRECTORY=x: unknown variable; did you mean RMM_LOG?"},
         {{"RMM_TRACK_ALLOCATIONS=1"},
@@ -459,7 +459,7 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}"}, "RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}: "},
         {{"RMM_HOOKS=device,runtme"}, "RMM_HOOKS=device,^runtme: unknown group; did you mean"},
         {{"RMM_BINNING=4MiB-256KiB"},
-         "RMM_BINNING=^4MiB-256KiB: the first size of a range must be smaller than the second"},
+         "RMM_BINNING=^4MiB-256KiB: the first size of a range must not be larger than the second"},
         {{"RMM_BINNING=4MiB"}, "RMM_BINNING=^4MiB: expected two sizes"},
         {{"RMM_IPC=dedicate"}, "RMM_IPC=^dedicate: unknown value; did you mean 'dedicated'?"},
         {{"RMM_IPC=dedicated", "RMM_MANAGED=1", "RMM_POOL_SIZE=1GiB"},
@@ -584,8 +584,9 @@ TEST(bad_settings_are_one_line_each)
          "RMM_MANAGED_RESOURCE=^binning(pool(managed), minimum_size=4KiB...: minimum_size of "
          "binning must be"},
         {{"RMM_MANAGED_RESOURCE=binning(pool(managed), bins=64KiB+100000)"},
-         "RMM_MANAGED_RESOURCE=^binning(pool(managed), bins=64KiB+100000...: bins of binning must "
-         "be multiples of 64KiB for managed memory, so that no two blocks share a page"},
+         "RMM_MANAGED_RESOURCE=^binning(pool(managed), bins=64KiB+100000...: each size in 'bins' "
+         "of 'binning' must be a multiple of 64KiB for managed memory, so that no two blocks share "
+         "a page"},
         {{"RMM_MANAGED_RESOURCE=arena(managed)"},
          "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot serve managed memory, because "
          "two of its blocks could share a page"},

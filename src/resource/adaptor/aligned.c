@@ -145,7 +145,7 @@ static const struct rs_option aligned_options[] = {
 
 const struct rs_mr_descriptor rs_mr_descriptor_aligned = {
     .name = "aligned",
-    .summary = "aligns blocks of at least a given size to a power of two above 512 bytes",
+    .summary = "aligns blocks to a given power of two above 512 bytes",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct aligned_config),

@@ -214,8 +214,8 @@ static const struct rs_option headroom_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_headroom = {
     .name = "headroom",
     .aliases = {"sam_headroom"},
-    .summary = "keeps some device memory free: a request that would leave less than that is "
-               "refused, or, for managed memory, placed on the host",
+    .summary = "keeps a given amount of device memory free: a request that would leave less "
+               "free is refused, or, for managed memory, placed on the host",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct headroom_config),

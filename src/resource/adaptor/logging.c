@@ -98,7 +98,10 @@ static bool is_writable(struct sink *sink)
     /* The program has closed this descriptor, and its number may now stand for a file of the
      * program. */
     sink->marks_fd = -1; /* the descriptor is not ours to close */
-    sink_turn_off(sink, "the program closed the file", EBADF);
+    sink_turn_off(sink,
+                  "the program closed rmmshim's file descriptor (perhaps in a loop over all "
+                  "descriptors)",
+                  EBADF);
     return false;
 }
 

@@ -142,7 +142,7 @@ static const struct rs_option prefetch_options[] = {
         "(the default): no such advice is given"),
     RS_OPTION_BOOLEAN_ROW(struct prefetch_config, accessed_by, "0",
                           "1: advise the driver that the device accesses each block, so that the "
-                          "device reads pages that lie on the host without page faults "
+                          "device can read pages on the host without page faults "
                           "(cudaMemAdviseSetAccessedBy); 0: give no such advice"),
     RS_OPTION_END,
 };

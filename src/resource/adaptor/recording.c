@@ -196,19 +196,21 @@ static const struct rs_option recording_options[] = {
     RS_OPTION_TEXT_ROW(
         struct recording_config, path, "",
         "path of the file to write, which may contain %p %h %e %t %r %q{VAR} as in RMM_RECORD; a "
-        "process has one recording, so each `recording` in it must have the same path; required"),
+        "process writes one recording, so each `recording` resource must have the same path; "
+        "required"),
     RS_OPTION_SIZE_ROW(
         struct recording_config, size, "256MiB",
         "the greatest size of the file; when it is full, new events replace the oldest ones",
         .minimum = 4 << 20, .unit_below = 4 << 20),
     RS_OPTION_SIZE_ROW(struct recording_config, sites, "none",
                        "for which blocks the call site is recorded; all: for every block; a size "
-                       "such as 1MiB: for a sample, one block in each 1 MiB that a thread "
-                       "allocates; none (the default): for no block",
+                       "such as 1MiB: for one block in each 1 MiB that a thread allocates; none "
+                       "(the default): for no block",
                        .minimum = 1, .none = true, .all = true),
     RS_OPTION_WORD_ROW(
         struct recording_config, kind, kinds, "device",
-        "as which kind of memory the blocks are recorded: device (the default), pinned or managed"),
+        "the kind of memory that the recording names for the blocks: device (the default), pinned "
+        "or managed"),
     RS_OPTION_END,
 };
 

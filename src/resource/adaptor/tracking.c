@@ -196,8 +196,8 @@ static int tracking_init(struct rs_mr *mr, const void *config)
 
 static const struct rs_option tracking_options[] = {
     RS_OPTION_BOOLEAN_ROW(struct tracking_config, stacks, "0",
-                          "1: record the call stack of each allocation, with the lines of Python; "
-                          "0: record no call stack",
+                          "1: record the call stack of each allocation, including lines of "
+                          "Python code; 0: record no call stack",
                           .aliases = {{"capture_stacks", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };

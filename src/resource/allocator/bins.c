@@ -623,7 +623,7 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
     if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
         return true; /* without these options there are no bins of powers of two, as in RMM */
     if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
-        wrong = "binning needs minimum_size and maximum_size together, or neither of them";
+        wrong = "binning needs both minimum_size and maximum_size, or neither";
     else if (!rs_is_power_of_two(settings->minimum_size) ||
              !rs_is_power_of_two(settings->maximum_size))
         wrong = "minimum_size and maximum_size must be powers of two, as in 256KiB and 4MiB";
@@ -635,13 +635,13 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
 static const struct rs_option binning_options[] = {
     RS_OPTION_SIZE_ROW(
         struct binning_config, minimum_size, "none",
-        "the smallest of the bins of powers of two: there is a bin for each power of two from "
-        "minimum_size to maximum_size; none (the default): there are no such bins",
+        "block size of the smallest power-of-two bin: there is a bin for each power of two from "
+        "minimum_size to maximum_size; none (the default): there are no power-of-two bins",
         .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
         .aliases = {{"min_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZE_ROW(struct binning_config, maximum_size, "none",
-                       "the largest of the bins of powers of two (see minimum_size); none (the "
-                       "default): there are no such bins",
+                       "block size of the largest power-of-two bin (see minimum_size); none (the "
+                       "default): there are no power-of-two bins",
                        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZES_ROW(

@@ -414,8 +414,8 @@ static int take_initial_chunk(struct rs_pool *pool)
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return -EIO;
     if (pool->held_bytes < pool->initial_bytes)
-        rs_log("%s: the initial size is %s, but only %s are free: the pool starts with what is "
-               "free and grows on demand",
+        rs_log("%s: the initial size is %s, but only %s could be allocated: the pool grows on "
+               "demand",
                pool->base.descriptor->name, rs_size_format(pool->initial_bytes, asked),
                rs_size_format(pool->held_bytes, got));
     return 0;
@@ -501,7 +501,7 @@ static const struct rs_option pool_options[] = {
 
 const struct rs_mr_descriptor rs_mr_descriptor_pool = {
     .name = "pool",
-    .summary = "takes large blocks from its upstream, cuts each request from the smallest free "
+    .summary = "takes large blocks from its upstream, serves each request from the smallest free "
                "piece that fits, and merges adjacent free pieces at once",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,

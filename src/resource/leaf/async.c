@@ -458,12 +458,15 @@ static void reserve_initial(struct async *async)
 {
     size_t bytes = async->set.initial_size;
     char text[RS_SIZE_TEXT_BYTES];
+    char error[32];
     CUdeviceptr address;
+    CUresult result = async_take(&async->leaf, bytes, RS_EFFORT_FULL, &address);
 
-    if (async_take(&async->leaf, bytes, RS_EFFORT_FULL, &address) != CUDA_SUCCESS) {
-        rs_log("%s: the initial size of %s could not be reserved: the pool starts empty and grows "
-               "on demand",
-               async->leaf.base.descriptor->name, rs_size_format(bytes, text));
+    if (result != CUDA_SUCCESS) {
+        rs_log("%s: the initial size of %s could not be reserved (%s): the pool starts empty and "
+               "grows on demand",
+               async->leaf.base.descriptor->name, rs_size_format(bytes, text),
+               rs_driver_error_name(result, error));
         return;
     }
     async->initial_bytes = bytes;
@@ -568,9 +571,11 @@ static bool async_validate(const void *config, const struct rs_validation *of)
 
 static const struct rs_option async_options[] = {
     SIZE_OPTIONS,
-    RS_OPTION_BOOLEAN_ROW(struct async_config, ipc, "0",
-                          "1: processes under rmmshim can open blocks (CUDA IPC); 0: none can",
-                          .aliases = {{"enable_ipc", RS_OPTION_BOOLEAN}}),
+    RS_OPTION_BOOLEAN_ROW(
+        struct async_config, ipc, "0",
+        "1: other processes under rmmshim can open the pool's blocks by CUDA IPC; "
+        "0: no process can",
+        .aliases = {{"enable_ipc", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };
 

@@ -255,12 +255,12 @@ static void detached_end(struct rs_mr *mr, bool memory_is_gone)
     for (struct rs_detached_record *record = leaf->first; record; record = record->next)
         rs_segment_remove(leaf->base.environment, record->address);
     if (leaf->first)
-        rs_log(
-            "%s: %zu bytes of a CUDA context that has ended could not be given back to the driver",
-            mr->descriptor->name, leaf->live_bytes);
+        rs_log("%s: %zu bytes of a CUDA context that has ended could not be given back to the "
+               "driver: they stay allocated until the process ends",
+               mr->descriptor->name, leaf->live_bytes);
     else if (!leaf->is_closed)
         rs_log("%s: memory that was reserved for a CUDA context that has ended could not be given "
-               "back to the driver",
+               "back to the driver: it stays allocated until the process ends",
                mr->descriptor->name);
     rs_record_slab_destroy(&leaf->records);
 }

@@ -63,7 +63,9 @@ static bool prefer_node(int node, struct policy *before)
     if (get_policy(before) && set_policy(&wanted))
         return true;
     if (rs_log_once(&said))
-        rs_log("pinned: memory cannot be placed on NUMA node %d: %s", node, strerror(errno));
+        rs_log("pinned: memory cannot be placed on NUMA node %d: %s; the thread's memory policy "
+               "chooses the node",
+               node, strerror(errno));
     return false;
 }
 
@@ -161,8 +163,8 @@ static bool pinned_validate(const void *config, const struct rs_validation *of)
 static const struct rs_option pinned_options[] = {
     RS_OPTION_TEXT_ROW(
         struct pinned_config, numa, "none",
-        "the NUMA node from which the memory comes; none (the default): as the memory policy of "
-        "the thread says; device: the node nearest to the device; a number: this node"),
+        "the NUMA node from which the memory comes; none (the default): the thread's memory policy "
+        "chooses it; device: the node nearest to the device; a number: this node"),
     RS_OPTION_END,
 };
 

@@ -135,7 +135,7 @@ static int simulated_init(struct rs_mr *mr, const void *config)
 static const struct rs_option simulated_options[] = {
     RS_OPTION_SIZE_ROW(struct simulated_config, size, "none",
                        "the most bytes that may be in use at one time; the size of each block is "
-                       "rounded up to a multiple of 512 bytes; none (the default): no such bound",
+                       "rounded up to a multiple of 512 bytes; none (the default): no maximum",
                        .none = true),
     RS_OPTION_END,
 };

@@ -276,7 +276,7 @@ static const struct rs_option reuse_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_reuse = {
     .name = "reuse",
     .summary = "lets a freed block be reused only when all earlier GPU work of its CUDA context is "
-               "done; rmmshim adds it to an expression that needs it",
+               "done; rmmshim adds this resource where an expression needs it",
     .upstream_count = 1,
     .frees = RS_FREE_WAITS,
     .config_bytes = sizeof(struct reuse_config),

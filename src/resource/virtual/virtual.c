@@ -306,8 +306,8 @@ static CUresult take_initial_granules(struct rs_virtual *vm, size_t initial_byte
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
     if (vm->held_granules < vm->initial_granules)
-        rs_log("virtual: the initial size is %s, but only %s are free: the resource starts with "
-               "what is free and grows on demand",
+        rs_log("virtual: the initial size is %s, but only %s could be allocated: the resource "
+               "grows on demand",
                rs_size_format(initial_bytes, asked),
                rs_size_format(vm->held_granules * vm->granule_bytes, got));
     return CUDA_SUCCESS;
@@ -489,7 +489,7 @@ static const struct rs_option virtual_options[] = {
         .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct virtual_config, maximum_size, "none",
                        "the most physical memory that is taken, rounded down to a multiple of the "
-                       "granularity; none (the default): no such bound",
+                       "granularity; none (the default): no maximum",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true,
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_COUNT_ROW(struct virtual_config, reserve, "4",
