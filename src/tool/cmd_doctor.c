@@ -116,11 +116,11 @@ bool doctor_program_filter(struct doctor *doctor, const char *patterns,
 
 void doctor_driver_first(struct doctor *doctor, const char *path)
 {
-    doctor_problem(doctor, "preload",
-                   "name librmmshim.so first in LD_PRELOAD, or use `rmmshim run`",
-                   "%s comes before librmmshim.so: where the program calls the driver directly, "
-                   "its memory is neither served nor limited",
-                   path);
+    doctor_problem(
+        doctor, "preload", "name librmmshim.so first in LD_PRELOAD, or use `rmmshim run`",
+        "%s comes before librmmshim.so: what the program allocates by calling the driver "
+        "directly is neither served nor limited",
+        path);
 }
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -201,9 +201,13 @@ static void ask_child(const char *name, struct answer *answer)
     if (got == (ssize_t)sizeof(*answer))
         return;
     *answer = (struct answer){.is_loaded = false};
-    snprintf(answer->text, sizeof(answer->text), "%s ends the process that loads it%s%s", name,
-             WIFSIGNALED(status) ? ": " : "",
-             WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+        snprintf(answer->text, sizeof(answer->text), "loading %s takes more than %d s", name,
+                 CHILD_SECONDS);
+    else
+        snprintf(answer->text, sizeof(answer->text), "loading %s ends the process%s%s", name,
+                 WIFSIGNALED(status) ? ": " : "",
+                 WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
 }
 
 bool driver_can_be_loaded(void)
@@ -220,7 +224,9 @@ static void add_library(struct doctor *doctor)
     struct answer answer;
 
     if (!library_look(path, why)) {
-        doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
+        doctor_problem(doctor, "library",
+                       "install rmmshim, or set RMMSHIM_LIBRARY to the path of librmmshim.so", "%s",
+                       why);
         return;
     }
     ask_child(path, &answer);
@@ -230,8 +236,9 @@ static void add_library(struct doctor *doctor)
     else
         doctor_problem(
             doctor, "library",
-            "build the library on this machine, or use one built for this glibc or an older",
-            "%s (glibc is %s)", answer.text, gnu_get_libc_version());
+            "build the library on this machine, or use one that is built for this glibc version or "
+            "an older one",
+            "%s (this machine has glibc %s)", answer.text, gnu_get_libc_version());
 }
 
 static void add_driver(struct doctor *doctor)
@@ -243,9 +250,12 @@ static void add_driver(struct doctor *doctor)
         doctor_note(doctor, "driver", NULL, "%s, for CUDA %d.%d", answer.text,
                     answer.version / 1000, answer.version % 1000 / 10);
     else
-        doctor_problem(doctor, "driver",
-                       "install NVIDIA's driver; in a container start it with the GPU (--gpus all)",
-                       "libcuda.so.1 cannot be used: %s", *answer.text ? answer.text : "no answer");
+        doctor_problem(
+            doctor, "driver",
+            "install NVIDIA's driver; in a container: start the container with --gpus all",
+            "libcuda.so.1 cannot be used: %s%s",
+            answer.is_loaded ? "cuDriverGetVersion fails in " : "",
+            *answer.text ? answer.text : "no answer");
 }
 
 /* ---- files ---- */
@@ -272,9 +282,9 @@ static void add_devices(struct doctor *doctor)
     if (read_first_line("/proc/driver/nvidia/version", line, sizeof(line)))
         doctor_note(doctor, "driver", NULL, "kernel module: %s", line);
     if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) != 0) {
-        doctor_note(doctor, "device", "in a container: start it with the GPU (--gpus all)",
-                    "there is no /dev/nvidia0: there is no GPU, or it is reached without this "
-                    "file, as in WSL");
+        doctor_note(doctor, "device", "in a container: start the container with --gpus all",
+                    "there is no /dev/nvidia0: this machine has no GPU, or reaches its GPU without "
+                    "this file, as in WSL");
         return;
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {
@@ -321,7 +331,7 @@ static void add_mps(struct doctor *doctor)
     int daemon = find_process("nvidia-cuda-mps");
 
     if (daemon)
-        doctor_note(doctor, "mps", "MPS sets its limits by CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        doctor_note(doctor, "mps", "set the limits of MPS by CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
                     "MPS is running (process %d): its own limits apply in addition to RMM_LIMIT",
                     daemon);
     else if (directory && *directory)
@@ -343,12 +353,11 @@ static void add_dmem_of(struct doctor *doctor, const char *directory)
     file = fopen(path, "re");
     while (file && fscanf(file, "%255s %31s", region, limit) == 2)
         if (strcmp(limit, "max") != 0)
-            doctor_note(
-                doctor, "cgroup",
-                "set RMM_LIMIT to less than that, so that rmmshim gives back unused memory before "
-                "the kernel refuses",
-                "%s limits %s to %s", path, region,
-                rs_size_format_short(strtoull(limit, NULL, 10), text));
+            doctor_note(doctor, "cgroup",
+                        "set RMM_LIMIT below this limit, so that rmmshim gives back unused memory "
+                        "before the kernel refuses an allocation",
+                        "%s limits %s to %s", path, region,
+                        rs_size_format_short(strtoull(limit, NULL, 10), text));
     if (file)
         (void)fclose(file);
 }
@@ -463,9 +472,9 @@ static void judge_findings(struct doctor *doctor)
         return;
     }
     doctor->verdict->text = doctor->is_unseen ? "unknown" : doctor->is_served ? "partly" : "not";
-    root->line = doctor->is_unseen   ? "not known whether it is served: {reason}\n"
-                 : doctor->is_served ? "served only in part: {reason}\n"
-                                     : "not served: {reason}\n";
+    root->line = doctor->is_unseen   ? "not known whether GPU memory is served: {reason}\n"
+                 : doctor->is_served ? "GPU memory is served only in part: {reason}\n"
+                                     : "GPU memory is not served: {reason}\n";
 }
 
 static int examine_subject(const char *subject, char *const *arguments, bool as_json)
@@ -532,10 +541,10 @@ const struct tool_command tool_doctor = {
         "after it tells one fact: '!' marks a fact that keeps memory from being served, and '->' "
         "is\n"
         "followed by the setting or step that would change the fact.\n\n"
-        "  PID      a running process: what it has loaded, and which memory rmmshim does not "
-        "serve\n"
-        "  PROGRAM  a program that does not run yet, with the arguments that it would be given:\n"
-        "           whether the library can be loaded into it\n"
+        "  PID      a running process: shows what it has loaded, and which memory rmmshim does\n"
+        "           not serve\n"
+        "  PROGRAM  a program that is not started yet, and its arguments: checks whether the\n"
+        "           library can be loaded into the program\n"
         "  (none)   this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
         "  --json   print JSON; put this option before the program, or last\n\n"
         "A program whose name is a number is given with a slash: ./4711.  If the command\n"

@@ -74,8 +74,8 @@ static bool library_is_ours(const char *library)
     munmap(file, (size_t)bytes);
     is_ours = strcmp(version, RMMSHIM_VERSION) == 0;
     if (!is_ours)
-        tool_say("%s is of %s%s, and this command of " RMMSHIM_VERSION
-                 ": take both from one installation",
+        tool_say("%s has %s%s, but this command has version " RMMSHIM_VERSION
+                 ": use both from one installation",
                  library, *version ? "version " : "another version", version);
     return is_ours;
 }
@@ -175,9 +175,8 @@ const struct tool_command tool_path = {
     .arguments = "",
     .summary = "Prints the path of the library, for LD_PRELOAD",
     .run = path,
-    .help = "Prints the path of the library that `rmmshim run` preloads: RMMSHIM_LIBRARY where "
-            "that is\n"
-            "set, else librmmshim.so beside this command.\n\n"
+    .help = "Prints the path of the library that `rmmshim run` preloads: RMMSHIM_LIBRARY if\n"
+            "this variable is set, else librmmshim.so beside this command.\n\n"
             "exit codes: 0 printed; 1 there is no library; 2 wrong usage\n\n"
             "example: LD_PRELOAD=$(rmmshim path) RMM_POOL_SIZE=4GiB ./app",
 };

@@ -111,7 +111,8 @@ static int unknown_command(const char *name, char *const *typed)
     size_t count = OTHERS;
 
     if (strcmp(name, "pause") == 0 || strcmp(name, "resume") == 0) {
-        tool_say("unknown command '%s'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does that",
+        tool_say("unknown command '%s'; NVIDIA's `cuda-checkpoint --toggle --pid PID` pauses and "
+                 "resumes a process",
                  name);
         return TOOL_USAGE;
     }

@@ -323,5 +323,5 @@ void profile_print_help(void)
     tool_print_paragraph(
         "A FILE for --profile sets RMM_ variables, with one VARIABLE=value on each line and "
         "comments after #; systemd (EnvironmentFile=) and docker (--env-file) can read it too. "
-        "Options and variables of the environment, even empty ones, take precedence over it.");
+        "Options and environment variables, even empty ones, take precedence over the file.");
 }

@@ -226,9 +226,9 @@ static bool check_rights(const struct question *of, const char *path)
     if (stat(path, &status) != 0)
         return true;
     if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
-        why = "runs as another user";
+        why = "runs as another user (setuid)";
     else if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
-        why = "runs as another group";
+        why = "runs as another group (setgid)";
     else if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
         why = "has file capabilities";
     return !why ||
@@ -256,7 +256,7 @@ static bool check_libc(const struct question *of, const char *path, const struct
     for (size_t i = 0; i < RS_ARRAY_LENGTH(other_linkers); i++)
         if (tool_begins(linker, other_linkers[i].begins))
             return refuse_program(of, path, "use a build of the program that is linked with glibc",
-                                  "is linked with %s: the library needs glibc",
+                                  "is linked with %s: librmmshim.so needs glibc",
                                   other_linkers[i].libc);
     return true;
 }
@@ -266,13 +266,13 @@ static bool check_elf(const struct question *of, const char *path, const struct 
     const struct elf_file *library = of->library;
 
     if (program->class != library->class)
-        return refuse_program(of, path, "use a build of the program for this machine",
-                              "is a %d-bit program: the %d-bit library cannot be loaded into it",
-                              program->class == ELFCLASS32 ? 32 : 64,
-                              library->class == ELFCLASS32 ? 32 : 64);
+        return refuse_program(
+            of, path, "use a build of the program for this machine",
+            "is a %d-bit program: the %d-bit librmmshim.so cannot be loaded into it",
+            program->class == ELFCLASS32 ? 32 : 64, library->class == ELFCLASS32 ? 32 : 64);
     if (program->machine != library->machine)
         return refuse_program(of, path, "use a build of the program for this machine",
-                              "is for another processor than the library");
+                              "is for another processor than librmmshim.so");
     if (elf_is_static(program))
         return refuse_program(of, path, "link the program dynamically (without -static)",
                               "is linked statically: no library can be loaded into it");
@@ -298,10 +298,11 @@ static bool check_file(const struct question *of, const char *path, int scripts)
            (!*script.of_env || check_file(of, script.of_env, scripts + 1));
 }
 
-static bool refuse_library(const char *library, const char *reason, struct program_refusal *refusal)
+static bool refuse_library(const char *library, const char *what, const char *why,
+                           struct program_refusal *refusal)
 {
     refusal->step = "set RMMSHIM_LIBRARY to the path of librmmshim.so";
-    snprintf(refusal->why, sizeof(refusal->why), "%s%s", library, reason);
+    snprintf(refusal->why, sizeof(refusal->why), "%s%s%s", library, what, why);
     return false;
 }
 
@@ -311,9 +312,9 @@ bool program_loads(const char *library, const char *path, struct program_refusal
     bool loads;
 
     if (!elf_open(library, &shim))
-        return refuse_library(library, " cannot be read", refusal);
+        return refuse_library(library, " cannot be read: ", strerror(errno), refusal);
     loads = shim.is_elf ? check_file(&(struct question){&shim, path, refusal}, path, 0)
-                        : refuse_library(library, " is not a library", refusal);
+                        : refuse_library(library, " is not a library", "", refusal);
     elf_close(&shim);
     return loads;
 }

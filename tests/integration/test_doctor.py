@@ -75,17 +75,17 @@ class Program(Doctor):
         for program, why, step in (
                 (static, "is linked statically: no library can be loaded into it", "link the program dynamically"),
                 (pie, "is linked statically: no library can be loaded into it", "link the program dynamically"),
-                (self.elf("small", bits=32), "is a 32-bit program: the 64-bit library cannot be loaded into it",
+                (self.elf("small", bits=32), "is a 32-bit program: the 64-bit librmmshim.so cannot be loaded into it",
                  "use a build of the program for this machine"),
-                (self.elf("foreign", machine=0x1234), "is for another processor than the library",
+                (self.elf("foreign", machine=0x1234), "is for another processor than librmmshim.so",
                  "use a build of the program for this machine"),
                 (self.elf("musl", interpreter="/lib/ld-musl-x86_64.so.1"),
-                 "is linked with musl: the library needs glibc", "use a build of the program that is linked with glibc"),
+                 "is linked with musl: librmmshim.so needs glibc", "use a build of the program that is linked with glibc"),
                 (self.file("script", "#!%s\n" % static),
                  "is run by %s, which is linked statically: no library can be loaded into it" % static,
                  "link the program dynamically")):
             with self.subTest(program):
-                self.expect(doctor(program), 1, "not served: %s %s" % (program, why), "! program: .* -> " + step)
+                self.expect(doctor(program), 1, "GPU memory is not served: %s %s" % (program, why), "! program: .* -> " + step)
                 refused = support.run([TOOL, "run", program], preload=[], driver=False)
                 self.assertEqual((refused.status, refused.stderr), (125, "rmmshim: %s %s\n" % (program, why)))
 
@@ -97,7 +97,7 @@ class Program(Doctor):
                 built = subprocess.run(["cc", kind, "-o", program, source], stderr=subprocess.PIPE, check=False)
                 if built.returncode != 0:
                     self.skipTest("no static libc")
-                self.expect(doctor(program), 1, "not served: %s is linked statically: .*" % program)
+                self.expect(doctor(program), 1, "GPU memory is not served: %s is linked statically: .*" % program)
 
     @unittest.skipUnless(os.geteuid() == 0, "only root makes files of other users")
     def test_raised_rights(self):
@@ -106,8 +106,8 @@ class Program(Doctor):
             os.chown(program, *owner)
             os.chmod(program, 0o755 | bit)
             with self.subTest(whose):
-                self.expect(doctor(program), 1, "not served: %s runs as another %s, so the dynamic linker ignores "
-                                                "LD_PRELOAD" % (program, whose), "! program: .* -> start a copy of the "
+                self.expect(doctor(program), 1, "GPU memory is not served: %s runs as another %s \\(set%sid\\), so the dynamic linker ignores "
+                                                "LD_PRELOAD" % (program, whose, whose[0]), "! program: .* -> start a copy of the "
                                                                                  "program that has no setuid or setgid "
                                                                                  "bit and no capabilities")
 
@@ -119,32 +119,32 @@ class Program(Doctor):
                                r"- driver: .* contains the name libcuda\.so and may load it by dlopen$"),
                               (sys.executable, "- driver: .* uses neither libcuda nor a CUDA runtime itself; .* -> ")):
             with self.subTest(program):
-                self.expect(doctor(program), 0, "would be served under `rmmshim run`", line,
+                self.expect(doctor(program), 0, "GPU memory would be served under `rmmshim run`", line,
                             "- settings: .* -> rmmshim run --pool-size 4GiB PROGRAM")
         stripped = self.path("stripped")
         subprocess.run(["strip", "-o", stripped, support.program("door_program_static")], check=True)
-        self.expect(doctor(stripped), 0, "would.*", "- runtime: .* contains a CUDA runtime")
+        self.expect(doctor(stripped), 0, "GPU memory would.*", "- runtime: .* contains a CUDA runtime")
 
     def test_scripts_and_names(self):
         script = self.file("script", "#!/usr/bin/env memory_steps\n")
         path = {"PATH": os.path.dirname(STEPS) + ":/usr/bin:/bin"}
-        self.expect(doctor(script, settings=path), 0, "would.*", "- program: %s is run by %s$" % (script, STEPS),
+        self.expect(doctor(script, settings=path), 0, "GPU memory would.*", "- program: %s is run by %s$" % (script, STEPS),
                     "- driver: %s needs libcuda" % STEPS)
-        self.expect(doctor("memory_steps", settings=path), 0, "would.*", "- driver: %s needs libcuda" % STEPS)
-        self.expect(doctor("no-such-program"), 1, "not served: no-such-program: not found")
+        self.expect(doctor("memory_steps", settings=path), 0, "GPU memory would.*", "- driver: %s needs libcuda" % STEPS)
+        self.expect(doctor("no-such-program"), 1, "GPU memory is not served: no-such-program: not found")
         shell = self.file("shell", "#!/bin/sh\nexec memory_steps\n")
-        self.expect(doctor(shell), 0, "would.*", "- program: %s is a shell script: the programs that it starts are not examined -> run `rmmshim doctor` with the program" % shell)
-        self.expect(doctor(self.folder), 1, "not served: .*: Permission denied")
+        self.expect(doctor(shell), 0, "GPU memory would.*", "- program: %s is a shell script: the programs that it starts are not examined -> run `rmmshim doctor` with the program" % shell)
+        self.expect(doctor(self.folder), 1, "GPU memory is not served: .*: Permission denied")
 
     def test_a_script_that_stands_for_an_interpreter(self):
         """As pyenv's does: which one it starts depends on its tool's files, and only the script itself knows."""
         shim = self.file("python3", "#!/usr/bin/env bash\nset -e\nprogram=${0##*/}\nexec %s \"$@\"\n" % sys.executable)
         path = {"PATH": self.folder + ":/usr/bin:/bin"}
         for words in (["python3"], ["python3", "train.py", "--epochs", "3"], ["python3", "-m", "module"]):
-            self.expect(doctor(*words, settings=path), 0, "would.*", "- program: %s starts %s$" % (shim, sys.executable),
+            self.expect(doctor(*words, settings=path), 0, "GPU memory would.*", "- program: %s starts %s$" % (shim, sys.executable),
                         "- driver: %s uses neither libcuda" % sys.executable)
         broken = self.file("python3.1", "#!/bin/sh\necho not here; exit 1\n")
-        self.expect(doctor(broken), 0, "would.*", "- program: %s is run by /bin/sh" % broken)
+        self.expect(doctor(broken), 0, "GPU memory would.*", "- program: %s is run by /bin/sh" % broken)
 
     def test_what_was_meant(self):
         self.file("train.py", "import torch\n", mode=0o644)
@@ -152,13 +152,13 @@ class Program(Doctor):
         for name, why, meant in (("train.py", "not found", "python3 train.py"), ("app", "not found", "./app"),
                                  ("./train.py", "Permission denied", "python3 ./train.py")):
             with self.subTest(name):
-                self.expect(doctor(name, cwd=self.folder), 1, "not served: %s: %s; did you mean 'rmmshim doctor %s'\\?" % (name, why, meant))
+                self.expect(doctor(name, cwd=self.folder), 1, "GPU memory is not served: %s: %s; did you mean 'rmmshim doctor %s'\\?" % (name, why, meant))
                 refused = support.run([TOOL, "run", name], preload=[], driver=False, cwd=self.folder)
                 self.assertEqual(refused.stderr, "rmmshim: %s: %s; did you mean 'rmmshim run %s'?\n" % (name, why, meant))
 
     def test_settings(self):
         self.assertNotIn("settings", doctor(STEPS, settings={ONE_ASKED: "1GiB"}).stdout)
-        self.expect(doctor(STEPS, settings={ONE_ASKED: "1Gib?"}), 1, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*",
+        self.expect(doctor(STEPS, settings={ONE_ASKED: "1Gib?"}), 1, r"GPU memory is not served: RMM_POOL_SIZE=1\^Gib\?: .*",
                     "! settings: .* -> correct the variable; `rmmshim check` shows what the variables do")
 
     def test_programs_that_rmm_only_leaves_out(self):
@@ -180,23 +180,23 @@ class Program(Doctor):
             with self.subTest(only=only, program=program):
                 answer = doctor(program, settings={"RMM_ONLY": only, ONE_ASKED: "1GiB"})
                 if names is None:
-                    self.expect(answer, 0, "would be served under `rmmshim run`")
+                    self.expect(answer, 0, "GPU memory would be served under `rmmshim run`")
                     self.assertNotIn(" only: ", answer.stdout)
                 else:
-                    self.expect(answer, 1, "not known whether it is served: RMM_ONLY=%s does not name this program \\(its names are %s\\), "
+                    self.expect(answer, 1, "not known whether GPU memory is served: RMM_ONLY=%s does not name this program \\(its names are %s\\), "
                                            "so the library does nothing in it, unless RMM_ONLY names one of the program's arguments" %
                                 (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
         bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
-        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known whether it is served: RMM_ONLY=worker .*"))
+        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known whether GPU memory is served: RMM_ONLY=worker .*"))
 
     def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
-        self.expect(doctor(sys.executable, settings=only), 1, "not known whether it is served: RMM_ONLY=train.py does not name this program .*, unless "
+        self.expect(doctor(sys.executable, settings=only), 1, "not known whether GPU memory is served: RMM_ONLY=train.py does not name this program .*, unless "
                                                               "RMM_ONLY names one of the program's arguments", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
-        self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "would.*")
-        self.expect(doctor(sys.executable, "-u", "train.py", settings=only), 0, "would.*")
-        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "not served: RMM_ONLY=train.py does not name this program \\(its "
+        self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "GPU memory would.*")
+        self.expect(doctor(sys.executable, "-u", "train.py", settings=only), 0, "GPU memory would.*")
+        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "GPU memory is not served: RMM_ONLY=train.py does not name this program \\(its "
                                                                           "names are .*, other.py\\), .*")
 
     def test_broken_files(self):
@@ -233,7 +233,7 @@ class Program(Doctor):
                 answer = doctor(*words)
                 self.assertEqual((answer.status, answer.stdout), (2, ""), answer)
                 self.assertIn(said, answer.stderr)
-        self.expect(doctor("--", "--json"), 1, "not served: --json: not found")
+        self.expect(doctor("--", "--json"), 1, "GPU memory is not served: --json: not found")
         for words in (["--json", STEPS, "-v"], [STEPS, "-v", "--json"]):
             self.assertEqual(json.loads(doctor(*words).stdout)["subject"], STEPS)
 
@@ -242,7 +242,7 @@ class Process(Doctor):
     def test_served(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "RMM_LIMIT": "1GiB"})
         steered.step("device", 64)
-        self.expect(doctor(steered.pid), 0, "served", "- library: .*/librmmshim.so is loaded",
+        self.expect(doctor(steered.pid), 0, "GPU memory is served", "- library: .*/librmmshim.so is loaded",
                     r"- driver: .*/libcuda\.so\S* is loaded", r"- stack: device 0, device memory: .*pool\(",
                     r"- memory: device 0: [1-9][0-9.]* MiB taken from the driver to serve the program, limit 1\.00 GiB$")
 
@@ -252,37 +252,37 @@ class Process(Doctor):
         steered.step("device", 1)
         steered.step("ordered", 64)
         self.expect(doctor(steered.pid), 1,
-                    r"served only in part: device 0: [1-9][0-9.]* MiB not served by rmmshim: it lies in stream-ordered pools .*",
+                    r"GPU memory is served only in part: device 0: [1-9][0-9.]* MiB not served by rmmshim: it lies in stream-ordered pools .*",
                     "! memory: .* -> set RMM_HOOKS=all")
         steered = Steered(self, dict(counts, RMM_HOOKS="all"))
         steered.step("ordered", 64)
-        self.expect(doctor(steered.pid), 0, "served")
+        self.expect(doctor(steered.pid), 0, "GPU memory is served")
         steered = Steered(self, counts)
         steered.step("managed", 64)
-        self.expect(doctor(steered.pid), 1, "served only in part: device 0: 64.0 MiB .*: it was allocated by the driver's cuMemAllocManaged",
+        self.expect(doctor(steered.pid), 1, "GPU memory is served only in part: device 0: 64.0 MiB .*: it was allocated by the driver's cuMemAllocManaged",
                     "! memory: .* -> set RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE")
         steered = Steered(self, {"RMM_LIMIT": "1GiB", "RMM_HOOKS": "pinned"})
         steered.step("device", 64)
-        self.expect(doctor(steered.pid), 1, "served only in part: device 0: .*: it was allocated by the driver's cuMemAlloc",
+        self.expect(doctor(steered.pid), 1, "GPU memory is served only in part: device 0: .*: it was allocated by the driver's cuMemAlloc",
                     "! memory: .* -> set RMM_POOL_SIZE or RMM_RESOURCE; if RMM_HOOKS is set, add `device` to it")
 
     def test_pools_that_are_not_counted(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         steered.step("ordered", 64)
-        self.expect(doctor(steered.pid), 0, "served", "- memory: stream-ordered pools .* are not counted .* -> set RMM_STAT")
+        self.expect(doctor(steered.pid), 0, "GPU memory is served", "- memory: stream-ordered pools .* are not counted .* -> set RMM_STAT")
         with self.subTest("a variable that only the process has"):
             steered = Steered(self, {ONE_ASKED: "16MiB", "RMM_TRACKING": "text:%q{ONLY_THERE}", "ONLY_THERE": self.path("t")})
             steered.step("device", 1)
-            self.expect(doctor(steered.pid), 0, "served", "- memory: stream-ordered pools .* are not counted")
+            self.expect(doctor(steered.pid), 0, "GPU memory is served", "- memory: stream-ordered pools .* are not counted")
 
     def test_no_library(self):
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[])
-        self.expect(doctor(sleeper), 1, "not served: the process was started without the library: its LD_PRELOAD does not "
+        self.expect(doctor(sleeper), 1, "GPU memory is not served: the process was started without the library: its LD_PRELOAD does not "
                                         "name librmmshim.so", "! preload: .* -> start the program by `rmmshim run` with an option "
                                                    "such as --pool-size")
         missing = self.path("librmmshim.so")
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[missing])
-        self.expect(doctor(sleeper), 1, "not served: LD_PRELOAD names %s: No such file or directory" % missing)
+        self.expect(doctor(sleeper), 1, "GPU memory is not served: LD_PRELOAD names %s: No such file or directory" % missing)
 
     def start(self, command, settings=None, told=b"", **how):
         """A process that has printed a line, and waits; it was told something on stdin."""
@@ -298,17 +298,17 @@ class Process(Doctor):
     def test_loaded_and_not_serving(self):
         with_folder = {ONE_ASKED: "1GiB", "RMM_STATISTICS": "json:%q{ONLY_THERE}/%p", "ONLY_THERE": self.folder}
         for settings, verdict, line in (
-                (with_folder, "not served: the library is loaded, but libcuda is not.*", "! driver: "),
-                ({}, "not served: the library is loaded, but no RMM_ variable asks for a pool, a limit or a report: .*",
+                (with_folder, "GPU memory is not served: librmmshim.so is loaded, but libcuda is not.*", "! driver: "),
+                ({}, "GPU memory is not served: librmmshim.so is loaded, but no RMM_ variable asks for a pool, a limit or a report: .*",
                  "! settings: .* -> start the program by `rmmshim run` with an option such as --pool-size"),
-                ({ONE_ASKED: "1GiB"}, "not served: the library is loaded, but libcuda is not: .*",
+                ({ONE_ASKED: "1GiB"}, "GPU memory is not served: librmmshim.so is loaded, but libcuda is not: .*",
                  "! driver: .* -> run `rmmshim doctor` again when the process uses the GPU"),
-                ({ONE_ASKED: "1Gib?"}, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*", "! settings: ")):
+                ({ONE_ASKED: "1Gib?"}, r"GPU memory is not served: RMM_POOL_SIZE=1\^Gib\?: .*", "! settings: ")):
             with self.subTest(settings):
                 self.expect(doctor(self.start([sys.executable, "-c", WAITS], settings)), 1, verdict, line)
         pid = self.start([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')\n" + WAITS],
                          {ONE_ASKED: "1GiB"})
-        self.expect(doctor(pid), 1, "not served: libcuda is loaded, but the library has seen no allocation yet .it never sees .*",
+        self.expect(doctor(pid), 1, "GPU memory is not served: libcuda is loaded, but librmmshim.so has seen no allocation yet .it never sees .*",
                     "! driver: .*RTLD_DEEPBIND.* -> run `rmmshim doctor` again when the process has allocated")
 
     def test_what_rmm_only_leaves_out(self):
@@ -321,22 +321,22 @@ class Process(Doctor):
             for values in (settings, bad):
                 with self.subTest(names, bad=values is bad):
                     said = self.expect(doctor(self.start(command, values, told)), 1,
-                                       "not served: RMM_ONLY=worker,train does not name this program \\(its names are %s\\), so the "
+                                       "GPU memory is not served: RMM_ONLY=worker,train does not name this program \\(its names are %s\\), so the "
                                        "library does nothing in it" % names, "! only: .* -> add its name to RMM_ONLY")
                     self.assertNotIn("settings", said)
         pid = self.start([sys.executable, train], {ONE_ASKED: "1GiB", "RMM_ONLY": "train*"})
-        self.expect(doctor(pid), 1, "not served: the library is loaded, but libcuda is not: .*")
+        self.expect(doctor(pid), 1, "GPU memory is not served: librmmshim.so is loaded, but libcuda is not: .*")
         steered = Steered(self, {ONE_ASKED: "16MiB", "RMM_ONLY": "memory_steps"})
         steered.step("device", 1)
-        self.expect(doctor(steered.pid), 0, "served")
+        self.expect(doctor(steered.pid), 0, "GPU memory is served")
 
     def test_a_forked_child(self):
         process = subprocess.Popen([sys.executable, "-c", FORKS], env=support.environment({ONE_ASKED: "16MiB"}),
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
         child = int(process.stdout.readline())
-        self.expect(doctor(process.pid), 0, "served")
-        self.expect(doctor(child), 1, "not served: the process was forked by process %d: CUDA does not work in a forked child .*" % process.pid,
+        self.expect(doctor(process.pid), 0, "GPU memory is served")
+        self.expect(doctor(child), 1, "GPU memory is not served: the process was forked by process %d: CUDA does not work in a forked child .*" % process.pid,
                     "! process: .* -> .*spawn")
 
     def test_no_room_for_the_page(self):
@@ -344,25 +344,25 @@ class Process(Doctor):
         steered.step("used")
         resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
         steered.step("device", 1)
-        self.expect(doctor(steered.pid), 1, "not known whether it is served: the limit on file sizes of the process is below 32 MiB, so the process cannot "
+        self.expect(doctor(steered.pid), 1, "not known whether GPU memory is served: the limit on file sizes of the process is below 32 MiB, so the process cannot "
                                             "publish its counters, and .*", "! page: .* -> set `ulimit -f unlimited`")
         self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
 
     def test_the_order_of_preloaded_libraries(self):
         other = support.program("libbeside_malloc.so")
         pid = self.start([sys.executable, "-c", WAITS], {ONE_ASKED: "1GiB"}, preload=[other, support.SHIM])
-        self.expect(doctor(pid), 1, "not served: .*", "- preload: %s is loaded before librmmshim.so" % other)
+        self.expect(doctor(pid), 1, "GPU memory is not served: .*", "- preload: %s is loaded before librmmshim.so" % other)
         pid = self.start([sys.executable, "-c", WAITS], {ONE_ASKED: "1GiB"}, preload=[support.SHIM, other])
         self.assertNotIn("preload:", doctor(pid).stdout)
 
     def test_processes_that_are_not_there(self):
         gone = 2 ** 22 + 1
-        self.expect(doctor(gone), 1, "not served: process %d does not exist" % gone)
+        self.expect(doctor(gone), 1, "GPU memory is not served: process %d does not exist" % gone)
         steered = Steered(self, {ONE_ASKED: "16MiB"})
         steered.step("device", 1)
         steered.process.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, steered.pid, os.WEXITED | os.WNOWAIT)
-        self.expect(doctor(steered.pid), 1, "not served: process %d does not exist" % steered.pid)
+        self.expect(doctor(steered.pid), 1, "GPU memory is not served: process %d does not exist" % steered.pid)
 
     @unittest.skipUnless(os.geteuid() == 0, "only root becomes another user")
     def test_another_user(self):
@@ -371,7 +371,7 @@ class Process(Doctor):
         if subprocess.run([TOOL, "--version"], user=65534, stdout=subprocess.DEVNULL, check=False).returncode != 0:
             self.skipTest("the command is not for others")
         self.expect(doctor(steered.pid, user=65534, group=65534, extra_groups=[]), 1,
-                    "not served: process %d belongs to another user" % steered.pid,
+                    "GPU memory is not served: process %d belongs to another user" % steered.pid,
                     "! process: .* -> run this command as that user, or as root")
 
 
@@ -400,7 +400,7 @@ class Machine(Doctor):
 
     def test_no_driver(self):
         self.file("libcuda.so.1", "no library")
-        self.expect(doctor(settings={"LD_LIBRARY_PATH": self.folder}), 1, r"not served: libcuda\.so\.1 cannot be used: .*",
+        self.expect(doctor(settings={"LD_LIBRARY_PATH": self.folder}), 1, r"GPU memory is not served: libcuda\.so\.1 cannot be used: .*",
                     "! driver: .* -> install NVIDIA's driver")
 
     def test_a_driver_that_crashes(self):
@@ -408,15 +408,15 @@ class Machine(Doctor):
                                       "__attribute__((constructor)) static void crash(void) { raise(SIGSEGV); }\n")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("libcuda.so.1"), source], check=True)
         self.expect(doctor(settings={"LD_LIBRARY_PATH": self.folder}), 1,
-                    r"not served: libcuda\.so\.1 cannot be used: libcuda\.so\.1 ends the process that loads it: "
+                    r"GPU memory is not served: libcuda\.so\.1 cannot be used: loading libcuda\.so\.1 ends the process: "
                     "Segmentation fault")
 
     def test_no_library(self):
         gone = self.path("gone.so")
         self.expect(doctor(settings={"RMMSHIM_LIBRARY": gone}, driver=True), 1,
-                    "not served: RMMSHIM_LIBRARY=%s: No such file or directory" % gone)
+                    "GPU memory is not served: RMMSHIM_LIBRARY=%s: No such file or directory" % gone)
         text = self.file("text.so", "text")
-        self.expect(doctor(settings={"RMMSHIM_LIBRARY": text}, driver=True), 1, "not served: %s: .*" % text,
+        self.expect(doctor(settings={"RMMSHIM_LIBRARY": text}, driver=True), 1, "GPU memory is not served: %s: .*" % text,
                     "! library: .* -> build the library on this machine")
 
     def test_limits(self):
@@ -428,10 +428,10 @@ class Machine(Doctor):
         for limit, line in ((files, "! page: the limit on file sizes .* -> set `ulimit -f unlimited`"),
                             (descriptors, "! page: the limit on open files is 32, .* -> set `ulimit -n 1024`")):
             with self.subTest(limit.__name__):
-                self.expect(doctor(driver=True, preexec_fn=limit), 1, "not served: the limit on .*", line)
+                self.expect(doctor(driver=True, preexec_fn=limit), 1, "GPU memory is not served: the limit on .*", line)
 
     def test_settings(self):
-        self.expect(doctor(driver=True, settings={"RMM_POOL_SISE": "1GiB"}), 1, "not served: RMM_POOL_SISE.*",
+        self.expect(doctor(driver=True, settings={"RMM_POOL_SISE": "1GiB"}), 1, "GPU memory is not served: RMM_POOL_SISE.*",
                     "! settings: ")
 
     def test_rmm_only(self):

@@ -51,7 +51,7 @@ for line in sys.stdin:
     cuda.cuMemFree_v2(allocate(100))
     print("called", flush=True)
 """ % SITES
-DOES_NOT_RUN_HANDLERS = "without its exit handlers"
+DOES_NOT_RUN_HANDLERS = "without running its exit handlers"
 
 
 class Leaks(support.Test):

@@ -392,8 +392,8 @@ class LimitJob(support.Test):
             self.assertEqual(result.stdout, "device 1: 2\n", result)
         result = run([TOOL, "run", "--limit-job", "1GiB", "--exec", STEPS], preload=[])
         self.assertEqual((result.status, result.stderr),
-                         (125, "rmmshim: RMM_LIMIT_JOB: with --exec no parent process is left to hold the shared "
-                               "limit; give --job a file that holds it\n"))
+                         (125, "rmmshim: RMM_LIMIT_JOB: with --exec no parent process is left to keep the shared "
+                               "limit; add --job FILE, in which the processes keep it\n"))
 
     def test_32_that_are_killed_at_random(self):
         """They never have more than the limit, and nothing is left of them."""

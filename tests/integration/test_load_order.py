@@ -132,8 +132,8 @@ class DriverFirst(LoadOrder):
     def test_doctor(self):
         result = self.tool("doctor", support.program("sample_vector_driver"), preload=self.FIRST)
         self.assertEqual(result.status, 1, result)
-        self.assertRegex(result.stdout, r"^not served: .*libcuda\.so\.1 comes before librmmshim\.so: where the program calls the driver "
-                                        "directly, its memory is neither served nor limited\n")
+        self.assertRegex(result.stdout, r"^GPU memory is not served: .*libcuda\.so\.1 comes before librmmshim\.so: what the program allocates by "
+                                        "calling the driver directly is neither served nor limited\n")
         for preload in (self.FIRST[::-1], ["libcuda.so.1"], []):
             self.assertNotIn("comes before librmmshim.so:",
                              self.tool("doctor", support.program("sample_vector_driver"), preload=preload).stdout)
@@ -142,7 +142,7 @@ class DriverFirst(LoadOrder):
         for preload, wrong in ((self.FIRST, True), (self.FIRST[::-1], False)):
             for settings in (POOL, {"RMM_LIMIT": "1GiB"}):
                 result = self.tool("doctor", self.start([sys.executable, "-c", WAITS], preload, settings))
-                self.assertEqual("comes before librmmshim.so: where" in result.stdout.splitlines()[0], wrong, result)
+                self.assertEqual("comes before librmmshim.so: what" in result.stdout.splitlines()[0], wrong, result)
                 self.assertEqual(result.status, 1)
 
 

@@ -63,7 +63,7 @@ class NotSeen(Run):
             with self.subTest(check):
                 result = self.under("--limit", "1GiB", *check, "true")
                 self.assertEqual(result.status, 1, result)
-                self.assertIn("not checked: no process used CUDA through rmmshim", self.said(result))
+                self.assertIn("the check fails: no process used CUDA through rmmshim", self.said(result))
 
     def test_a_check_alone_observes(self):
         """Without a setting that gives a stack or a limit."""
@@ -89,14 +89,14 @@ class NotSeen(Run):
         # A page that the inner one has not, the outer one has not either.
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
         result = self.under("--fail-over", "1GiB", *below[:5], "sh", "-c", '"$0" device 1; ' + lost, STEPS)
-        self.assertIn("not checked: counters of 1 process that rmmshim served did not reach this command", self.said(result), result)
+        self.assertIn("the check fails: the counters of 1 process that rmmshim served did not reach this command", self.said(result), result)
 
     def test_a_process_that_is_not_reached(self):
         """Its page came to no one."""
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
         result, end = self.report("--limit", "1GiB", "--fail-over", "1GiB", "sh", "-c", '"$0" device 1; ' + lost, STEPS)
         self.assertEqual((result.status, len(end["processes"]), end["incomplete"]), (1, 1, True), result)
-        self.assertIn("not checked: counters of 1 process that rmmshim served did not reach this command", self.said(result))
+        self.assertIn("the check fails: the counters of 1 process that rmmshim served did not reach this command", self.said(result))
 
 
 class OtherVersions(Run):
@@ -108,13 +108,13 @@ class OtherVersions(Run):
             library = file.read()
         mark = re.search(rb"@\(#\)rmmshim ([0-9.]+)", library)
         path = self.path("librmmshim.so")
-        for other, said in ((b"@(#)rmmshim 9" + mark.group(0)[13:], "is of version 9" + mark.group(1)[1:].decode()),
-                            (b"@(#)nothing!" + mark.group(0)[12:], "is of another version")):
+        for other, said in ((b"@(#)rmmshim 9" + mark.group(0)[13:], "has version 9" + mark.group(1)[1:].decode()),
+                            (b"@(#)nothing!" + mark.group(0)[12:], "has another version")):
             with open(path, "wb") as file:
                 file.write(library.replace(mark.group(0), other))
             result = self.under("--limit", "1GiB", "sh", "-c", "echo started", more={"RMMSHIM_LIBRARY": path})
             self.assertEqual((result.status, result.stdout), (125, ""), result)
-            self.assertRegex(result.stderr, r"\Armmshim: %s %s.*, and this command of %s: take both from one installation\n\Z" % (
+            self.assertRegex(result.stderr, r"\Armmshim: %s %s.*, but this command has version %s: use both from one installation\n\Z" % (
                 re.escape(path), re.escape(said), re.escape(mark.group(1).decode())))
 
     def test_a_process_with_a_library_of_another_version(self):
@@ -404,7 +404,8 @@ class Checks(Run):
 
     def test_a_share_of_what_is_not_known(self):
         """The driver does not tell how much memory the device has: that fails the check, and is said."""
-        for size, status, said in (("50%", 1, ["--fail-over 50%: the size of the memory of GPU 0 is not known"]), ("1GiB", 0, [])):
+        for size, status, said in (("50%", 1, ["--fail-over 50%: the memory size of GPU 0 is not known; give --fail-over a size "
+                                                  "in bytes, as in 8GiB"]), ("1GiB", 0, [])):
             with self.subTest(size):
                 result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100,
                                     settings={"HOSTCUDA_FAULT": "cuDeviceTotalMem:code=999"})

@@ -138,7 +138,7 @@ class Help(Test):
             (["chekc"], 2, "did you mean 'check'"),
             (["resource"], 2, "did you mean 'resources'"),
             (["something"], 2, "unknown command 'something'"),
-            (["pause", "1"], 2, "unknown command 'pause'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does that"),
+            (["pause", "1"], 2, "unknown command 'pause'; NVIDIA's `cuda-checkpoint --toggle --pid PID` pauses and resumes a process"),
             (["--limit", "4GiB", "./app", "--epochs"], 2,
              "unknown option '--limit'; did you mean 'rmmshim run --limit 4GiB ./app --epochs'?"),
             (["--pool-size-1=1GiB", "app"], 2, "did you mean 'rmmshim run --pool-size-1=1GiB app'?"),
@@ -668,7 +668,7 @@ class Run(Test):
             for kind in (2, 3):
                 with self.subTest(interpreter, kind=kind):
                     program = self.elf("other", kind=kind, interpreter=interpreter)
-                    self.expect(rmmshim("run", program), 125, f"{program} is linked with {libc}: the library needs glibc")
+                    self.expect(rmmshim("run", program), 125, f"{program} is linked with {libc}: librmmshim.so needs glibc")
         for interpreter in ("/lib64/ld-linux-x86-64.so.2", "/opt/ld-musl-x/ld-linux-x86-64.so.2", "/opt/own-linker.so"):
             with self.subTest(interpreter):  # started, and not found or not loaded then
                 self.assertNotIn("linked", rmmshim("run", self.elf("known", interpreter=interpreter)).stderr)
@@ -682,7 +682,7 @@ class Run(Test):
             with self.subTest(first_line):
                 program = self.file("program", first_line + "\necho started\n")
                 self.expect(rmmshim("run", program, PATH=path), 125,
-                            f"{program} is run by {musl}, which is linked with musl: the library needs glibc")
+                            f"{program} is run by {musl}, which is linked with musl: librmmshim.so needs glibc")
         for first_line in ("#!/bin/sh", f"#!/bin/sh {musl}", "#!/usr/bin/env sh", "#!/usr/bin/env -S sh -e", f"echo {musl}"):
             with self.subTest(first_line):
                 program = self.file("program", first_line + "\necho started\n")

@@ -99,7 +99,7 @@ static void note_library(struct target_process *target, const char *path)
         if (rows[i].has)
             *rows[i].has = true;
         if (rows[i].has == &target->has_library && strstr(name, "(deleted)"))
-            step = "start the program again to use the new file";
+            step = "its file was replaced or removed: start the program again to use the new file";
         doctor_note(target->doctor, rows[i].topic, step, "%s is loaded%s", path, rows[i].more);
         return;
     }
@@ -192,7 +192,7 @@ static void explain_not_loaded(struct target_process *target)
     if (!is_named && !target->environment)
         doctor_problem(
             doctor, "preload", start_step,
-            "the library is not loaded, and the environment of the process cannot be read");
+            "librmmshim.so is not loaded, and the environment of the process cannot be read");
     else if (!is_named)
         doctor_problem(doctor, "preload", start_step,
                        "the process was started without the library: its LD_PRELOAD does not name "
@@ -326,15 +326,15 @@ static void explain_not_served(struct target_process *target)
     if (!passes_program_filter(target) || !doctor_settings(doctor, target->environment, &asks))
         return;
     if (!asks)
-        doctor_problem(doctor, "settings", start_step,
-                       "the library is loaded, but no RMM_ variable asks for a pool, a limit or a "
-                       "report: each call "
-                       "goes to the driver");
+        doctor_problem(
+            doctor, "settings", start_step,
+            "librmmshim.so is loaded, but no RMM_ variable asks for a pool, a limit or a report: "
+            "each call goes to the driver");
     else if (is_secure(target))
         doctor_problem(
             doctor, "loader",
             "start the program as an ordinary user, without setuid, setgid or capabilities",
-            "the process runs with elevated privileges, so the library ignores RMM_ variables");
+            "the process runs with elevated privileges, so librmmshim.so ignores RMM_ variables");
     else if (target->has_driver && limits_files(target))
         explain_unseen(doctor);
     else if (read_executable(&target->process, path) && is_served(parent, path))
@@ -346,12 +346,12 @@ static void explain_not_served(struct target_process *target)
             parent);
     else if (!target->has_driver)
         doctor_problem(doctor, "driver", "run `rmmshim doctor` again when the process uses the GPU",
-                       "the library is loaded, but libcuda is not: the process has made no CUDA "
+                       "librmmshim.so is loaded, but libcuda is not: the process has made no CUDA "
                        "call yet");
     else
         doctor_problem(doctor, "driver",
                        "run `rmmshim doctor` again when the process has allocated",
-                       "libcuda is loaded, but the library has seen no allocation yet (it never "
+                       "libcuda is loaded, but librmmshim.so has seen no allocation yet (it never "
                        "sees those of libraries that were loaded with RTLD_DEEPBIND or dlmopen)");
 }
 
@@ -478,10 +478,11 @@ static void explain_denied(struct doctor *doctor, int number)
 
     snprintf(path, sizeof(path), "/proc/%d", number);
     if (stat(path, &status) == 0 && status.st_uid == geteuid())
-        doctor_problem(doctor, "process", "run this command as root",
-                       "process %d cannot be examined (elevated privileges, or "
-                       "PR_SET_DUMPABLE)",
-                       number);
+        doctor_problem(
+            doctor, "process", "run this command as root",
+            "process %d cannot be examined: it runs with elevated privileges, or protects "
+            "itself (PR_SET_DUMPABLE)",
+            number);
     else
         doctor_problem(doctor, "process", "run this command as that user, or as root",
                        "process %d %s", number, process_answer_text(PROCESS_DENIED));
@@ -492,7 +493,7 @@ void doctor_process(struct doctor *doctor, int number)
     struct target_process target = {.doctor = doctor};
     enum process_answer answer = process_open(number, &target.process);
 
-    doctor->good = "served";
+    doctor->good = "GPU memory is served";
     if (answer == PROCESS_SERVED || answer == PROCESS_UNSERVED)
         examine_process(&target, answer == PROCESS_SERVED);
     else if (answer == PROCESS_DENIED)

@@ -95,8 +95,9 @@ static void add_namesake(struct doctor *doctor, const char *path, const struct n
         doctor, "names",
         "start the program by `rmmshim run`, or load that file first: "
         "LD_PRELOAD=THAT-FILE:librmmshim.so",
-        "%s defines %u variable%s with the names of driver functions (%s): if librmmshim.so is loaded "
-        "before that file, functions of librmmshim.so take their place, and the program crashes",
+        "%s defines %u variable%s with the names of driver functions (%s): if librmmshim.so is "
+        "loaded before that file, functions of librmmshim.so take their place, and the program "
+        "crashes",
         path, found->count, found->count == 1 ? "" : "s", found->names);
 }
 
@@ -140,7 +141,8 @@ static void note_runner(struct doctor *doctor, const char *path, const char *run
 {
     doctor_note(doctor, "program", NULL, "%s is run by %s", path, runner);
     if (is_shell(runner))
-        doctor_note(doctor, "program", "run `rmmshim doctor` with the program that it starts",
+        doctor_note(doctor, "program",
+                    "run `rmmshim doctor` with the program that the script starts",
                     "%s is a shell script: the programs that it starts are not examined", path);
 }
 
@@ -151,7 +153,9 @@ static bool look_at_file(struct doctor *doctor, const char *path)
     struct program_refusal refusal;
 
     if (!library_look(library, why)) {
-        doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
+        doctor_problem(doctor, "library",
+                       "install rmmshim, or set RMMSHIM_LIBRARY to the path of librmmshim.so", "%s",
+                       why);
         return false;
     }
     if (find_started_python(path, python)) {
@@ -167,7 +171,8 @@ static bool look_at_file(struct doctor *doctor, const char *path)
         path = runner;
     }
     if (access(path, R_OK) != 0)
-        doctor_note(doctor, "program", NULL, "%s may be executed but not read", path);
+        doctor_note(doctor, "program", NULL,
+                    "this user may execute but not read %s, so its use of CUDA is not known", path);
     else
         add_way(doctor, path);
     look_at_load_order(doctor, library, path);
@@ -198,7 +203,7 @@ void doctor_program(struct doctor *doctor, const char *name, char *const *argume
     int failed = program_find(name, path);
     bool asks = false;
 
-    doctor->good = "would be served under `rmmshim run`";
+    doctor->good = "GPU memory would be served under `rmmshim run`";
     if (failed)
         explain_not_found(doctor, name, failed);
     else if (look_at_file(doctor, path) && look_at_names(doctor, name, arguments, path) &&

@@ -72,8 +72,8 @@ static bool claim_report(struct rs_output *output, const struct rs_publication *
     if (result == 0 && !(is_file && is_anothers(head, &status))) {
         if (is_file && is_elsewhere(head, &status))
             tool_say(
-                "RMM_STATISTICS: the report of process %d is in %s as this command sees it; the "
-                "process sees another file under that path",
+                "RMM_STATISTICS: the report of process %d is in %s; the process itself had opened "
+                "another file there (it ran in a container, or the file was replaced)",
                 (int)head->process, output->path);
         return true;
     }
@@ -485,7 +485,7 @@ static void put_why(const struct summary_process *process, const struct parent_r
     else if (process->has_begun_report)
         snprintf(why, room, "it ended while writing the report");
     else
-        snprintf(why, room, "it ended by %s, without its exit handlers",
+        snprintf(why, room, "it ended by %s, without running its exit handlers",
                  is_program ? "_exit or exec" : "a signal, _exit or exec");
 }
 
@@ -494,7 +494,7 @@ static void put_why(const struct summary_process *process, const struct parent_r
 static void say_no_leak_report(const struct summary_process *process,
                                const struct parent_result *result)
 {
-    char name[NAME_BYTES], why[96], left[96] = "no block was left unfreed",
+    char name[NAME_BYTES], why[96], left[96] = "all its blocks had been freed",
                                     text[RS_SIZE_TEXT_BYTES];
     uint64_t bytes = 0, blocks = 0;
 
@@ -550,8 +550,10 @@ static bool used_more(const struct run_options *options, const struct summary_pr
     if (!options->has_fail_over || (is_known && device->used_peak_bytes <= most))
         return false;
     if (is_said && !is_known)
-        tool_say("--fail-over %s: the size of the memory of GPU %d is not known",
-                 options->over_text, device->device);
+        tool_say(
+            "--fail-over %s: the memory size of GPU %d is not known; give --fail-over a size in "
+            "bytes, as in 8GiB",
+            options->over_text, device->device);
     else if (is_said)
         tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
                  shown_name(process, name), process->number,
@@ -578,15 +580,16 @@ static bool leaked(const struct run_options *options, const struct summary_proce
 static bool has_not_seen_all(const struct summary *summary)
 {
     if (summary->missed)
-        tool_say("not checked: counters of %zu %s that rmmshim served did not reach this command",
+        tool_say("the check fails: the counters of %zu %s that rmmshim served did not reach this "
+                 "command",
                  summary->missed, summary->missed == 1 ? "process" : "processes");
     else if (summary->unserved_count)
-        tool_say("not checked: %zu %s used CUDA without rmmshim", summary->unserved_count,
+        tool_say("the check fails: %zu %s used CUDA without rmmshim", summary->unserved_count,
                  summary->unserved_count == 1 ? "process" : "processes");
     else if (summary->is_short)
-        tool_say("not checked: some processes could not be counted");
+        tool_say("the check fails: some processes could not be counted");
     else if (!summary->count)
-        tool_say("not checked: no process used CUDA through rmmshim");
+        tool_say("the check fails: no process used CUDA through rmmshim");
     else
         return false;
     return true;

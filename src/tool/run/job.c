@@ -49,20 +49,38 @@ static struct {
 
 static uint32_t job_count;
 
+static const char *why_no_job(int error)
+{
+    return error == E2BIG       ? "more than 4 `rmmshim run --limit-job` are nested in each other"
+           : error == EPROTO    ? "it has another version of rmmshim"
+           : error == ENOTSUP   ? "this kernel has no robust mutexes"
+           : error == ETIMEDOUT ? "it does not answer"
+                                : strerror(error);
+}
+
+/* Opens the job of an enclosing `run` by its file.  Returns 0 or -errno. */
+static int open_one_above(int file)
+{
+    int copy = job_count < RS_JOBS_MAX ? fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : -1;
+
+    if (copy < 0)
+        return job_count < RS_JOBS_MAX ? -errno : -E2BIG;
+    return rs_job_limit_open(copy, NULL, &jobs[job_count].limit, &jobs[job_count].job, NULL);
+}
+
 /* Opens the jobs of the enclosing `run`s.  False after saying that one cannot be joined. */
 static bool have_those_above(void)
 {
-    int more, file, copy;
+    int more, file, failed;
 
     do {
         more = rs_run_ask(RS_JOB_GIVE_LIMIT, job_count, -1, &file);
         if (more == -ENOENT || more == -EACCES || more == -ESTALE)
             return true;
-        copy = more < 0 ? more : fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        if (copy < 0 || job_count == RS_JOBS_MAX ||
-            rs_job_limit_open(copy, NULL, &jobs[job_count].limit, &jobs[job_count].job, NULL) !=
-                0) {
-            tool_say("RMM_LIMIT_JOB: the job of the enclosing `rmmshim run` cannot be joined");
+        failed = more < 0 ? more : open_one_above(file);
+        if (failed) {
+            tool_say("RMM_LIMIT_JOB: cannot share the limit of the enclosing `rmmshim run`: %s",
+                     why_no_job(-failed));
             return false;
         }
         jobs[job_count++].file = file;
@@ -79,7 +97,7 @@ static bool make_job(struct rs_size limit)
         file = rs_memory_file_make(RS_JOB_LIMIT_NAME, sizeof(struct rs_job_limit), &memory);
     failed = file < 0 ? file : rs_job_limit_init(memory, limit);
     if (failed) {
-        tool_say("RMM_LIMIT_JOB: %s", strerror(-failed));
+        tool_say("RMM_LIMIT_JOB: cannot make the shared limit: %s", why_no_job(-failed));
         return false;
     }
     memmove(&jobs[1], &jobs[0], job_count++ * sizeof(jobs[0]));
@@ -116,8 +134,8 @@ bool limit_job_begin(bool becomes)
         return true;
     if (!becomes)
         return make_job(limit);
-    tool_say("RMM_LIMIT_JOB: with --exec no parent process is left to hold the shared limit; give "
-             "--job a file that holds it");
+    tool_say("RMM_LIMIT_JOB: with --exec no parent process is left to keep the shared limit; add "
+             "--job FILE, in which the processes keep it");
     return false;
 }
 

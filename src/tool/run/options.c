@@ -39,8 +39,8 @@ static bool switch_off(void)
     is_off = true;
     if (!library_find_beside(python_places, RS_ARRAY_LENGTH(python_places), folder)) {
         tool_say(
-            "--framework-pools off: this installation of rmmshim lacks the folder framework-pools: "
-            "install it again");
+            "--framework-pools off: this installation lacks the folder framework-pools: install "
+            "rmmshim again");
         return false;
     }
     return set_unless_set("PYTORCH_NO_CUDA_MEMORY_CACHING", "1") &&
@@ -109,8 +109,8 @@ static const struct own_option {
                       the value true */
 } own_options[] = {
     {"--profile", "NAME|FILE",
-     "take settings from a profile or a file; options and variables of the environment take "
-     "precedence over them",
+     "read settings from a profile or a file; options and environment variables take precedence "
+     "over these settings",
      .set = set_profile},
     {"--quiet", NULL, "print no summary of memory use at the end", MEMBER(is_quiet)},
     {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", MEMBER(json)},
@@ -406,7 +406,7 @@ void run_options_print_help(void)
          "  rmmshim run --limit 8GiB python3 train.py\n"
          "      The program sees a GPU of 8 GiB, and cannot allocate more than that.\n"
          "  rmmshim run --limit-job 16GiB torchrun --nproc-per-node 4 train.py\n"
-         "      All processes that it starts share 16 GiB of each GPU.\n"
+         "      torchrun and all processes that it starts share 16 GiB of each GPU.\n"
          "  rmmshim run --pool-size 0 --fallback managed ./app\n"
          "      Memory comes from a pool; what does not fit becomes managed memory.\n"
          "  rmmshim run --tracking --statistics json:%p.json ./app\n"
@@ -429,11 +429,11 @@ void run_options_print_all_help(void)
     profile_print_help();
     putchar('\n');
     tool_print_paragraph(
-        "While the program runs, this command stays as its parent: it passes signals on, ends as "
-        "the program ends, and writes the report of --statistics for each process that could not "
-        "write it, as after a signal or _exit. At the end it prints to stderr how much memory each "
-        "process used, and which processes were seen to use CUDA without rmmshim; short-lived "
-        "processes can be missed.");
+        "While the program runs, this command stays as its parent: it passes signals on, ends with "
+        "the program's exit code or signal, and writes the report of --statistics for each process "
+        "that could not write it, as after a signal or _exit. At the end it prints to stderr how "
+        "much memory each process used, and which processes were seen to use CUDA without rmmshim; "
+        "short-lived processes can be missed.");
     putchar('\n');
     tool_print_paragraph(
         "Exit codes: that of the program; 1 if the check of --fail-over, --fail-on-leak or "

@@ -401,7 +401,7 @@ static int say_found(const struct search *search, struct run_outcome *first)
     char text[RS_SIZE_TEXT_BYTES];
 
     if (!search->succeeds_bytes) {
-        tool_say("--find-min: the program fails with every limit, even with %s",
+        tool_say("--find-min: the program fails with every limit that was tried, even with %s",
                  rs_size_format_short(search->fails_bytes, text));
         return TOOL_FINDING;
     }
