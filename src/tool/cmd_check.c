@@ -97,7 +97,7 @@ static void print_stacks(const struct rs_config *config)
             print_stack(config, (enum rs_kind)kind, device, whose);
     }
     if (!config->anything_set)
-        puts("no setting asks rmmshim to serve memory: every call goes to the driver");
+        puts("these variables set no limit and no memory resource: every call goes to the driver");
 }
 
 /* Returns the length of the variable's name in front of a '='; 0: the argument is an expression. */
@@ -121,10 +121,11 @@ static bool is_our_variable(const char *variable)
     rs_name_read(name, &read);
     if (read.kind != RS_NAME_FOREIGN && variable_length(variable) < sizeof(name))
         return true;
-    tool_say("%.100s: %s; it is ignored", variable,
+    tool_say("%.100s: %s", variable,
              strncmp(variable, "RMM_LOG", 7) == 0
-                 ? "this variable belongs to RAPIDS RMM (rmmshim writes a log when RMM_LOG is set)"
-                 : "this is not a variable of rmmshim");
+                 ? "this variable belongs to RAPIDS RMM and is ignored; rmmshim writes a log when "
+                   "RMM_LOG is set"
+                 : "this is not a variable of rmmshim and is ignored");
     return false;
 }
 
@@ -200,9 +201,8 @@ const struct tool_command tool_check = {
     .help =
         "Prints the memory resources as a tree, each with the values of all its options, and its\n"
         "upstream below it.  Given variables (RMM_X=VALUE), it prints such a tree for each device\n"
-        "and kind of memory; it does not read those of the environment.  If something is wrong, a "
-        "line on\n"
-        "stderr says where; the library would print the same line.\n\n"
+        "and kind of memory; it ignores the variables of its environment.  If something is wrong,\n"
+        "a line on stderr says where; the library would print the same line.\n\n"
         "--profile NAME|FILE   add the settings of a file, or of a profile that `rmmshim run` "
         "has;\n"
         "                      the variables given here take precedence over those settings\n\n"

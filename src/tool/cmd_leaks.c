@@ -484,10 +484,10 @@ static void add_device_holders(struct rs_node *devices, const struct steer_targe
     rs_node_count(device, "device", (uint64_t)number);
     rs_node_block_sum(device, list.live);
     device->line = list.live.blocks ? "{program} [[{pid}]] device {device}: uses " AMOUNT "\n"
-                                    : "{program} [[{pid}]] device {device}: uses no block\n";
+                                    : "{program} [[{pid}]] device {device}: no blocks in use\n";
     put_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
-    rs_node_flag(device, "complete", list.is_whole)->line = "[{complete!}  the list is incomplete\n"
-                                                            "]";
+    rs_node_flag(device, "complete", list.is_whole)->line =
+        "[{complete!}  the list was cut off, so blocks may be missing\n]";
     add_outside(device, target, number);
     for (size_t i = 0; i < list.count; i++)
         free(list.holders[i]);
@@ -524,7 +524,8 @@ static int ask_device(const struct steer_target *target, int device, struct rs_n
     if (code == TOOL_OK && list)
         add_device_holders(devices, target, device, list, is_json);
     else if (code == TOOL_OK)
-        tool_say("process %d: its list of blocks is damaged", target->process.number);
+        tool_say("process %d wrote an invalid list of its blocks; try again",
+                 target->process.number);
     if (code == TOOL_OK && !list)
         code = TOOL_FINDING;
     free(list);
@@ -578,11 +579,11 @@ const struct tool_command tool_leaks = {
     .help =
         "Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
         "call site with RMM_TRACKING, else by library and size.\n\n"
-        "  --json          print JSON: an object, in which bytes are integers\n" STEER_HELP_OPTIONS
-        "The process makes the list at its next call that allocates, frees, synchronises or asks\n"
-        "for free memory; with RMM_CONTROL=thread also between such calls. Functions of C++ are\n"
-        "demangled where libstdc++ is installed; file and line need debug information, and\n"
-        "addr2line.\n\n"
+        "  --json          print a JSON object, with sizes in bytes\n" STEER_HELP_OPTIONS
+        "The process makes the list at its next CUDA call that allocates, frees, synchronises or\n"
+        "asks how much memory is free; with RMM_CONTROL=thread also between such calls. Functions\n"
+        "of C++ are demangled where libstdc++ is installed; file and line need debug information,\n"
+        "and addr2line.\n\n"
         "exit codes: 0 the memory is listed; 1 it cannot be listed; 2 wrong usage; 3 the process\n"
         "did not answer\n"
         "in time\n\n"

@@ -264,24 +264,25 @@ static int say_answer(const struct process *process, enum steer_answer answer,
                       const struct rs_commands *command)
 {
     static const char *const texts[] = {
-        [STEER_STUCK] = "has begun to carry out the command, but has not finished yet",
+        [STEER_STUCK] = "has begun to carry out the command, and may still finish it",
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
         [STEER_REFUSED] =
-            "takes no commands: its file for commands is closed, or belongs to another user",
+            "accepts no commands: it belongs to another user, or has closed the descriptor of "
+            "rmmshim's command file",
     };
     int number = process->number, device = (int)command->device;
 
     if (answer == STEER_INTERRUPTED)
         tool_say("interrupted; nothing was changed on device %d of process %d", device, number);
     else if (answer == STEER_LATE)
-        tool_say("process %d made no CUDA call in time, and %s device %d%s", number,
-                 command->kind == RS_COMMAND_LIST ? "has not listed its memory of"
+        tool_say("process %d made no CUDA call in time, so %s device %d%s", number,
+                 command->kind == RS_COMMAND_LIST ? "it did not list its memory on"
                                                   : "nothing was changed on",
                  device,
                  command->has_thread
                      ? ""
-                     : "; a process started with RMM_CONTROL=thread needs no such call");
+                     : "; try a longer --wait, or start the process with RMM_CONTROL=thread");
     else
         tool_say("process %d %s", number, texts[answer]);
     return answer == STEER_GONE || answer == STEER_REFUSED ? TOOL_FINDING : TOOL_LATE;
@@ -431,8 +432,8 @@ static bool resolve_for_device(const struct steer_target *target, int index,
     uint64_t total_bytes = target->total_bytes[index];
 
     if (size->kind != RS_SIZE_BYTES && !total_bytes) {
-        tool_say("device %d: a percentage cannot be used yet, as the size of the device's memory "
-                 "is not known yet",
+        tool_say("device %d: the size of its memory is not known yet, so a percentage cannot be "
+                 "used: give bytes, as in 6GiB",
                  target->devices[index]);
         return false;
     }

@@ -232,7 +232,8 @@ static bool parse_address(const char *text, union address *address)
 static int serve_at(union address *address, const char *text, bool has_counters)
 {
     (void)address, (void)text, (void)has_counters;
-    tool_say("this build has no HTTP server: it was made without libmicrohttpd");
+    tool_say("this build has no HTTP server (libmicrohttpd); `rmmshim stats all --prom` prints the "
+             "metrics");
     return TOOL_FINDING;
 }
 

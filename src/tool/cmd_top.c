@@ -201,8 +201,8 @@ const struct tool_command tool_ls = {
         "           a job may hold together\n"
         "REFUSED    out-of-memory errors that the program received\n"
         "SPILLED    allocated memory that did not fit into the device's memory\n\n"
-        "--json    print JSON: an array of objects; bytes are integers, `limit` is 0\n"
-        "          where there is none\n\n"
+        "--json    print a JSON array, an object for each line, with sizes in bytes;\n"
+        "          `limit` is 0 where there is none\n\n"
         "Shows your own processes; root sees everyone's.",
 };
 
@@ -309,7 +309,7 @@ static void put_help(struct frame *frame)
         "r            reverse the order",
         "d            show devices or processes",
         "arrows, page up, page down, home, end    scroll",
-        "h, ?         this help; any key ends it",
+        "h, ?         this help; any key closes this help",
         "",
         "USED     what the program has            HELD     taken from the driver for it",
         "PEAK     the most that was used          LIMIT    the most that may be held",

@@ -19,7 +19,7 @@ static void append_text(char text[DESCRIBE_BYTES], const char *format, ...)
 
 const char *describe_kind(const struct rs_mr_descriptor *descriptor)
 {
-    static const char *const kinds[] = {"leaf", "over one", "over two"};
+    static const char *const kinds[] = {"leaf", "1 upstream", "2 upstreams"};
 
     return kinds[descriptor->upstream_count];
 }

@@ -8,7 +8,7 @@
 
 enum { DESCRIBE_BYTES = 256 };
 
-/* Returns "leaf", "over one" or "over two". */
+/* Returns "leaf", "1 upstream" or "2 upstreams". */
 const char *describe_kind(const struct rs_mr_descriptor *descriptor);
 
 /* Returns RMM's names for a resource or an option, separated by ", ". */

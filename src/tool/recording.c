@@ -267,7 +267,7 @@ static bool read_header(struct tool_recording *recording, char reason[TOOL_REASO
         header->header_bytes < sizeof(*header) || header->header_bytes % 8 != 0 ||
         header->chunk_bytes < 1024 || header->chunk_bytes % 8 != 0 ||
         header->event_bytes < sizeof(struct rs_recording_event) || header->event_bytes % 8 != 0)
-        return fail(reason, "the beginning of the file is damaged");
+        return fail(reason, "the beginning of the file is damaged, so no part of it can be read");
     return true;
 }
 

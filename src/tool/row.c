@@ -60,7 +60,7 @@ static void put_label(struct rs_node *object, const char *name, const char *text
 struct rs_node *row_put(struct rs_node *list, const struct row *row)
 {
     static const struct rs_metric device_memory = {"rmmshim_device_memory_bytes",
-                                                   "All memory of the device, in bytes.", false};
+                                                   "Size of the device's memory, in bytes.", false};
     struct rs_node *object = rs_node_object(list, NULL), *total;
 
     rs_node_count(object, "pid", (uint64_t)row->process)->is_label = true;

@@ -29,8 +29,8 @@ struct steer_target {
     "  --device N      only this device; default: each device that the process uses\n"             \
     "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
 #define STEER_HELP_WHEN                                                                            \
-    "The process takes the command at its next call that allocates, frees, synchronises or "       \
-    "asks\nfor free memory; with RMM_CONTROL=thread also between such calls.\n\n"
+    "The process obeys at its next CUDA call that allocates, frees, synchronises or asks how\n"    \
+    "much memory is free; with RMM_CONTROL=thread also between such calls.\n\n"
 
 /* Parses the command's arguments.  `value_option` ("--keep") is the option that has the value, or,
  * if `flag` is given, a switch; NULL: the value is the word after the process.  False after saying

@@ -206,7 +206,7 @@ class Recipes:
         needs("IPython", "torch")
         self.write("cells.py", CELLS)
         status, said, complained = self.shell("rmmshim run --quiet --pool-size 0 -- python3 cells.py")
-        expect(status == 0 and re.search(r"rmmshim: device 0: peak 300 MiB above \d", said), (status, said, complained[-500:]))
+        expect(status == 0 and re.search(r"rmmshim: device 0: \S+ \S+ in use before, up to 300 MiB more inside", said), (status, said, complained[-500:]))
 
 
 NAMES = ("run", "torchrun", "dask", "pytest", "notebook")

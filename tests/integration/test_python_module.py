@@ -105,10 +105,10 @@ CELLS = [
     "%%rmmshim --kind pinned\nraise KeyError('its own')",
     "%rmmshim --devise 1 x",
 ]
-SAID = """rmmshim: device 0: peak 3 MiB above 0 B, allocated 4 MiB in 2 blocks, 1 MiB left
-rmmshim: device 0: peak 2 MiB above 1 MiB, allocated 2 MiB in 1 blocks, 0 B left
+SAID = """rmmshim: device 0: 0 B in use before, up to 3 MiB more inside, 1 MiB after; allocated 4 MiB in 2 blocks
+rmmshim: device 0: 1 MiB in use before, up to 2 MiB more inside, 1 MiB after; allocated 2 MiB in 1 block
 2097152 1048576
-rmmshim: device 0: peak 0 B above 1 MiB, allocated 1.46 KiB in 1 blocks, -1 MiB left
+rmmshim: device 0: 1 MiB in use before, up to 0 B more inside, 0 B after; allocated 1.46 KiB in 1 block
 image/png text/plain
 rmmshim: device 0, device memory: used 0 B, peak 3 MiB, held 64 MiB
 rmmshim: pinned memory of device 0 is not served, so nothing was measured
@@ -131,7 +131,7 @@ class Module(support.Test):
     def test_inactive(self):
         """Not preloaded; preloaded and without settings."""
         said = self.scene("inactive", {}, preload=[])
-        self.assertRegex(said, r"^0 rmmshim is not preloaded into this process: start it by .*\ndone\n$")
+        self.assertRegex(said, r"^0 rmmshim is not preloaded into this process: start the program by .*\ndone\n$")
         self.assertRegex(self.scene("inactive", {}), r"^\d+ rmmshim does not serve this process\ndone\n$")
         self.assertIn("not preloaded", self.scene("inactive", POOL, preload=[]))
 
@@ -166,8 +166,8 @@ class Module(support.Test):
 
     def test_notebook_without_jupyter(self):
         said = self.scene("notebook", POOL).splitlines()
-        self.assertEqual(said[0], "rmmshim: nothing is held")
-        self.assertTrue(said[1].startswith("rmmshim: device 0: peak 1000 B above 0 B"), said)
+        self.assertEqual(said[0], "rmmshim: this process holds no GPU memory")
+        self.assertTrue(said[1].startswith("rmmshim: device 0: 0 B in use before, up to 1000 B more inside, "), said)
         self.assertTrue(said[2].startswith("rmmshim: device 0, device memory: used 1000 B"), said)
         self.assertEqual(said[3], "x: usage: %%rmmshim [--device N] [--kind KIND] [--plot]")
 
@@ -226,7 +226,7 @@ class Module(support.Test):
         for size in (5000, 6000):
             self.assertIn("test_workers.py::test_leaks[%d]: %d bytes on device 0" % (size, size), result.stdout, result)
         result = run(command + ["--max-worker-restart=0"], POOL, more=dict(more, END="1"), cwd=self.folder)
-        self.assertRegex(result.stdout, r"gw\d ended before it could say what its tests left behind", result)
+        self.assertRegex(result.stdout, r"worker gw\d ended before it could say what its tests left behind", result)
 
 
 if __name__ == "__main__":

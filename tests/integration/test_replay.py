@@ -196,7 +196,7 @@ class BadInput(Replay):
             content = file.read()
         for name, data, says in (("empty", b"", "this is neither a recording"), ("foreign", b"\x7fELF" * 2000, "this is neither a recording"),
                                  ("newer", content[:12] + b"\x02\0" + content[14:], "the file was written by a version"),
-                                 ("begin", content[:4096], "the file has no request for memory")):
+                                 ("begin", content[:4096], "the file has no allocation of device memory")):
             path = self.path(name)
             with open(path, "wb") as file:
                 file.write(data)
@@ -204,7 +204,7 @@ class BadInput(Replay):
                 self.assert_refused(path, *pool, status=1, says="(%s)" % says)
         self.assert_refused(self.path("absent"), *pool, status=1, says="No such file")
         self.assert_refused(self.path(""), *pool, status=1, says="this is not a regular file")
-        self.assert_refused(whole, *pool, "--device", "3", status=1, says="no request for memory of device 3")
+        self.assert_refused(whole, *pool, "--device", "3", status=1, says="no allocation of device memory on device 3")
 
     def test_what_is_whole_of_a_damaged_file_is_used(self):
         path = self.made(MadeUp.loop(self, 100, 4 * MIB))

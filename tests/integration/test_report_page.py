@@ -174,7 +174,7 @@ class Page(Report):
         recording = training()
         recording.define(SAMPLE, "", 12 * MIB)
         page = self.open(recording)
-        self.assertIn("Of 12.0 MiB that were allocated, one block has a call site", self.text(page, "#peak"))
+        self.assertIn("One block in each 12.0 MiB allocated has a call site", self.text(page, "#peak"))
         self.good(page)
 
     def test_a_recording_without_events(self):

@@ -396,7 +396,7 @@ class Usage(support.Test):
     def test_without_the_library(self):
         result = tool("serve", "--listen", "0")
         self.assertEqual((result.status, result.stdout, result.stderr),
-                         (1, "", "rmmshim: this build has no HTTP server: it was made without libmicrohttpd\n"))
+                         (1, "", "rmmshim: this build has no HTTP server (libmicrohttpd); `rmmshim stats all --prom` prints the metrics\n"))
 
     @unittest.skipUnless(HAS_HTTP, "this build has no HTTP server")
     def test_a_library_that_cannot_be_loaded(self):

@@ -283,8 +283,8 @@ class Check(Test):
               "  managed"]),
             (["RMM_POOL_SIZE=200%", "RMM_MANAGED=1", "RMM_LIMIT=250%"],
              ["every device, at most 250%", "  reuse", "    pool initial_size=200%", "      managed"]),
-            (["RMM_VERBOSE=1", "RMM_POOL_SIZE="], ["no setting asks rmmshim to serve memory: every call goes to the "
-                                                   "driver"]),
+            (["RMM_VERBOSE=1", "RMM_POOL_SIZE="], ["these variables set no limit and no memory resource: every "
+                                                   "call goes to the driver"]),
         ):
             with self.subTest(variables):
                 result = rmmshim("check", *variables, RMM_POOL_SIZE="10Q")  # its own settings are not meant
@@ -309,8 +309,8 @@ class Check(Test):
             (["RMM_INITIAL_POOL_SIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
             (["RMM_PINNED_RESOURCE=pool(cuda)"], "RMM_PINNED_RESOURCE=pool(^cuda)"),
             (["RMM_FOO=1"], "RMM_FOO=1: this is not a variable of rmmshim"),
-            (["RMM_POOL_SIZE=1GiB", "RMM_LOG_FILE=x"], "RMM_LOG_FILE=x: this variable belongs to RAPIDS RMM (rmmshim "
-                                                       "writes a log when RMM_LOG is set)"),
+            (["RMM_POOL_SIZE=1GiB", "RMM_LOG_FILE=x"], "RMM_LOG_FILE=x: this variable belongs to RAPIDS RMM and is "
+                                                       "ignored; rmmshim writes a log when RMM_LOG is set"),
         ):
             with self.subTest(variables):
                 result = rmmshim("check", *variables)

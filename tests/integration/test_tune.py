@@ -119,7 +119,7 @@ class Candidates(Tune):
             at = lines.index("for %s: RMM_RESOURCE='%s'" % (wish, choice["variables"]["RMM_RESOURCE"]))
             self.assertEqual(lines[at + 1], "  %s." % choice["reason"])
             self.assertRegex(choice["reason"], r"^of \d+ combinations of memory resources that were replayed, this one (holds the least "
-                             r"memory|has the fewest driver calls and waits for the GPU): it holds up to [\d.]+ MiB when the "
+                             r"memory|has the fewest driver calls and GPU waits): it holds up to [\d.]+ MiB when the "
                              r"program uses up to [\d.]+ MiB, with \d+ driver calls? and \d+ waits? for the GPU$")
             checked = run([TOOL, "check", "RMM_RESOURCE=" + choice["variables"]["RMM_RESOURCE"]], preload=[])
             self.assertEqual(checked.status, 0, checked)

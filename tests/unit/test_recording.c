@@ -772,7 +772,8 @@ TEST(what_is_no_recording_is_refused)
     assert_int_equal(in_child(write_and_end, "head"), 0);
     damage("head", 0x20);
     assert_null(tool_recording_open("head", reason));
-    assert_string_equal(reason, "the beginning of the file is damaged");
+    assert_string_equal(reason,
+                        "the beginning of the file is damaged, so no part of it can be read");
 }
 
 TEST(a_file_that_was_cut_has_what_is_left)

@@ -9,10 +9,10 @@
         print(rmmshim.statistics()["used_bytes"], rmmshim.phases())
 
 The module needs no build and no other package: it calls the library that is preloaded into this process
-(`rmmshim run python3 ...`, or LD_PRELOAD=librmmshim.so).  Where there is none, or where it serves nothing,
-is_active() returns False, and what only watches does nothing, so that a program may keep it: phase(), counters(),
-mark(), reset_peaks(), reset_phase_peaks(); phases() is empty.  Every other function raises RuntimeError.  rmmshim(3)
-describes the functions beneath.
+(`rmmshim run python3 ...`, or LD_PRELOAD=librmmshim.so).  Where no library is loaded, or where it serves nothing,
+is_active() returns False, and these functions do nothing, so that a program may always call them: phase(), counters(),
+mark(), reset_peaks(), reset_phase_peaks(); phases() returns an empty list.  Every other function raises RuntimeError.
+rmmshim(3) describes the C functions that this module calls.
 
 Functions that return counts return flat dictionaries of integers and names, and lists of them, so that
 pandas.DataFrame([rmmshim.statistics()]) and pandas.DataFrame(rmmshim.phases()) are tables.  `device` is a CUDA
@@ -38,11 +38,11 @@ Row = Dict[str, Union[int, str]]
 Size = Union[int, str]
 
 _KINDS = ("device", "pinned", "managed")  # by enum rmmshim_kind
-_NOT_LOADED = "rmmshim is not preloaded into this process: start it by `rmmshim run` or with LD_PRELOAD=librmmshim.so"
+_NOT_LOADED = "rmmshim is not preloaded into this process: start the program by `rmmshim run` or with LD_PRELOAD=librmmshim.so"
 
 
 class Error(RuntimeError):
-    """A call that failed; `errno` says how, as include/rmmshim/rmmshim.h lists it (0: there is no library)."""
+    """A call that failed; `errno` says why, as include/rmmshim/rmmshim.h lists it (0: the library is not loaded)."""
 
     def __init__(self, message: str, number: int = 0) -> None:
         super().__init__(message)
@@ -173,8 +173,8 @@ def size_of(size: Size) -> int:
 
 
 def is_active() -> bool:
-    """True where the library is preloaded and serves this process: it has settings, which are valid, and the process is
-    no child after fork() of one that had used CUDA.  Never raises, and starts no CUDA."""
+    """True where the library is preloaded and serves this process: it has settings, which are valid, and the process was
+    not forked from one that had used CUDA.  Never raises, and starts no CUDA."""
     try:
         _need_service()
     except Error:
@@ -224,8 +224,8 @@ def limit(size: Optional[Size] = None, device: int = 0) -> int:
 
 
 def trim(device: int = 0, keep: Size = 0) -> int:
-    """Gives memory without blocks back to the driver, but keeps so many free bytes.  Returns by how many bytes the
-    process holds less.  Memory that its context's work keeps from going back is waited for up to 1 s."""
+    """Gives unused memory back to the driver, all but `keep` bytes.  Returns how many bytes less the process holds now.
+    Waits up to 1 s for GPU work that may still use such memory."""
     _need_service()
     given_back: int = _function("trim")(_device(device), size_of(keep))
     return given_back
@@ -251,8 +251,8 @@ class _Range:
     def __call__(self, function: Callable[..., Any]) -> Any:
         for code in (function, getattr(function, "__call__", None)):
             if inspect.iscoroutinefunction(code) or inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
-                raise TypeError("a %s is of a thread, which does other things while %r is suspended: use `with` around "
-                                "what neither awaits nor yields" % (self._what, function))
+                raise TypeError("a %s belongs to a thread, which runs other code while %r is suspended: use `with` around "
+                                "code that neither awaits nor yields" % (self._what, function))
 
         @functools.wraps(function)
         def inside(*arguments: Any, **named: Any) -> Any:
@@ -285,7 +285,7 @@ class _Range:
             raise Error("the %s %r was not begun in this thread" % (self._what, self._text), errno.ERANGE)
         mine[-1][1] = True
         if mine[-1] is not ranges[-1]:
-            warnings.warn("the %s %r ends inside the %s %r, and goes on until that one ends: tasks of one thread must not "
+            warnings.warn("the %s %r ends inside the %s %r, and so lasts until that one ends: tasks of one thread must not "
                           "wait inside a %s" % (self._what, self._text, self._what, ranges[-1][0]._text, self._what),
                           RuntimeWarning, stacklevel=2)
         while ranges and ranges[-1][1]:
@@ -334,7 +334,7 @@ class phase(_Range):
 
 def phases(device: int = 0, kind: str = "device") -> List[Row]:
     """A row for each name, in the order of their first entries: entries, peaks and totals, the members of struct
-    rmmshim_phase.  None where rmmshim is not active."""
+    rmmshim_phase.  An empty list where rmmshim is not active."""
     rows: List[Row] = []
     filled = _Phase(size=ctypes.sizeof(_Phase))
     while True:
@@ -354,8 +354,8 @@ def reset_phase_peaks(device: int = 0, kind: str = "device") -> None:
 
 
 class resource(_Range):
-    """This thread's device memory comes from a stack of that expression (the syntax of RMM_RESOURCE) inside the `with`
-    block or the function.  It raises, and warns, where phase() does, and where rmmshim is not active."""
+    """Inside the `with` block or the function, this thread's device memory comes from the memory resources of the
+    expression (the syntax of RMM_RESOURCE).  Raises and warns as phase() does, and raises where rmmshim is not active."""
 
     _what = "resource"
 
@@ -364,7 +364,8 @@ class resource(_Range):
 
 
 def set_resource(expression: Optional[str], device: int = 0) -> None:
-    """The device memory of all threads comes from that expression's stack; None: from what the settings give."""
+    """From now on the device memory of all threads comes from the memory resources of the expression; None: from those of
+    the settings."""
     _call("set_resource", _device(device), None if expression is None else expression.encode())
 
 
@@ -377,14 +378,13 @@ class _Counted(Dict[str, Any]):
 
 @contextlib.contextmanager
 def counters(device: int = 0, kind: str = "device") -> Iterator[Dict[str, Any]]:
-    """Counts what all threads allocate inside the block.  The dictionary is filled at the block's end: used_bytes (may be
-    negative), peak_used_bytes above what was used before, allocated_bytes, and the same of blocks.  CUDA may start
-    inside the block.  Where rmmshim is not active, or serves no memory of that kind on the device, the dictionary stays
-    empty, and each count in it reads None.
+    """Counts what all threads allocate inside the `with` block.  The dictionary is filled when the block ends: used_bytes
+    (may be negative), peak_used_bytes above what was used before, allocated_bytes, and the same counts of memory blocks.
+    CUDA may start inside the `with` block.  Where rmmshim is not active, or serves no memory of that kind on the device,
+    the dictionary stays empty, and each count in it reads None.
 
-    There is one stack of blocks for a device and kind, which all threads share: the blocks of several threads must nest
-    in time, as the first to end takes the counts of the last that began.  Threads that overlap otherwise count by
-    phase()."""
+    All threads share one stack of counters for each device and kind: the `with` blocks of several threads must nest in
+    time, as the first to end takes the counts of the last that began.  Where they do not nest, use phase() instead."""
     counted = _Counted()
     filled = _Counters(size=ctypes.sizeof(_Counters))
     number = _kind(kind)
@@ -424,5 +424,5 @@ def report(where: Optional[str] = None) -> None:
 
 
 def mark(text: str) -> None:
-    """Notes a moment of the program beside each open event log, in LOG.marks."""
+    """Notes the time and the text in the recording, where there is one, and in LOG.marks beside each open event log."""
     _watch("mark", text.encode(errors="replace"))

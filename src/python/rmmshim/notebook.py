@@ -136,9 +136,10 @@ def _run(shell: Any, code: str, device: int, kind: str, watch: Optional[_Watch])
         print("rmmshim: %s, so nothing was measured" % (
             "%s memory of device %d is not served" % (kind, device) if rmmshim.is_active() else "not active"))
         return error
-    print("rmmshim: device %d%s: peak %s above %s, allocated %s in %d blocks, %s left" % (
-        device, "" if kind == "device" else ", %s memory" % kind, _text(counted["peak_used_bytes"]), _text(before),
-        _text(counted["allocated_bytes"]), int(counted["allocations"]), _text(counted["used_bytes"])))
+    print("rmmshim: device %d%s: %s in use before, up to %s more inside, %s after; allocated %s in %d block%s" % (
+        device, "" if kind == "device" else ", %s memory" % kind, _text(before), _text(counted["peak_used_bytes"]),
+        _text(before + counted["used_bytes"]), _text(counted["allocated_bytes"]), int(counted["allocations"]),
+        "" if counted["allocations"] == 1 else "s"))
     return error
 
 
@@ -163,7 +164,7 @@ def _say_now(shell: Any) -> None:
             row["device"], row["kind"], _text(row["used_bytes"]), _text(row["peak_used_bytes"]),
             _text(row["total_bytes"])))
     if not rows:
-        print("rmmshim: nothing is held")
+        print("rmmshim: this process holds no GPU memory")
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -27,7 +27,7 @@ _LIVE = pytest.StashKey[Dict[str, List[int]]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("rmmshim").addoption("--rmmshim-limit", metavar="SIZE",
-                                         help="most memory that the session may hold of each GPU: 2GiB")
+                                         help="the most memory that the session may hold on each GPU, as in 2GiB")
 
 
 def _set_limit(size: str) -> None:
@@ -44,8 +44,8 @@ def _set_limit(size: str) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "gpu_memory(size, device=0, kind='device'): the test fails when it takes more "
-                                       "GPU memory than that, by rmmshim")
+    config.addinivalue_line("markers", "gpu_memory(size, device=0, kind='device'): the test fails when it uses more "
+                                       "GPU memory at once than `size`, as rmmshim counts it")
     config.stash[_LEAKS] = []
     config.stash[_LOST] = []
     size = config.getoption("rmmshim_limit")
@@ -55,12 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     if not rmmshim.is_active():
-        return "rmmshim: not active, tests with gpu_memory markers fail, and leaks are not looked at"
+        return "rmmshim: not active, so tests with gpu_memory markers fail, and leaks are not checked"
     with rmmshim.counters() as counted:
         pass
     if not counted:
         return ("rmmshim: it does not serve device memory here (set a limit or a pool), so tests with gpu_memory markers "
-                "fail, and leaks are not looked at")
+                "fail, and leaks are not checked")
     return "rmmshim: %s" % rmmshim.version()
 
 
@@ -165,4 +165,4 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         for name, device, size in leaks:
             terminalreporter.write_line("%s: %d bytes on device %d" % (name, size, device))
         for worker in lost:
-            terminalreporter.write_line("%s ended before it could say what its tests left behind" % worker)
+            terminalreporter.write_line("worker %s ended before it could say what its tests left behind" % worker)

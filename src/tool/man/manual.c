@@ -38,7 +38,7 @@ static int show_page(const char *page, const char *folder)
         return TOOL_FINDING;
     }
     (void)execlp("man", "man", path, (char *)NULL);
-    tool_say("man: %s; the page is %s", strerror(errno), path);
+    tool_say("cannot start 'man': %s; the page is %s", strerror(errno), path);
     return TOOL_FINDING;
 }
 

@@ -110,7 +110,8 @@ static struct rs_mr *make_stack(const struct rs_source *source, struct rs_diagno
             mr = NULL;
         if (!mr && !diagnostics->count)
             (void)rs_diagnose(diagnostics, source, NULL,
-                              "these memory resources cannot be set up on the simulated device");
+                              "the simulated device has too little memory for these memory "
+                              "resources: make their initial size smaller");
     }
     rs_expression_free(expression);
     return mr;

@@ -93,7 +93,8 @@ int sequence_read(struct sequence *sequence, char *path, int device)
         take_run(sequence, analysis.runs[0], device);
         sequence->device_bytes = device_bytes[sequence->device % DEVICES];
         if (sequence->event_count == 0) {
-            tool_say("%s: the file has no request for memory of device %u", path, sequence->device);
+            tool_say("%s: the file has no allocation of device memory on device %u", path,
+                     sequence->device);
             code = TOOL_FINDING;
         } else if (sequence->lost) {
             tool_say("%s: %" PRIu64 " event%s missing from the file, so all figures may be too low",

@@ -174,7 +174,7 @@ function table(...about) {
 
 function warningsOf(run) {
   const texts = [];
-  if (run.damage) texts.push(run.damage + "; what is whole is shown");
+  if (run.damage) texts.push(run.damage + "; the undamaged parts are shown");
   if (run.lost_events)
     texts.push("the recording lacks " + countText(run.lost_events) + " events, so figures may be too low");
   return texts.map((text) => make("p", { class: "warn" }, nameOf(run) + ": " + text));
@@ -186,15 +186,15 @@ function showOverview() {
     textColumn("Process", (one) => nameOf(one.run)),
     textColumn("Memory", (one) => kindOf(one.series)),
     bytesColumn("Peak used", (one) => one.series.peak_used),
-    timeColumn("after", (one) => one.series.peak_ns),
+    timeColumn("Peak after", (one) => one.series.peak_ns),
     bytesColumn("Peak held", (one) => one.series.peak_held),
     { title: "Limit", value: (one) => one.series.limit, text: limit, isNumber: true },
     countColumn("Allocations", (one) => one.series.allocations),
-    bytesColumn("of", (one) => one.series.allocated_bytes),
+    bytesColumn("Allocated in all", (one) => one.series.allocated_bytes),
     bytesColumn("Live at the end", (one) => one.series.end_used),
     countColumn("Refused", (one) => one.run.refusals.count),
-    timeColumn("Waited", (one) => one.run.waits.duration_ns),
-    timeColumn("Time", (one) => one.run.end_ns),
+    timeColumn("Waited for the GPU", (one) => one.run.waits.duration_ns),
+    timeColumn("Duration", (one) => one.run.end_ns),
   ], everySeries, { sorted: 2 }) : faint("No memory was allocated."));
 }
 
@@ -223,7 +223,7 @@ function showTime(isByClock = false) {
   const place = make("div"), shown = make("span", { class: "faint" });
   const clock = make("label", { hidden: report.runs.length < 2 },
     make("input", { type: "checkbox", checked: isByClock, onchange: () => showTime(!isByClock) }),
-    " by the clock, not from each beginning");
+    " by the clock; otherwise each recording begins at 0");
   const add = (one) => {
     const chart = new Chart(view, [lineOf(one, offset(one.run))], one.run, one.name);
     charts.push(chart);
@@ -237,7 +237,7 @@ function showTime(isByClock = false) {
   charts = [];
   view.listeners.push(() => { shown.textContent = timeText(view.from) + " to " + timeText(view.to); });
   fillSection("time", row(...zoomButtons(view), shown, clock),
-    row(key("used", "used, least"), key("band", "used, most in a moment"), key("held", "held"), key("limit", "limit"),
+    row(key("used", "used, lowest"), key("band", "used, highest"), key("held", "held"), key("limit", "limit"),
       key("phase", "phase"), key("refused", "refused"), key("waited", "waited")),
     faint("Drag over a plot to zoom in, double-click to see all. Keys: + and \u2212 zoom, arrows move, 0 shows all."),
     place, ...(everySeries.length > CHARTS_SHOWN ? [more] : []));
@@ -251,7 +251,7 @@ function showSite(place, site) {
   const frames = framesOf(site);
   place.replaceChildren(make("h3", {}, siteText(site)), frames.length ?
     make("ol", { class: "frames" }, ...frames.map((frame) => make("li", {}, frame))) :
-    faint("Who allocated is known where call sites are recorded: RMM_RECORD_SITES of rmmshim-variables(7)."));
+    faint("No call site was recorded for these blocks: see RMM_RECORD_SITES in rmmshim-variables(7)."));
 }
 
 function siteTable(series, choose) {
@@ -280,8 +280,8 @@ function showPeak({ run, series }) {
   fillSection("peak",
     make("p", {}, bytesText(series.peak_used) + " were in use after " + timeText(series.peak_ns) +
       ". Wider is more memory; outermost calls are on top."),
-    run.sample_bytes ? faint("Of " + bytesText(run.sample_bytes) + " that were allocated, one block has a call site: " +
-      "what a call site has is an estimate.") : "",
+    run.sample_bytes ? faint("One block in each " + bytesText(run.sample_bytes) + " allocated has a call site, " +
+      "so figures by call site are estimates.") : "",
     flame.element, siteTable(series, (one) => showSite(details, one[0])),
     left ? faint(countText(left) + " call sites with less memory are not in this page.") : "", details);
   flame.draw();
@@ -292,7 +292,7 @@ function showPeak({ run, series }) {
 function showAddresses({ series }) {
   addressMap = undefined;
   if (!series.spans.length) {
-    fillSection("addresses", faint("No block was live."));
+    fillSection("addresses", faint("No blocks were in use."));
     return;
   }
   const describe = ([address, length, used, site]) => "0x" + address.toString(16) + ": " + bytesText(used) +
@@ -338,7 +338,7 @@ function showSizes(one, isBytes = false) {
   fillSection("sizes",
     row(button(isBytes ? "Show numbers of blocks" : "Show bytes", () => showSizes(one, !isBytes)),
       make("span", { class: "faint" },
-        "By size (down) and time until the free (across), each from the named value up to twice of it.")),
+        "Rows: block size; columns: time until the free. Each covers the values from the one shown up to twice that.")),
     scroll("Sizes and lifetimes", sizeTable(cells, isBytes ? 3 : 2, isBytes ? bytesText : countText)));
 }
 
@@ -365,7 +365,7 @@ function spark(phase) {
 }
 
 function survivorsOf(phase) {
-  const none = "Nothing: what all times but the first and the last one allocated was freed by the end of the last one.";
+  const none = "Nothing: what the phase allocated, but for its first and last time, was freed by the end of the last time.";
   return [make("h3", {}, "Left behind by \u201c" + phase.name + "\u201d"),
     phase.survivors.length ? table("Blocks left behind", [
       bytesColumn("Bytes", (one) => one[1]),
@@ -380,8 +380,8 @@ function phaseTable(run, choose) {
     countColumn("Times", (one) => one.count),
     bytesColumn("Growth each time", (one) => one.growth),
     bytesColumn("Peak", (one) => Math.max(...one.occurrences.map((time) => time[4]))),
-    bytesColumn("Used at the last end", (one) => endedOf(one).at(-1)?.[3] ?? 0),
-    { title: "Used at each end", value: (one) => one.count, node: spark },
+    bytesColumn("Used after the last time", (one) => endedOf(one).at(-1)?.[3] ?? 0),
+    { title: "Used after each time", value: (one) => one.count, node: spark },
     textColumn("Phase", (one) => one.name),
   ], run.phases, { sorted: 1, choose });
 }
@@ -419,7 +419,7 @@ function incidentTable(run, { count, first }, what) {
 
 function showIncidents({ run }) {
   fillSection("incidents", ...incidentTable(run, run.refusals, "Requests refused as out of memory"),
-    ...incidentTable(run, run.waits, "Requests that waited"));
+    ...incidentTable(run, run.waits, "Requests that waited for the GPU"));
 }
 
 // ---- two recordings compared ----
