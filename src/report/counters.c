@@ -305,7 +305,7 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"account", "served",
      "Device memory that rmmshim has taken from the driver to serve the program, in bytes."},
     {"account", "unserved",
-     "Bytes in use that the program has from the driver without rmmshim, of all kinds of memory."},
+     "Bytes in use that the program has from the driver without rmmshim, of all kinds."},
     {"account", "unserved_peak", "The highest value that `unserved` has had."},
     {"account", "driver",
      "Bytes of device memory that the driver, not rmmshim, allocated in cuMemAlloc and similar "
@@ -411,8 +411,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Requests that this memory resource could not serve, including those that succeeded "
      "afterwards."},
     {NULL, "internal_refusals",
-     "Refusals by the limit or by a memory resource. The request may have succeeded afterwards, "
-     "for example from a fallback."},
+     "Refusals by the limit or by a memory resource. The request may have succeeded afterwards."},
     {NULL, "driver_allocations", "Successful calls to the driver to allocate memory."},
     {NULL, "driver_frees", "Successful calls to the driver to free memory."},
     {NULL, "free", "Bytes that this memory resource holds and that are not in use."},
