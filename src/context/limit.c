@@ -130,6 +130,23 @@ static void set_end(int device, bool for_good)
 
 /* ---- the job ---- */
 
+/* Returns what is wrong with the job's file, or NULL when the error is another one. */
+static const char *why_not_of_file(int error)
+{
+    switch (-error) {
+    case EPROTO:
+        return "was not written by this version of rmmshim: remove it, or choose another file";
+    case EACCES:
+        return "must belong to this user and be writable, with no access for others (chmod 600)";
+    case EXDEV:
+        return "is used by processes in another PID namespace, and this process cannot see whether "
+               "they still run: choose another file, or remove this one when they have ended";
+    default:
+        return NULL;
+    }
+}
+
+/* Returns NULL when only the number of the error is known. */
 static const char *why_not_joined(int error)
 {
     switch (-error) {
@@ -140,13 +157,9 @@ static const char *why_not_joined(int error)
         return "the limit is shared by the processes of one `rmmshim run`, and that `run` does not "
                "answer";
     case EPROTO:
-        return "the job's file was written by another version of rmmshim";
+        return "this library and the `rmmshim run` that shares the limit have different versions";
     case EACCES:
-        return "the permissions of the job's file let other users change it: give access to its "
-               "owner alone";
-    case EXDEV:
-        return "the job's processes are in another PID namespace, so this process cannot see which "
-               "of them still run: name another file, or remove this one when they have ended";
+        return "the `rmmshim run` that started this process refused to share its limit";
     case ESRCH:
         return "/proc cannot be read here, so the job could not see when this process ends";
     case EBUSY:
@@ -161,8 +174,23 @@ static const char *why_not_joined(int error)
     case EUSERS:
         return "too many processes share the job's limit";
     default:
-        return strerror(-error);
+        return NULL;
     }
+}
+
+/* path: the job's file, where the error is that file's; else NULL. */
+static void say_not_joined(struct rs_diagnostics *diagnostics, int error, const char *path)
+{
+    const char *of_file = path ? why_not_of_file(error) : NULL, *reason = why_not_joined(error);
+
+    if (of_file)
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "the job's file %s %s", path, of_file);
+    else if (path && !reason)
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "the job's file %s: %s", path,
+                    strerror(-error));
+    else
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s",
+                    reason ? reason : strerror(-error));
 }
 
 static int join_one(int of_run, const char *path)
@@ -217,7 +245,7 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     if (!rs_config.limit_job)
         return true;
     if (!expanded)
-        return rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not_joined(-ENOMEM));
+        return rs_diagnose(diagnostics, rs_config.limit_job, NULL, "out of host memory");
     if (path && !rs_path_expand(path, expanded, PATH_MAX, &at, &reason))
         return rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
     result = join_all(path ? expanded : NULL);
@@ -225,16 +253,16 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     if (result == 0)
         return true;
     if (!path && (result == -ENOENT || result == -EACCES) && job_count == 0)
-        reason = "this process belongs to no job, so it has nobody to share the limit with: use "
-                 "`rmmshim run --limit-job`, or set RMM_JOB to the path of a file";
-    else
-        reason = why_not_joined(result);
-    if (result == -EEXIST)
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
-                    "the processes of the job at %s have another limit, %s", expanded,
-                    rs_size_write(jobs[job_count].limit, text));
+                    "this process belongs to no job, so it has nobody to share the limit with: use "
+                    "`rmmshim run --limit-job`, or set RMM_JOB to the same path in all processes");
+    else if (result == -EEXIST)
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL,
+                    "the processes that use the job's file %s have another limit, %s: set the same "
+                    "limit, or choose another file",
+                    expanded, rs_size_write(jobs[job_count].limit, text));
     else
-        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", reason);
+        say_not_joined(diagnostics, result, path && job_count == 0 ? expanded : NULL);
     return false;
 }
 

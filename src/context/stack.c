@@ -108,9 +108,8 @@ static bool is_managed_poolable(void)
            rs_driver_device_has(without, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
         without++;
     if (without < devices && rs_log_once(&said))
-        rs_log("device %d cannot use managed memory at the same time as the host, so "
-               "cudaMallocManaged goes "
-               "to the driver",
+        rs_log("device %d cannot use managed memory at the same time as the host, so the driver, "
+               "not rmmshim, serves cudaMallocManaged",
                without);
     return without == devices;
 }
@@ -131,8 +130,8 @@ static void say_absent_devices(void)
         return;
     rs_log("%s is for device %d, but the process has only %d device%s: this setting is ignored%s",
            first->name, device, devices, devices == 1 ? "" : "s",
-           count > 2    ? ", and so are other settings of this kind"
-           : count == 2 ? ", and so is another setting of this kind"
+           count > 2    ? ", and so are further settings for devices that it does not have"
+           : count == 2 ? ", and so is another setting for a device that it does not have"
                         : "");
 }
 

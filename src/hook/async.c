@@ -191,7 +191,7 @@ static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t c
     if (!reached && rs_log_once(&said))
         rs_log("cuMemPoolSetAccess: memory that rmmshim has served so far for cudaMallocAsync on "
                "device %d cannot be used by other devices; from now on the driver serves "
-               "cudaMallocAsync there",
+               "cudaMallocAsync on this device",
                device);
 }
 

@@ -92,7 +92,8 @@ void *rmmshim_torch_alloc(ssize_t size, int device, void *stream)
     if (result == CUDA_SUCCESS)
         return (void *)(uintptr_t)address;
     if (rs_log_once(&said))
-        rs_log("rmmshim_torch_alloc: %zu bytes on device %d: %s", (size_t)size, device,
+        rs_log("rmmshim_torch_alloc: %zu bytes on device %d cannot be allocated: %s", (size_t)size,
+               device,
                rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
     return NULL;
 }
@@ -122,7 +123,7 @@ void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream)
     if (!rs_mode_serving() || !rs_shim_free_in_order(at, stream_of(stream), &result))
         result = free_driver_block(at, device);
     if (result != CUDA_SUCCESS && rs_log_once(&said))
-        rs_log("rmmshim_torch_free: %p on device %d: %s", ptr, device,
+        rs_log("rmmshim_torch_free: %p on device %d cannot be freed: %s", ptr, device,
                rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
 }
 

@@ -200,8 +200,8 @@ static bool is_open_elsewhere(uint32_t number)
 
     if (!rs_descriptor_is_kept(&file)) {
         if (rs_log_once(&said))
-            rs_log("the program closed a file that rmmshim had opened: memory that was shared with "
-                   "other processes will never be reused");
+            rs_log("the program closed a file descriptor of rmmshim, as a loop over all "
+                   "descriptors does: memory shared with other processes will not be reused");
         return true;
     }
     /* The generation must be cleared before the lock is asked for (ipc/table.h). */
@@ -243,7 +243,7 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
         if (!number || !rs_descriptor_is_kept(&file))
             return refuse_export(
                 &said, "the table of memory blocks that are shared with other processes is full "
-                       "or could not be created; RMM_IPC=dedicated works without this table");
+                       "or could not be created; set RMM_IPC=dedicated, which needs no table");
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;
@@ -317,7 +317,7 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
             return refused;
         refused = refuse_export(
             &said, "other processes cannot open this block, because its memory is virtual, "
-                   "stream-ordered, managed or host memory");
+                   "stream-ordered, managed or host memory: use a resource such as pool(cuda)");
         return block->whole ? result : refused;
     }
     if (result == CUDA_SUCCESS)

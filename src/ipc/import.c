@@ -380,7 +380,8 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
 
     if (segment && segment->context != opening->context) {
         *result = RS_IPC_REFUSE(CUDA_ERROR_NOT_SUPPORTED,
-                                "memory of `async` can be open in one context of a process only");
+                                "memory of the memory resource `async` can be open in only one "
+                                "CUDA context of a process");
         return NULL;
     }
     if (!segment)

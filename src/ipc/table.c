@@ -138,13 +138,13 @@ static int open_if_table(const char *path)
 static CUresult refuse_table(bool is_permitted)
 {
     if (is_permitted)
-        return RS_IPC_REFUSE(
-            CUDA_ERROR_MAP_FAILED,
-            "the process that shared the memory no longer has its table of shared memory blocks");
+        return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has closed "
+                                                    "rmmshim's table of shared blocks, or runs "
+                                                    "another program now");
     return RS_IPC_REFUSE(
         CUDA_ERROR_NOT_PERMITTED,
         "this process is not allowed to access the process that shared the memory, which "
-        "belongs to another user, or is protected");
+        "belongs to another user, or is not dumpable (prctl)");
 }
 
 /* Opens the exporter's table and returns the descriptor; -1 with the CUDA error in *result. */

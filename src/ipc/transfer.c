@@ -159,7 +159,7 @@ bool rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 
 /* ---- the importer ---- */
 
-#define NONE_LEFT "no file descriptor is left (RLIMIT_NOFILE), or no socket is permitted"
+#define NONE_LEFT "this process has no file descriptor left (ulimit -n), or may not open a socket"
 
 /* Waits until the socket has something to receive, while the exporter runs and has not failed to
  * answer.  Returns false with the CUDA error in *result otherwise. */
@@ -271,8 +271,8 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
         result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
     else if (rs_exporter_is_running(transfer->handle, &result))
         result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                               "the process that shared the memory cannot be asked for it, since "
-                               "it closed a file of rmmshim's");
+                               "the process that shared the memory cannot send it, because it "
+                               "closed a file descriptor of rmmshim");
     if (listener >= 0)
         rs_file_close(listener);
     return result;

@@ -241,8 +241,8 @@ static const struct field {
           "The most memory that the processes that share a job limit (RMM_LIMIT_JOB) may take "
           "together, in bytes."),
     BYTES(spilled, "rmmshim_spilled_bytes",
-          "Allocated memory from the fallback, because it did not fit into the device's memory, in "
-          "bytes."),
+          "Memory in use that came from the fallback, because the device's memory or the limit did "
+          "not suffice, in bytes."),
     BYTES(spilled_peak, "rmmshim_spilled_peak_bytes",
           "The most memory that was allocated from the fallback at one time, in bytes."),
     TOTAL(refused, COUNT, "rmmshim_refused_total",
@@ -286,7 +286,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Bytes that rmmshim has allocated for the program so far, freed blocks included."},
     {"program", "peak",
      "The most bytes that the program had allocated at one time since the peak was last reset."},
-    {"program", "past_peak", "The highest of the peaks before the last reset."},
+    {"program", "past_peak", "The highest peak before the peak was last reset."},
     {"program", "refused",
      "Out-of-memory errors that the program received, from rmmshim or from the driver."},
 
@@ -300,13 +300,16 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"account", "charged_peak",
      "The most bytes of this device's memory that the process held at one time."},
     {"account", "internal_refusals",
-     "Requests that the limit refused, including those that were then served in another way."},
+     "Requests that the limit refused, including those that succeeded afterwards, for example from "
+     "a fallback."},
     {"account", "served",
      "Device memory that rmmshim has taken from the driver to serve the program, in bytes."},
-    {"account", "unserved", "Bytes in use that the driver served instead of rmmshim, in any way."},
+    {"account", "unserved",
+     "Bytes in use that the program has from the driver without rmmshim, of all kinds."},
     {"account", "unserved_peak", "The highest value that `unserved` has had."},
     {"account", "driver",
-     "Bytes of device memory that the driver served in cuMemAlloc and similar calls."},
+     "Bytes of device memory that the driver, not rmmshim, allocated in cuMemAlloc and similar "
+     "calls."},
     {"account", "managed",
      "Bytes of managed memory that the program allocated from the driver without rmmshim."},
     {"account", "arrays", "Bytes of device memory in CUDA arrays."},
@@ -332,7 +335,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Groups of freed blocks whose CUDA event has completed, so that they can be reused."},
     {"reuse", "waits", "Allocations that waited for the GPU to finish with freed memory."},
     {"reuse", "waits_in_vain",
-     "Allocations that stopped waiting for freed memory, because the GPU still used it."},
+     "Allocations that gave up waiting for freed memory, because the GPU used it for too long."},
     {"reuse", "full_waits",
      "Frees that waited until the GPU had finished all work, as cudaFree does."},
     {"reuse", "waited",
@@ -405,11 +408,10 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "allocations", "Requests that this memory resource has served."},
     {NULL, "frees", "Blocks that were freed to this memory resource."},
     {NULL, "failures",
-     "Requests that this memory resource could not serve, including those that were then served in "
-     "another way."},
+     "Requests that this memory resource could not serve, including those that succeeded "
+     "afterwards."},
     {NULL, "internal_refusals",
-     "Refusals by the limit or by a memory resource. The request may then have been served in "
-     "another way."},
+     "Refusals by the limit or by a memory resource. The request may have succeeded afterwards."},
     {NULL, "driver_allocations", "Successful calls to the driver to allocate memory."},
     {NULL, "driver_frees", "Successful calls to the driver to free memory."},
     {NULL, "free", "Bytes that this memory resource holds and that are not in use."},
@@ -484,7 +486,8 @@ static const char *event_line(const struct rs_counter *counter)
         {"fallbacks", EVENTS "request{value||s} served from its second memory resource\n"},
         {"waits", EVENTS "allocation{value||s} waited until the GPU no longer used freed memory\n"},
         {"waits_in_vain", EVENTS
-         "allocation{value||s} waited for freed memory that the GPU still used, and gave up\n"},
+         "allocation{value||s} gave up waiting for freed memory, because the GPU used it for too "
+         "long\n"},
         {"full_waits", EVENTS "free{value||s} waited for the GPU to finish all work\n"},
         {"written_before", EVENTS "block{value||s} with writes before the beginning\n"},
         {"written_past_end", EVENTS "block{value||s} with writes past the end\n"},

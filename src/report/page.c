@@ -63,7 +63,8 @@ static void say_failed(struct rs_page *page, int failed)
 {
     if (!failed)
         return;
-    rs_log("%s: %s", page->file->variable, strerror(-failed));
+    rs_log("%s: the report cannot be written to %s: %s", page->file->variable,
+           page->path ? page->file->output.path : "stderr", strerror(-failed));
     page->file->error = failed;
     page->is_off = true;
 }

@@ -101,8 +101,8 @@ static void add_leaks(struct rs_node *list, const struct rs_holder *leaks, size_
     add_total(more, leaks + said, count - said);
 }
 
-/* Returns the bytes that the program has from the driver and not from a stack, in which no leaks are
- * looked for. */
+/* Returns the bytes that the program has from the driver and not from a stack, in which no leaks
+ * are looked for. */
 static uint64_t unchecked_bytes(const struct rs_report *report)
 {
     uint64_t bytes = 0;
@@ -119,7 +119,7 @@ static const char *none_line(void)
     static struct rs_gathered all;
     uint64_t blocks = 0, live = 0, unchecked = 0;
     char text[RS_SIZE_TEXT_BYTES];
-    const char *what = "leaks were not looked for, because no allocation was tracked";
+    const char *what = "leaks were not looked for, because rmmshim served no allocation";
 
     if (rs_locks_missed()->name_count)
         return NULL; /* the report already says that something was left out */
@@ -137,8 +137,9 @@ static const char *none_line(void)
                                   " block%s from resources without tracking %s not freed",
                                   live, live == 1 ? "" : "s", live == 1 ? "was" : "were");
     else if (blocks)
-        what = rs_document_format(&document, "no leaks: %s%" PRIu64 " block%s freed",
-                                  blocks == 1 ? "" : "all ", blocks, blocks == 1 ? " was" : "s were");
+        what =
+            rs_document_format(&document, "no leaks: %s%" PRIu64 " block%s freed",
+                               blocks == 1 ? "" : "all ", blocks, blocks == 1 ? " was" : "s were");
     return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, unchecked ? "; " : "",
                               unchecked ? rs_size_format_short(unchecked, text) : "",
                               unchecked ? " allocated without rmmshim was not checked" : "");
@@ -449,7 +450,8 @@ static void say_left_out(void)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
                                  missed->names[i]);
     if (used)
-        rs_log_asked("the reports at exit leave out what a thread was still using: %s", text);
+        rs_log_asked("the reports at exit lack these parts, which a thread was still using: %s",
+                     text);
 }
 
 static _Atomic bool armed;

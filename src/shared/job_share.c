@@ -32,9 +32,9 @@ void rs_job_share_enter(struct rs_job_share *share)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
             if (lacks_room(share))
-                rs_log("the table of the processes that share the job's limit is full: each of its "
-                       "%d entries is for a process, or for a device that a process uses; this "
-                       "process gets no memory of a device for which it has no entry",
+                rs_log("too many processes and devices share the job's limit (room for %d: each "
+                       "process and each device that it uses is one): this process gets no memory "
+                       "of the device for which there was no room",
                        RS_JOB_ENTRIES);
         }
 }

@@ -91,9 +91,13 @@ static void trim_device(struct rs_commands *command, const struct rs_account *ac
 static void list_live(struct rs_commands *command)
 {
     command->result = rs_live_list(command->device, &command->before_bytes, &command->after_bytes);
-    if (command->result != 0)
-        (void)rs_control_error(command->result, "the list of the process's memory is too long for "
-                                                "the file in which the process would publish it");
+    if (command->result == -EBUSY)
+        (void)rs_control_error(-EBUSY, "another thread is making this list now: try again");
+    else if (command->result != 0)
+        (void)rs_control_error(
+            command->result,
+            "the file in which the process publishes its counters is full, so it cannot list its "
+            "memory; `rmmshim run --tracking` reports leaks when a program ends");
 }
 
 static void carry_out_command(struct rs_commands *command)
@@ -103,7 +107,9 @@ static void carry_out_command(struct rs_commands *command)
     (void)rs_control_error(-EINVAL, "");
     command->result = -EINVAL;
     if (!rs_mode_serving())
-        command->result = rs_control_error(-ENOTSUP, "rmmshim has stopped serving this process");
+        command->result = rs_control_error(-ENOTSUP, "rmmshim no longer serves this process, since "
+                                                     "a setting was wrong: see the process's "
+                                                     "messages on stderr");
     else if (command->device < 0 || !account)
         (void)rs_control_error(-EINVAL, "there is no device with this number");
     else if (command->kind == RS_COMMAND_LIMIT)
@@ -113,7 +119,8 @@ static void carry_out_command(struct rs_commands *command)
     else if (command->kind == RS_COMMAND_LIST)
         list_live(command);
     else
-        (void)rs_control_error(-EINVAL, "the rmmshim in this process does not know the command");
+        (void)rs_control_error(-EINVAL, "this process uses another version of rmmshim, which does "
+                                        "not know this command");
     if (account)
         command->held_bytes = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
     snprintf(command->text, sizeof(command->text), "%s", rmmshim_last_error());
@@ -183,6 +190,6 @@ void rs_shim_commands_thread(void)
     int fd;
 
     if (rs_commands_where(&fd, &inode) && !rs_thread_start(wait_for_commands))
-        rs_log("RMM_CONTROL: the thread that takes commands could not be started: commands wait "
-               "for the program's next CUDA call");
+        rs_log("RMM_CONTROL: the thread for commands such as `rmmshim limit` could not be started: "
+               "a command waits until the program's next CUDA call");
 }

@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static_assert((int)RMMSHIM_DEVICE_MEMORY == (int)RS_KIND_DEVICE &&
                   (int)RMMSHIM_PINNED_MEMORY == (int)RS_KIND_PINNED &&
@@ -52,7 +53,11 @@ int rs_control_error(int result, const char *line)
 
 static int not_served(void)
 {
-    return rs_control_error(-ENOTSUP, "rmmshim does not serve this process");
+    char line[RS_CONTROL_ERROR_BYTES];
+
+    snprintf(line, sizeof(line),
+             "rmmshim does not serve this process: `rmmshim doctor %d` says why", (int)getpid());
+    return rs_control_error(-ENOTSUP, line);
 }
 
 /* Returns 0, or the error for a process that stacks do not serve or for an unknown device. *started
@@ -79,7 +84,7 @@ static int check_call(int device, int kind, bool needs_cuda)
     if (result == 0 && needs_cuda && !started)
         result = rs_control_error(-EAGAIN, "CUDA is not initialised yet");
     if (result == 0 && (kind < 0 || kind >= RS_KINDS))
-        result = rs_control_error(0, "there is no kind of memory with this number");
+        result = rs_control_error(0, "kind is not a value of enum rmmshim_kind");
     return result;
 }
 
@@ -447,7 +452,7 @@ int rmmshim_get_limit(int device, size_t *bytes)
         result = rs_control_error(0, "bytes is NULL");
     if (result == 0 && !rs_limit_is_known(device))
         result = rs_control_error(
-            -EAGAIN, "a limit in percent can be set only after CUDA has been initialised");
+            -EAGAIN, "the limit is a percentage: its bytes are known once CUDA is initialised");
     if (result == 0)
         *bytes = rs_limit_get(device);
     return result;
@@ -461,17 +466,30 @@ static void keep_line(void *data, const char *line)
     (void)rs_control_error(0, line);
 }
 
-static bool serves_device_memory(void)
+/* Returns 0 when stacks serve device memory in this process, else the error. */
+static int check_serves_device_memory(void)
 {
-    return rs_mode_now() == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE);
+    if (rs_mode_now() != RS_MODE_SERVE)
+        return not_served();
+    if (!(rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
+        return rs_control_error(-ENOTSUP, "rmmshim does not serve device memory in this process, "
+                                          "because RMM_HOOKS leaves out `device`");
+    return 0;
 }
 
 /* Keeps an error message for -ENOSPC and -ENOMEM; for -EINVAL a diagnostic has been kept already.
  * Returns `result`. */
 static int resource_error(int result)
 {
-    if (result == -ENOSPC)
-        return rs_control_error(result, "too many memory resources are pushed");
+    char line[RS_CONTROL_ERROR_BYTES];
+
+    if (result == -ENOSPC) {
+        snprintf(line, sizeof(line),
+                 "too many memory resources: a thread can have %d pushed, and a process can use "
+                 "%d different ones",
+                 RS_PUSHED_DEPTH_MAX, RS_PUSHED_MAX);
+        return rs_control_error(result, line);
+    }
     if (result == -ENOMEM)
         return rs_control_error(result, "out of host memory");
     return result;
@@ -480,10 +498,10 @@ static int resource_error(int result)
 int rmmshim_push_resource(const char *expression)
 {
     struct rs_diagnostics diagnostics = {.write = keep_line};
-    int result;
+    int result = check_serves_device_memory();
 
-    if (!serves_device_memory())
-        return not_served();
+    if (result != 0)
+        return result;
     if (!expression)
         return rs_control_error(0, "expression is NULL");
     result = rs_pushed_push(expression, &diagnostics);
@@ -511,10 +529,10 @@ int rmmshim_set_resource(int device, const char *expression)
     bool started;
     int result = check_device(device, &started);
 
+    if (result == 0)
+        result = check_serves_device_memory();
     if (result != 0)
         return result;
-    if (!(rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
-        return not_served();
     if (expression)
         result = rs_pushed_find(expression, &diagnostics, &resource);
     if (result == 0 && resource && started)
@@ -530,12 +548,12 @@ int rmmshim_set_resource(int device, const char *expression)
  * error of the caller, so both count as success. */
 static int prefetch_error(CUresult result)
 {
-    char line[64];
+    char line[80];
 
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE ||
         result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED)
         return 0;
-    snprintf(line, sizeof(line), "the driver refused to prefetch the memory: error %d",
+    snprintf(line, sizeof(line), "the driver refused to prefetch the memory: CUDA error %d",
              (int)result);
     return rs_control_error(-EIO, line);
 }
@@ -573,19 +591,24 @@ static void ask_pools(void)
 int rmmshim_report(const char *where)
 {
     struct rs_diagnostics diagnostics = {.write = keep_line};
+    char line[RS_CONTROL_ERROR_BYTES];
     int result;
 
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     ask_pools();
     result = rs_report_write(where, &diagnostics);
-    if (result != 0 && diagnostics.count == 0)
-        result = rs_control_error(result, "the report cannot be written");
+    if (result != 0 && diagnostics.count == 0) {
+        snprintf(line, sizeof(line), "the report cannot be written to %.120s: %s",
+                 where && strchr(where, ':') ? where : "stderr", strerror(-result));
+        result = rs_control_error(result, line);
+    }
     return result;
 }
 
 int rmmshim_mark(const char *phase)
 {
+    char line[RS_CONTROL_ERROR_BYTES];
     bool is_recorded;
     int result;
 
@@ -600,7 +623,10 @@ int rmmshim_mark(const char *phase)
     if (result == -ENOENT)
         return rs_control_error(result, "nothing to mark: neither an event log (RMM_LOG) nor a "
                                         "recording (RMM_RECORD) is open");
-    return result == 0 ? 0
-                       : rs_control_error(
-                             result, "the mark cannot be written to the event log's file of marks");
+    if (result == 0)
+        return 0;
+    snprintf(line, sizeof(line),
+             "the mark cannot be written to the file LOG.marks beside the event log (RMM_LOG): %s",
+             strerror(-result));
+    return rs_control_error(result, line);
 }

@@ -674,7 +674,7 @@ def expect_nothing_served():
                                 (rmmshim.set_resource, (None,)), (rmmshim.prefetch, (0x1000,)),
                                 (rmmshim.report, ("text",)), (rmmshim.report, (None,))):
         said = fails(errno.ENOTSUP, function, *arguments)
-        assert said == "rmmshim does not serve this process", said
+        assert said == "rmmshim does not serve this process: `rmmshim doctor %d` says why" % os.getpid(), said
     assert rmmshim.trim() == 0
     rmmshim.library.rmmshim_torch_record_stream(0x1000, None)
 

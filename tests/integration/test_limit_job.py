@@ -194,7 +194,7 @@ class LimitJob(support.Test):
                         command=[sys.executable, "-c", USE_TWO_DEVICES])
         self.assertEqual(first.process.stdout.readline(), "used\n")
         answer = tool("trim", first.pid)
-        self.assertIn("has stopped serving this process", answer.stderr, answer)
+        self.assertIn("no longer serves this process", answer.stderr, answer)
         with open(first.commands(), "r+b") as file, mmap.mmap(file.fileno(), 4096) as memory:
             word = struct.unpack_from("Q", memory, ATTENTION_AT)[0]
             struct.pack_into("Q", memory, ATTENTION_AT, word | ATTENTION_JOB)  # as another member does
@@ -242,9 +242,9 @@ class LimitJob(support.Test):
                 result = run(unshare + mount + [STEPS, "device", "200"], self.settings())
                 self.assertEqual((result.status, result.stdout), (78, ""), result)
                 self.assertEqual([line for line in result.said if "PID" in line],
-                                 ["RMM_LIMIT_JOB=256MiB: the job's processes are in another PID namespace, so "
-                                  "this process cannot see which of them still run: name another file, or remove "
-                                  "this one when they have ended"], result)
+                                 ["RMM_LIMIT_JOB=256MiB: the job's file %s is used by processes in another PID "
+                                  "namespace, and this process cannot see whether they still run: choose another "
+                                  "file, or remove this one when they have ended" % self.path("job")], result)
         self.assertEqual(Job(self.path("job")).sums(), (200 * MIB, 1))
         # Nor is a process of another one a member of a `run`'s job.
         result = run([TOOL, "run", "--quiet", "--limit-job", "256MiB"] + unshare + [STEPS, "device", "1"], preload=[])
@@ -352,8 +352,8 @@ class LimitJob(support.Test):
         self.assertEqual(first.step("device", 48), [])
         result = run([STEPS, "device", "100"], self.settings("1GiB"))
         self.assertEqual((result.status, result.said),
-                         (78, ["RMM_LIMIT_JOB=1GiB: the processes of the job at %s have another limit, 64MiB" %
-                               self.path("job")]), result)
+                         (78, ["RMM_LIMIT_JOB=1GiB: the processes that use the job's file %s have another limit, 64MiB: "
+                               "set the same limit, or choose another file" % self.path("job")]), result)
         first.process.kill()
         first.process.wait()
         self.assertEqual(run([STEPS, "device", "100"], self.settings("1GiB")).status, 0)
@@ -375,14 +375,16 @@ class LimitJob(support.Test):
             os.chmod(shared, 0o666)
         for settings, said in (
                 ({}, "this process belongs to no job, so it has nobody to share the limit with: use `rmmshim run "
-                     "--limit-job`, or set RMM_JOB to the path of a file"),
+                     "--limit-job`, or set RMM_JOB to the same path in all processes"),
                 ({"RMMSHIM_JOB": stale}, "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
                                          "ended, or is in another PID or network namespace"),
-                ({"RMM_JOB": foreign}, "the job's file was written by another version of rmmshim"),
-                ({"RMM_JOB": shared}, "the permissions of the job's file let other users change it: give access to its "
-                                      "owner alone"),
-                ({"RMM_JOB": self.folder}, "Is a directory"),
-                ({"RMM_JOB": self.path("no/such")}, "No such file or directory")):
+                ({"RMM_JOB": foreign}, "the job's file %s was not written by this version of rmmshim: remove it, or choose "
+                                       "another file" % foreign),
+                ({"RMM_JOB": shared}, "the job's file %s must belong to this user and be writable, with no access for "
+                                      "others (chmod 600)" % shared),
+                ({"RMM_JOB": self.folder}, "the job's file %s: Is a directory" % self.folder),
+                ({"RMM_JOB": self.path("no/such")},
+                 "the job's file %s: No such file or directory" % self.path("no/such"))):
             with self.subTest(settings):
                 result = run([STEPS, "device", "1"], dict(settings, RMM_LIMIT_JOB="1GiB"))
                 self.assertEqual(result.status, 78, result)

@@ -84,7 +84,7 @@ class Managed(support.Test):
                                      more={"HOSTCUDA_CONCURRENT_MANAGED": "0"})
         self.assertNotIn("managed", report)
         self.assertEqual(served.said, ["device 0 cannot use managed memory at the same time as the host, so "
-                                       "cudaMallocManaged goes to the driver"])
+                                       "the driver, not rmmshim, serves cudaMallocManaged"])
 
     def test_a_log_has_its_events(self):
         path = self.path("log.csv")

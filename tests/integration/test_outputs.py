@@ -119,7 +119,8 @@ class ExitInHandler(support.Test):
                     result = run([support.program("outputs"), "left", place], settings, cwd=folder)
                     self.assertEqual(result.outcome, (9, "going\n"), result)
                     left = os.path.join(folder, left_out) if "." in left_out else left_out
-                    self.assertEqual(result.said, ["the reports at exit leave out what a thread was still using: " + left], result)
+                    self.assertEqual(result.said, ["the reports at exit lack these parts, which a thread was still using: " + left],
+                                     result)
 
     @unittest.skipIf(support.PRELOAD_FIRST, "sanitizers stand in for these functions of libc's themselves")
     def test_what_is_not_locked_is_there(self):

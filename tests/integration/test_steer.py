@@ -236,8 +236,8 @@ class Steer(support.Test):
         for words in (["trim", "--device", "0"], ["limit", "--device", "0", "1GiB"]):
             answer = tool(words[0], steered.pid, *words[1:], *WAIT)
             self.assertEqual((answer.status, answer.stderr),
-                             (1, "rmmshim: process %d, device 0: rmmshim has stopped serving this process\n"
-                              % steered.pid))
+                             (1, "rmmshim: process %d, device 0: rmmshim no longer serves this process, since a setting "
+                                 "was wrong: see the process's messages on stderr\n" % steered.pid))
 
     def test_a_command_keeps_the_program_s_last_error(self):
         process = subprocess.Popen([sys.executable, "-c", LAST_ERROR], text=True, stdout=subprocess.PIPE,
