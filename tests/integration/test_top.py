@@ -273,8 +273,9 @@ class Terminal(Test):
         self.assertEqual(top.status(), 0)
 
     def test_rates(self):
-        """One picture has the rate of the time in which it was, be that short or long."""
-        process = scene(self, "use:1", "say", "wait", "use:1000", "say", "wait")
+        """One picture has the rate of the time in which it was, be that short or long.  The process holds more than
+        those of other tests, so that its row is in each picture."""
+        process = scene(self, "use:1", "say", "wait", "use:1000", "say", "wait", RMM_POOL_SIZE="256MiB")
         top = self.top("--by", "process", lines=200, columns=150)
         top.until_order(process)
 
