@@ -15,7 +15,7 @@ import unittest
 
 import support
 from support import run, until
-from test_steer import ATTENTION_AT, STEPS, TOOL, Steered, tool
+from test_steer import ATTENTION_AT, STEPS, TOOL, WAIT, Steered, tool
 
 MIB = 1 << 20
 ATTENTION_JOB = 1 << 33  # of shared/commands.h
@@ -193,7 +193,7 @@ class LimitJob(support.Test):
                                             RMM_RESOURCE_1="pool(cuda, initial_size=10TiB)"),
                         command=[sys.executable, "-c", USE_TWO_DEVICES])
         self.assertEqual(first.process.stdout.readline(), "used\n")
-        answer = tool("trim", first.pid)
+        answer = tool("trim", first.pid, *WAIT)
         self.assertIn("has stopped serving this process", answer.stderr, answer)
         with open(first.commands(), "r+b") as file, mmap.mmap(file.fileno(), 4096) as memory:
             word = struct.unpack_from("Q", memory, ATTENTION_AT)[0]
