@@ -148,7 +148,7 @@ class Running(Leaks):
         self.assertRegex(said, r"  97.7 KiB in 1 block, allocated at\n    forgets_one")
         self.assertRegex(said, r"  97.7 KiB in 1 block, pinned memory, allocated at\n    holds")
         self.assertNotIn("libcudart", said)
-        device, = json.loads(self.leaks(process, "--json").stdout)["devices"]
+        device, = json.loads(self.leaks(process, "--json", "--wait", str(ENOUGH_SECONDS)).stdout)["devices"]
         self.assertEqual(sum(holder["bytes"] for holder in device["holders"]), 800000)
         self.assertEqual("holds" in [frame["function"] for holder in device["holders"] for frame in holder["frames"]], True)
         if has_lines:

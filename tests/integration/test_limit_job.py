@@ -15,7 +15,7 @@ import unittest
 
 import support
 from support import run, until
-from test_steer import ATTENTION_AT, STEPS, TOOL, Steered, tool
+from test_steer import ATTENTION_AT, STEPS, TOOL, WAIT, Steered, tool
 
 MIB = 1 << 20
 ATTENTION_JOB = 1 << 33  # of shared/commands.h
@@ -193,7 +193,7 @@ class LimitJob(support.Test):
                                             RMM_RESOURCE_1="pool(cuda, initial_size=10TiB)"),
                         command=[sys.executable, "-c", USE_TWO_DEVICES])
         self.assertEqual(first.process.stdout.readline(), "used\n")
-        answer = tool("trim", first.pid)
+        answer = tool("trim", first.pid, *WAIT)
         self.assertIn("no longer serves this process", answer.stderr, answer)
         with open(first.commands(), "r+b") as file, mmap.mmap(file.fileno(), 4096) as memory:
             word = struct.unpack_from("Q", memory, ATTENTION_AT)[0]
@@ -432,7 +432,12 @@ class LimitJob(support.Test):
         with concurrent.futures.ThreadPoolExecutor(max_workers=32) as lives:
             for life in [lives.submit(live, number) for number in range(32)]:
                 life.result()  # what was raised there is raised here
-        self.assertGreater(len(served), 32)
+        number = 32
+        while len(served) <= 32:  # how often many at once are refused is up to the scheduler: one alone is served
+            before = len(served)
+            live(number)
+            self.assertGreater(len(served), before)
+            number += 1
         self.assertEqual(keeper.step("device", 94), [])  # what they had is the keeper's to have
         # Who joins frees the places of those that are gone.
         newcomer = Steered(self, self.settings("96MiB"))

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <time.h>
 
-atomic_bool time_flies, clock_stands, waits_have_no_end;
+atomic_bool time_flies, clock_stands, waits_have_no_end, naps_take_no_time;
 _Atomic uint64_t clock_ahead_ns, clock_step_ns;
 
 /* What a look at the clock takes while time flies, so that code which only looks gets to an end. */
@@ -14,9 +14,11 @@ enum { LOOK_NS = 100 * 1000 };
 static _Atomic uint64_t stands_at_ns; /* while it stands or flies; 0: nobody has read it since */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
 int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                                   const struct timespec *until);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                                   const struct timespec *until);
 
@@ -34,6 +36,17 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
     now->tv_sec = (time_t)(ns / SECOND_NS);
     now->tv_nsec = (long)(ns % SECOND_NS);
     return result;
+}
+
+/* The library notes the time of a whole nap, none of one that a signal has ended. */
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    int result = __real_nanosleep(time, left);
+
+    if (result != 0 || !atomic_load(&naps_take_no_time))
+        return result;
+    errno = EINTR;
+    return -1;
 }
 
 int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A clock that tests lead, and waits that end at once or when they must.  The linker leads
- * clock_gettime and pthread_cond_timedwait here. */
+ * clock_gettime, nanosleep and pthread_cond_timedwait here. */
 #pragma once
 
 #include <stdatomic.h>
@@ -15,3 +15,4 @@ extern _Atomic uint64_t clock_ahead_ns; /* by how much the clock is ahead, for i
 extern _Atomic uint64_t clock_step_ns;  /* by how much it goes ahead when it is read */
 extern atomic_bool clock_stands;        /* while set, it goes by these two alone */
 extern atomic_bool waits_have_no_end;   /* while set, a wait ends when somebody ends it */
+extern atomic_bool naps_take_no_time;   /* while set, the library counts none that it sleeps */
