@@ -258,7 +258,7 @@ static bool add_listed_size(const struct parse *of, const char *begin, const cha
         return false;
     if (size.kind != RS_SIZE_BYTES)
         return rs_diagnose(of->diagnostics, of->source, begin,
-                           "the sizes of a list must be in bytes, not percentages");
+                           "the sizes of a list cannot be percentages");
     if (sizes->count == RS_SIZES_MAX)
         return rs_diagnose(of->diagnostics, of->source, begin, "the list has more than %d sizes",
                            RS_SIZES_MAX);

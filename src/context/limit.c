@@ -140,7 +140,8 @@ static const char *why_not_of_file(int error)
         return "must belong to this user and be writable, with no access for others (chmod 600)";
     case EXDEV:
         return "is used by processes in another PID namespace, and this process cannot see whether "
-               "they still run: choose another file, or remove this one when they have ended";
+               "they still run: set RMM_JOB to another file, or remove this one when they have "
+               "ended";
     default:
         return NULL;
     }
@@ -155,7 +156,7 @@ static const char *why_not_joined(int error)
                "ended, or is in another PID or network namespace";
     case ETIMEDOUT:
         return "the limit is shared by the processes of one `rmmshim run`, and that `run` does not "
-               "answer";
+               "answer: start the program again by `rmmshim run`";
     case EPROTO:
         return "this library and the `rmmshim run` that shares the limit have different versions";
     case EACCES:
@@ -165,8 +166,9 @@ static const char *why_not_joined(int error)
     case EBUSY:
         return "timed out: another process was joining the job and did not finish";
     case ENOTSUP:
-        return "this kernel has no robust mutexes, so a process that dies could block all "
-               "processes that share the limit";
+        return "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
+               "limit "
+               "for each process";
     case E2BIG:
         return "more than 4 `rmmshim run --limit-job` are nested in each other";
     case EFBIG:

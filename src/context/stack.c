@@ -121,6 +121,7 @@ static void say_absent_devices(void)
     static bool said;
     const struct rs_source *first;
     int devices = 0, device;
+    char others[64] = "";
     unsigned count;
 
     if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
@@ -128,11 +129,11 @@ static void say_absent_devices(void)
     count = rs_config_count_absent(&rs_config, devices, &first, &device);
     if (count == 0 || !rs_log_once(&said))
         return;
+    if (count > 1)
+        snprintf(others, sizeof(others), ", and so %s %u more setting%s for missing devices",
+                 count == 2 ? "is" : "are", count - 1, count == 2 ? "" : "s");
     rs_log("%s is for device %d, but the process has only %d device%s: this setting is ignored%s",
-           first->name, device, devices, devices == 1 ? "" : "s",
-           count > 2    ? ", and so are further settings for devices that it does not have"
-           : count == 2 ? ", and so is another setting for a device that it does not have"
-                        : "");
+           first->name, device, devices, devices == 1 ? "" : "s", others);
 }
 
 /* Makes the stack of the settings. Only one stack of each kind and device has its initial sizes at

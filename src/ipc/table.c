@@ -95,9 +95,10 @@ static bool is_table_of(int fd, const struct stat *status, const struct rs_ipc_h
 static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long start_ticks)
 {
     if (start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM))
-        return RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
-                             "this process cannot see in /proc the process that shared the memory, "
-                             "which is still running (is /proc mounted with hidepid?)");
+        return RS_IPC_REFUSE(
+            CUDA_ERROR_NOT_PERMITTED,
+            "the process that shared the memory is still running, but this process "
+            "cannot see it in /proc (is /proc mounted with hidepid?)");
     return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has ended");
 }
 

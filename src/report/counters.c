@@ -286,7 +286,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Bytes that rmmshim has allocated for the program so far, freed blocks included."},
     {"program", "peak",
      "The most bytes that the program had allocated at one time since the peak was last reset."},
-    {"program", "past_peak", "The highest peak before the peak was last reset."},
+    {"program", "past_peak", "The highest `peak` before its last reset."},
     {"program", "refused",
      "Out-of-memory errors that the program received, from rmmshim or from the driver."},
 
@@ -401,14 +401,14 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "live", "Bytes of this memory resource that are in use."},
     {NULL, "live_peak", "The highest value that `live` has had."},
     {NULL, "live_allocations", "Blocks of this memory resource that are in use."},
-    {NULL, "peak", "The highest value that `live` of the memory resource `statistics` has had."},
+    {NULL, "peak", "The most bytes of this memory resource that were in use at one time."},
     {NULL, "peak_allocations",
      "The most blocks of this memory resource that were in use at one time."},
     {NULL, "total", "Bytes that this memory resource has allocated since the process started."},
     {NULL, "allocations", "Requests that this memory resource has served."},
     {NULL, "frees", "Blocks that were freed to this memory resource."},
     {NULL, "failures",
-     "Requests that this memory resource could not serve, including those that succeeded "
+     "Requests that this memory resource could not serve at first, whether or not they succeeded "
      "afterwards."},
     {NULL, "internal_refusals",
      "Refusals by the limit or by a memory resource. The request may have succeeded afterwards."},
@@ -418,10 +418,10 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "largest_free",
      "The largest contiguous piece of unused memory of this memory resource, in bytes."},
     {NULL, "chunks",
-     "Number of large pieces of memory from which this memory resource cuts its blocks."},
+     "Number of chunks of upstream memory from which this memory resource cuts its blocks."},
     {NULL, "growths", "How often this memory resource grew. Its initial size does not count."},
     {NULL, "chunk_returns",
-     "Number of large pieces of memory that this memory resource has given back."},
+     "Number of chunks that this memory resource has given back to its upstream."},
     {NULL, NULL, "A counter whose meaning this version of rmmshim does not know."},
 };
 
@@ -492,7 +492,8 @@ static const char *event_line(const struct rs_counter *counter)
         {"written_before", EVENTS "block{value||s} with writes before the beginning\n"},
         {"written_past_end", EVENTS "block{value||s} with writes past the end\n"},
         {"written_after_free", EVENTS "block{value||s} with writes after the free\n"},
-        {"unchecked", EVENTS "block{value||s} not checked for wrong writes\n"},
+        {"unchecked",
+         EVENTS "block{value||s} not checked for writes outside of them or after the free\n"},
     };
 
     if (strcmp(counter->resource, RS_PROGRAM) == 0 && strcmp(counter->name, "refused") == 0)

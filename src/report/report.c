@@ -450,7 +450,8 @@ static void say_left_out(void)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
                                  missed->names[i]);
     if (used)
-        rs_log_asked("the reports at exit lack these parts, which a thread was still using: %s",
+        rs_log_asked("at exit, other threads still used what these reports would print, so they "
+                     "are missing: %s",
                      text);
 }
 

@@ -240,8 +240,8 @@ static int check_counted(int device, int kind)
     if (result == 0 && !rs_config_stack(&rs_config, (enum rs_kind)kind, device) &&
         !(kind == RS_KIND_DEVICE && rs_pushed_of(device)) &&
         rs_block_counts((enum rs_kind)kind, device).entered == 0)
-        return rs_control_error(-ENOTSUP, "rmmshim does not serve this kind of memory on this "
-                                          "device, so it is not counted: set a limit or a pool");
+        return rs_control_error(-ENOTSUP, "without a limit or a pool for this kind of memory on "
+                                          "this device, rmmshim does not count it");
     return result == 0 ? check_call(device, kind, true) : result;
 }
 

@@ -103,12 +103,10 @@ bool doctor_program_filter(struct doctor *doctor, const char *patterns,
         return true;
     put_names(process, names, sizeof(names));
     doctor->is_unseen = !has_arguments;
-    doctor_problem(doctor, "only",
-                   "add its name to RMM_ONLY (`rmmshim run --only`), or unset RMM_ONLY",
-                   "RMM_ONLY=%s does not name this program (its names are %s), so the library "
-                   "does nothing in it%s",
-                   patterns, names,
-                   has_arguments ? "" : ", unless RMM_ONLY names one of the program's arguments");
+    doctor_problem(
+        doctor, "only", "add its name to RMM_ONLY (`rmmshim run --only`), or unset RMM_ONLY",
+        "RMM_ONLY=%s does not match this program (%s): the library does nothing in it%s", patterns,
+        names, has_arguments ? "" : ", unless RMM_ONLY matches one of its arguments");
     return false;
 }
 
@@ -398,17 +396,17 @@ static void add_page_limits(struct doctor *doctor)
     struct rlimit files;
 
     if (!can_seal())
-        doctor_note(doctor, "page", "use Linux 5.1 or later",
+        doctor_note(doctor, "counters", "use Linux 5.1 or later",
                     "this kernel cannot protect the counters that a process publishes: other "
                     "processes of this user can change them");
     if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < RS_PUBLISHED_BYTES)
-        doctor_problem(doctor, "page", "set `ulimit -f unlimited`",
+        doctor_problem(doctor, "counters", "set `ulimit -f unlimited`",
                        "the limit on file sizes is below %d MiB, the size of the file in which a "
                        "process publishes its counters: commands can neither show nor control a "
                        "process",
                        RS_PUBLISHED_BYTES >> 20);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED)
-        doctor_problem(doctor, "page", "set `ulimit -n 1024`",
+        doctor_problem(doctor, "files", "set `ulimit -n 1024`",
                        "the limit on open files is %llu, which may be too low: driver and library "
                        "keep files open",
                        (unsigned long long)files.rlim_cur);
@@ -426,7 +424,7 @@ static void add_environment(struct doctor *doctor)
         doctor_note(doctor, "preload", NULL, "LD_PRELOAD=%s", preload);
     if (only && *only)
         doctor_note(doctor, "only",
-                    "`rmmshim doctor PROGRAM` tells whether RMM_ONLY names a program",
+                    "`rmmshim doctor PROGRAM` tells whether RMM_ONLY matches PROGRAM",
                     "RMM_ONLY=%s: the library does nothing in programs with other names", only);
     if (doctor_settings(doctor, environ, &asks))
         doctor_note(doctor, "settings", asks ? NULL : "rmmshim run --pool-size 4GiB PROGRAM",

@@ -527,7 +527,7 @@ static int trim_command(char **arguments)
         (target.value && !parse_size_of("--keep", target.value, &keep)))
         return TOOL_USAGE;
     if (keep.kind != RS_SIZE_BYTES) {
-        tool_say("--keep %s: expected a size in bytes, not a percentage", target.value);
+        tool_say("--keep %s: expected a size such as 1GiB, not a percentage", target.value);
         return TOOL_USAGE;
     }
     command.bytes = keep.number;

@@ -609,5 +609,6 @@ const struct tool_command tool_serve = {
         "--all-metrics     add the counters of each memory resource, which are for developers\n\n"
         "All users of this machine can read the metrics at a loopback address; at any other\n"
         "address everybody on the network can.\n\n"
-        "exit codes: 0 ended by a signal; 1 cannot listen, or has no HTTP server; 2 wrong usage",
+        "exit codes: 0 ended by a signal; 1 cannot listen, or was built without HTTP; 2 wrong "
+        "usage",
 };

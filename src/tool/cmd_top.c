@@ -189,8 +189,8 @@ const struct tool_command tool_ls = {
     .summary = "Lists the processes that have GPU memory served by rmmshim",
     .run = ls,
     .help =
-        "Prints a line for each device of each process, a further line for its pinned memory, and\n"
-        "one for its managed memory.  The lines with the most held memory come first.\n\n"
+        "Prints a line for each device of each process, and one each for the process's pinned and\n"
+        "managed memory.  The lines with the most held memory come first.\n\n"
         "PROGRAM    the program's name, or the script's: train.py for python3 train.py\n"
         "DEVICE     the number that the device has in this process; where the number alone is\n"
         "           ambiguous, the beginning of the device's UUID too\n"

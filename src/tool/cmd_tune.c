@@ -24,7 +24,7 @@ struct wanted {
 
 static bool parse_limit(const char *text, struct wanted *wanted)
 {
-    const char *at, *reason = "expected a size in bytes, above 0, as in 8GiB";
+    const char *at, *reason = "expected a size above 0, as in 8GiB";
     struct rs_size size;
 
     if (!rs_size_parse(text, text + strlen(text), &size, &at, &reason) ||
@@ -211,7 +211,8 @@ static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum t
                     "than the recorded run did");
     }
     rs_node_text(one, "reason", reason);
-    one->line = chosen ? "\nfor {for}: " : "\nfor {for}: no memory resources found\n";
+    one->line = chosen ? "\nfor {for}: "
+                       : "\nfor {for}: no combination of memory resources is good enough\n";
     one->end = "  {reason}.\n";
     return chosen;
 }
@@ -312,9 +313,10 @@ const struct tool_command tool_tune = {
         "                    four of the combinations shown. The combinations take turns.\n"
         "                    The program gets no input, and its output is discarded. The\n"
         "                    fastest combination is the one with the lowest median time.\n"
-        "                    Another one counts as slower only if the 95 % interval of the\n"
-        "                    median of its extra time is above 0. Of those that do not count\n"
-        "                    as slower, tune chooses the one that holds the least memory.\n\n"
+        "                    Another one counts as slower only if its extra time (the median\n"
+        "                    over the runs) has a 95 % confidence interval above 0. Of those\n"
+        "                    that do not count as slower, tune chooses the one that holds the\n"
+        "                    least memory.\n\n"
         "A replay counts driver calls and waits, but cannot measure how long they take;\n"
         "--run measures the time of the whole program.\n\n"
         "exit codes: 0 variables are printed; 1 the file cannot be read, has no requests\n"

@@ -183,21 +183,21 @@ class Program(Doctor):
                     self.expect(answer, 0, "GPU memory would be served under `rmmshim run`")
                     self.assertNotIn(" only: ", answer.stdout)
                 else:
-                    self.expect(answer, 1, "not known whether GPU memory is served: RMM_ONLY=%s does not name this program \\(its names are %s\\), "
-                                           "so the library does nothing in it, unless RMM_ONLY names one of the program's arguments" %
+                    self.expect(answer, 1, "not known whether GPU memory is served: RMM_ONLY=%s does not match this program \\(%s\\): "
+                                           "the library does nothing in it, unless RMM_ONLY matches one of its arguments" %
                                 (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
         bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
         self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known whether GPU memory is served: RMM_ONLY=worker .*"))
 
     def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
-        self.expect(doctor(sys.executable, settings=only), 1, "not known whether GPU memory is served: RMM_ONLY=train.py does not name this program .*, unless "
-                                                              "RMM_ONLY names one of the program's arguments", "! only: ")
+        self.expect(doctor(sys.executable, settings=only), 1, "not known whether GPU memory is served: RMM_ONLY=train.py does not match this program .*, unless "
+                                                              "RMM_ONLY matches one of its arguments", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "GPU memory would.*")
         self.expect(doctor(sys.executable, "-u", "train.py", settings=only), 0, "GPU memory would.*")
-        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "GPU memory is not served: RMM_ONLY=train.py does not name this program \\(its "
-                                                                          "names are .*, other.py\\), .*")
+        self.expect(doctor(sys.executable, "other.py", settings=only), 1, "GPU memory is not served: RMM_ONLY=train.py does not match this program "
+                                                                          "\\(.*, other.py\\): .*")
 
     def test_broken_files(self):
         """Headers that point nowhere are read, and nothing crashes."""
@@ -321,7 +321,7 @@ class Process(Doctor):
             for values in (settings, bad):
                 with self.subTest(names, bad=values is bad):
                     said = self.expect(doctor(self.start(command, values, told)), 1,
-                                       "GPU memory is not served: RMM_ONLY=worker,train does not name this program \\(its names are %s\\), so the "
+                                       "GPU memory is not served: RMM_ONLY=worker,train does not match this program \\(%s\\): the "
                                        "library does nothing in it" % names, "! only: .* -> add its name to RMM_ONLY")
                     self.assertNotIn("settings", said)
         pid = self.start([sys.executable, train], {ONE_ASKED: "1GiB", "RMM_ONLY": "train*"})
@@ -345,7 +345,7 @@ class Process(Doctor):
         resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
         steered.step("device", 1)
         self.expect(doctor(steered.pid), 1, "not known whether GPU memory is served: the limit on file sizes of the process is below 32 MiB, so the process cannot "
-                                            "publish its counters, and .*", "! page: .* -> set `ulimit -f unlimited`")
+                                            "publish its counters, and .*", "! counters: .* -> set `ulimit -f unlimited`")
         self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
 
     def test_the_order_of_preloaded_libraries(self):
@@ -425,8 +425,8 @@ class Machine(Doctor):
 
         def descriptors():
             resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-        for limit, line in ((files, "! page: the limit on file sizes .* -> set `ulimit -f unlimited`"),
-                            (descriptors, "! page: the limit on open files is 32, .* -> set `ulimit -n 1024`")):
+        for limit, line in ((files, "! counters: the limit on file sizes .* -> set `ulimit -f unlimited`"),
+                            (descriptors, "! files: the limit on open files is 32, .* -> set `ulimit -n 1024`")):
             with self.subTest(limit.__name__):
                 self.expect(doctor(driver=True, preexec_fn=limit), 1, "GPU memory is not served: the limit on .*", line)
 
@@ -436,7 +436,7 @@ class Machine(Doctor):
 
     def test_rmm_only(self):
         self.expect(doctor(driver=True, settings={"RMM_ONLY": "train*", ONE_ASKED: "1GiB"}), 0, "rmmshim can be used .*",
-                    r"- only: RMM_ONLY=train\*: .* -> `rmmshim doctor PROGRAM` tells whether RMM_ONLY names a program")
+                    r"- only: RMM_ONLY=train\*: .* -> `rmmshim doctor PROGRAM` tells whether RMM_ONLY matches PROGRAM")
         self.assertNotIn(" only: ", doctor(driver=True, settings={"RMM_ONLY": ""}).stdout)
 
     MPS_RUNS = r"- mps: MPS is running \(process {}\)".format

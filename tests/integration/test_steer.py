@@ -276,7 +276,7 @@ class Steer(support.Test):
                 (["trim", here, "1GiB"], 2, "unexpected argument '1GiB'"),
                 (["trim", here, "--keep"], 2, "--keep needs a value"),
                 (["trim", here, "--keep="], 2, "--keep needs a value"),
-                (["trim", here, "--keep", "50%"], 2, "--keep 50%: expected a size in bytes, not a percentage")):
+                (["trim", here, "--keep", "50%"], 2, "--keep 50%: expected a size such as 1GiB, not a percentage")):
             with self.subTest(words):
                 answer = tool(*words)
                 self.assertEqual(answer.status, status, answer)

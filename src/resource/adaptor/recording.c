@@ -209,8 +209,7 @@ static const struct rs_option recording_options[] = {
                        .minimum = 1, .none = true, .all = true),
     RS_OPTION_WORD_ROW(
         struct recording_config, kind, kinds, "device",
-        "the kind of memory that the recording names for the blocks: device (the default), pinned "
-        "or managed"),
+        "the kind of memory to record for these blocks: device (the default), pinned or managed"),
     RS_OPTION_END,
 };
 

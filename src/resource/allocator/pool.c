@@ -480,7 +480,7 @@ static const struct rs_option pool_options[] = {
     RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
                        "how much memory the pool takes at the first allocation; `rmmshim trim` "
                        "leaves this memory in the pool; the pool gives it back only when a request "
-                       "would fail otherwise, and takes as much again when it next grows",
+                       "would fail otherwise, and takes initial_size anew when it next grows",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none",

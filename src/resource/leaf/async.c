@@ -563,11 +563,11 @@ static bool async_validate(const void *config, const struct rs_validation *of)
         "memory in the pool; the pool gives it back only when a request would fail otherwise",     \
         .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,                                      \
         .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),                                       \
-        RS_OPTION_SIZE_ROW(struct async_config, release_threshold, "none",                         \
-                           "how much memory the pool may keep; unused memory above this size "     \
-                           "goes back to the driver "                                              \
-                           "at the next synchronisation; none (the default): the pool keeps all",  \
-                           .none = true, .beyond_whole = true)
+        RS_OPTION_SIZE_ROW(                                                                        \
+            struct async_config, release_threshold, "none",                                        \
+            "unused memory above this size goes back to the driver at the next "                   \
+            "synchronisation; none (the default): the pool keeps all unused memory",               \
+            .none = true, .beyond_whole = true)
 
 static const struct rs_option async_options[] = {
     SIZE_OPTIONS,

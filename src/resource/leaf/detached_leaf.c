@@ -255,11 +255,13 @@ static void detached_end(struct rs_mr *mr, bool memory_is_gone)
     for (struct rs_detached_record *record = leaf->first; record; record = record->next)
         rs_segment_remove(leaf->base.environment, record->address);
     if (leaf->first)
-        rs_log("%s: %zu bytes of a CUDA context that has ended could not be given back to the "
+        rs_log("memory resource %s: %zu bytes of a CUDA context that has ended could not be given "
+               "back to the "
                "driver: they stay allocated until the process ends",
                mr->descriptor->name, leaf->live_bytes);
     else if (!leaf->is_closed)
-        rs_log("%s: memory that was reserved for a CUDA context that has ended could not be given "
+        rs_log("memory resource %s: memory that was reserved for a CUDA context that has ended "
+               "could not be given "
                "back to the driver: it stays allocated until the process ends",
                mr->descriptor->name);
     rs_record_slab_destroy(&leaf->records);
@@ -416,8 +418,8 @@ static bool system_validate(const void *config, const struct rs_validation *of)
     return !of->environment ||
            rs_driver_device_has(of->environment->device,
                                 CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) ||
-           RS_REFUSE(of, "system needs a device that can access the process's own memory (HMM or "
-                         "ATS), which this device cannot");
+           RS_REFUSE(of, "the resource 'system' needs a device that can access the process's own "
+                         "memory (HMM or ATS); this device cannot");
 }
 
 static int system_init(struct rs_mr *mr, const void *config)

@@ -293,7 +293,7 @@ static bool limits_files(struct target_process *target)
 static void explain_unseen(struct doctor *doctor)
 {
     doctor->is_unseen = true;
-    doctor_problem(doctor, "page", "set `ulimit -f unlimited` before the program is started",
+    doctor_problem(doctor, "counters", "set `ulimit -f unlimited` before the program is started",
                    "the limit on file sizes of the process is below %d MiB, so the process cannot "
                    "publish its counters, and this command cannot examine it",
                    RS_PUBLISHED_BYTES >> 20);

@@ -174,7 +174,8 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
     if (growth > 0)
         put_line(to, "    memory in use grows by %s each time", bytes_text((uint64_t)growth));
     for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
-        put_line(to, "    %10s in %" PRIu64 " block%s left behind in %" PRIu32 " of %zu times  %s",
+        put_line(to,
+                 "    %10s in %" PRIu64 " block%s, left behind by %" PRIu32 " of %zu entries  %s",
                  bytes_text(survivors[i].total.bytes), survivors[i].total.blocks,
                  plural(survivors[i].total.blocks), survivors[i].occurrences, phase->count,
                  site_text(analysis, survivors[i].site));

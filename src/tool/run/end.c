@@ -72,8 +72,8 @@ static bool claim_report(struct rs_output *output, const struct rs_publication *
     if (result == 0 && !(is_file && is_anothers(head, &status))) {
         if (is_file && is_elsewhere(head, &status))
             tool_say(
-                "RMM_STATISTICS: the report of process %d is in %s; the process itself had opened "
-                "another file there (it ran in a container, or the file was replaced)",
+                "RMM_STATISTICS: the report of process %d is in %s; for the process itself, this "
+                "path meant another file (it ran in a container, or the file was replaced)",
                 (int)head->process, output->path);
         return true;
     }
@@ -348,7 +348,7 @@ static const char *const reasons[] = {
     [UNSERVED_NO_PRELOAD] = "it was started without LD_PRELOAD",
     [UNSERVED_NO_CALL] = "none of its allocations reached rmmshim",
     [UNSERVED_BEHIND] = "its LD_PRELOAD lists the driver (libcuda) before rmmshim",
-    [UNSERVED_NOT_HELD] = "it is served by rmmshim, but its counters did not reach this command",
+    [UNSERVED_NOT_HELD] = "its counters did not reach this command",
 };
 
 static void add_unserved(struct rs_node *root, const struct summary *summary)
@@ -405,7 +405,8 @@ static const char *why_incomplete(struct rs_document *document, const struct run
                                   "whose counters did not reach this command\n",
                                   summary->missed, summary->missed == 1 ? "" : "es");
     if (summary->is_short)
-        return "rmmshim: NOT counted: some processes, because memory or file descriptors ran out\n";
+        return "rmmshim: NOT counted: some processes, because this command ran out of host memory "
+               "or file descriptors\n";
     return summary->count || summary->unserved_count ? NULL : why_none(document, options);
 }
 
@@ -518,7 +519,7 @@ static void say_missing_leak_reports(const struct run_outcome *outcome)
         if (outcome->summary.processes[i].lacks_leak_report && ++count <= SAID_MAX)
             say_no_leak_report(&outcome->summary.processes[i], &outcome->result);
     if (count > SAID_MAX)
-        tool_say("and no leak report of %zu more process%s", count - SAID_MAX,
+        tool_say("%zu more process%s wrote no leak report either", count - SAID_MAX,
                  count - SAID_MAX == 1 ? "" : "es");
 }
 
@@ -587,7 +588,9 @@ static bool has_not_seen_all(const struct summary *summary)
         tool_say("the check fails: %zu %s used CUDA without rmmshim", summary->unserved_count,
                  summary->unserved_count == 1 ? "process" : "processes");
     else if (summary->is_short)
-        tool_say("the check fails: some processes could not be counted");
+        tool_say("the check fails: some processes were not counted, because this command ran out "
+                 "of host "
+                 "memory or file descriptors");
     else if (!summary->count)
         tool_say("the check fails: no process used CUDA through rmmshim");
     else
