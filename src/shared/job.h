@@ -5,8 +5,8 @@
  * RMMSHIM_JOB tells.  One request and its answer are one message each on a connection of their own;
  * either may carry a descriptor.  A message waits in the socket even after its sender has ended.
  *
- * A process that cannot reach the socket notes that in a memory file of the `run`, if it can open
- * that through /proc. */
+ * A process that cannot reach the socket, or cannot send its request, notes that in a memory file
+ * of the `run`, if it can open that through /proc. */
 #pragma once
 
 #include <stdatomic.h>

@@ -165,6 +165,7 @@ TEST(a_run_that_goes_before_it_answers)
     struct run run = {.how = GOES, .gives = -1};
 
     assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, file_fd, NULL), -ECONNRESET);
+    assert_int_equal(atomic_load(file), 0);
 }
 
 TEST(a_run_that_is_stopped)
@@ -179,6 +180,17 @@ TEST(who_does_not_reach_the_socket_says_so_in_the_file)
     assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, 0, file_fd, NULL), -ESTALE);
     assert_int_equal(atomic_load(file), 1);
     assert_int_equal(rs_run_ask(RS_JOB_GIVE_LIMIT, 0, -1, NULL), -ESTALE);
+    assert_int_equal(atomic_load(file), 1);
+}
+
+/* Not where the answer is lost: then the `run` may have the page. */
+TEST(whose_request_cannot_be_sent_says_so_in_the_file)
+{
+    struct run run = {.how = REFUSES, .gives = -1};
+
+    assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, 1000000, NULL), -EBADF);
+    assert_int_equal(atomic_load(file), 1);
+    assert_int_equal(ask(&run, RS_JOB_GIVE_LIMIT, 1000000, NULL), -EBADF);
     assert_int_equal(atomic_load(file), 1);
 }
 
