@@ -118,14 +118,17 @@ class OtherVersions(Run):
                 re.escape(path), re.escape(said), re.escape(mark.group(1).decode())))
 
     def test_a_process_with_a_library_of_another_version(self):
-        """One below `run` that brings its own."""
-        code = ("import os, sys; sys.path.insert(0, %r); import run_socket; "
-                "run_socket.ask(os.environ['RMMSHIM_JOB'], run_socket.HOLD_PAGE, layout=b'rmmshim job 999')" %
+        """One below `run` that brings its own.  It may ask for a limit, too, and counts once, in each `run` above."""
+        code = ("import os, sys; sys.path.insert(0, %r); import run_socket\n"
+                "for wish in run_socket.HOLD_PAGE, run_socket.GIVE_LIMIT:\n"
+                "    run_socket.ask(os.environ['RMMSHIM_JOB'], wish, layout=b'rmmshim job 999')" %
                 os.path.dirname(os.path.abspath(run_socket.__file__)))
-        result, end = self.report("--limit", "1GiB", sys.executable, "-c", code)
-        self.assertEqual((result.status, end["processes"], end["incomplete"]), (0, [], True), result)
-        self.assertEqual(self.said(result),
-                         ["NOT counted: 1 process that rmmshim served, but whose counters did not reach this command"])
+        for above in (), (TOOL, "run", "--quiet", "--limit", "1GiB"):
+            with self.subTest(above=above):
+                result, end = self.report("--limit", "1GiB", *above, sys.executable, "-c", code)
+                self.assertEqual((result.status, end["processes"], end["incomplete"]), (0, [], True), result)
+                self.assertEqual(self.said(result), ["NOT counted: 1 process that rmmshim served, but whose counters did "
+                                                     "not reach this command"])
 
 
 class Lines(Run):

@@ -256,6 +256,13 @@ static struct ucred sender_of(int connection)
     return sender;
 }
 
+/* Passes a page to the `run` above, if there is one; -1 counts there as a page that is not held. */
+static void pass_on(pid_t process, int fd)
+{
+    if (above)
+        (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, (uint32_t)process, fd, NULL);
+}
+
 static void answer_job_request(int connection, const struct rs_job_request *request, int fd)
 {
     uint32_t granted = 0;
@@ -274,8 +281,18 @@ static void answer_job_request(int connection, const struct rs_job_request *requ
         summary.missed += !granted;
     }
     (void)rs_job_send(connection, &granted, sizeof(granted), given);
-    if (request->wish != RS_JOB_GIVE_LIMIT && above)
-        (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, (uint32_t)process, fd, NULL);
+    if (request->wish != RS_JOB_GIVE_LIMIT)
+        pass_on(process, fd);
+}
+
+/* Counts a process that is served by a library of another version.  It may also ask for a limit,
+ * and counts once. */
+static void miss_other_version(const struct rs_job_request *request)
+{
+    if (request->wish == RS_JOB_GIVE_LIMIT)
+        return;
+    summary.missed++;
+    pass_on(0, -1);
 }
 
 /* Handles a request.  Any process may connect; the token shows that it belongs to this job. */
@@ -290,7 +307,7 @@ static void take_request(int connection)
         if (strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
             answer_job_request(connection, &request, fd);
         else
-            summary.missed++; /* the process is served by a library of another version */
+            miss_other_version(&request);
     }
     if (fd >= 0)
         close(fd);
@@ -470,7 +487,7 @@ void job_end(void)
         (void)serve_some(NAP_MS);
     report_gone();
     for (uint32_t i = 0; above && unheld && i < atomic_load(unheld); i++)
-        (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, 0, -1, NULL);
+        pass_on(0, -1);
     for (const struct held *held = all_held; held; held = held->next)
         summary_add(&summary, &held->known, held->is_below, held->page);
 }
