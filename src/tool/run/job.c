@@ -350,17 +350,19 @@ static bool accept_one(void)
     return true;
 }
 
-/* Closes connections without a request.  Processes of the job send it at once; others may connect
- * only to use up descriptors. */
+/* Closes connections without a request, or takes one that has just come.  Processes of the job send
+ * it at once; others may connect only to use up descriptors. */
 static void end_silent_connections(void)
 {
     uint64_t now_ns = rs_clock_ns();
 
     for (struct connection *one = connections, *next; one; one = next) {
         next = one->next;
-        if (now_ns - one->since_ns > (uint64_t)RS_JOB_ANSWER_MS * NS_PER_MS &&
-            !can_be_read(one->watched.fd))
-            end_connection(one);
+        if (now_ns - one->since_ns <= (uint64_t)RS_JOB_ANSWER_MS * NS_PER_MS)
+            continue;
+        (void)shutdown(one->watched.fd, SHUT_RD); /* from here on the process cannot send */
+        take_request(one->watched.fd);
+        end_connection(one);
     }
 }
 
