@@ -54,6 +54,7 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
                             .msg_controllen = CMSG_LEN(sizeof(*fd))};
     const struct cmsghdr *with;
     ssize_t received;
+    bool is_whole;
 
     *fd = -1;
     while ((received = recvmsg(socket, &header, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
@@ -64,12 +65,13 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
     if (with && with->cmsg_level == SOL_SOCKET && with->cmsg_type == SCM_RIGHTS &&
         with->cmsg_len == CMSG_LEN(sizeof(*fd)))
         memcpy(fd, CMSG_DATA(with), sizeof(*fd));
-    if (received == (ssize_t)bytes && !(header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+    is_whole = received == (ssize_t)bytes && !(header.msg_flags & MSG_TRUNC);
+    if (is_whole && !(header.msg_flags & MSG_CTRUNC))
         return 0;
     if (*fd >= 0)
         rs_file_close(*fd);
     *fd = -1;
-    return received == 0 ? -ECONNRESET : -EPROTO;
+    return is_whole ? -EMFILE : received == 0 ? -ECONNRESET : -EPROTO;
 }
 
 /* ---- a process ---- */

@@ -99,6 +99,28 @@ class NotSeen(Run):
         self.assertIn("not checked: counters of 1 process that rmmshim served did not reach this command", self.said(result))
 
 
+    def test_pages_for_which_there_is_no_room(self):
+        """More processes begin at once than `run` may have descriptors: each is held, or is said to be missed."""
+        code = ("import os, signal, sys, time; sys.path.insert(0, %r); import run_socket\n"
+                "command, begun = os.getppid(), os.pipe()\n"
+                "os.kill(command, signal.SIGSTOP)\n"
+                "for _ in range(30):\n"
+                "    if os.fork() == 0:\n"
+                "        os.write(begun[1], b'.')\n"
+                "        run_socket.ask(os.environ['RMMSHIM_JOB'], run_socket.HOLD_PAGE, [0])\n"
+                "        os._exit(0)\n"
+                "for _ in range(30):\n"
+                "    os.read(begun[0], 1)\n"
+                "time.sleep(0.5)\n"
+                "os.kill(command, signal.SIGCONT)\n"
+                "for _ in range(30):\n"
+                "    os.wait()" % os.path.dirname(os.path.abspath(run_socket.__file__)))
+        result = run(["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", TOOL, "run", "--limit", "1GiB", sys.executable, "-c", code],
+                     preload=[])
+        self.assertEqual(self.said(result), ["NOT counted: 30 processes that rmmshim served, but whose counters did not "
+                                             "reach this command"], result)
+
+
 class OtherVersions(Run):
     """A library and a command of two versions do not share counters, and say so."""
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -158,6 +159,29 @@ TEST(a_descriptor_that_is_not_wanted_is_closed)
     after = dup(file_fd);
     assert_int_equal(after, before);
     close(after);
+}
+
+/* The message itself comes. */
+TEST(a_descriptor_without_room)
+{
+    int ends[2], received, first_free;
+    struct rlimit limit, few;
+    char message = 'x';
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    assert_int_equal(rs_job_send(ends[0], &message, sizeof(message), file_fd), 0);
+    message = 0;
+    first_free = dup(file_fd);
+    close(first_free);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = (struct rlimit){(rlim_t)first_free, limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    assert_int_equal(rs_job_receive(ends[1], &message, sizeof(message), &received), -EMFILE);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(message, 'x');
+    assert_int_equal(received, -1);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 TEST(a_run_that_goes_before_it_answers)

@@ -299,9 +299,9 @@ static void miss_other_version(const struct rs_job_request *request)
 static void take_request(int connection)
 {
     struct rs_job_request request;
-    int fd;
+    int fd, failed = rs_job_receive(connection, &request, sizeof(request), &fd);
 
-    if (rs_job_receive(connection, &request, sizeof(request), &fd) != 0)
+    if (failed && failed != -EMFILE) /* without its descriptor, a page is missed */
         return;
     if (memcmp(request.token, token, sizeof(token)) == 0) {
         if (strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
