@@ -100,25 +100,33 @@ class NotSeen(Run):
 
 
     def test_pages_for_which_there_is_no_room(self):
-        """More processes begin at once than `run` may have descriptors: each is held, or is said to be missed."""
+        """More processes begin at once than `run` may have descriptors: each is held, or is said to be missed, also where
+        the program ends before `run` has looked."""
         code = ("import os, signal, sys, time; sys.path.insert(0, %r); import run_socket\n"
-                "command, begun = os.getppid(), os.pipe()\n"
+                "own, command, sent = os.getpid(), os.getppid(), os.pipe()\n"
                 "os.kill(command, signal.SIGSTOP)\n"
                 "for _ in range(30):\n"
                 "    if os.fork() == 0:\n"
-                "        os.write(begun[1], b'.')\n"
-                "        run_socket.ask(os.environ['RMMSHIM_JOB'], run_socket.HOLD_PAGE, [0])\n"
+                "        connection = run_socket.send(os.environ['RMMSHIM_JOB'], run_socket.HOLD_PAGE, [0])\n"
+                "        os.write(sent[1], b'.')\n"
+                "        connection.recv(4)\n"
                 "        os._exit(0)\n"
                 "for _ in range(30):\n"
-                "    os.read(begun[0], 1)\n"
-                "time.sleep(0.5)\n"
-                "os.kill(command, signal.SIGCONT)\n"
-                "for _ in range(30):\n"
-                "    os.wait()" % os.path.dirname(os.path.abspath(run_socket.__file__)))
-        result = run(["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", TOOL, "run", "--limit", "1GiB", sys.executable, "-c", code],
-                     preload=[])
-        self.assertEqual(self.said(result), ["NOT counted: 30 processes that rmmshim served, but whose counters did not "
-                                             "reach this command"], result)
+                "    os.read(sent[0], 1)\n"
+                "if sys.argv[1] == 'waits':\n"
+                "    os.kill(command, signal.SIGCONT)\n"
+                "    for _ in range(30):\n"
+                "        os.wait()\n"
+                "elif os.fork() == 0:\n"
+                "    while os.getppid() == own:\n"
+                "        time.sleep(0.01)\n"
+                "    os.kill(command, signal.SIGCONT)" % os.path.dirname(os.path.abspath(run_socket.__file__)))
+        for how in "waits", "ends":
+            with self.subTest(how):
+                result = run(["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", TOOL, "run", "--limit", "1GiB", sys.executable, "-c",
+                              code, how], preload=[])
+                self.assertEqual(self.said(result), ["NOT counted: 30 processes that rmmshim served, but whose counters did "
+                                                     "not reach this command"], result)
 
 
 class OtherVersions(Run):

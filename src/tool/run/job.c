@@ -154,6 +154,7 @@ static char *above; /* RMMSHIM_JOB of the `run` above; NULL: there is none */
 /* The number of pages that could not be sent by the socket; NULL: not known. */
 static _Atomic uint32_t *unheld;
 static struct connection *connections;
+static bool is_full; /* there was no room to accept the connection that waits */
 static struct held *all_held;
 static struct summary summary;
 
@@ -332,10 +333,9 @@ static bool accept_one(void)
     int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct connection *connection;
 
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+    is_full = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
+    if (is_full)
         (void)poll(NULL, 0, NAP_MS); /* the connection stays in the queue, and its process waits */
-        return false;
-    }
     if (fd < 0)
         return false;
     connection = calloc(1, sizeof(*connection));
@@ -481,13 +481,19 @@ void job_watch(void)
 /* Requests that were sent before are still handled, also those of processes that have ended. */
 void job_end(void)
 {
+    bool any;
+
     watch(EPOLL_CTL_DEL, &program);
-    while (accept_one())
-        continue;
     watch(EPOLL_CTL_DEL, &listener);
-    for (; connections; end_silent_connections())
-        (void)serve_some(NAP_MS);
-    report_gone();
+    do { /* again when those that were ended have made room for others */
+        while (accept_one())
+            continue;
+        any = connections;
+        for (; connections; end_silent_connections())
+            (void)serve_some(NAP_MS);
+        report_gone();
+    } while (any && is_full);
+    summary.is_short |= is_full;
     for (uint32_t i = 0; above && unheld && i < atomic_load(unheld); i++)
         pass_on(0, -1);
     for (const struct held *held = all_held; held; held = held->next)
