@@ -289,7 +289,7 @@ static CUresult receive(const struct rs_transfer *transfer, int *fd)
     if (!comes_by(transfer, transfer->connection, &result))
         return result;
     /* The kernel leaves out a descriptor for which this process has no room. */
-    if (rs_job_receive(transfer->connection, &message, sizeof(message), fd) == -EPROTO)
+    if (rs_job_receive(transfer->connection, &message, sizeof(message), fd) == -EMFILE)
         return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
     return CUDA_SUCCESS;
 }

@@ -54,6 +54,7 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
                             .msg_controllen = CMSG_LEN(sizeof(*fd))};
     const struct cmsghdr *with;
     ssize_t received;
+    bool is_whole;
 
     *fd = -1;
     while ((received = recvmsg(socket, &header, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
@@ -64,12 +65,13 @@ int rs_job_receive(int socket, void *message, size_t bytes, int *fd)
     if (with && with->cmsg_level == SOL_SOCKET && with->cmsg_type == SCM_RIGHTS &&
         with->cmsg_len == CMSG_LEN(sizeof(*fd)))
         memcpy(fd, CMSG_DATA(with), sizeof(*fd));
-    if (received == (ssize_t)bytes && !(header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+    is_whole = received == (ssize_t)bytes && !(header.msg_flags & MSG_TRUNC);
+    if (is_whole && !(header.msg_flags & MSG_CTRUNC))
         return 0;
     if (*fd >= 0)
         rs_file_close(*fd);
     *fd = -1;
-    return received == 0 ? -ECONNRESET : -EPROTO;
+    return is_whole ? -EMFILE : received == 0 ? -ECONNRESET : -EPROTO;
 }
 
 /* ---- a process ---- */
@@ -152,21 +154,24 @@ static bool comes_by(int socket, uint64_t until_ns)
     return one.revents != 0;
 }
 
-static int ask_run(int socket, const struct job *job, struct rs_job_request request, int fd,
-                   int *received)
+/* Connects to the `run` and sends the request. */
+static int send_request(int socket, const struct job *job, struct rs_job_request request, int fd,
+                        uint64_t until_ns)
 {
-    uint32_t granted = 0;
-    uint64_t until_ns = rs_clock_ns() + RS_JOB_ANSWER_MS * 1000000ull;
-    int result = connect_to(socket, job->name, until_ns), other = -1;
-
-    if (result != 0 || !is_of_run(socket, job))
+    if (connect_to(socket, job->name, until_ns) != 0 || !is_of_run(socket, job))
         return -ESTALE;
     memcpy(request.token, job->token, sizeof(request.token));
-    result = rs_job_send(socket, &request, sizeof(request), fd);
-    if (result == 0 && !comes_by(socket, until_ns))
-        result = -ETIMEDOUT;
-    if (result == 0)
-        result = rs_job_receive(socket, &granted, sizeof(granted), &other);
+    return rs_job_send(socket, &request, sizeof(request), fd);
+}
+
+static int take_answer(int socket, int *received, uint64_t until_ns)
+{
+    uint32_t granted = 0;
+    int other = -1;
+    int result = comes_by(socket, until_ns)
+                     ? rs_job_receive(socket, &granted, sizeof(granted), &other)
+                     : -ETIMEDOUT;
+
     if (result == 0 && !granted)
         result = -EACCES;
     if (result == 0 && received)
@@ -190,17 +195,23 @@ static void say_unheld(const struct job *job)
 int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received)
 {
     struct rs_job_request request = {.layout = RS_JOB_LAYOUT, .wish = wish, .number = number};
+    uint64_t until_ns = rs_clock_ns() + RS_JOB_ANSWER_MS * 1000000ull;
     RS_UNCANCELLED_GUARD();
     struct job job;
     int socket, result;
+    bool is_sent;
 
     if (!run || !read_variable(run, &job))
         return -ENOENT;
     socket = open_socket();
-    result = socket < 0 ? -ESTALE : ask_run(socket, &job, request, fd, received);
+    result = socket < 0 ? -ESTALE : send_request(socket, &job, request, fd, until_ns);
+    is_sent = result == 0;
+    if (is_sent)
+        result = take_answer(socket, received, until_ns);
     if (socket >= 0)
         rs_file_close(socket);
-    if (result == -ESTALE && wish != RS_JOB_GIVE_LIMIT)
+    /* The `run` may have a request that was sent, even if its answer did not come. */
+    if (!is_sent && wish != RS_JOB_GIVE_LIMIT)
         say_unheld(&job);
     return result;
 }

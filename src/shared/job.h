@@ -5,8 +5,8 @@
  * RMMSHIM_JOB tells.  One request and its answer are one message each on a connection of their own;
  * either may carry a descriptor.  A message waits in the socket even after its sender has ended.
  *
- * A process that cannot reach the socket notes that in a memory file of the `run`, if it can open
- * that through /proc. */
+ * A process that cannot reach the socket, or cannot send its request, notes that in a memory file
+ * of the `run`, if it can open that through /proc. */
 #pragma once
 
 #include <stdatomic.h>
@@ -66,6 +66,7 @@ int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int f
 
 /* Send or receive one message with at most one descriptor (-1: none). They return 0 or -errno:
  * -EPROTO for a message of another length, -ECONNRESET when the other side has closed the
- * connection. */
+ * connection, -EMFILE when the message came without its descriptor, for which there is no room, or
+ * with more than one. */
 int rs_job_send(int socket, const void *message, size_t bytes, int fd);
 int rs_job_receive(int socket, void *message, size_t bytes, int *fd);

@@ -17,12 +17,18 @@ def variable_of(process):
                     if entry.startswith(b"RMMSHIM_JOB="))
 
 
-def ask(variable, wish, fds=(), number=0, layout=LAYOUT):
-    """Whether the wish was granted, and the descriptors that came; None where the request was not answered."""
+def send(variable, wish, fds=(), number=0, layout=LAYOUT):
+    """The connection by which the answer comes."""
     name, token = variable.split(":")[:2]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect("\0" + name)
-        socket.send_fds(connection, [REQUEST.pack(layout, token.encode(), wish, number)], list(fds))
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect("\0" + name)
+    socket.send_fds(connection, [REQUEST.pack(layout, token.encode(), wish, number)], list(fds))
+    return connection
+
+
+def ask(*request, **more):
+    """Whether the wish was granted, and the descriptors that came; None where the request was not answered."""
+    with send(*request, **more) as connection:
         answer, received, _, _ = socket.recv_fds(connection, ANSWER.size, 1)
     return (ANSWER.unpack(answer) != (0,), received) if answer else None
 

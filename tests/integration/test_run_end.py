@@ -99,6 +99,36 @@ class NotSeen(Run):
         self.assertIn("the check fails: the counters of 1 process that rmmshim served did not reach this command", self.said(result))
 
 
+    def test_pages_for_which_there_is_no_room(self):
+        """More processes begin at once than `run` may have descriptors: each is held, or is said to be missed, also where
+        the program ends before `run` has looked."""
+        code = ("import os, signal, sys, time; sys.path.insert(0, %r); import run_socket\n"
+                "own, command, sent = os.getpid(), os.getppid(), os.pipe()\n"
+                "os.kill(command, signal.SIGSTOP)\n"
+                "for _ in range(30):\n"
+                "    if os.fork() == 0:\n"
+                "        connection = run_socket.send(os.environ['RMMSHIM_JOB'], run_socket.HOLD_PAGE, [0])\n"
+                "        os.write(sent[1], b'.')\n"
+                "        connection.recv(4)\n"
+                "        os._exit(0)\n"
+                "for _ in range(30):\n"
+                "    os.read(sent[0], 1)\n"
+                "if sys.argv[1] == 'waits':\n"
+                "    os.kill(command, signal.SIGCONT)\n"
+                "    for _ in range(30):\n"
+                "        os.wait()\n"
+                "elif os.fork() == 0:\n"
+                "    while os.getppid() == own:\n"
+                "        time.sleep(0.01)\n"
+                "    os.kill(command, signal.SIGCONT)" % os.path.dirname(os.path.abspath(run_socket.__file__)))
+        for how in "waits", "ends":
+            with self.subTest(how):
+                result = run(["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", TOOL, "run", "--limit", "1GiB", sys.executable, "-c",
+                              code, how], preload=[])
+                self.assertEqual(self.said(result), ["NOT counted: 30 processes that rmmshim served, but whose counters did "
+                                                     "not reach this command"], result)
+
+
 class OtherVersions(Run):
     """A library and a command of two versions do not share counters, and say so."""
 
@@ -118,14 +148,17 @@ class OtherVersions(Run):
                 re.escape(path), re.escape(said), re.escape(mark.group(1).decode())))
 
     def test_a_process_with_a_library_of_another_version(self):
-        """One below `run` that brings its own."""
-        code = ("import os, sys; sys.path.insert(0, %r); import run_socket; "
-                "run_socket.ask(os.environ['RMMSHIM_JOB'], run_socket.HOLD_PAGE, layout=b'rmmshim job 999')" %
+        """One below `run` that brings its own.  It may ask for a limit, too, and counts once, in each `run` above."""
+        code = ("import os, sys; sys.path.insert(0, %r); import run_socket\n"
+                "for wish in run_socket.HOLD_PAGE, run_socket.GIVE_LIMIT:\n"
+                "    run_socket.ask(os.environ['RMMSHIM_JOB'], wish, layout=b'rmmshim job 999')" %
                 os.path.dirname(os.path.abspath(run_socket.__file__)))
-        result, end = self.report("--limit", "1GiB", sys.executable, "-c", code)
-        self.assertEqual((result.status, end["processes"], end["incomplete"]), (0, [], True), result)
-        self.assertEqual(self.said(result),
-                         ["NOT counted: 1 process that rmmshim served, but whose counters did not reach this command"])
+        for above in (), (TOOL, "run", "--quiet", "--limit", "1GiB"):
+            with self.subTest(above=above):
+                result, end = self.report("--limit", "1GiB", *above, sys.executable, "-c", code)
+                self.assertEqual((result.status, end["processes"], end["incomplete"]), (0, [], True), result)
+                self.assertEqual(self.said(result), ["NOT counted: 1 process that rmmshim served, but whose counters did "
+                                                     "not reach this command"])
 
 
 class Lines(Run):

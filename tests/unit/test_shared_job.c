@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -176,11 +177,35 @@ TEST(a_descriptor_that_is_not_wanted_is_closed)
     close(after);
 }
 
+/* The message itself comes. */
+TEST(a_descriptor_without_room)
+{
+    int ends[2], received, first_free;
+    struct rlimit limit, few;
+    char message = 'x';
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    assert_int_equal(rs_job_send(ends[0], &message, sizeof(message), file_fd), 0);
+    message = 0;
+    first_free = dup(file_fd);
+    close(first_free);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = (struct rlimit){(rlim_t)first_free, limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    assert_int_equal(rs_job_receive(ends[1], &message, sizeof(message), &received), -EMFILE);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(message, 'x');
+    assert_int_equal(received, -1);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 TEST(a_run_that_goes_before_it_answers)
 {
     struct run run = {.how = GOES, .gives = -1};
 
     assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, file_fd, NULL), -ECONNRESET);
+    assert_int_equal(atomic_load(file), 0);
 }
 
 TEST(a_run_that_is_stopped)
@@ -195,6 +220,17 @@ TEST(who_does_not_reach_the_socket_says_so_in_the_file)
     assert_int_equal(rs_run_ask(RS_JOB_HOLD_PAGE, 0, file_fd, NULL), -ESTALE);
     assert_int_equal(atomic_load(file), 1);
     assert_int_equal(rs_run_ask(RS_JOB_GIVE_LIMIT, 0, -1, NULL), -ESTALE);
+    assert_int_equal(atomic_load(file), 1);
+}
+
+/* Not where the answer is lost: then the `run` may have the page. */
+TEST(whose_request_cannot_be_sent_says_so_in_the_file)
+{
+    struct run run = {.how = REFUSES, .gives = -1};
+
+    assert_int_equal(ask(&run, RS_JOB_HOLD_PAGE, 1000000, NULL), -EBADF);
+    assert_int_equal(atomic_load(file), 1);
+    assert_int_equal(ask(&run, RS_JOB_GIVE_LIMIT, 1000000, NULL), -EBADF);
     assert_int_equal(atomic_load(file), 1);
 }
 

@@ -172,6 +172,7 @@ static char *above; /* RMMSHIM_JOB of the `run` above; NULL: there is none */
 /* The number of pages that could not be sent by the socket; NULL: not known. */
 static _Atomic uint32_t *unheld;
 static struct connection *connections;
+static bool is_full; /* there was no room to accept the connection that waits */
 static struct held *all_held;
 static struct summary summary;
 
@@ -274,6 +275,13 @@ static struct ucred sender_of(int connection)
     return sender;
 }
 
+/* Passes a page to the `run` above, if there is one; -1 counts there as a page that is not held. */
+static void pass_on(pid_t process, int fd)
+{
+    if (above)
+        (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, (uint32_t)process, fd, NULL);
+}
+
 static void answer_job_request(int connection, const struct rs_job_request *request, int fd)
 {
     uint32_t granted = 0;
@@ -292,23 +300,33 @@ static void answer_job_request(int connection, const struct rs_job_request *requ
         summary.missed += !granted;
     }
     (void)rs_job_send(connection, &granted, sizeof(granted), given);
-    if (request->wish != RS_JOB_GIVE_LIMIT && above)
-        (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, (uint32_t)process, fd, NULL);
+    if (request->wish != RS_JOB_GIVE_LIMIT)
+        pass_on(process, fd);
+}
+
+/* Counts a process that is served by a library of another version.  It may also ask for a limit,
+ * and counts once. */
+static void miss_other_version(const struct rs_job_request *request)
+{
+    if (request->wish == RS_JOB_GIVE_LIMIT)
+        return;
+    summary.missed++;
+    pass_on(0, -1);
 }
 
 /* Handles a request.  Any process may connect; the token shows that it belongs to this job. */
 static void take_request(int connection)
 {
     struct rs_job_request request;
-    int fd;
+    int fd, failed = rs_job_receive(connection, &request, sizeof(request), &fd);
 
-    if (rs_job_receive(connection, &request, sizeof(request), &fd) != 0)
+    if (failed && failed != -EMFILE) /* without its descriptor, a page is missed */
         return;
     if (memcmp(request.token, token, sizeof(token)) == 0) {
         if (strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
             answer_job_request(connection, &request, fd);
         else
-            summary.missed++; /* the process is served by a library of another version */
+            miss_other_version(&request);
     }
     if (fd >= 0)
         close(fd);
@@ -333,10 +351,9 @@ static bool accept_one(void)
     int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct connection *connection;
 
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+    is_full = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
+    if (is_full)
         (void)poll(NULL, 0, NAP_MS); /* the connection stays in the queue, and its process waits */
-        return false;
-    }
     if (fd < 0)
         return false;
     connection = calloc(1, sizeof(*connection));
@@ -351,17 +368,19 @@ static bool accept_one(void)
     return true;
 }
 
-/* Closes connections without a request.  Processes of the job send it at once; others may connect
- * only to use up descriptors. */
+/* Closes connections without a request, or takes one that has just come.  Processes of the job send
+ * it at once; others may connect only to use up descriptors. */
 static void end_silent_connections(void)
 {
     uint64_t now_ns = rs_clock_ns();
 
     for (struct connection *one = connections, *next; one; one = next) {
         next = one->next;
-        if (now_ns - one->since_ns > (uint64_t)RS_JOB_ANSWER_MS * NS_PER_MS &&
-            !can_be_read(one->watched.fd))
-            end_connection(one);
+        if (now_ns - one->since_ns <= (uint64_t)RS_JOB_ANSWER_MS * NS_PER_MS)
+            continue;
+        (void)shutdown(one->watched.fd, SHUT_RD); /* from here on the process cannot send */
+        take_request(one->watched.fd);
+        end_connection(one);
     }
 }
 
@@ -480,15 +499,21 @@ void job_watch(void)
 /* Requests that were sent before are still handled, also those of processes that have ended. */
 void job_end(void)
 {
+    bool any;
+
     watch(EPOLL_CTL_DEL, &program);
-    while (accept_one())
-        continue;
     watch(EPOLL_CTL_DEL, &listener);
-    for (; connections; end_silent_connections())
-        (void)serve_some(NAP_MS);
-    report_gone();
+    do { /* again when those that were ended have made room for others */
+        while (accept_one())
+            continue;
+        any = connections;
+        for (; connections; end_silent_connections())
+            (void)serve_some(NAP_MS);
+        report_gone();
+    } while (any && is_full);
+    summary.is_short |= is_full;
     for (uint32_t i = 0; above && unheld && i < atomic_load(unheld); i++)
-        (void)rs_run_ask_at(above, RS_JOB_PASS_PAGE, 0, -1, NULL);
+        pass_on(0, -1);
     for (const struct held *held = all_held; held; held = held->next)
         summary_add(&summary, &held->known, held->is_below, held->page);
 }

@@ -231,6 +231,7 @@ bool parent_run(char **program, enum parent_streams streams, struct parent_resul
     pid_t parent = getpid();
     int signals = begin_to_catch(&inherited);
 
+    job_watch(); /* before the program can say anything to the job */
     *result = (struct parent_result){.program = signals < 0 ? -1 : fork()};
     if (result->program == 0)
         _exit(be_program(program, &inherited, parent, streams));
@@ -238,7 +239,6 @@ bool parent_run(char **program, enum parent_streams streams, struct parent_resul
         tool_say("%s: %s", program[0], strerror(errno));
         return false;
     }
-    job_watch();
     while (!has_ended(result->program, &result->status)) {
         job_serve_until(signals);
         while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
