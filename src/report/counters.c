@@ -408,8 +408,7 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "allocations", "Requests that this memory resource has served."},
     {NULL, "frees", "Blocks that were freed to this memory resource."},
     {NULL, "failures",
-     "Requests that this memory resource could not serve at first, whether or not they succeeded "
-     "afterwards."},
+     "Requests that this memory resource could not serve, even if they succeeded afterwards."},
     {NULL, "internal_refusals",
      "Refusals by the limit or by a memory resource. The request may have succeeded afterwards."},
     {NULL, "driver_allocations", "Successful calls to the driver to allocate memory."},
