@@ -128,8 +128,9 @@ static void read_hooks(const struct rs_reading *reading)
         const char *nearest = found < 0 ? rs_nearest_word(at, end, words) : NULL;
         if (found < 0) {
             rs_diagnose(reading->diagnostics, reading->source, at,
-                        nearest ? "unknown group; did you mean '%s'?"
-                                : "unknown group; the possible groups are device, pinned, managed, "
+                        nearest ? "unknown group of functions; did you mean '%s'?"
+                                : "unknown group of functions; the possible groups are device, "
+                                  "pinned, managed, "
                                   "runtime, async, all%s",
                         nearest ? nearest : "");
             return;

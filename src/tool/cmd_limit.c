@@ -264,7 +264,8 @@ static int say_answer(const struct process *process, enum steer_answer answer,
                       const struct rs_commands *command)
 {
     static const char *const texts[] = {
-        [STEER_STUCK] = "has begun to carry out the command, and may still finish it",
+        [STEER_STUCK] =
+            "has begun to carry out the command, but not in time; it may still finish it",
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
         [STEER_REFUSED] =

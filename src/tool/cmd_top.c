@@ -315,7 +315,7 @@ static void put_help(struct frame *frame)
         "PEAK     the most that was used          LIMIT    the most that may be held",
         "REFUSED  out-of-memory errors that       SPILLED  what did not fit into the",
         "         the program received                     device",
-        "HISTORY  HELD over time; full height: the smaller of the limit and all memory",
+        "HISTORY  HELD over time; a full bar is the limit or all memory, the smaller one",
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(lines) && frame_lines_left(frame) > 1; i++) {

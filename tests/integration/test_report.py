@@ -243,7 +243,7 @@ train.py [4711]: 8.00 s, 31 events
       3.00 MiB  20.0 %         1 block   (no call site was recorded)
   phase step: entered 5 times, used up to 15.0 MiB
     memory in use grows by 1.00 MiB each time
-      3.00 MiB in 3 blocks, left behind by 3 of 5 entries  train.py:7 in step
+      3.00 MiB in 3 blocks not freed, from 3 of the 5 times  train.py:7 in step
   refused: 1 request, 80.0 MiB in all
   waited for the GPU: 1 time, 3.00 ms in all
 """)

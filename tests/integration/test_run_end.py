@@ -63,7 +63,7 @@ class NotSeen(Run):
             with self.subTest(check):
                 result = self.under("--limit", "1GiB", *check, "true")
                 self.assertEqual(result.status, 1, result)
-                self.assertIn("the check fails: no process used CUDA through rmmshim", self.said(result))
+                self.assertIn(check[0] + " fails: no process used CUDA through rmmshim", self.said(result))
 
     def test_a_check_alone_observes(self):
         """Without a setting that gives a stack or a limit."""
@@ -89,14 +89,14 @@ class NotSeen(Run):
         # A page that the inner one has not, the outer one has not either.
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
         result = self.under("--fail-over", "1GiB", *below[:5], "sh", "-c", '"$0" device 1; ' + lost, STEPS)
-        self.assertIn("the check fails: the counters of 1 process that rmmshim served did not reach this command", self.said(result), result)
+        self.assertIn("--fail-over fails: the counters of 1 process that rmmshim served did not reach this command", self.said(result), result)
 
     def test_a_process_that_is_not_reached(self):
         """Its page came to no one."""
         lost = 'RMMSHIM_JOB=$(echo $RMMSHIM_JOB | sed "s/^................................/$(printf %032d 0)/") "$0" device 1'
         result, end = self.report("--limit", "1GiB", "--fail-over", "1GiB", "sh", "-c", '"$0" device 1; ' + lost, STEPS)
         self.assertEqual((result.status, len(end["processes"]), end["incomplete"]), (1, 1, True), result)
-        self.assertIn("the check fails: the counters of 1 process that rmmshim served did not reach this command", self.said(result))
+        self.assertIn("--fail-over fails: the counters of 1 process that rmmshim served did not reach this command", self.said(result))
 
 
     def test_pages_for_which_there_is_no_room(self):

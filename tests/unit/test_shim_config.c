@@ -457,7 +457,8 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_STATISTICS=json:"}, "RMM_STATISTICS=json:^: a path is missing"},
         {{"RMM_STATISTICS=json:%z"}, "RMM_STATISTICS=json:^%z: "},
         {{"RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}"}, "RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}: "},
-        {{"RMM_HOOKS=device,runtme"}, "RMM_HOOKS=device,^runtme: unknown group; did you mean"},
+        {{"RMM_HOOKS=device,runtme"},
+         "RMM_HOOKS=device,^runtme: unknown group of functions; did you mean"},
         {{"RMM_BINNING=4MiB-256KiB"},
          "RMM_BINNING=^4MiB-256KiB: the first size of a range must not be larger than the second"},
         {{"RMM_BINNING=4MiB"}, "RMM_BINNING=^4MiB: expected two sizes"},
@@ -594,7 +595,8 @@ TEST(bad_settings_are_one_line_each)
          "RMM_MANAGED_RESOURCE=fallback(managed, ^cuda): managed memory must come from the memory "
          "resource 'managed', not from '"},
         {{"RMM_MANAGED_POOL_SIZE=1GB1"}, "RMM_MANAGED_POOL_SIZE=1^GB1: "},
-        {{"RMM_HOOKS=manged"}, "RMM_HOOKS=^manged: unknown group; did you mean 'managed'?"},
+        {{"RMM_HOOKS=manged"},
+         "RMM_HOOKS=^manged: unknown group of functions; did you mean 'managed'?"},
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {

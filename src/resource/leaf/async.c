@@ -611,8 +611,8 @@ static bool async_managed_validate(const void *config, const struct rs_validatio
 {
     if (of->environment && !driver_has_managed_pools(of->environment))
         return RS_REFUSE(
-            of, "async_managed needs pools of managed memory: a driver of CUDA 13.0 or newer, and "
-                "a device that can access managed memory at the same time as the host");
+            of, "async_managed needs a driver for CUDA 13.0 or newer, and a device that can access "
+                "managed memory at the same time as the host (concurrentManagedAccess)");
     return validate(config, of);
 }
 

@@ -175,7 +175,7 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
         put_line(to, "    memory in use grows by %s each time", bytes_text((uint64_t)growth));
     for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
         put_line(to,
-                 "    %10s in %" PRIu64 " block%s, left behind by %" PRIu32 " of %zu entries  %s",
+                 "    %10s in %" PRIu64 " block%s not freed, from %" PRIu32 " of the %zu times  %s",
                  bytes_text(survivors[i].total.bytes), survivors[i].total.blocks,
                  plural(survivors[i].total.blocks), survivors[i].occurrences, phase->count,
                  site_text(analysis, survivors[i].site));

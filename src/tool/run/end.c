@@ -405,8 +405,8 @@ static const char *why_incomplete(struct rs_document *document, const struct run
                                   "whose counters did not reach this command\n",
                                   summary->missed, summary->missed == 1 ? "" : "es");
     if (summary->is_short)
-        return "rmmshim: NOT counted: some processes, because this command ran out of host memory "
-               "or file descriptors\n";
+        return "rmmshim: NOT counted: some processes, because `rmmshim run` ran out of host "
+               "memory or file descriptors\n";
     return summary->count || summary->unserved_count ? NULL : why_none(document, options);
 }
 
@@ -578,21 +578,25 @@ static bool leaked(const struct run_options *options, const struct summary_proce
 }
 
 /* True when the checks cannot count as passed, since some processes were not seen. */
-static bool has_not_seen_all(const struct summary *summary)
+static bool has_not_seen_all(const struct run_options *options, const struct summary *summary)
 {
+    const char *failed = !options->has_fail_over  ? "--fail-on-leak fails"
+                         : options->fails_on_leak ? "--fail-over and --fail-on-leak fail"
+                                                  : "--fail-over fails";
+
     if (summary->missed)
-        tool_say("the check fails: the counters of %zu %s that rmmshim served did not reach this "
-                 "command",
-                 summary->missed, summary->missed == 1 ? "process" : "processes");
+        tool_say("%s: the counters of %zu %s that rmmshim served did not reach this command",
+                 failed, summary->missed, summary->missed == 1 ? "process" : "processes");
     else if (summary->unserved_count)
-        tool_say("the check fails: %zu %s used CUDA without rmmshim", summary->unserved_count,
+        tool_say("%s: %zu %s used CUDA without rmmshim", failed, summary->unserved_count,
                  summary->unserved_count == 1 ? "process" : "processes");
     else if (summary->is_short)
-        tool_say("the check fails: some processes were not counted, because this command ran out "
-                 "of host "
-                 "memory or file descriptors");
+        tool_say(
+            "%s: some processes were not counted, because `rmmshim run` ran out of host memory "
+            "or file descriptors",
+            failed);
     else if (!summary->count)
-        tool_say("the check fails: no process used CUDA through rmmshim");
+        tool_say("%s: no process used CUDA through rmmshim", failed);
     else
         return false;
     return true;
@@ -612,7 +616,7 @@ static bool checks_failed(const struct run_options *options, const struct summar
         }
     if (found > SAID_MAX)
         tool_say("and %zu more failed check%s", found - SAID_MAX, found - SAID_MAX == 1 ? "" : "s");
-    return has_not_seen_all(summary) || found;
+    return has_not_seen_all(options, summary) || found;
 }
 
 int run_end(const struct run_options *options, char *const *words, struct run_outcome *outcome)
