@@ -167,8 +167,7 @@ static const char *why_not_joined(int error)
         return "timed out: another process was joining the job and did not finish";
     case ENOTSUP:
         return "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
-               "limit "
-               "for each process";
+               "limit for each process";
     case E2BIG:
         return "more than 4 `rmmshim run --limit-job` are nested in each other";
     case EFBIG:

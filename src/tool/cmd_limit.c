@@ -269,8 +269,7 @@ static int say_answer(const struct process *process, enum steer_answer answer,
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
         [STEER_REFUSED] =
-            "accepts no commands: it belongs to another user, or has closed the descriptor of "
-            "rmmshim's command file",
+            "accepts no commands: it is another user's, or has closed its file for commands",
     };
     int number = process->number, device = (int)command->device;
 

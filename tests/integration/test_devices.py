@@ -45,7 +45,7 @@ class Devices(support.Test):
             ({"RMM_POOL_SIZE": "64MiB", "RMM_POOL_SIZE_7": "1GiB", "RMM_LIMIT_7": "2GiB", "RMM_LIMIT_63": "2GiB",
               "RMM_STATISTICS": report},
              "RMM_POOL_SIZE_7 is for device 7, but the process has only 3 devices: this setting is ignored, and so are "
-             "further settings for devices that it does not have"),
+             "2 more settings for missing devices"),
             ({"RMM_FREE_3": "wait", "RMM_STATISTICS": report},
              "RMM_FREE_3 is for device 3, but the process has only 3 devices: this setting is ignored"),
             ({"RMM_LIMIT_2": "1GiB", "RMM_STATISTICS": report}, None),

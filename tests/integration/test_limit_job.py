@@ -243,8 +243,8 @@ class LimitJob(support.Test):
                 self.assertEqual((result.status, result.stdout), (78, ""), result)
                 self.assertEqual([line for line in result.said if "PID" in line],
                                  ["RMM_LIMIT_JOB=256MiB: the job's file %s is used by processes in another PID "
-                                  "namespace, and this process cannot see whether they still run: choose another "
-                                  "file, or remove this one when they have ended" % self.path("job")], result)
+                                  "namespace, and this process cannot see whether they still run: set RMM_JOB to "
+                                  "another file, or remove this one when they have ended" % self.path("job")], result)
         self.assertEqual(Job(self.path("job")).sums(), (200 * MIB, 1))
         # Nor is a process of another one a member of a `run`'s job.
         result = run([TOOL, "run", "--quiet", "--limit-job", "256MiB"] + unshare + [STEPS, "device", "1"], preload=[])
