@@ -4,6 +4,7 @@ where its packages are, RMM, by turns on the same core.  Prints a table for each
 
     run_bench.py [--only GROUP,...] [--quick] [--json FILE]
     run_bench.py --before LIBRARY [--quick]
+    run_bench.py --against NAME=VALUE [--quick]
 
 fence     what a fence costs here: what our larger figures are made of
 pairs     allocate and free one block, by size; `shared` is the runtime door, `static` the driver's
@@ -20,7 +21,8 @@ observed  pairs below deep stacks of Python and C, by what observes them: statis
 PROGRAMS is the folder of the programs, RMMSHIM_LIBRARY the library, EXPORTS (where the driver is the one of
 tests/hostcuda) the list of its functions.  --quick: fewer turns.  --before: pairs, threads, random sizes, frees
 beside a kernel and streams, by an earlier librmmshim.so and this one, two processes each, and the ratio of
-their times (that of two like processes tells how far to trust it).  Exit status: 1 when a program failed or saw
+their times (that of two like processes tells how far to trust it).  --against: the same of the stack that a
+variable makes, RMM_RESOURCE=virtual say, and that of RMM_POOL_SIZE.  Exit status: 1 when a program failed or saw
 an error, never for a figure; 77 without a device."""
 import argparse
 import json
@@ -188,10 +190,14 @@ def pinned(quick):
         for size in PINNED_SIZES:
             contest.turns("pairs %d 2" % size, 2 if quick else 3)
     close(contest)
+    add_renamed(found, "pinned_")
+
+
+def add_renamed(found, prefix):
     for name, by_contender in found.turns.items():
         for contender, values in by_contender.items():
             for turn, value in values.items():
-                figures.add(contender, turn, parse_figure("pinned_%s %s ns" % (name, value)))
+                figures.add(contender, turn, parse_figure("%s%s %s ns" % (prefix, name, value)))
 
 
 def tails(quick):
@@ -253,6 +259,15 @@ def observed(quick):
             for name, setting in observers.items():
                 for figure in output_of(command, ENOUGH_SECONDS, environment(pool_setting(GIB, **setting), None)):
                     figures.add(name, turn, figure)
+        # Without Python, what an event costs: half of what a recording adds to a pair.
+        found = Figures()
+        setting = pool_setting(GIB, RMM_RECORD=os.path.join(folder, "c.rec"), RMM_RECORD_SIZE="1GiB")
+        with Contest([Contender("pool", "bench_static", "cuda", pool_setting(GIB)),
+                      Contender("recording", "bench_static", "cuda", setting)], found) as contest:
+            for size in PAIR_SIZES[:3]:
+                contest.turns("pairs %d 3" % size, 2 if quick else 24)
+        close(contest)
+    add_renamed(found, "observed_")
 
 
 def spawn(name, count, command, setting):
@@ -271,11 +286,13 @@ SHORT_GROUPS = ["fence", "pairs", "threads", "busy", "streams"]
 GROUPS = SHORT_GROUPS + ["random", "pinned", "tails", "startup", "preload", "observed"]
 
 
-def compare_with(before, quick):
-    """Two processes of each, as like ones differ by up to 4 % for as long as they live."""
+def compare_with(first, second, quick):
+    """Each is a name, a library or None for this one, and a setting.  Two processes of each, as like ones differ by up
+    to 4 % for as long as they live."""
     turns, ms = (2, 1) if quick else (9, 3)
-    everyone = [Contender("%s %s" % (flavour, name), "bench_" + flavour, "cuda", pool_setting(4 * GIB), shim=shim)
-                for flavour in FLAVOURS for name, shim in (("before", before), ("now", None), ("now 2", None), ("before 2", before))]
+    everyone = [Contender("%s %s%s" % (flavour, name, again), "bench_" + flavour, "cuda", setting, shim=shim)
+                for flavour in FLAVOURS
+                for (name, shim, setting), again in ((first, ""), (second, ""), (second, " 2"), (first, " 2"))]
     with Contest(everyone, figures) as contest:
         for size in PAIR_SIZES:
             contest.turns("pairs %d %d" % (size, ms), turns)
@@ -287,12 +304,13 @@ def compare_with(before, quick):
         contest.turns("busy %d 3" % BUSY_BYTES, min(turns, 3))
         contest.turns("streams %d 4" % STREAMS[-1], min(turns, 3))
     close(contest)
-    rows = [["now / before (two like ones)"] + FLAVOURS]
+    a, b = second[0], first[0]
+    rows = [["%s / %s (two like ones)" % (a, b)] + FLAVOURS]
     for name in figures.turns:
-        pairs = [[figures.ratio(name, "%s %s" % (flavour, a), "%s %s" % (flavour, b))
-                  for a, b in (("now", "before"), ("now 2", "before 2"), ("before 2", "before"), ("now 2", "now"))]
+        pairs = [[figures.ratio(name, "%s %s" % (flavour, one), "%s %s" % (flavour, other))
+                  for one, other in ((a, b), (a + " 2", b + " 2"), (b + " 2", b), (a + " 2", a))]
                  for flavour in FLAVOURS]
-        rows.append([name] + ["-" if None in ratios else "%s: %.3f %.3f (%.3f %.3f)" % ((show_ns(figures.median(name, flavour + " now")),) + tuple(ratios))
+        rows.append([name] + ["-" if None in ratios else "%s: %.3f %.3f (%.3f %.3f)" % ((show_ns(figures.median(name, "%s %s" % (flavour, a))),) + tuple(ratios))
                               for flavour, ratios in zip(FLAVOURS, pairs)])
     print(compare.text_table(rows, right=range(1, len(rows[0]))))
 
@@ -384,6 +402,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer turns, for a device that is not to be judged")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--before", metavar="LIBRARY")
+    parser.add_argument("--against", metavar="NAME=VALUE")
     args = parser.parse_args()
     groups = args.only.split(",")
     for group in groups:
@@ -393,8 +412,12 @@ def main():
         print("no device")
         return 77
     begin = time.monotonic()
-    if args.before:
-        compare_with(os.path.abspath(args.before), args.quick)
+    if args.before or args.against:
+        pool = pool_setting(4 * GIB)
+        if args.before:
+            compare_with(("before", os.path.abspath(args.before), pool), ("now", None, pool), args.quick)
+        else:
+            compare_with(("pool", None, pool), (args.against, None, dict([args.against.split("=", 1)])), args.quick)
         for line in wrong:
             print("FAILED: " + line)
         return 1 if wrong else 0
@@ -403,7 +426,7 @@ def main():
     run_groups(groups, args.quick)
     check_failures()
     for prefix in ("fence/", "pairs/", "threads/", "threads_own/", "busy/", "streams/", "random_log/", "random_rmm/",
-                   "pinned_pairs/", "startup/", "startup_calls/", "process/", "observed/"):
+                   "pinned_pairs/", "startup/", "startup_calls/", "process/", "observed/", "observed_pairs/"):
         table(prefix)
     tail_table()
     print()

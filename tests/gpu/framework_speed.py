@@ -267,7 +267,7 @@ class TurnTaker:
     def end(self):
         try:
             self.process.stdin.close()
-            self.process.wait(20 if not self.problem else 2)
+            self.process.wait(120 if not self.problem else 2)  # many at once end slowly on one core
         except (OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()
