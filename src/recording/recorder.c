@@ -236,7 +236,7 @@ uint32_t rs_recorder_site(const struct rs_call_site *site)
 
 /* ---- events ---- */
 
-static void define_thread(struct recorder *recorder)
+RS_COLD static void define_thread(struct recorder *recorder)
 {
     char name[THREAD_NAME_BYTES + 1] = "";
 
@@ -269,76 +269,98 @@ RS_COLD static bool renew(struct recorder *recorder, struct slot *slot)
     return true;
 }
 
-/* Returns the time since the recording began; not less than `least_ns`, whatever the clock does. */
-static uint64_t now_of(const struct recorder *recorder, uint64_t least_ns)
+/* Returns the time since the recording began. */
+static uint64_t now_of(const struct recorder *recorder)
 {
-    uint64_t now_ns = rs_clock_ns() - recorder->begun_ns;
+    return rs_clock_ns() - recorder->begun_ns;
+}
 
+/* Returns now_ns, but not less than least_ns, whatever the clock does. */
+RS_HOT_INLINE uint64_t at_least(uint64_t now_ns, uint64_t least_ns)
+{
     return RS_UNLIKELY(now_ns > TIME_MOST || now_ns < least_ns) ? least_ns : now_ns;
 }
 
-static void append(const struct recorder *recorder, struct slot *slot,
-                   const struct rs_recording_event *event, enum rs_recording_event_kind kind)
-{
-    struct rs_recording_event complete = *event, *place = slot->next;
+/* What an event is made of.  The thread's ID, the check and the chunk's sequence come with its
+ * place. These functions are inlined into rs_record, and the clock is read before all of them, so
+ * that an event stays in registers until it is in its place. */
+struct parts {
+    uint64_t now_ns, address, size_bytes, place;
+    uint32_t definition;
+    enum rs_recording_event_kind kind;
+};
 
-    slot->last_ns = now_of(recorder, slot->last_ns);
-    complete.thread = here.thread;
-    complete.time_and_kind = slot->last_ns | (uint64_t)kind << RS_RECORDING_TIME_BITS;
-    complete.size_and_check |= rs_recording_event_check(&complete, slot->sequence)
-                               << RS_RECORDING_SIZE_BITS;
-    place->address = complete.address;
-    place->size_and_check = complete.size_and_check;
-    place->thread = complete.thread;
-    place->definition = complete.definition;
-    place->place = complete.place;
-    rs_recording_commit(&place->time_and_kind, complete.time_and_kind);
+RS_HOT_INLINE void append(struct slot *slot, const struct parts *parts)
+{
+    struct rs_recording_event *place = slot->next, event;
+
+    slot->last_ns = at_least(parts->now_ns, slot->last_ns);
+    event.time_and_kind = slot->last_ns | (uint64_t)parts->kind << RS_RECORDING_TIME_BITS;
+    event.address = parts->address;
+    event.size_and_check = rs_min(parts->size_bytes, SIZE_MOST);
+    event.thread = here.thread;
+    event.definition = parts->definition;
+    event.place = parts->place;
+    event.size_and_check |= rs_recording_event_check(&event, slot->sequence)
+                            << RS_RECORDING_SIZE_BITS;
+    place->address = event.address;
+    place->size_and_check = event.size_and_check;
+    place->thread = event.thread;
+    place->definition = event.definition;
+    place->place = event.place;
+    rs_recording_commit(&place->time_and_kind, event.time_and_kind);
     slot->next = place + 1;
 }
 
-static void put(struct recorder *recorder, struct slot *slot,
-                const struct rs_recording_event *event, enum rs_recording_event_kind kind)
+RS_HOT_INLINE void put(struct recorder *recorder, struct slot *slot, const struct parts *parts)
 {
     if (RS_LIKELY(slot->next != slot->end) || renew(recorder, slot))
-        append(recorder, slot, event, kind);
+        append(slot, parts);
 }
 
-RS_COLD static void put_shared(struct recorder *recorder, const struct rs_recording_event *event,
-                               enum rs_recording_event_kind kind)
+RS_COLD static void put_shared(struct recorder *recorder, const struct parts *parts)
 {
     struct slot *slot = &recorder->slots[RS_THREAD_INDEX_SHARED];
 
     rs_spinlock_lock(&slot->lock);
-    put(recorder, slot, event, kind);
+    put(recorder, slot, parts);
     rs_spinlock_unlock(&slot->lock);
+}
+
+RS_COLD static void count_missed(struct recorder *recorder)
+{
+    __atomic_fetch_add(&rs_recording_file_header(&recorder->file)->missed_events, 1,
+                       __ATOMIC_RELAXED);
 }
 
 void rs_record(enum rs_recording_event_kind kind, uint64_t address, size_t size_bytes,
                uint64_t place, uint32_t definition)
 {
     struct recorder *recorder = recorder_now();
-    struct rs_recording_event event = {
-        .address = address,
-        .size_and_check = rs_min(size_bytes, SIZE_MOST),
-        .definition = definition,
-        .place = place,
-    };
+    struct parts parts;
     unsigned index;
 
     if (!recorder)
         return;
     if (!enter()) {
-        __atomic_fetch_add(&rs_recording_file_header(&recorder->file)->missed_events, 1,
-                           __ATOMIC_RELAXED);
+        count_missed(recorder);
         return;
     }
     if (RS_UNLIKELY(!here.thread))
         define_thread(recorder);
     index = rs_thread_index();
+    parts = (struct parts){
+        .now_ns = now_of(recorder),
+        .address = address,
+        .size_bytes = size_bytes,
+        .place = place,
+        .definition = definition,
+        .kind = kind,
+    };
     if (RS_LIKELY(index != RS_THREAD_INDEX_SHARED))
-        put(recorder, &recorder->slots[index], &event, kind);
+        put(recorder, &recorder->slots[index], &parts);
     else
-        put_shared(recorder, &event, kind);
+        put_shared(recorder, &parts);
     leave();
 }
 
@@ -437,7 +459,7 @@ void rs_recorder_end(void)
     if (rs_mutex_lock_bounded(&recorder->lock, "recording")) {
         if (!recorder->is_ended) {
             recorder->is_ended = true;
-            rs_recording_file_end(&recorder->file, now_of(recorder, 0));
+            rs_recording_file_end(&recorder->file, at_least(now_of(recorder), 0));
         }
         rs_mutex_unlock(&recorder->lock);
     }
