@@ -87,7 +87,8 @@ class Lists(Folder):
         self.assertEqual([unit.name for unit in units],
                          ["torch:a.py 1/2", "torch:a.py 2/2", "torch:a.py@X=1", "numba:c/d.py"])
         self.assertEqual(units[0].expression, "graph and not oom")
-        self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"], "rmm": []})
+        self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"],
+                                 "rmm": [], "thrust": []})
 
     def test_mistakes_are_named(self):
         for line, said in [
@@ -331,6 +332,55 @@ class WithPytest(Folder):
         side, outcomes = self.run_file()
         self.assertEqual(outcomes, {" (collection)": "error"})
         self.assertIn("nothing_of_this_name", side.outcomes["cupy:tests/test_it.py (collection)"][1])
+
+
+# What Thrust's test framework prints: a test prints what it likes, "late" leaves an error of the device behind.
+THRUST_STAND_IN = """#!%s
+import os, sys
+TESTS = ["TestPasses", "TestFails", "TestKnown", "TestSaysSo", "TestError<int, 3>", "TestCrashes", "TestLate", "TestLast"]
+if "--list" in sys.argv:
+    print("\\n".join(TESTS))
+    sys.exit(0)
+wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
+assert set(wanted) <= set(TESTS) and "--verbose" in sys.argv
+print('Testing Device 0: "a"\\nRunning %%d unit tests.' %% len(wanted))
+wrong = []
+for test in wanted:
+    print("Running %%s..." %% test, end="", flush=True)
+    if test == "TestCrashes":
+        os.abort()
+    if test == "TestSaysSo":
+        print("Running TestNone... [PASS] TestNone", flush=True)
+    kind = {"TestFails": "FAILURE", "TestKnown": "KNOWN FAILURE", "TestError<int, 3>": "ERROR",
+            "TestLast": "FAILURE"}.get(test)
+    wrong += [(kind, test)] if kind else []
+    print("\\r[PASS]     1.2e+03 ms %%s" %% test if not kind else "\\r[%%s]           %%s" %% (kind, test), flush=True)
+    if test == "TestLate":
+        print("\\t[ERROR] CUDA error detected after running TestLate: [cudaErrorX: why]", flush=True)
+        sys.exit(1)
+line = "=" * 64
+for kind, test in wrong:
+    print(line + "\\n%%s: %%s\\nso it is\\n" %% (kind, test))
+print(line + "\\nTotals: ...")
+sys.exit(1 if wrong else 0)
+""" % sys.executable
+
+
+class Thrust(Folder):
+    def test_outcomes(self):
+        os.chmod(self.write("built/cuda.it", THRUST_STAND_IN), 0o755)
+        side = run_suites.Side("without", None, self.folder)
+        units = [suite_list.Unit("thrust", "thrust/testing/cuda/it.cu", shard, 2) for shard in range(2)]
+        side.run([(self.folder, unit, None) for unit in units], 2, time.monotonic() + 600)
+        self.assertEqual({name.split(":")[-1]: value[0] for name, value in side.outcomes.items()}, {
+            "TestPasses": "passed", "TestFails": "failed", "TestKnown": "xfailed", "TestError<int, 3>": "error",
+            "TestSaysSo": "passed", "TestCrashes": "crashed", "TestLate": "error", "TestLast": "failed"})
+        self.assertEqual(sum(side.unrun.values()), 0)
+        self.assertIn("cudaErrorX: why", side.outcomes["thrust:cuda.it::TestLate"][1])
+        self.assertEqual("so it is", side.outcomes["thrust:cuda.it::TestLast"][1].strip())
+        again = run_suites.Side("again", None, self.folder)
+        again.run([(self.folder, units[0].alone(), ["cuda.it::TestFails"])], 1, time.monotonic() + 600)
+        self.assertEqual(list(again.outcomes), ["thrust:cuda.it::TestFails"])
 
 
 @unittest.skipUnless(shutil.which("git"), "no git")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what suites.txt names of PyTorch's, CuPy's and numba-cuda's own tests, without the library and with
+"""Runs what suites.txt names of PyTorch's, CuPy's, numba-cuda's, RMM's and Thrust's own tests, without the library and with
 it, and compares what became of each test.  numba-cuda's tests are those of the installed package; the
 others lie in .suites at the top of the tree, where scripts/fetch-suites puts them; what is not there is
-left out.  Tests that came out differently run once more by themselves on both sides: only what differs
+left out.  build-thrust compiles Thrust's.  Tests that came out differently run once more by themselves on both sides: only what differs
 then too counts, and neither what suite_differences.txt explains nor what came out both ways without the
 library.
 
@@ -58,6 +58,15 @@ def pytest_command(root, unit):
     return command + [file]
 
 
+def thrust_command(root, unit):
+    program = suite_list.thrust_program(os.path.relpath(unit.file, suite_list.THRUST))
+    return [sys.executable, os.path.join(gpu_common.HERE, "thrust_outcomes.py"), os.path.join(root, "built", program)]
+
+
+def command_of(root, unit):
+    return (thrust_command if unit.suite == "thrust" else pytest_command)(root, unit)
+
+
 class Outcomes:
     """What the plugin wrote of one unit."""
 
@@ -91,7 +100,7 @@ class Outcomes:
 class Side:
     """All units, without the library or with it."""
 
-    def __init__(self, name, setting, folder, command=pytest_command, stall_seconds=STALL_SECONDS):
+    def __init__(self, name, setting, folder, command=command_of, stall_seconds=STALL_SECONDS):
         self.name, self.setting, self.folder = name, setting, folder
         self.command, self.stall_seconds = command, stall_seconds
         self.outcomes = {}  # by test: (outcome, the end of what was said)
@@ -297,7 +306,7 @@ def main():
             print("%s: its tests are not there, left out" % suite)
     units = [unit for unit in units if roots.get(unit.suite)
              and (not args.files or any(text in unit.file for text in args.files.split(",")))]
-    for unit in [unit for unit in units if not os.path.exists(os.path.join(roots[unit.suite], unit.file))]:
+    for unit in [unit for unit in units if not os.path.exists(command_of(roots[unit.suite], unit)[-1])]:
         print("%s: not there, left out" % unit.name)
         units.remove(unit)
     if not units:
