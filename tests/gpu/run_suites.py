@@ -378,7 +378,10 @@ def main():
 def run_side(side, args, roots, units):
     begin = time.monotonic()
     side.run([(roots[unit.suite], unit, None) for unit in units], args.jobs, begin + args.seconds)
-    print("%s: %d tests, %.0f s" % (side.name, len(side.outcomes), time.monotonic() - begin), flush=True)
+    kinds = collections.Counter(outcome for outcome, _ in side.outcomes.values())
+    print("%s: %d tests (%s), %d unrun, %.0f s" % (
+        side.name, len(side.outcomes), ", ".join("%d %s" % (count, kind) for kind, count in kinds.most_common()),
+        sum(side.unrun.values()), time.monotonic() - begin), flush=True)
 
 
 def compare_sides(args, folder, roots, units, explained):
