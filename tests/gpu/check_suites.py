@@ -4,6 +4,7 @@ becomes of tests that crash, hang or cannot be collected.  The latter with a sta
 writes what the plugin would, and with pytest itself where it is installed."""
 import glob
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -22,7 +23,8 @@ import suite_list
 
 FETCH = os.path.join(HERE, "..", "..", "scripts", "fetch-suites")
 
-# Runs the tests that a file names, a word each: pass, fail, crash, hang, exit.
+# Runs the tests that a file names, a word each: pass, fail, crash, hang, exit; take_N writes a report as of a process
+# that took N bytes in N allocations, limit_N passes where that is the limit.
 STAND_IN = """
 import json, os, signal, sys
 path, shard, shards = os.environ["SUITE_OUTCOMES"], *map(int, os.environ["SUITE_SHARE"].split("/"))
@@ -51,7 +53,14 @@ for test in tests:
         signal.pause()  # until it is killed
     if kind == "exit":
         os._exit(0)
-    fails = kind == "fail" or kind == "preload" and "RMM_POOL_SIZE" in os.environ
+    number = test.split("_")[-1]
+    if kind == "take":
+        with open(os.environ["RMM_STATISTICS"][5:].replace("%p", "%d.%s" % (os.getpid(), number)), "w") as out:
+            counters = [("account", "charged_peak"), ("statistics", "allocations")]
+            json.dump({"devices": [{"counters": [{"resource": resource, "name": name, "value": int(number)}
+                                                 for resource, name in counters]}]}, out)
+    fails = (kind == "fail" or kind == "preload" and "RMM_POOL_SIZE" in os.environ
+             or kind == "limit" and os.environ.get("RMM_LIMIT") != number + "B")
     write(end=test, outcome="failed" if fails else "passed", said="why" if fails else "")
     status |= fails
 sys.exit(status)
@@ -87,7 +96,8 @@ class Lists(Folder):
         self.assertEqual([unit.name for unit in units],
                          ["torch:a.py 1/2", "torch:a.py 2/2", "torch:a.py@X=1", "numba:c/d.py"])
         self.assertEqual(units[0].expression, "graph and not oom")
-        self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"], "rmm": []})
+        self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"],
+                                 "rmm": [], "thrust": []})
 
     def test_mistakes_are_named(self):
         for line, said in [
@@ -168,9 +178,9 @@ class Running(Folder):
         super().setUp()
         self.stand_in = self.write("stand_in.py", STAND_IN)
 
-    def side(self, name="without", setting=None, stall_seconds=300):
-        return run_suites.Side(name, setting, self.folder, stall_seconds=stall_seconds, command=lambda root, unit: [
-            sys.executable, self.stand_in, os.path.join(root, unit.file)])
+    def side(self, name="without", setting=None, stall_seconds=300, limits=None):
+        return run_suites.Side(name, setting, self.folder, stall_seconds=stall_seconds, limits=limits,
+                               command=lambda root, unit: [sys.executable, self.stand_in, os.path.join(root, unit.file)])
 
     def run_words(self, words, side=None, seconds=600, **unit):
         self.write("suite.py", words)
@@ -243,7 +253,36 @@ class Running(Folder):
         units = [suite_list.Unit("torch", "suite.py")]
         self.assertEqual([line.split() for line in run_suites.table(sides, units).splitlines()[2:]],
                          [["torch:suite.py", "without", "3", "2", "1", "0", "0", "0"],
-                          ["torch:suite.py", "with", "3", "1", "2", "0", "0", "0"]])
+                          ["torch:suite.py", "with", "3", "1", "2", "0", "0", "0"],
+                          ["all", "without", "3", "2", "1", "0", "0", "0"],
+                          ["all", "with", "3", "1", "2", "0", "0", "0"]])
+
+    def test_what_was_seen_without_the_library_serves_a_later_call(self):
+        base, _ = self.run_words("pass crash fail pass_2")
+        base.seen["torch:suite.py::pass"].add("failed")
+        with open(self.write("base.json", json.dumps(base.saved())), encoding="utf-8") as file:
+            saved = json.load(file)
+        units = [suite_list.Unit("torch", "suite.py"), suite_list.Unit("torch", "other.py")]
+        later = self.side()
+        later.restore(saved, units)
+        for name in ("outcomes", "of_unit", "unrun", "out_of_time", "seen"):
+            self.assertEqual(getattr(later, name), getattr(base, name), name)
+        self.assertEqual(later.where["torch:suite.py::fail"], (units[0], "suite.py::fail"))
+        none = self.side()
+        none.restore(saved, units[1:])
+        self.assertEqual((none.outcomes, none.of_unit), ({}, {}))
+
+    def test_limits_are_above_what_was_taken(self):
+        """By file, whichever of its processes took most; and the next side is told so."""
+        side, _ = self.run_words("pass take_100 take_300 take_200", self.side("pool", {"RMM_POOL_SIZE": "1MiB"}), shards=2)
+        units = [suite_list.Unit("torch", "suite.py", shard, 2) for shard in range(2)]
+        self.assertEqual(run_suites.served(side, units), 600)
+        limits = run_suites.limits_of(side, units)
+        self.assertEqual(limits, {"torch:suite.py": 300 + run_suites.SPARE_BYTES})
+        limited = self.side("limit", {"RMM_POOL_SIZE": "1MiB"}, limits=limits)
+        _, outcomes = self.run_words("limit_%d pass" % limits["torch:suite.py"], limited)
+        self.assertEqual(set(outcomes.values()), {"passed"})
+        self.assertEqual(run_suites.limits_of(side, [suite_list.Unit("torch", "other.py")]), {})
 
     def test_stand_in_alone(self):
         """Its own exit statuses are pytest's."""
@@ -331,6 +370,55 @@ class WithPytest(Folder):
         side, outcomes = self.run_file()
         self.assertEqual(outcomes, {" (collection)": "error"})
         self.assertIn("nothing_of_this_name", side.outcomes["cupy:tests/test_it.py (collection)"][1])
+
+
+# What Thrust's test framework prints: a test prints what it likes, "late" leaves an error of the device behind.
+THRUST_STAND_IN = """#!%s
+import os, sys
+TESTS = ["TestPasses", "TestFails", "TestKnown", "TestSaysSo", "TestError<int, 3>", "TestCrashes", "TestLate", "TestLast"]
+if "--list" in sys.argv:
+    print("\\n".join(TESTS))
+    sys.exit(0)
+wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
+assert set(wanted) <= set(TESTS) and "--verbose" in sys.argv
+print('Testing Device 0: "a"\\nRunning %%d unit tests.' %% len(wanted))
+wrong = []
+for test in wanted:
+    print("Running %%s..." %% test, end="", flush=True)
+    if test == "TestCrashes":
+        os.abort()
+    if test == "TestSaysSo":
+        print("Running TestNone... [PASS] TestNone", flush=True)
+    kind = {"TestFails": "FAILURE", "TestKnown": "KNOWN FAILURE", "TestError<int, 3>": "ERROR",
+            "TestLast": "FAILURE"}.get(test)
+    wrong += [(kind, test)] if kind else []
+    print("\\r[PASS]     1.2e+03 ms %%s" %% test if not kind else "\\r[%%s]           %%s" %% (kind, test), flush=True)
+    if test == "TestLate":
+        print("\\t[ERROR] CUDA error detected after running TestLate: [cudaErrorX: why]", flush=True)
+        sys.exit(1)
+line = "=" * 64
+for kind, test in wrong:
+    print(line + "\\n%%s: %%s\\nso it is\\n" %% (kind, test))
+print(line + "\\nTotals: ...")
+sys.exit(1 if wrong else 0)
+""" % sys.executable
+
+
+class Thrust(Folder):
+    def test_outcomes(self):
+        os.chmod(self.write("built/cuda.it", THRUST_STAND_IN), 0o755)
+        side = run_suites.Side("without", None, self.folder)
+        units = [suite_list.Unit("thrust", "thrust/testing/cuda/it.cu", shard, 2) for shard in range(2)]
+        side.run([(self.folder, unit, None) for unit in units], 2, time.monotonic() + 600)
+        self.assertEqual({name.split(":")[-1]: value[0] for name, value in side.outcomes.items()}, {
+            "TestPasses": "passed", "TestFails": "failed", "TestKnown": "xfailed", "TestError<int, 3>": "error",
+            "TestSaysSo": "passed", "TestCrashes": "crashed", "TestLate": "error", "TestLast": "failed"})
+        self.assertEqual(sum(side.unrun.values()), 0)
+        self.assertIn("cudaErrorX: why", side.outcomes["thrust:cuda.it::TestLate"][1])
+        self.assertEqual("so it is", side.outcomes["thrust:cuda.it::TestLast"][1].strip())
+        again = run_suites.Side("again", None, self.folder)
+        again.run([(self.folder, units[0].alone(), ["cuda.it::TestFails"])], 1, time.monotonic() + 600)
+        self.assertEqual(list(again.outcomes), ["thrust:cuda.it::TestFails"])
 
 
 @unittest.skipUnless(shutil.which("git"), "no git")

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what suites.txt names of PyTorch's, CuPy's and numba-cuda's own tests, without the library and with
-it, and compares what became of each test.  numba-cuda's tests are those of the installed package; the
-others lie in .suites at the top of the tree, where scripts/fetch-suites puts them; what is not there is
-left out.  Tests that came out differently run once more by themselves on both sides: only what differs
-then too counts, and neither what suite_differences.txt explains nor what came out both ways without the
-library.
+"""Runs what suites.txt names of PyTorch's, CuPy's, numba-cuda's, RMM's and Thrust's own tests, without the
+library and with it under each of the stacks, and compares what became of each test.  numba-cuda's tests are
+those of the installed package; the others lie in .suites at the top of the tree, where scripts/fetch-suites
+puts them; what is not there is left out.  build-thrust compiles Thrust's.  Tests that came out differently run
+once more by themselves on both sides: only what differs then too counts, and neither what
+suite_differences.txt explains nor what came out both ways without the library.
 
-    run_suites.py [--seconds N] [--jobs N] [--suites NAME,NAME] [--files TEXT,TEXT] [--json FILE]
+    run_suites.py [--stacks NAME,NAME] [--seconds N] [--jobs N] [--suites NAME,NAME] [--files TEXT,TEXT]
+                  [--base FILE] [--json FILE]
+
+The stack `limit` is `pool` with a limit for each file of tests: what `pool` took for it from the driver, and
+a little more.  FILE of --base is written where it is not there: what was seen without the library, and what
+`pool` took.  A later call reads it and has to do neither again.
 
 RMMSHIM_LIBRARY is the library.  Exit status: 1 when a test differs and is not explained; 77 where there is
 neither GPU nor suite."""
@@ -30,7 +35,15 @@ import suite_list
 from gpu_common import compare
 
 TOP = os.path.dirname(os.path.dirname(gpu_common.HERE))
-SETTING = {"RMM_POOL_SIZE": "1GiB"}
+POOL = {"RMM_POOL_SIZE": "1GiB"}
+STACKS = {
+    "pool": POOL,
+    "bins": dict(POOL, RMM_BINNING="256KiB-4MiB"),
+    "async": {"RMM_ASYNC": "1"},
+    "virtual": {"RMM_RESOURCE": "virtual"},
+    "limit": POOL,  # and limits, of what the stack `pool` took
+}
+SPARE_BYTES = 64 << 20  # above what was taken before: the order of threads varies it
 STALL_SECONDS = 60  # without an outcome: the test hangs
 CRASHES = 6  # of one unit, after which the rest of it is left
 AGAIN_JOBS = 4  # tests that are run once more: few at a time, since many are disturbed by neighbours
@@ -56,6 +69,15 @@ def pytest_command(root, unit):
     if unit.expression:
         command += ["-k", unit.expression]
     return command + [file]
+
+
+def thrust_command(root, unit):
+    program = suite_list.thrust_program(os.path.relpath(unit.file, suite_list.THRUST))
+    return [sys.executable, os.path.join(gpu_common.HERE, "thrust_outcomes.py"), os.path.join(root, "built", program)]
+
+
+def command_of(root, unit):
+    return (thrust_command if unit.suite == "thrust" else pytest_command)(root, unit)
 
 
 class Outcomes:
@@ -91,9 +113,10 @@ class Outcomes:
 class Side:
     """All units, without the library or with it."""
 
-    def __init__(self, name, setting, folder, command=pytest_command, stall_seconds=STALL_SECONDS):
+    def __init__(self, name, setting, folder, command=command_of, stall_seconds=STALL_SECONDS, limits=None):
         self.name, self.setting, self.folder = name, setting, folder
         self.command, self.stall_seconds = command, stall_seconds
+        self.limits = limits or {}  # by file, in bytes
         self.outcomes = {}  # by test: (outcome, the end of what was said)
         self.seen = collections.defaultdict(set)  # by test: its outcomes in all runs
         self.where = {}  # by test: (unit, pytest's name of it)
@@ -102,11 +125,13 @@ class Side:
         self.given_up = []  # units
         self.out_of_time = False
         self.lock = threading.Lock()
-        self.count = 0
+        self.paths = []  # (unit, path), of each run
 
     def environment(self, unit, path, only):
-        reports = os.path.join(self.folder, "%s.report.%s.%%p.json" % (self.name, unit.suite))
-        env = compare.environment(self.setting, os.environ.get("RMMSHIM_LIBRARY", ""), reports)
+        setting = self.setting
+        if unit.alone().name in self.limits:
+            setting = dict(setting, RMM_LIMIT="%dB" % self.limits[unit.alone().name])
+        env = compare.environment(setting, os.environ.get("RMMSHIM_LIBRARY", ""), path + ".report.%p.json")
         # The order of sets, and with it that of tests, is the same in every process.
         env.update({"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "2",
                     "SUITE_OUTCOMES": path, "SUITE_SHARE": "%d/%d" % (unit.shard, unit.shards)})
@@ -151,8 +176,8 @@ class Side:
     def run_unit(self, root, unit, deadline, only=None):
         """Runs it again behind each crash."""
         with self.lock:
-            self.count += 1
-            path = os.path.join(self.folder, "%s.%d.jsonl" % (self.name, self.count))
+            path = os.path.join(self.folder, "%s.%d.jsonl" % (self.name, len(self.paths)))
+            self.paths.append((unit, path))
         env = self.environment(unit, path, only)
         done = Outcomes(path)
         for _ in range(CRASHES):
@@ -190,6 +215,39 @@ class Side:
                 self.of_unit[unit.name] = [unit.name_of(test) for test in done.ended]
                 self.unrun[unit.name] = len(done.unrun)
         return done
+
+    def reports(self, unit):
+        """What each process of the unit's file reported."""
+        for path in [path for other, path in self.paths if other.alone().name == unit.alone().name]:
+            for name in sorted(glob.glob(glob.escape(path) + ".report.*.json")):
+                report = compare.Run({})
+                try:
+                    with open(name, encoding="utf-8") as file:
+                        report.report = json.load(file)
+                except ValueError:
+                    continue  # its process was killed while it wrote
+                yield report
+
+    def saved(self):
+        """What a later call needs of this side, as JSON."""
+        return {"outcomes": self.outcomes, "seen": {test: sorted(outcomes) for test, outcomes in self.seen.items()},
+                "of_unit": self.of_unit, "unrun": self.unrun,
+                "out_of_time": self.out_of_time, "where": {name: [unit.name, test] for name, (unit, test) in self.where.items()},
+                "given_up": [unit.name for unit in self.given_up]}
+
+    def restore(self, saved, units):
+        """Of the units alone, as their side would be that had run."""
+        named = {unit.name: unit for unit in units}
+        self.of_unit = {name: tests for name, tests in saved["of_unit"].items() if name in named}
+        self.unrun = {name: saved["unrun"][name] for name in self.of_unit}
+        for test in [test for tests in self.of_unit.values() for test in tests]:
+            self.outcomes[test] = tuple(saved["outcomes"][test])
+            self.seen[test].update(saved["seen"][test])
+            if test in saved["where"]:
+                unit, name = saved["where"][test]
+                self.where[test] = (named[unit], name)
+        self.given_up = [named[name] for name in saved["given_up"] if name in named]
+        self.out_of_time = saved["out_of_time"] and any(self.unrun.values())
 
     def run(self, work, jobs, deadline):
         """work: (root, unit, tests to run or None)."""
@@ -243,31 +301,37 @@ def run_again(sides, roots, seconds):
     return len(work)
 
 
-def served(folder, suite):
-    """Allocations that the stack served in all processes of a suite's tests."""
-    total = 0
-    for path in glob.glob(os.path.join(folder, "with.report.%s.*.json" % suite)):
-        result = compare.Run({})
-        try:
-            with open(path, encoding="utf-8") as file:
-                result.report = json.load(file)
-        except ValueError:
-            continue  # its process was killed while it wrote
-        total += result.allocations or 0
-    return total
+def files_of(units):
+    """One unit for each file, or each way to run it."""
+    return list({unit.alone().name: unit.alone() for unit in units}.values())
+
+
+def served(side, units):
+    """Allocations that the stack served in all processes of the units."""
+    return sum(report.allocations or 0 for unit in files_of(units) for report in side.reports(unit))
+
+
+def limits_of(side, units):
+    """By file: a limit just above the most that one of its processes took from the driver."""
+    taken = {unit.name: [report.counter("account", "charged_peak") or 0 for report in side.reports(unit)]
+             for unit in files_of(units)}
+    return {name: max(peaks) + SPARE_BYTES for name, peaks in taken.items() if peaks}
 
 
 def table(sides, units):
-    """A row for each file, or each way to run it, and side."""
+    """A row for each file and side, and the sums of each side."""
     rows = [["file", "side", "tests", "passed", "failed", "skipped", "other", "unrun"]]
-    for name in dict.fromkeys(unit.alone().name for unit in units):
+    sums = {side.name: [0] * 6 for side in sides}
+    for name in [unit.name for unit in files_of(units)]:
         shares = [unit for unit in units if unit.alone().name == name]
         for side in sides:
             kinds = collections.Counter(side.outcomes[test][0] for unit in shares for test in side.of_unit[unit.name])
             known = [kinds["passed"], kinds["failed"] + kinds["error"], kinds["skipped"]]
             numbers = [sum(kinds.values())] + known + [sum(kinds.values()) - sum(known),
                                                        sum(side.unrun[unit.name] for unit in shares)]
+            sums[side.name] = [one + other for one, other in zip(sums[side.name], numbers)]
             rows.append([name, side.name] + [str(number) for number in numbers])
+    rows += [["all", name] + [str(number) for number in numbers] for name, numbers in sums.items()]
     return compare.text_table(rows, right=range(2, 8))
 
 
@@ -277,12 +341,17 @@ def main():
     parser.add_argument("--again-seconds", type=int, default=60, help="for the tests that differ, a side (60)")
     parser.add_argument("--jobs", type=int, default=max(1, min(12, (os.cpu_count() or 2) - 4)))
     parser.add_argument("--suites", default=",".join(suite_list.SUITES), metavar="NAME,NAME")
+    parser.add_argument("--stacks", type=lambda text: text.split(","), default=["pool"], metavar="NAME,NAME",
+                        help="%s (pool)" % ", ".join(STACKS))
+    parser.add_argument("--base", metavar="FILE", help="what a call sees without the library, for later calls")
     parser.add_argument("--files", metavar="TEXT,TEXT", help="only files whose names have one of these in them")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     chosen = args.suites.split(",")
     if not set(chosen) <= set(suite_list.SUITES):
         parser.error("known suites are %s" % " ".join(suite_list.SUITES))
+    if not set(args.stacks) <= set(STACKS):
+        parser.error("known stacks are %s" % " ".join(STACKS))
     try:
         units, _ = suite_list.read_list()
         explained = suite_list.read_differences()
@@ -297,45 +366,82 @@ def main():
             print("%s: its tests are not there, left out" % suite)
     units = [unit for unit in units if roots.get(unit.suite)
              and (not args.files or any(text in unit.file for text in args.files.split(",")))]
-    for unit in [unit for unit in units if not os.path.exists(os.path.join(roots[unit.suite], unit.file))]:
+    for unit in [unit for unit in units if not os.path.exists(command_of(roots[unit.suite], unit)[-1])]:
         print("%s: not there, left out" % unit.name)
         units.remove(unit)
     if not units:
         return 77
-
     with tempfile.TemporaryDirectory(prefix="rmmshim-suites-") as folder:
-        sides = [Side("without", None, folder), Side("with", SETTING, folder)]
-        for side in sides:
-            begin = time.monotonic()
-            side.run([(roots[unit.suite], unit, None) for unit in units], args.jobs, begin + args.seconds)
-            print("%s: %d tests, %.0f s" % (side.name, len(side.outcomes), time.monotonic() - begin), flush=True)
-        before = {name: [side.outcomes[name][0] for side in sides] for name in differing(*sides)}
-        count = run_again(sides, roots, args.again_seconds)
+        return compare_sides(args, folder, roots, units, explained)
+
+
+def run_side(side, args, roots, units):
+    begin = time.monotonic()
+    side.run([(roots[unit.suite], unit, None) for unit in units], args.jobs, begin + args.seconds)
+    kinds = collections.Counter(outcome for outcome, _ in side.outcomes.values())
+    print("%s: %d tests (%s), %d unrun, %.0f s" % (
+        side.name, len(side.outcomes), ", ".join("%d %s" % (count, kind) for kind, count in kinds.most_common()),
+        sum(side.unrun.values()), time.monotonic() - begin), flush=True)
+
+
+def compare_sides(args, folder, roots, units, explained):
+    base, limits = Side("without", None, folder), {}
+    known = args.base and os.path.exists(args.base)
+    if known:
+        with open(args.base, encoding="utf-8") as file:
+            saved = json.load(file)
+        limits = saved["limits"]
+        base.restore(saved["base"], units)
+        print("without: %d tests of %s" % (len(base.outcomes), args.base))
+    missing = [unit for unit in units if unit.name not in base.of_unit]
+    if missing:
+        run_side(base, args, roots, missing)
+    sides, all_wrong, first = [base], [], {}
+    for stack in args.stacks:
+        side = Side(stack, STACKS[stack], folder, limits=limits if stack == "limit" else None)
+        sides.append(side)
+        run_side(side, args, roots, units)
+        if stack == "pool":
+            limits.update(limits_of(side, units))
+        elif stack == "limit":
+            print("limit: %d of %d files had one" % (len([unit for unit in files_of(units) if unit.name in limits]),
+                                                     len(files_of(units))))
+        first[stack] = {name: [each.outcomes[name][0] for each in (base, side)] for name in differing(base, side)}
+        count = run_again([base, side], roots, args.again_seconds)
         if count:
-            print("%d tests differed and ran once more by themselves, %d differ still" % (
-                count, len(differing(*sides))))
-        wrong, fine = judge(*sides, explained)
+            print("%s: %d tests differed and ran once more by themselves, %d differ still" % (
+                stack, count, len(differing(base, side))))
+        wrong, fine = judge(base, side, explained)
         for suite in dict.fromkeys(unit.suite for unit in units):
-            allocations = served(folder, suite)
-            print("%s: the stack served %s allocations" % (suite, compare.number(allocations)))
+            allocations = served(side, [unit for unit in units if unit.suite == suite])
+            print("%s: %s: the stack served %s allocations" % (stack, suite, compare.number(allocations)))
             if not allocations:
                 wrong.append("%s: the stack served nothing" % suite)
+        for line in fine:
+            print("%s: %s" % (stack, line))
+        for line in wrong:
+            print("FAILED: %s: %s" % (stack, line), flush=True)
+        all_wrong += ["%s: %s" % (stack, line) for line in wrong]
+        # Now, lest the time ends during the next.
+        if args.json:
+            write_json(args.json, sides, first, all_wrong)
+        if args.base and not known:
+            with open(args.base, "w", encoding="utf-8") as file:
+                json.dump({"base": base.saved(), "limits": limits}, file)
     print(table(sides, units))
-    for line in fine:
-        print(line)
-    for line in wrong:
-        print("FAILED: " + line)
-    if args.json:
-        names = dict.fromkeys(name for side in sides for name in side.outcomes)
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({
-                "first": before, "wrong": wrong,
-                "tests": {name: [side.outcomes.get(name, ("unrun", ""))[0] for side in sides] for name in names},
-                "said": {side.name: {name: value[1] for name, value in side.outcomes.items() if value[1]}
-                         for side in sides},
-            }, file, indent=1)
-    print("suites: %s" % ("%d wrong" % len(wrong) if wrong else "all well"))
-    return 1 if wrong else 0
+    print("suites: %s" % ("%d wrong" % len(all_wrong) if all_wrong else "all well"))
+    return 1 if all_wrong else 0
+
+
+def write_json(path, sides, first, wrong):
+    names = dict.fromkeys(name for side in sides for name in side.outcomes)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({
+            "sides": [side.name for side in sides], "first": first, "wrong": wrong,
+            "tests": {name: [side.outcomes.get(name, ("unrun", ""))[0] for side in sides] for name in names},
+            "said": {side.name: {name: value[1] for name, value in side.outcomes.items() if value[1]}
+                     for side in sides},
+        }, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ import shlex
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIST = os.path.join(HERE, "suites.txt")
 DIFFERENCES = os.path.join(HERE, "suite_differences.txt")
-SUITES = ("torch", "cupy", "numba", "rmm")
+SUITES = ("torch", "cupy", "numba", "rmm", "thrust")
+FETCHED = tuple(suite for suite in SUITES if suite != "numba")
+THRUST = os.path.join("thrust", "testing")  # where its tests are
 
 
 class Bad(Exception):
@@ -35,6 +37,11 @@ class Unit:
     def alone(self):
         """The whole file, for tests of it that are named."""
         return Unit(self.suite, self.file, 0, 1, self.expression, self.environment)
+
+
+def thrust_program(file):
+    """What a test below THRUST is compiled to."""
+    return os.path.splitext(file)[0].replace("/", ".")
 
 
 def lines_of(path):

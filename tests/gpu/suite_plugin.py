@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin for pytest: writes what becomes of each test to the file SUITE_OUTCOMES as it happens, a JSON
-value a line, so that what a crash leaves behind can be read; takes a share of the tests; and passes over
-those that the file already names, so that a run goes on behind a crash.
-
-SUITE_SHARE is SHARD/SHARDS, counted from 0; SUITE_ONLY names a file with tests to run and no others."""
-import json
-import os
-
+"""A plugin for pytest: writes what becomes of each test into the file of suite_outcomes.py, takes a share of
+the tests, and passes over those that the file already names."""
 import pytest
+
+import suite_outcomes
 
 # The worst that was seen of a test counts: it has a set-up, a call and a tear-down, and perhaps subtests.
 ORDER = ["passed", "xpassed", "xfailed", "skipped", "failed", "error"]
@@ -31,43 +27,23 @@ def worse(one, other):
 
 
 class Outcomes:
-    def __init__(self, path, share, only):
-        self.path, self.only = path, only
-        self.shard, self.shards = (int(number) for number in share.split("/"))
+    def __init__(self):
+        self.file = suite_outcomes.File()
         self.current = {}  # by test: (outcome, the end of what was said of a failure)
-
-    def write(self, **value):
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(value) + "\n")
-
-    def begun(self):
-        names = set()
-        if os.path.exists(self.path):
-            with open(self.path, encoding="utf-8") as file:
-                for line in file:
-                    try:
-                        names.add(json.loads(line).get("begin"))
-                    except ValueError:
-                        pass  # cut off by a crash
-        return names
 
     # Last, behind what the suite itself leaves out.
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
-        begun = self.begun()
-        mine = [item for i, item in enumerate(items) if i % self.shards == self.shard
-                and (self.only is None or item.nodeid in self.only)]
-        self.write(collected=[item.nodeid for item in mine])
-        items[:] = [item for item in mine if item.nodeid not in begun]
+        items[:] = self.file.choose(items, lambda item: item.nodeid)
 
     def pytest_collectreport(self, report):
         if report.failed:
-            self.write(begin=report.nodeid + " (collection)")
-            self.write(end=report.nodeid + " (collection)", outcome="error", said=str(report.longrepr)[-2000:])
+            self.file.write(begin=report.nodeid + " (collection)")
+            self.file.write(end=report.nodeid + " (collection)", outcome="error", said=str(report.longrepr)[-2000:])
 
     def pytest_runtest_logstart(self, nodeid):
         self.current[nodeid] = (None, "")
-        self.write(begin=nodeid)
+        self.file.write(begin=nodeid)
 
     def pytest_runtest_logreport(self, report):
         outcome, said = self.current.get(report.nodeid, (None, ""))
@@ -78,16 +54,11 @@ class Outcomes:
 
     def pytest_runtest_logfinish(self, nodeid):
         outcome, said = self.current.pop(nodeid, (None, ""))
-        self.write(end=nodeid, outcome=outcome or "error", said=said)
+        self.file.write(end=nodeid, outcome=outcome or "error", said=said)
 
 
 def pytest_configure(config):
-    only = None
-    if os.environ.get("SUITE_ONLY"):
-        with open(os.environ["SUITE_ONLY"], encoding="utf-8") as file:
-            only = set(file.read().splitlines())
-    config.pluginmanager.register(
-        Outcomes(os.environ["SUITE_OUTCOMES"], os.environ.get("SUITE_SHARE", "0/1"), only), "suite-outcomes")
+    config.pluginmanager.register(Outcomes(), "suite-outcomes")
 
 
 @pytest.fixture(scope="class")
