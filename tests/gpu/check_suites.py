@@ -163,10 +163,12 @@ class Judgement(unittest.TestCase):
         self.assertEqual(wrong, ["b passed -> crashed", "c passed -> failed"])
         self.assertEqual(fine, ["unsteady without rmmshim too: a passed -> failed"])
 
-    def test_what_only_one_side_ran_is_not_compared(self):
+    def test_what_only_one_side_ran_is_wrong(self):
         sides = self.sides({"a": "passed", "b": "passed"}, {"a": "passed"})
-        self.assertEqual(run_suites.judge(*sides, {})[0], [])
+        sides[0].where["b"] = (None, "b")
+        self.assertEqual(run_suites.judge(*sides, {})[0], ["1 tests ran only without rmmshim: b ..."])
         sides[1].out_of_time = True
+        self.assertEqual(len(run_suites.judge(*sides, {})[0]), 1)
         self.assertIn("reached in time", run_suites.judge(*sides, {})[0][0])
 
     def test_a_run_in_which_nothing_passes_proves_nothing(self):

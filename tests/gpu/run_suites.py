@@ -9,9 +9,9 @@ suite_differences.txt explains nor what came out both ways without the library.
     run_suites.py [--stacks NAME,NAME] [--seconds N] [--jobs N] [--suites NAME,NAME] [--files TEXT,TEXT]
                   [--base FILE] [--json FILE]
 
-The stack `limit` is `pool` with a limit for each file of tests: what `pool` took for it from the driver, and
-a little more.  FILE of --base is written where it is not there: what was seen without the library, and what
-`pool` took.  A later call reads it and has to do neither again.
+The stack `growing` is a pool without an initial size, and `limit` is this one with a limit for each file of
+tests: what `growing` took for it from the driver, and a little more.  FILE of --base is written where it is not
+there: what was seen without the library.  A later call reads it and need not do it again.
 
 RMMSHIM_LIBRARY is the library.  Exit status: 1 when a test differs and is not explained; 77 where there is
 neither GPU nor suite."""
@@ -41,7 +41,8 @@ STACKS = {
     "bins": dict(POOL, RMM_BINNING="256KiB-4MiB"),
     "async": {"RMM_ASYNC": "1"},
     "virtual": {"RMM_RESOURCE": "virtual"},
-    "limit": POOL,  # and limits, of what the stack `pool` took
+    "growing": {"RMM_POOL_SIZE": "0"},
+    "limit": {"RMM_POOL_SIZE": "0"},  # and limits, of what the stack `growing` took
 }
 SPARE_BYTES = 64 << 20  # above what was taken before: the order of threads varies it
 STALL_SECONDS = 60  # without an outcome: the test hangs
@@ -262,6 +263,11 @@ def differing(base, other):
             if name in other.outcomes and base.outcomes[name][0] != other.outcomes[name][0]]
 
 
+def missed(base, other):
+    """Tests that only base ran: the other side could not read the file, say."""
+    return [name for name in base.outcomes if name not in other.outcomes and name in base.where]
+
+
 def judge(base, other, explained):
     """(lines about what is wrong, lines about what differs and is not)."""
     wrong, fine = [], []
@@ -280,6 +286,8 @@ def judge(base, other, explained):
     for unit in other.given_up:
         if unit.name not in [given_up.name for given_up in base.given_up]:
             wrong.append("%s: left after %d crashes" % (unit.name, CRASHES))
+    if missed(base, other) and not other.out_of_time:
+        wrong.append("%d tests ran only without rmmshim: %s ..." % (len(missed(base, other)), missed(base, other)[0]))
     if other.out_of_time and not base.out_of_time:
         wrong.append("without rmmshim all tests were reached in time, with it not")
     if base.outcomes and not any(value[0] == "passed" for value in base.outcomes.values()):
@@ -288,9 +296,9 @@ def judge(base, other, explained):
 
 
 def run_again(sides, roots, seconds):
-    """Each test that differs by itself, on both sides."""
+    """Each test that differs by itself, on both sides, and what only one has run."""
     work = []
-    for name in differing(*sides):
+    for name in differing(*sides) + ([] if sides[1].out_of_time else missed(*sides)):
         if name in sides[0].where:  # else it is a file as a whole
             unit, test = sides[0].where[name]
             work.append((roots[unit.suite], unit.alone(), [test]))
@@ -401,7 +409,7 @@ def compare_sides(args, folder, roots, units, explained):
         side = Side(stack, STACKS[stack], folder, limits=limits if stack == "limit" else None)
         sides.append(side)
         run_side(side, args, roots, units)
-        if stack == "pool":
+        if stack == "growing":
             limits.update(limits_of(side, units))
         elif stack == "limit":
             print("limit: %d of %d files had one" % (len([unit for unit in files_of(units) if unit.name in limits]),
