@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -109,6 +110,11 @@ class Turns(unittest.TestCase):
 
 class Soak(unittest.TestCase):
     """What soak.py says of samples and rounds.  Alone a process rose by nothing."""
+
+    def setUp(self):
+        dry = unittest.mock.patch.object(soak, "is_dry", lambda: False)
+        dry.start()
+        self.addCleanup(dry.stop)
 
     def process(self, **values):
         """Each value is a function of the sample's number."""

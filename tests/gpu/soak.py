@@ -119,7 +119,8 @@ def of_proc(pid):
 
 def of_rmmshim():
     """By process: used and held bytes, and allocations since it began."""
-    done = subprocess.run([os.environ["RMMSHIM"], "ls", "--json"], stdout=subprocess.PIPE, timeout=60, check=True)
+    done = subprocess.run([os.environ["RMMSHIM"], "ls", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          timeout=60, check=True)
     found = {}
     for entry in json.loads(done.stdout):
         sums = found.setdefault(entry["pid"], {"used": 0, "held": 0, "allocations": 0})
@@ -330,7 +331,7 @@ class Process:
                 found.append(words or "it printed nothing")
         if self.work in FRAMEWORKS:
             found += idle_wrong(self.text())
-        if self.work == "ipc" or self.setting:
+        if self.process.returncode == 0 and (self.work == "ipc" or self.setting):
             found += self.wrong_reports()
         if self.work != "paths" and not self.rounds():
             found.append("it played no round")
