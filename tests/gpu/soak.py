@@ -45,7 +45,8 @@ import ipc_scenes
 
 MIB = 1 << 20
 GRACE_S = 90  # to start, and to end what is under way
-ROOM = {"train": 48 * MIB, "generate": 48 * MIB, "graphs": 48 * MIB, "paths": 8 * MIB, "ipc": 8 * MIB}
+ROOM = {"train": 48 * MIB, "generate": 48 * MIB, "graphs": 48 * MIB, "paths": 8 * MIB, "ipc": 8 * MIB,
+        "long": 8 * MIB}
 FEW = {"ipc": 16}  # up to 12 blocks are open there
 FEW_ELSE = 4
 DEVICE_ROOM = 16 * MIB
@@ -248,6 +249,20 @@ def lost_bytes(counters):
     return lost or (beyond if beyond > rounding and ("binning", "bins") not in counters else 0)
 
 
+def wrong_of_reports(paths, is_empty=True):
+    """What the last reports of processes say that is wrong; is_empty: nothing may be in use."""
+    counters = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            counters += [{(counter["resource"], counter["name"]): counter["value"] for counter in device["counters"]}
+                         for device in json.load(file)["devices"]]
+    lost = sum(map(lost_bytes, counters))
+    left = sum(of.get(("statistics", "live"), 0) for of in counters)
+    return ([] if counters else ["it wrote no report"]) + (
+        ["%d bytes that a pool holds are nowhere" % lost] if lost else []) + (
+        ["%d bytes are in use at the end" % left] if left and is_empty else [])
+
+
 # ---- the processes ----
 
 
@@ -293,24 +308,10 @@ class Process:
         if self.process.poll() is not None:
             return
         self.was_killed = True
-        for pid in descendants(self.process.pid) + [self.process.pid]:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
-
-    def reports(self):
-        for path in sorted(glob.glob(glob.escape(self.base) + ".*.json")):
-            with open(path, encoding="utf-8") as file:
-                yield json.load(file)
+        kill_with_children(self.process)
 
     def wrong_reports(self):
-        counters = [{(counter["resource"], counter["name"]): counter["value"] for counter in device["counters"]}
-                    for report in self.reports() for device in report["devices"]]
-        lost = sum(map(lost_bytes, counters))
-        left = sum(of.get(("statistics", "live"), 0) for of in counters)
-        found = ["it wrote no report"] if not counters else []
-        found += ["%d bytes that a pool holds are nowhere" % lost] if lost else []
-        return found + (["%d bytes are in use at the end" % left] if left and self.work not in FRAMEWORKS else [])
+        return wrong_of_reports(glob.glob(glob.escape(self.base) + ".*.json"), self.work not in FRAMEWORKS)
 
     def rounds(self):
         return sum(line.startswith("round ") for line in self.text().splitlines())
@@ -339,6 +340,15 @@ class Process:
         for one in self.watched if self.stack != ALONE else ():
             found += one.wrong(self.work, alone.watched[0] if alone else None, not one.label.endswith("importer"))
         return words, found
+
+
+def kill_with_children(process):
+    if process.poll() is not None:
+        return
+    for pid in descendants(process.pid) + [process.pid]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def descendants(pid):
