@@ -38,6 +38,7 @@ import time
 
 sys.dont_write_bytecode = True
 import gpu_common
+import test_reuse
 from gpu_common import compare
 
 sys.path.insert(0, os.path.join(gpu_common.HERE, "..", "integration"))
@@ -254,8 +255,11 @@ def wrong_of_reports(paths, is_empty=True):
     counters = []
     for path in paths:
         with open(path, encoding="utf-8") as file:
-            counters += [{(counter["resource"], counter["name"]): counter["value"] for counter in device["counters"]}
-                         for device in json.load(file)["devices"]]
+            text = file.read()
+        if not text:
+            return ["the report of a process is empty"]
+        counters += [{(counter["resource"], counter["name"]): counter["value"] for counter in device["counters"]}
+                     for device in json.loads(text)["devices"]]
     lost = sum(map(lost_bytes, counters))
     left = sum(of.get(("statistics", "live"), 0) for of in counters)
     return ([] if counters else ["it wrote no report"]) + (
@@ -413,8 +417,6 @@ def play_ipc(args):
 
 
 CAPTURES = [("allocations", 2), ("frees", 0), ("frees", 1), ("frees", 2), ("nodes", 2), ("nodes_by_hand", 0)]
-REUSE_SCENES = ["blocking", "non_blocking", "null", "per_thread", "exited_thread", "destroyed_blocking", "second_context",
-                "green_null", "graph", "capture_global", "capture_thread_local", "captures_later", "mem_free", "runtime_free"]
 SCRIPTS = [("torch_ipc.py",), ("cupy_ipc.py",), ("cupy_scenes.py", "streams"), ("cupy_scenes.py", "graph"),
            ("torch_scenes.py", "private_pools")]
 
@@ -428,7 +430,7 @@ def short_command(draw):
     if kind < 3:
         return built("captures", *draw.choice(CAPTURES)), None
     if kind == 3:
-        return built("reuse_safety_static", "--rounds", 40, "--log2-limit", 18, draw.choice(REUSE_SCENES)), ""
+        return built("reuse_safety_static", "--rounds", 40, "--log2-limit", 18, draw.choice(test_reuse.SCENES)), ""
     return script(*draw.choice(SCRIPTS)), None
 
 
