@@ -8,11 +8,13 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import framework_speed
+import soak
 import table
 import test_ranks
 
@@ -104,6 +106,80 @@ class Turns(unittest.TestCase):
     def test_one_process_says_nothing(self):
         self.assertIsNone(self.ratio([1.0], [1.2]))
         self.assertIsNone(framework_speed.ratio_and_interval({}, "own", "shim"))
+
+
+class Soak(unittest.TestCase):
+    """What soak.py says of samples and rounds.  Alone a process rose by nothing."""
+
+    def setUp(self):
+        dry = unittest.mock.patch.object(soak, "is_dry", lambda: False)
+        dry.start()
+        self.addCleanup(dry.stop)
+
+    def process(self, **values):
+        """Each value is a function of the sample's number."""
+        watched = soak.Watched(1, "it")
+        watched.samples = [{"at": 10 * i, **{name: of(i) for name, of in values.items()}} for i in range(40)]
+        return watched
+
+    def steady(self, **values):
+        steady = {"rss": 10 ** 8, "descriptors": 20, "threads": 9, "held": 10 ** 9}
+        return self.process(**{**{name: lambda i, value=value: value for name, value in steady.items()},
+                               "allocations": lambda i: 1000 * i, **values})
+
+    def wrong(self, watched, alone=None):
+        return watched.wrong("paths", alone, True)
+
+    def test_what_is_steady_or_rose_at_first_is_well(self):
+        self.assertEqual(self.wrong(self.steady()), [])
+        self.assertEqual(self.wrong(self.steady(rss=lambda i: 10 ** 8 * min(i, 19), descriptors=lambda i: min(i, 19))), [])
+        self.assertEqual(self.wrong(self.steady(rss=lambda i: 10 ** 8 + 10 ** 6 * (i % 2),
+                                                held=lambda i: 10 ** 9 * i, descriptors=lambda i: 20 + 9 * (i % 2))), [])
+
+    def test_each_thing_that_grows_is_named(self):
+        for name, of in (("rss", lambda i: 10 ** 8 + 10 ** 6 * i), ("descriptors", lambda i: 20 + i // 2),
+                         ("threads", lambda i: 9 + i // 2)):
+            wrong = self.wrong(self.steady(**{name: of}))
+            self.assertEqual(len(wrong), 1, wrong)
+            self.assertIn("it: %s grew" % name, wrong[0])
+
+    def test_what_grows_alone_too_is_well(self):
+        grows = {"rss": lambda i: 10 ** 8 + 10 ** 6 * i}
+        self.assertEqual(self.wrong(self.steady(**grows), self.process(**grows)), [])
+
+    def test_a_byte_for_each_allocation_is_well(self):
+        self.assertEqual(self.wrong(self.steady(rss=lambda i: 10 ** 8 + 10 ** 6 * i, allocations=lambda i: 10 ** 6 * i)), [])
+
+    def test_nothing_seen_is_wrong(self):
+        self.assertIn("only 0 samples", self.wrong(soak.Watched(1, "it"))[0])
+        unnamed = self.process(rss=lambda i: 1, descriptors=lambda i: 1, threads=lambda i: 1)
+        self.assertIn("never named it", self.wrong(unnamed)[0])
+
+    def test_memory_that_a_pool_lost(self):
+        of = {("pool", "held"): 1 << 25, ("pool", "live"): 7559680, ("pool", "free"): (1 << 25) - 7559680,
+              ("reuse", "quarantined"): 7559440, ("reuse", "quarantined_blocks"): 1, ("statistics", "live"): 0}
+        self.assertEqual(soak.lost_bytes(of), 0)
+        self.assertEqual(soak.lost_bytes({**of, ("pool", "free"): (1 << 25) - 7559936}), 256)
+        self.assertEqual(soak.lost_bytes({**of, ("reuse", "quarantined"): 6559440}), 1000240)
+
+    def compared(self, ours, alone):
+        return soak.compare_rounds(soak.of_rounds(ours), soak.of_rounds(alone))
+
+    def test_rounds_are_compared_by_seed(self):
+        alone = "round 1 0.5 abc\nidle 0 0\nround 2 0.25 def\nidle 0 0\nround 1 0.5 abc\n"
+        self.assertEqual(self.compared("round 2 0.25 def\nround 3 1 x\nround 2 0.25 def\n", alone), (2, True, []))
+        self.assertEqual(self.compared("round 1 0.5 abd\n", alone), (1, True, ["seed 1: 0.5 abd, alone 0.5 abc"]))
+        self.assertEqual(self.compared("round 7 0.5 abd\n", alone)[0], 0)
+
+    def test_rounds_that_differ_alone_ask_for_their_spread(self):
+        alone = "round 1 1.0 a\nround 1 1.5 b\nround 2 3 c\n"
+        self.assertEqual(self.compared("round 1 1.9 d\n", alone), (1, False, []))
+        self.assertEqual(len(self.compared("round 1 2.1 d\nround 2 4 c\n", alone)[2]), 2)
+
+    def test_blocks_that_stay_between_rounds(self):
+        self.assertEqual(soak.idle_wrong("idle 5 5\nround 1 2\n" * 20), [])
+        self.assertIn("at last 39", soak.idle_wrong("".join("idle 5 %d\n" % i for i in range(40)))[0])
+        self.assertIn("only 1", soak.idle_wrong("idle 5 5\n")[0])
 
 
 class Judgement(unittest.TestCase):

@@ -5,8 +5,10 @@
  *
  * path_mix SEED OPERATIONS SHARE-BYTES [THREADS [LETTERS [FREE-BYTES]]]
  *
- * 1 thread; d s v a: the four ways.  FREE-BYTES: all other memory of the device is taken first, so
- * that it is a device of that size.  PATH_MIX_VERBOSE: a line on stderr for each refusal.
+ * OPERATIONS: of each thread, or, with an s behind it, for how many seconds.  1 thread; d s v a:
+ * the four ways; g: half of the blocks are filled by a graph that is captured for it.  FREE-BYTES:
+ * all other memory of the device is taken first, so that it is a device of that size.
+ * PATH_MIX_VERBOSE: a line on stderr for each refusal.
  *
  * Prints "allocations N refused R (d D, s S, v V, a A) wrong W".  What is allocated depends on the
  * arguments alone as long as nothing is refused.  Status 1: something is wrong; 3: a thread stands
@@ -19,8 +21,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { THREADS_MAX = 16, BLOCKS_MAX = 48, LANES = 2, WORDS = 64 };
+enum { THREADS_MAX = 16, BLOCKS_MAX = 48, LANES = 2, WORDS = 64, LETTERS_MAX = 16 };
 #define PAGE_BYTES ((size_t)2 << 20)
 
 enum path { DRIVER, STREAM, MAPPED, ARRAY, PATHS };
@@ -47,8 +50,10 @@ static struct thread {
 } threads[THREADS_MAX];
 static unsigned thread_count = 1;
 static unsigned long operations;
+static double end_s; /* in place of a number of operations, unless 0 */
+static bool wants_graphs;
 static size_t share_bytes;
-static enum path paths[PATHS];
+static enum path paths[LETTERS_MAX];
 static unsigned path_count;
 static CUcontext context;
 static size_t granularity_bytes;
@@ -122,13 +127,38 @@ static CUdeviceptr end_of(const struct block *block)
     return block->at + (block->bytes / 4 - WORDS) * 4;
 }
 
+static void set_words(const struct block *block, CUstream lane)
+{
+    MUST(cuMemsetD32Async(block->at, block->value, block->bytes / 8, lane));
+    MUST(cuMemsetD32Async(end_of(block), block->value, WORDS, lane));
+}
+
+/* The graph may still run when it is destroyed. */
+static void set_words_by_graph(const struct block *block, CUstream lane)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+
+    MUST(cuStreamBeginCapture(lane, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    set_words(block, lane);
+    MUST(cuStreamEndCapture(lane, &graph));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cuGraphLaunch(exec, lane));
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+}
+
 static void fill(struct thread *self, struct block *block)
 {
+    CUstream lane = self->lanes[block->lane];
+
     if (block->path == ARRAY)
         return;
     block->value = (unsigned)sequence_next(&self->random);
-    MUST(cuMemsetD32Async(block->at, block->value, block->bytes / 8, self->lanes[block->lane]));
-    MUST(cuMemsetD32Async(end_of(block), block->value, WORDS, self->lanes[block->lane]));
+    if (wants_graphs && sequence_below(&self->random, 2))
+        set_words_by_graph(block, lane);
+    else
+        set_words(block, lane);
 }
 
 static void check(struct thread *self, const struct block *block)
@@ -231,6 +261,14 @@ static void give_some(struct thread *self)
     give(self, &block);
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static void *work(void *argument)
 {
     struct thread *self = argument;
@@ -238,7 +276,7 @@ static void *work(void *argument)
     MUST(cuCtxSetCurrent(context));
     for (unsigned i = 0; i < LANES; i++)
         MUST(cuStreamCreate(&self->lanes[i], CU_STREAM_NON_BLOCKING));
-    for (unsigned long i = 0; i < operations; i++) {
+    for (unsigned long i = 0; end_s > 0 ? now_s() < end_s : i < operations; i++) {
         if (sequence_below(&self->random, 100) < 55)
             allocate(self);
         else
@@ -259,9 +297,13 @@ static void *work(void *argument)
 
 static void read_paths(const char *list)
 {
-    for (; *list && path_count < PATHS; list++) {
+    for (; *list; list++) {
         const char *letter = strchr(letters, *list);
-        CHECK(letter);
+        if (*list == 'g') {
+            wants_graphs = true;
+            continue;
+        }
+        CHECK(letter && path_count < LETTERS_MAX);
         paths[path_count++] = (enum path)(letter - letters);
     }
 }
@@ -303,13 +345,16 @@ static void fill_device(size_t left_bytes)
 int main(int argc, char **argv)
 {
     CUmemAllocationProp prop = here();
+    char *unit;
 
     if (argc < 4) {
         fprintf(stderr, "usage: path_mix SEED OPERATIONS SHARE-BYTES "
                         "[THREADS [LETTERS [FREE-BYTES]]]\n");
         return 2;
     }
-    operations = strtoul(argv[2], NULL, 10);
+    operations = strtoul(argv[2], &unit, 10);
+    if (*unit == 's')
+        end_s = now_s() + (double)operations;
     share_bytes = strtoull(argv[3], NULL, 10) / PAGE_BYTES * PAGE_BYTES;
     if (argc > 4)
         thread_count = (unsigned)strtoul(argv[4], NULL, 10);

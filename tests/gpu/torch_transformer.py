@@ -80,4 +80,5 @@ def main():
     print("ms_per_iteration %.3f" % (sorted(seconds[2:])[len(seconds[2:]) // 2] * 1e3), file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()
