@@ -274,6 +274,16 @@ class Running(Folder):
         none.restore(saved, units[1:])
         self.assertEqual((none.outcomes, none.of_unit), ({}, {}))
 
+    def test_what_ran_once_more_serves_a_later_call(self):
+        base, name = self.side(), "torch:suite.py::a"
+        share = suite_list.Unit("torch", "suite.py", shards=2)
+        base.of_unit, base.unrun = {share.name: [name]}, {share.name: 0}
+        base.outcomes[name], base.where[name] = ("passed", ""), (share.alone(), "suite.py::a")
+        base.seen[name].add("passed")
+        later = self.side()
+        later.restore(json.loads(json.dumps(base.saved())), [share])
+        self.assertEqual(later.where[name][0].name, share.alone().name)
+
     def test_limits_are_above_what_was_taken(self):
         """By file, whichever of its processes took most; and the next side is told so."""
         side, _ = self.run_words("pass take_100 take_300 take_200", self.side("pool", {"RMM_POOL_SIZE": "1MiB"}), shards=2)

@@ -239,6 +239,7 @@ class Side:
     def restore(self, saved, units):
         """Of the units alone, as their side would be that had run."""
         named = {unit.name: unit for unit in units}
+        alone = {unit.alone().name: unit.alone() for unit in units}  # of tests that ran once more
         self.of_unit = {name: tests for name, tests in saved["of_unit"].items() if name in named}
         self.unrun = {name: saved["unrun"][name] for name in self.of_unit}
         for test in [test for tests in self.of_unit.values() for test in tests]:
@@ -246,7 +247,7 @@ class Side:
             self.seen[test].update(saved["seen"][test])
             if test in saved["where"]:
                 unit, name = saved["where"][test]
-                self.where[test] = (named[unit], name)
+                self.where[test] = (named.get(unit) or alone[unit], name)
         self.given_up = [named[name] for name in saved["given_up"] if name in named]
         self.out_of_time = saved["out_of_time"] and any(self.unrun.values())
 
