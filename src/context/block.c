@@ -279,13 +279,18 @@ bool rs_block_is_our_memory(CUdeviceptr address)
     return rs_segment_find(address, &segment);
 }
 
+static bool is_of_context(void *context, void *block)
+{
+    return context_of_block(block) == context;
+}
+
+/* The record's context is read in the step that removes the entry.  Before it, the record may be
+ * recycled and come back to the same address, for a block of another context. */
 static bool forget_if_owned(void *context, const struct rs_range *range)
 {
-    struct rs_block_record *block = range->owner;
-
-    if (rs_block_stack(block)->context == context &&
-        rs_address_map_remove(atomic_load(&rs_blocks), range->start, block))
-        (void)lose(block);
+    if (rs_address_map_remove_if(atomic_load(&rs_blocks), range->start, range->owner, is_of_context,
+                                 context))
+        (void)lose(range->owner);
     return true;
 }
 
