@@ -442,17 +442,15 @@ void *rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_
     return before;
 }
 
-bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *owner)
+/* Does as rs_address_map_remove.  The caller holds the shard's lock. */
+static bool remove_locked(struct rs_address_map *map, struct shard *shard, uint64_t start,
+                          void *owner)
 {
-    struct shard *shard = shard_of(map, start);
-    struct view view;
-    struct slot *slot, *old;
+    struct view view = view_locked(shard);
+    struct slot *old = outgrown_slot(shard, start);
+    struct slot *slot = old ? old : &view.slots[slot_locked(&view, start)];
     bool found;
 
-    rs_spinlock_lock(&shard->lock);
-    view = view_locked(shard);
-    old = outgrown_slot(shard, start);
-    slot = old ? old : &view.slots[slot_locked(&view, start)];
     found = slot_key(slot) != 0 &&
             (!owner || atomic_load_explicit(&slot->owner, memory_order_relaxed) == owner);
     if (found) {
@@ -468,6 +466,28 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
                               atomic_load_explicit(&shard->count, memory_order_relaxed) - 1,
                               memory_order_relaxed);
     }
+    return found;
+}
+
+bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *owner)
+{
+    struct shard *shard = shard_of(map, start);
+    bool found;
+
+    rs_spinlock_lock(&shard->lock);
+    found = remove_locked(map, shard, start, owner);
+    rs_spinlock_unlock(&shard->lock);
+    return found;
+}
+
+bool rs_address_map_remove_if(struct rs_address_map *map, uint64_t start, void *owner,
+                              bool (*is_right)(void *data, void *owner), void *data)
+{
+    struct shard *shard = shard_of(map, start);
+    bool found;
+
+    rs_spinlock_lock(&shard->lock);
+    found = is_right(data, owner) && remove_locked(map, shard, start, owner);
     rs_spinlock_unlock(&shard->lock);
     return found;
 }

@@ -44,6 +44,12 @@ void *rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_
  * false when there is no such range.  Thread safe. */
 bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *owner);
 
+/* Removes as rs_address_map_remove does, but only if is_right returns true for the owner.  No other
+ * thread changes the range between that call and the removal; so is_right, which must be short and
+ * must not call the map, may read what only changes when the owner is not in the map. */
+bool rs_address_map_remove_if(struct rs_address_map *map, uint64_t start, void *owner,
+                              bool (*is_right)(void *data, void *owner), void *data);
+
 /* Finds the range that starts exactly at `start`.  Returns false, with *range unchanged, when
  * there is none.  Thread safe, like all look-ups below. */
 bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_range *range);

@@ -54,7 +54,8 @@ static bool enter_new(struct rs_block_record *block, struct rs_stack *stack,
         return false;
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
     block->size_bytes = allocation->size_bytes;
-    atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
+    /* Release order after the address: see rs_block_stack. */
+    atomic_store_explicit(&block->stack, stack, memory_order_release);
     atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
     before = rs_address_map_replace(map, allocation->address, allocation->size_bytes, block);
     if (!before)
@@ -101,7 +102,7 @@ struct rs_block_record *rs_block_beginning_at(CUdeviceptr address)
 
     /* The record may have been recycled for another block after the look-up. */
     return block && atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
-                   atomic_load_explicit(&block->address, memory_order_relaxed) == address
+                   rs_block_is_at(block, address)
                ? block
                : NULL;
 }
@@ -122,11 +123,14 @@ bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds, struct rs_taken_
 }
 
 /* Returns false for a block of a context that is ending or has ended, so that the search steps over
- * it. */
+ * it; also for an entry whose record was recycled, since the entry's block is gone. */
 static bool is_in_service(const struct rs_range *range, bool is_inside)
 {
-    return rs_block_alive(range->owner) != RS_CONTEXT_ENDS ||
-           (is_inside && rs_context_serves(context_of_block(range->owner)));
+    const struct rs_context *context = context_of_block(range->owner);
+
+    return rs_block_is_at(range->owner, range->start) &&
+           (atomic_load_explicit(&context->alive, memory_order_relaxed) != RS_CONTEXT_ENDS ||
+            (is_inside && rs_context_serves(context)));
 }
 
 /* Returns the live block that holds address, or NULL. */
@@ -138,8 +142,10 @@ static struct rs_block_record *find_live(CUdeviceptr address, struct rs_range *r
     if (!map || !rs_address_map_find_inside_if(map, address, is_in_service, range))
         return NULL;
     block = range->owner;
-    return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE ? block
-                                                                                      : NULL;
+    return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
+                   rs_block_is_at(block, range->start)
+               ? block
+               : NULL;
 }
 
 struct rs_block_record *rs_block_around(CUdeviceptr address)
@@ -250,7 +256,8 @@ static bool visit_live(void *data, const struct rs_range *range)
     /* A context to which a call gives up a reference counts as alive here: the driver is not asked
      * whether it is still there. */
     if (atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
-        atomic_load(&context_of_block(block)->ending) <= RS_ENDING_MAYBE) {
+        atomic_load(&context_of_block(block)->ending) <= RS_ENDING_MAYBE &&
+        rs_block_is_at(block, range->start)) {
         view = view_of_block(block, range);
         each->visit(each->data, &view);
     }
@@ -272,13 +279,18 @@ bool rs_block_is_our_memory(CUdeviceptr address)
     return rs_segment_find(address, &segment);
 }
 
+static bool is_of_context(void *context, void *block)
+{
+    return context_of_block(block) == context;
+}
+
+/* The record's context is read in the step that removes the entry.  Before it, the record may be
+ * recycled and come back to the same address, for a block of another context. */
 static bool forget_if_owned(void *context, const struct rs_range *range)
 {
-    struct rs_block_record *block = range->owner;
-
-    if (rs_block_stack(block)->context == context &&
-        rs_address_map_remove(atomic_load(&rs_blocks), range->start, block))
-        (void)lose(block);
+    if (rs_address_map_remove_if(atomic_load(&rs_blocks), range->start, range->owner, is_of_context,
+                                 context))
+        (void)lose(range->owner);
     return true;
 }
 

@@ -104,9 +104,19 @@ void rs_block_forget_all(struct rs_context *context);
 bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *allocation,
                            unsigned object);
 
+/* Acquire order: if a record that a look-up found was recycled, and this returns the stack of the
+ * new block, rs_block_is_at then says so. */
 RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
 {
-    return atomic_load_explicit(&block->stack, memory_order_relaxed);
+    return atomic_load_explicit(&block->stack, memory_order_acquire);
+}
+
+/* Returns false when the record that a look-up found at address was recycled for another block
+ * before the caller read the record's stack.  That happens to correct programs: the record of a
+ * context that has ended may stand at an address that the driver has given out again. */
+RS_HOT_INLINE bool rs_block_is_at(const struct rs_block_record *block, CUdeviceptr address)
+{
+    return atomic_load_explicit(&block->address, memory_order_relaxed) == address;
 }
 
 /* Returns the state of the stack's context (RS_CONTEXT_...). While a call may be ending the
@@ -167,18 +177,20 @@ RS_HOT_INLINE struct rs_block_record *rs_block_lookup(CUdeviceptr address)
     return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
 }
 
-/* The part of rs_block_claim_found after the checks that need no write. Returns false when another
- * thread has taken the block, or its record was recycled. */
+/* The part of rs_block_claim_found after the look at the record's stack. Returns false when another
+ * thread has taken the block, or its record was recycled.  The address is compared before anything
+ * is written: a record that looked taken for a moment would make the free of its new block fail. */
 RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdeviceptr address,
                                          struct rs_taken_block *taken)
 {
     unsigned char live = RS_BLOCK_LIVE;
 
-    if (RS_UNLIKELY(!atomic_compare_exchange_strong_explicit(
+    if (RS_UNLIKELY(!rs_block_is_at(block, address)) ||
+        RS_UNLIKELY(!atomic_compare_exchange_strong_explicit(
             &block->state, &live, RS_BLOCK_TAKEN, memory_order_acquire, memory_order_relaxed)))
         return false;
-    if (RS_UNLIKELY(atomic_load_explicit(&block->address, memory_order_relaxed) != address)) {
-        /* The record was recycled for another block after the look-up: the program frees twice. */
+    if (RS_UNLIKELY(!rs_block_is_at(block, address))) {
+        /* The record was recycled for another block just now: the program frees twice. */
         atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
         return false;
     }

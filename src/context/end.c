@@ -423,7 +423,9 @@ void rs_ending_finish(const struct rs_ending *ending, bool has_ended)
 
 /* ---- look-ups meanwhile ---- */
 
-bool rs_context_serves(const struct rs_context *context)
+/* Does as rs_context_has_memory where the address is not 0, else as rs_context_serves. `ending` is
+ * read once, since it may change meanwhile. */
+static bool is_there_or_at(const struct rs_context *context, CUdeviceptr address)
 {
     if (RS_LIKELY(atomic_load(&context->alive)))
         return true;
@@ -433,20 +435,21 @@ bool rs_context_serves(const struct rs_context *context)
     case RS_ENDING_MAYBE:
         return is_context_there(context);
     case RS_ENDING_SURELY:
+        return address && is_at(context, address);
     case RS_ENDING_OVER:
         break;
     }
     return false;
 }
 
+bool rs_context_serves(const struct rs_context *context)
+{
+    return is_there_or_at(context, 0);
+}
+
 bool rs_context_has_memory(const struct rs_context *context, CUdeviceptr address)
 {
-    if (RS_LIKELY(atomic_load(&context->alive)))
-        return true;
-    if (!address)
-        return false;
-    return atomic_load(&context->ending) == RS_ENDING_SURELY ? is_at(context, address)
-                                                             : rs_context_serves(context);
+    return address ? is_there_or_at(context, address) : atomic_load(&context->alive);
 }
 
 bool rs_context_has_folded(enum rs_kind kind, int device)

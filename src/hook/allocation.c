@@ -271,12 +271,13 @@ RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult
 RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
     struct rs_block_record *block = rs_block_lookup(address);
+    const struct rs_stack *stack = block ? rs_block_stack(block) : NULL;
     struct rs_taken_block taken;
 
     if (!rs_context_any_fault())
         return free_otherwise(address, kinds, result);
-    if (block && rs_block_alive(block) == RS_CONTEXT_FAULTY) {
-        *result = rs_context_ask_fault(rs_block_stack(block)->context);
+    if (block && rs_block_alive_in(stack) == RS_CONTEXT_FAULTY && rs_block_is_at(block, address)) {
+        *result = rs_context_ask_fault(stack->context);
         if (*result != CUDA_SUCCESS)
             return true;
     }

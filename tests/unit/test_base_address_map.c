@@ -369,6 +369,27 @@ static bool remove_visited(void *data, const struct rs_range *range)
     return visit->calls != visit->stop_after;
 }
 
+static bool is_wanted(void *wanted, void *owner)
+{
+    return owner == wanted;
+}
+
+TEST(a_range_is_removed_only_if_it_is_right)
+{
+    struct rs_address_map *map = rs_address_map_create();
+    struct rs_range range;
+
+    assert_non_null(map);
+    assert_true(rs_address_map_insert(map, 512, 512, &owners[0]));
+    assert_false(rs_address_map_remove_if(map, 512, &owners[0], is_wanted, &owners[1]));
+    assert_false(rs_address_map_remove_if(map, 512, &owners[1], is_wanted, &owners[1]));
+    assert_true(rs_address_map_find(map, 512, &range));
+    assert_true(rs_address_map_remove_if(map, 512, &owners[0], is_wanted, &owners[0]));
+    assert_false(rs_address_map_find(map, 512, &range));
+    assert_false(rs_address_map_remove_if(map, 512, &owners[0], is_wanted, &owners[0]));
+    rs_address_map_destroy(map);
+}
+
 TEST(each_visits_all_and_may_remove_them)
 {
     enum { COUNT = 5000 };
