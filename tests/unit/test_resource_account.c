@@ -93,6 +93,12 @@ static void *ask_in_vain(void *account)
 }
 
 /* Whoever was refused for what another had asked for in vain must be able to see it. */
+TEST(where_no_account_is_kept_there_is_no_limit)
+{
+    assert_int_equal(rs_account_most(NULL), SIZE_MAX);
+    assert_int_equal(rs_account_limit(NULL), SIZE_MAX);
+}
+
 TEST_WITH(setup, NULL, releases_tell_what_other_threads_gave_back)
 {
     uint64_t before = rs_account_releases(&first);
