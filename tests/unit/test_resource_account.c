@@ -249,6 +249,18 @@ TEST(small_arrays_share_blocks)
     assert_int_equal(account.held_bytes[RS_MEMORY_DEVICE], 0);
 }
 
+/* A program may ask for one, and it is charged before the driver refuses it. */
+TEST(an_array_without_bytes_is_charged_and_given_back)
+{
+    static struct rs_account account;
+    struct rs_footprint_share share;
+
+    rs_account_begin(&account, NULL);
+    assert_true(rs_footprint_pack(&account, 0, &share));
+    (void)rs_footprint_unpack(&account, 0, &share, false);
+    assert_int_equal(account.charged_bytes, 0);
+}
+
 TEST(a_refused_array_leaves_others_their_block)
 {
     static struct rs_account account;
