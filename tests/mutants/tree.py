@@ -31,13 +31,13 @@ def leave_out(folder, names):
 
 
 class Copy:
-    def __init__(self, root):
+    def __init__(self, root, *settings):
         self.tree = root / "tree"
         self.build = self.tree / "build"
         # So that ccache finds what was compiled in the tree itself, or in another copy.
         os.environ.update(CCACHE_BASEDIR=str(root), CCACHE_NOHASHDIR="1")
         shutil.copytree(TREE, self.tree, ignore=leave_out)
-        must("meson", "setup", self.build, self.tree, "-Dtool=false", "-Dgpu_tests=disabled")
+        must("meson", "setup", self.build, self.tree, "-Dgpu_tests=disabled", *settings)
 
     def ninja(self, *targets, timeout=3600):
         """The result of a build that may fail."""
