@@ -16,6 +16,8 @@
  * Prints what is wrong; "ok" and status 0 when nothing is. */
 #include "device_work.h"
 
+#include "hostcudart.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -73,6 +75,7 @@ static void all_fails(void)
     CHECK(cuMemAlloc(&block, MIB) == FAULT);
     CHECK(cuMemAllocManaged(&block, MIB, CU_MEM_ATTACH_GLOBAL) == FAULT);
     CHECK(cuMemHostAlloc(&host, MIB, 0) == FAULT);
+    CHECK(cudaMalloc(&host, MIB) == cudaErrorIllegalAddress);
     CHECK(cuMemFree(blocks[BLOCKS - 1]) == FAULT);
     CHECK(cuMemFree(blocks[BLOCKS - 1] + 512) == CUDA_ERROR_INVALID_VALUE);
 }

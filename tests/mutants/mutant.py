@@ -21,7 +21,7 @@ TOKEN = re.compile(r"""
   | (?P<token>"(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | [^\W\d]\w* | \d[\w.]*
       | <<=|>>=|\.\.\.|->|\+\+|--|<<|>>|&&|\|\||[-+*/%&|^=!<>]=|.)
 """, re.DOTALL | re.VERBOSE)
-OPENERS = {"(": ")", "{": "}"}
+OPENERS = {"(": ")", "[": "]", "{": "}"}
 
 
 class Lost(Exception):
@@ -44,19 +44,23 @@ def closing(tokens, at):
     raise Lost("a bracket that nothing closes")
 
 
-def body_of(tokens, name):
-    """The indexes of the braces around the body of a function, or None: name, parameters, a brace."""
-    found, index = None, 0
+def bodies(tokens):
+    """Each function that is defined: the index of its name, and those of the braces around its body."""
+    index = 0
     while index < len(tokens):
-        word = tokens[index][0]
-        if word == name and tokens[index + 1][0] == "(":
-            after = closing(tokens, index + 1) + 1
-            if tokens[after][0] == "{":
-                if found:
-                    raise Lost("two functions %s" % name)
-                found = after, closing(tokens, after)
-        index = closing(tokens, index) + 1 if word in OPENERS else index + 1
-    return found
+        if tokens[index][0] == "(":
+            after = closing(tokens, index) + 1
+            if index and after < len(tokens) and tokens[after][0] == "{":
+                yield index - 1, after, closing(tokens, after)
+        index = closing(tokens, index) + 1 if tokens[index][0] in OPENERS else index + 1
+
+
+def body_of(tokens, name):
+    """The indexes of the braces around the body of a function, or None."""
+    found = [(first, last) for at, first, last in bodies(tokens) if tokens[at][0] == name]
+    if len(found) > 1:
+        raise Lost("two functions %s" % name)
+    return found[0] if found else None
 
 
 def replace_once(text, function, old, new):
@@ -70,7 +74,9 @@ def replace_once(text, function, old, new):
     if len(places) != 1:
         raise Lost("%s has %d places with: %s" % (function, len(places), " ".join(old.split())))
     first, last = tokens[places[0]], tokens[places[0] + len(sought) - 1]
-    return text[:first[1]] + new + text[last[2]:]
+    # What follows keeps its line, which assertions name.
+    lines = text.count("\n", first[1], last[2]) - new.count("\n")
+    return text[:first[1]] + new + "\n" * lines + text[last[2]:]
 
 
 class Mutant:

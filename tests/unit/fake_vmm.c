@@ -318,6 +318,17 @@ static CUresult fake_sentinel_free(CUdeviceptr address)
     return leave(CUDA_SUCCESS);
 }
 
+static __thread CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static CUresult fake_exchange_mode(CUstreamCaptureMode *mode)
+{
+    CUstreamCaptureMode before = capture_mode;
+
+    capture_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
 void fake_vmm_install(size_t capacity_bytes)
 {
     fake_vmm = (struct fake_vmm){
@@ -338,7 +349,9 @@ void fake_vmm_install(size_t capacity_bytes)
         .cuMemRelease = fake_release,
         .cuMemSetAccess = fake_set_access,
         .cuMemUnmap = fake_unmap,
+        .cuThreadExchangeStreamCaptureMode = fake_exchange_mode,
     };
+    capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
 void fake_vmm_watch(CUdeviceptr address, size_t size_bytes, bool watch)
@@ -378,5 +391,5 @@ bool fake_vmm_is_usable(CUdeviceptr address, size_t size_bytes)
 bool fake_vmm_is_clean(void)
 {
     return fake_vmm.wrong_calls == 0 && fake_vmm.created_bytes == 0 && fake_vmm.mappings == 0 &&
-           fake_vmm.reservations == 0;
+           fake_vmm.reservations == 0 && capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }

@@ -44,5 +44,6 @@ void fake_vmm_watch(CUdeviceptr address, size_t size_bytes, bool watched);
 bool fake_vmm_is_usable(CUdeviceptr address, size_t size_bytes);
 bool fake_vmm_is_usable_by(int device, CUdeviceptr address, size_t size_bytes);
 
-/* True when no reservation, mapping or memory exists and wrong_calls is 0. */
+/* True when no reservation, mapping or memory exists, wrong_calls is 0, and the calling thread's
+ * capture mode is the program's. */
 bool fake_vmm_is_clean(void);

@@ -4,6 +4,7 @@
 #include "leaf_site.h"
 
 #include "host_memory.h"
+#include "resource/report.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -61,6 +62,26 @@ TEST(what_is_held_is_charged_and_known)
         assert_int_equal(device.block_count, 0);
         assert_int_equal(device_used(), 0);
     }
+}
+
+TEST(what_is_taken_and_given_back_is_counted)
+{
+    struct rs_report report = {.count = 0};
+    struct rs_allocation first, second;
+    struct site site;
+
+    make(&site, &rs_mr_descriptor_cuda, NULL);
+    first = take(&site, 3 * MIB);
+    second = take(&site, 2 * MIB);
+    give(&site, &first);
+    site.mr->ops.report(site.mr, &report);
+    assert_int_equal(rs_report_value(&report, "cuda", "driver_allocations", 0), 2);
+    assert_int_equal(rs_report_value(&report, "cuda", "driver_frees", 0), 1);
+    assert_int_equal(rs_report_value(&report, "cuda", "held", 0), 2 * MIB);
+    assert_int_equal(rs_report_value(&report, "cuda", "held_peak", 0), 5 * MIB);
+    rs_report_release(&report);
+    give(&site, &second);
+    end(&site);
 }
 
 TEST(refusals_come_back_and_are_not_charged)

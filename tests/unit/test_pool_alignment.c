@@ -71,6 +71,27 @@ TEST(no_two_blocks_share_an_aligned_unit)
     }
 }
 
+/* The upper end, from which small requests are cut, has no aligned address for this one. */
+TEST(a_small_request_may_take_the_head_of_the_last_block)
+{
+    enum {
+        LARGE = 34,
+        LARGE_BYTES = 30 * MIB
+    }; /* 5.5 MiB are left: a small request is below 5.3 */
+    struct stack stack = make_pool(PLENTY, OPTIONS("alignment=2MiB", "initial_size=1050112KiB"));
+    struct rs_allocation large[LARGE], small;
+
+    for (size_t i = 0; i < LARGE; i++)
+        large[i] = take(&stack, LARGE_BYTES);
+    small = take(&stack, 4 * MIB);
+    assert_int_equal(stack.leaf->live_count, 1);
+    assert_int_equal(small.address % (2 * MIB), 0);
+    give(&stack, &small);
+    for (size_t i = 0; i < LARGE; i++)
+        give(&stack, &large[i]);
+    end_stack(&stack);
+}
+
 /* A chunk of just the request would not hold it; the pool learns that. */
 TEST(a_misaligned_upstream_is_asked_for_more)
 {

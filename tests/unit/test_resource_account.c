@@ -93,6 +93,12 @@ static void *ask_in_vain(void *account)
 }
 
 /* Whoever was refused for what another had asked for in vain must be able to see it. */
+TEST(where_no_account_is_kept_there_is_no_limit)
+{
+    assert_int_equal(rs_account_most(NULL), SIZE_MAX);
+    assert_int_equal(rs_account_limit(NULL), SIZE_MAX);
+}
+
 TEST_WITH(setup, NULL, releases_tell_what_other_threads_gave_back)
 {
     uint64_t before = rs_account_releases(&first);
@@ -241,6 +247,18 @@ TEST(small_arrays_share_blocks)
     (void)rs_footprint_unpack(&account, 4096, &tiny, false);
     assert_int_equal(account.charged_bytes, 0);
     assert_int_equal(account.held_bytes[RS_MEMORY_DEVICE], 0);
+}
+
+/* A program may ask for one, and it is charged before the driver refuses it. */
+TEST(an_array_without_bytes_is_charged_and_given_back)
+{
+    static struct rs_account account;
+    struct rs_footprint_share share;
+
+    rs_account_begin(&account, NULL);
+    assert_true(rs_footprint_pack(&account, 0, &share));
+    (void)rs_footprint_unpack(&account, 0, &share, false);
+    assert_int_equal(account.charged_bytes, 0);
 }
 
 TEST(a_refused_array_leaves_others_their_block)

@@ -542,3 +542,58 @@ TEST(threads_lose_nothing)
     assert_int_equal(sides.first->live_count + sides.second->live_count, 0);
     end(&sides);
 }
+
+/* ---- what is asked of both sides ---- */
+
+static CUdevice told[2];
+static CUresult access_answer;
+
+static CUresult first_is_told(struct rs_mr *mr, CUdevice peer, bool allowed)
+{
+    (void)mr;
+    told[0] = allowed ? peer : -peer;
+    return access_answer;
+}
+
+static CUresult second_is_told(struct rs_mr *mr, CUdevice peer, bool allowed)
+{
+    (void)mr;
+    told[1] = allowed ? peer : -peer;
+    return CUDA_SUCCESS;
+}
+
+TEST(both_sides_are_told_of_peers)
+{
+    struct sides sides = start(PLENTY, PLENTY);
+
+    sides.first->base.ops.access_changed = first_is_told;
+    sides.second->base.ops.access_changed = second_is_told;
+    assert_int_equal(rs_mr_access_changed(sides.mr, 3, true), CUDA_SUCCESS);
+    assert_true(told[0] == 3 && told[1] == 3);
+    access_answer = CUDA_ERROR_NOT_SUPPORTED;
+    assert_int_equal(rs_mr_access_changed(sides.mr, 3, false), CUDA_ERROR_NOT_SUPPORTED);
+    assert_true(told[0] == -3 && told[1] == 3);
+    end(&sides);
+}
+
+static size_t three_blocks(struct rs_mr *mr)
+{
+    (void)mr;
+    return 3;
+}
+
+static size_t five_blocks(struct rs_mr *mr)
+{
+    (void)mr;
+    return 5;
+}
+
+TEST(free_blocks_of_both_sides_are_summed)
+{
+    struct sides sides = start(PLENTY, PLENTY);
+
+    sides.first->base.ops.free_blocks = three_blocks;
+    sides.second->base.ops.free_blocks = five_blocks;
+    assert_int_equal(rs_mr_free_blocks(sides.mr), 8);
+    end(&sides);
+}

@@ -57,7 +57,9 @@ TEST(serves_up_to_the_limit_and_no_byte_more)
 
     assert_int_equal(take(&stack, 10 * MIB + 1, &first), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(take(&stack, 4 * MIB, &first), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_growable_bytes(stack.mr), 6 * MIB);
     assert_int_equal(take(&stack, 6 * MIB, &second), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_growable_bytes(stack.mr), 0);
     assert_int_equal(take(&stack, 1, &third), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(rs_mr_deallocate(stack.mr, &first, NULL), CUDA_SUCCESS);
     assert_int_equal(take(&stack, 4 * MIB, &first), CUDA_SUCCESS);

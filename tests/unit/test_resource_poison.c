@@ -5,8 +5,10 @@
 #include "driver/driver.h"
 #include "fake_memory.h"
 #include "resource/report.h"
+#include "until.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -197,6 +199,62 @@ TEST(kept_blocks_give_way_to_a_request)
     assert_int_equal(counter(&stack, "kept_blocks"), 0);
     give(&stack, &large);
     end_stack(&stack);
+}
+
+/* ---- a block that another thread is giving upstream ---- */
+
+static struct {
+    struct stack stack;
+    pthread_t thread;
+    struct rs_allocation block;
+    CUresult result;
+} asking;
+
+static void *ask(void *data)
+{
+    asking.result = rs_mr_allocate(asking.stack.mr, 7000, NULL, &asking.block);
+    return data;
+}
+
+static size_t refusals(void)
+{
+    return __atomic_load_n(&asking.stack.leaf->refusals, __ATOMIC_ACQUIRE);
+}
+
+/* In the first thread, while its block is on its way. */
+static void let_another_be_refused(void *data)
+{
+    asking.stack.leaf->on_deallocate = NULL;
+    assert_int_equal(pthread_create(&asking.thread, NULL, ask, data), 0);
+    assert_true(UNTIL(refusals() > 0));
+}
+
+/* In the other thread: after its refusal it comes when the block has arrived. */
+static void come_late(void *data)
+{
+    struct fake_leaf *leaf = asking.stack.leaf;
+
+    if (refusals() > 0)
+        assert_true(UNTIL(__atomic_load_n(&leaf->live_count, __ATOMIC_ACQUIRE) == 0));
+    else
+        leaf->on_call = come_late;
+    (void)data;
+}
+
+TEST(a_request_waits_for_a_block_that_is_leaving)
+{
+    struct rs_allocation block;
+
+    asking.stack = make_poison("keep=0");
+    asking.stack.leaf->capacity_bytes = 10000;
+    block = take(&asking.stack, 7000);
+    asking.stack.leaf->on_deallocate = let_another_be_refused;
+    asking.stack.leaf->on_call = come_late;
+    give(&asking.stack, &block);
+    assert_int_equal(pthread_join(asking.thread, NULL), 0);
+    assert_int_equal(asking.result, CUDA_SUCCESS);
+    give(&asking.stack, &asking.block);
+    end_stack(&asking.stack);
 }
 
 TEST(a_reused_blocks_guards_are_new)

@@ -35,6 +35,16 @@ TEST(a_table_holds_as_many_counters_as_there_are)
     assert_int_equal(report.count, 0);
 }
 
+/* Another process reads counters that are fields by their addresses, so it must know the others. */
+TEST(a_value_is_no_field_that_another_process_could_read)
+{
+    struct rs_report report = {.count = 0};
+
+    rs_report_add(&report, "pool", "growths", RS_COUNTER_TOTAL, RS_UNIT_COUNT, 3);
+    assert_true(report.counters[0].is_computed);
+    rs_report_release(&report);
+}
+
 TEST(a_cleared_table_can_be_filled_again)
 {
     struct rs_report report = {.count = 0};

@@ -6,6 +6,7 @@
 #include "context/limit.h"
 #include "context/scope.h"
 #include "ledger/account.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -437,11 +438,17 @@ static int look_after_fork(void)
 {
     struct rmmshim_phase phase;
 
+    if (rs_published_begin(64) != 0)
+        return 7;
+    rs_block_counts_begin(); /* as in a program, the child's counters are others */
     rs_scopes_forked();
+    enter(16, 7);
     if (!rs_phase_get(0, RS_KIND_PINNED, 16, &phase) || strcmp(phase.name, "kept") != 0)
         return 1;
     if (phase.entries != 2 || phase.open != 2 || phase.unended != 0)
         return 2;
+    if (phase.allocations != 2 || phase.allocated_bytes != 14 || phase.thread_allocated_bytes != 14)
+        return 6; /* both have what the child has allocated, and nothing of the parent's */
     if (!rs_phase_get(1, RS_KIND_PINNED, 16, &phase) || strcmp(phase.name, "inner") != 0)
         return 3;
     if (rs_phase_get(2, RS_KIND_PINNED, 16, &phase))
@@ -459,8 +466,10 @@ TEST(a_forked_child_has_the_phases_that_are_open)
     pop();
     push("ended");
     pop();
+    enter(16, 1000);
     push("kept");
     push("inner");
+    enter(16, 100);
     push("kept");
     switch (fork()) {
     case 0:

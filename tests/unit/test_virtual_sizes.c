@@ -236,3 +236,14 @@ TEST(bad_settings_are_one_clear_line)
     rs_driver.cuMemMap = NULL;
     assert_false(are_valid(&environment, NULL, "virtual memory management"));
 }
+
+TEST(what_is_held_can_no_longer_be_grown_by)
+{
+    struct rs_mr *mr = make(GIB, OPTIONS("granularity=32MiB"));
+    size_t growable_bytes = rs_mr_growable_bytes(mr);
+    struct rs_allocation block = take(mr, 64 * MIB);
+
+    assert_int_equal(rs_mr_growable_bytes(mr), growable_bytes - 64 * MIB);
+    give(mr, &block);
+    end(mr);
+}
