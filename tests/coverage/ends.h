@@ -16,4 +16,6 @@ void __gcov_reset(void); /* else what is counted after a dump is never written *
 #define _exit(status)    RS_COVERED((_exit)(status))
 #define abort()          RS_COVERED((abort)())
 #define raise(number)    RS_COVERED((raise)(number))
+#define execvpe(file, words, environment)                                                          \
+    RS_COVERED((execvpe)(file, words, environment)) /* gcov knows the others */
 #endif
