@@ -15,7 +15,7 @@
 static bool find_piece(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
 {
     return rs_driver.cuMemGetAddressRange_v2(start, size_bytes, address) == CUDA_SUCCESS &&
-           *size_bytes > 0 && address - *start < *size_bytes;
+           address - *start < *size_bytes;
 }
 
 bool rs_pieces_find(CUdeviceptr address, size_t size_bytes, struct rs_ipc_slot *place)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 
-from support import ENOUGH_SECONDS, until
+from support import ENOUGH_SECONDS, let_end, until
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -116,6 +116,7 @@ class Peer:
         return self.process.wait(ENOUGH_SECONDS)
 
     def clean_up(self):
+        let_end(self.process)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -3,6 +3,7 @@
 
 meson sets RMMSHIM_LIBRARY, HOSTCUDA_DIRECTORY, PROGRAMS (where the test programs are), SAMPLES,
 PRELOAD_FIRST, and TOOLKIT_LIBRARIES (empty without a CUDA Toolkit)."""
+import contextlib
 import difflib
 import functools
 import glob
@@ -25,6 +26,7 @@ TOOLKIT = os.environ.get("TOOLKIT_LIBRARIES", "")
 
 # A wait for an event ends with it, so its limit only catches what never comes, and a busy machine never meets it.
 ENOUGH_SECONDS = 120
+MEASURED_SECONDS = 10  # where coverage is measured: what does not end by then leaves no trace
 GDB_SECONDS = 60  # the program is ended after it, whatever gdb does
 
 # Under a sanitizer a process takes up to ten times as long: of what is repeated, it does one in so many.
@@ -59,6 +61,16 @@ def until(ask, what="an event"):
         if time.monotonic() > end:
             raise AssertionError("%s did not come in %d s" % (what, ENOUGH_SECONDS))
         time.sleep(0.002)
+
+
+def let_end(process):
+    """Before a process is killed that ends at the end of its input: where coverage is measured it ends by itself, since
+    one that is killed leaves no trace of what it has reached (tests/coverage/run)."""
+    if "MEASURES_COVERAGE" not in os.environ:
+        return
+    with open(os.devnull, "wb") as nothing, contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        os.dup2(nothing.fileno(), process.stdin.fileno())
+        process.wait(MEASURED_SECONDS)
 
 
 class Result:

@@ -58,6 +58,7 @@ class Steered:
         self.pid = self.process.pid
         test.addCleanup(self.process.communicate)
         test.addCleanup(self.process.kill)
+        test.addCleanup(support.let_end, self.process)
 
     def step(self, *words):
         """What the program printed for that step."""

@@ -3,21 +3,118 @@
 #include "unit.h"
 
 #include "base/process.h"
+#include "base/thread.h"
 #include "ipc/transfer.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PIECES = 20, GENERATION = 7, RIGHT = 100, WRONG = 200 };
+
+/* ---- the system ---- */
+
+static atomic_uint sockets, failing_socket; /* how many were asked for, and which one is refused */
+static bool refuses_pipes, refuses_threads, refuses_accepts, refuses_numbers, shows_nothing;
+static uint64_t ahead_s; /* of the clock, a second for each look that shows nothing */
+
+int __real_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags);
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+ssize_t __real_getrandom(void *into, size_t bytes, unsigned flags);
+int __real_pipe2(int ends[2], int flags);
+int __real_poll(struct pollfd *files, nfds_t count, int timeout_ms);
+int __real_socket(int domain, int type, int protocol);
+bool __real_rs_thread_start(void *(*run)(void *));
+int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+ssize_t __wrap_getrandom(void *into, size_t bytes, unsigned flags);
+int __wrap_pipe2(int ends[2], int flags);
+int __wrap_poll(struct pollfd *files, nfds_t count, int timeout_ms);
+int __wrap_socket(int domain, int type, int protocol);
+bool __wrap_rs_thread_start(void *(*run)(void *));
+
+static int refuse(int error)
+{
+    errno = error;
+    return -1;
+}
+
+int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+    return refuses_accepts ? refuse(EMFILE) : __real_accept4(listener, address, bytes, flags);
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = __real_clock_gettime(clock, now);
+
+    now->tv_sec += (time_t)ahead_s;
+    return result;
+}
+
+ssize_t __wrap_getrandom(void *into, size_t bytes, unsigned flags)
+{
+    return refuses_numbers ? refuse(ENOSYS) : __real_getrandom(into, bytes, flags);
+}
+
+int __wrap_pipe2(int ends[2], int flags)
+{
+    return refuses_pipes ? refuse(ENFILE) : __real_pipe2(ends, flags);
+}
+
+int __wrap_poll(struct pollfd *files, nfds_t count, int timeout_ms)
+{
+    if (!shows_nothing)
+        return __real_poll(files, count, timeout_ms);
+    ahead_s++;
+    return 0;
+}
+
+int __wrap_socket(int domain, int type, int protocol)
+{
+    return ++sockets == failing_socket ? refuse(EMFILE) : __real_socket(domain, type, protocol);
+}
+
+bool __wrap_rs_thread_start(void *(*run)(void *))
+{
+    return !refuses_threads && __real_rs_thread_start(run);
+}
+
+static int allow_all(void **state)
+{
+    (void)state;
+    sockets = failing_socket = 0;
+    refuses_pipes = refuses_threads = refuses_accepts = refuses_numbers = shows_nothing = false;
+    return 0;
+}
+
+FIXTURE(allow_all, NULL);
+
+static unsigned open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    unsigned count = 0;
+
+    assert_non_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
 
 /* A file whose size tells which one it is. */
 static int make_file(int size)
@@ -83,6 +180,23 @@ static int make_piece(uint32_t slot, uint32_t generation, uint32_t piece)
 
 /* ---- tests ---- */
 
+/* Before the thread runs, which then runs for good. */
+TEST(an_exporter_that_could_not_answer_shares_nothing)
+{
+    unsigned before;
+
+    begin();
+    before = open_descriptors();
+    failing_socket = 1;
+    assert_false(rs_transfer_start(&header->pipe, make_piece));
+    refuses_pipes = true;
+    assert_false(rs_transfer_start(&header->pipe, make_piece));
+    refuses_pipes = false;
+    refuses_threads = true;
+    assert_false(rs_transfer_start(&header->pipe, make_piece));
+    assert_int_equal(open_descriptors(), before);
+}
+
 TEST(all_pieces_come_in_order)
 {
     struct rs_transfer transfer = begin();
@@ -100,6 +214,14 @@ TEST(all_pieces_come_in_order)
     assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_NOT_READY);
     rs_transfer_end(&transfer);
     assert_int_equal(header->pipe.failures, 0);
+    /* An exporter without descriptors says so, and nobody waits for long. */
+    handle.generation--;
+    failing_socket = sockets + 2; /* the next is the importer's own */
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_NOT_READY);
+    assert_int_equal(header->pipe.failures, 1);
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_SUCCESS);
+    assert_int_equal(size_of(fd), 1);
+    rs_transfer_end(&transfer);
 }
 
 static void send_to(const char *name, int size)
@@ -195,4 +317,77 @@ TEST(a_failure_is_told)
     assert_int_equal(pthread_create(&thread, NULL, answer_nothing, ends), 0);
     assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_NOT_READY);
     pthread_join(thread, NULL);
+}
+
+/* ---- importers that cannot ask, or get no answer ---- */
+
+static void is_refused(CUresult expected)
+{
+    struct rs_transfer transfer = begin();
+    unsigned before;
+    int ends[2], fd = -1;
+
+    name_pipe(ends);
+    before = open_descriptors();
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), expected);
+    assert_int_equal(fd, -1);
+    assert_int_equal(open_descriptors(), before);
+    rs_transfer_end(&transfer);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST(an_importer_that_may_not_listen_is_out_of_memory)
+{
+    failing_socket = 1;
+    is_refused(CUDA_ERROR_OUT_OF_MEMORY);
+    refuses_numbers = true;
+    is_refused(CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST(an_exporter_that_does_not_answer_is_given_up)
+{
+    shows_nothing = true;
+    ahead_s = 0;
+    is_refused(CUDA_ERROR_MAP_FAILED);
+    assert_in_range(ahead_s, 10, 12);
+}
+
+/* The number is that of another process by now. */
+TEST(an_exporter_that_has_ended_is_not_waited_for)
+{
+    struct rs_transfer transfer = begin();
+    int ends[2], fd = -1;
+
+    name_pipe(ends);
+    handle.start_ticks--;
+    shows_nothing = true;
+    ahead_s = 0;
+    assert_int_not_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_SUCCESS);
+    assert_int_equal(ahead_s, 1);
+    assert_int_equal(fd, -1);
+}
+
+static void *answer_at_once(void *data)
+{
+    char request[64];
+
+    if (read(*(const int *)data, request, sizeof(request)) != sizeof(request))
+        _exit(9);
+    send_to(request, RIGHT);
+    return NULL;
+}
+
+TEST(an_importer_without_room_for_the_connection_is_out_of_memory)
+{
+    struct rs_transfer transfer = begin();
+    pthread_t thread;
+    int ends[2], fd = -1;
+
+    name_pipe(ends);
+    refuses_accepts = true;
+    assert_int_equal(pthread_create(&thread, NULL, answer_at_once, ends), 0);
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_OUT_OF_MEMORY);
+    pthread_join(thread, NULL);
+    assert_int_equal(fd, -1);
 }
