@@ -89,7 +89,11 @@ static bool create_table(void)
     int fd = -1;
 
     RS_ASSERT(!exports && !slots);
-    if (entries && getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
+    self.process_namespace = rs_process_namespace();
+    self.start_ticks = rs_process_start_ticks(0);
+    /* Importers compare these two: a handle without them would open nowhere. */
+    if (entries && self.process_namespace && self.start_ticks >= 0 &&
+        getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
         fd = rs_memory_file_make(RS_IPC_FILE_NAME, RS_IPC_FILE_BYTES, &memory);
     if (fd >= 0 && !seal(fd))
         rs_file_close(fd);
@@ -102,8 +106,6 @@ static bool create_table(void)
             munmap(entries, RS_IPC_SLOTS * sizeof(*entries));
         return false;
     }
-    self.process_namespace = rs_process_namespace();
-    self.start_ticks = rs_process_start_ticks(0);
     self.process = getpid();
     self.fd = file.fd;
     memcpy(self.magic, rs_ipc_magic, sizeof(self.magic));
