@@ -95,6 +95,18 @@ class Ipc(support.Test):
             importer.ask("check", "x%d" % turn, turn)
             importer.ask("close", "x%d" % turn)
 
+    def test_driver_that_does_not_tell_the_context_s_id(self):
+        """Mapped memory stays while the program has it open, if the driver fails to tell of the context for once."""
+        exporter = self.start(ipc_scenes.MAPPED["virtual"])
+        handles = [exporter.share("x%d" % turn, 1 << 18, turn) for turn in range(2)]
+        for nth in range(1, 9):
+            importer = self.start({"HOSTCUDA_FAULT": "cuCtxGetId:nth=%d:count=1:code=999" % nth})
+            for turn in range(2):
+                importer.ask("open", "x%d" % turn, 1 << 18, handles[turn])
+            for turn in range(2):
+                importer.ask("check", "x%d" % turn, turn)
+                importer.ask("close", "x%d" % turn)
+
     def test_data_under_every_stack(self):
         for settings in STACKS:
             with self.subTest(str(settings)):
