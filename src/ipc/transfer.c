@@ -111,13 +111,17 @@ static void *answer_requests(void *data)
 }
 
 /* A sandbox may forbid sockets: then a handle would open nowhere. */
-static bool may_have_sockets(void)
+static CUresult try_socket(void)
 {
     int fd = open_socket();
 
     if (fd >= 0)
         rs_file_close(fd);
-    return fd >= 0;
+    else
+        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
+                   ? CUDA_ERROR_OUT_OF_MEMORY
+                   : CUDA_ERROR_NOT_SUPPORTED;
+    return CUDA_SUCCESS;
 }
 
 static bool open_pipe(void)
@@ -137,24 +141,32 @@ static bool open_pipe(void)
     return false;
 }
 
-bool rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
+CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 {
+    CUresult result;
+
     RS_ASSERT(!shared_pipe || (shared_pipe == shared && make_descriptor == make));
     if (shared_pipe)
-        return rs_descriptor_is_kept(&read_end) && rs_descriptor_is_kept(&write_end);
-    if (!may_have_sockets() || !open_pipe())
-        return false;
+        return rs_descriptor_is_kept(&read_end) && rs_descriptor_is_kept(&write_end)
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_NOT_SUPPORTED;
+    result = try_socket();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!open_pipe())
+        return CUDA_ERROR_OUT_OF_MEMORY;
     shared_pipe = shared;
     make_descriptor = make;
     shared->fd = write_end.fd;
     shared->device = write_end.device;
     shared->inode = write_end.inode;
     if (rs_thread_start(answer_requests))
-        return true;
+        return CUDA_SUCCESS;
     shared_pipe = NULL;
+    shared->fd = 0;
     rs_descriptor_close(&read_end);
     rs_descriptor_close(&write_end);
-    return false;
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* ---- the importer ---- */

@@ -88,8 +88,8 @@ TEST(all_pieces_come_in_order)
     struct rs_transfer transfer = begin();
     int fd = -1;
 
-    assert_true(rs_transfer_start(&header->pipe, make_piece));
-    assert_true(rs_transfer_start(&header->pipe, make_piece));
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_SUCCESS);
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_SUCCESS);
     for (uint32_t i = 0; i < PIECES; i++) {
         assert_int_equal(rs_transfer_next(&transfer, i, &fd), CUDA_SUCCESS);
         assert_int_equal(size_of(fd), i + 1);
