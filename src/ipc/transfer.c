@@ -180,8 +180,15 @@ static bool comes_by(const struct rs_transfer *transfer, int socket, CUresult *r
     uint64_t until_ns = rs_clock_ns() + answer_wait_ns;
     struct pollfd one = {socket, POLLIN, 0};
     struct rs_ipc_header now;
+    int ready;
 
-    while (poll(&one, 1, LOOK_MS) <= 0) {
+    while ((ready = poll(&one, 1, LOOK_MS)) <= 0) {
+        if (ready < 0 && errno != EINTR) {
+            *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
+                                    "this process has no memory left in which it could wait for "
+                                    "the one that shared the memory");
+            return false;
+        }
         if (!rs_exporter_is_running(transfer->handle, result))
             return false;
         if (!rs_exporter_read(transfer->exporter, &now) ||
