@@ -55,7 +55,8 @@ _Static_assert(sizeof(struct rs_ipc_handle) == sizeof(CUipcMemHandle), "64 bytes
 /* The pipe by which the exporter is asked for descriptors (ipc/transfer.h). */
 struct rs_ipc_pipe {
     _Atomic uint32_t failures; /* the number of requests that could not be answered at all */
-    int32_t fd;                /* the end to write to, in the exporter; 0: there is no pipe */
+    _Atomic int32_t fd; /* the end to write to, in the exporter; 0: there is none, or no thread that
+                           answers */
     uint64_t device, inode;
 };
 

@@ -95,7 +95,7 @@ static void answer(const struct request *request)
 }
 
 /* Ends when the program has closed the pipe: its number may stand for a file of the program's then.
- */
+ * From then on no importer asks, and one that has asked is told. */
 static void *answer_requests(void *data)
 {
     struct request request;
@@ -107,6 +107,9 @@ static void *answer_requests(void *data)
         if (bytes == (ssize_t)sizeof(request))
             answer(&request);
     }
+    RS_ASSERT(shared_pipe); /* set before the thread starts */
+    atomic_store(&shared_pipe->fd, 0);
+    atomic_fetch_add(&shared_pipe->failures, 1);
     return NULL;
 }
 
@@ -147,7 +150,8 @@ CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 
     RS_ASSERT(!shared_pipe || (shared_pipe == shared && make_descriptor == make));
     if (shared_pipe)
-        return rs_descriptor_is_kept(&read_end) && rs_descriptor_is_kept(&write_end)
+        return atomic_load(&shared->fd) && rs_descriptor_is_kept(&read_end) &&
+                       rs_descriptor_is_kept(&write_end)
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_NOT_SUPPORTED;
     result = try_socket();

@@ -2,9 +2,11 @@
 /* Descriptors from an exporter to an importer, both in this process. */
 #include "unit.h"
 
+#include "base/file.h"
 #include "base/process.h"
 #include "ipc/transfer.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -81,6 +83,18 @@ static int make_piece(uint32_t slot, uint32_t generation, uint32_t piece)
     return slot == 0 && generation == GENERATION && piece < PIECES ? make_file((int)piece + 1) : -1;
 }
 
+/* The one that the library keeps of its pipe. */
+static int read_end(void)
+{
+    struct stat status;
+    int fd = RS_DESCRIPTOR_HIGH;
+
+    while (fstat(fd, &status) != 0 || !S_ISFIFO(status.st_mode) ||
+           (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+        fd++;
+    return fd;
+}
+
 /* ---- tests ---- */
 
 TEST(all_pieces_come_in_order)
@@ -100,6 +114,15 @@ TEST(all_pieces_come_in_order)
     assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_NOT_READY);
     rs_transfer_end(&transfer);
     assert_int_equal(header->pipe.failures, 0);
+    /* When the program has closed one end of the pipe, the thread ends after one more answer. */
+    close(read_end());
+    handle.generation--;
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_SUCCESS);
+    close(fd);
+    rs_transfer_end(&transfer);
+    assert_int_not_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_SUCCESS);
+    assert_int_equal(header->pipe.fd, 0);
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 static void send_to(const char *name, int size)
