@@ -172,7 +172,9 @@ static void settle_stack(struct rs_stack *stack, bool *denied)
     if (!expression || (stack->kind == RS_KIND_MANAGED && !is_managed_poolable()))
         return;
     RS_CONTEXT_GUARD(stack->context->handle, &result);
-    if (result == CUDA_SUCCESS && !make_settled(stack, expression))
+    if (result != CUDA_SUCCESS)
+        stack->settled = false; /* as where make_stack is refused: the next call makes the stack */
+    else if (!make_settled(stack, expression))
         *denied = rs_mode_bad_settings() == RS_MODE_DENY;
 }
 

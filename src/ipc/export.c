@@ -89,7 +89,11 @@ static bool create_table(void)
     int fd = -1;
 
     RS_ASSERT(!exports && !slots);
-    if (entries && getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
+    self.process_namespace = rs_process_namespace();
+    self.start_ticks = rs_process_start_ticks(0);
+    /* Importers compare these two: a handle without them would open nowhere. */
+    if (entries && self.process_namespace && self.start_ticks >= 0 &&
+        getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
         fd = rs_memory_file_make(RS_IPC_FILE_NAME, RS_IPC_FILE_BYTES, &memory);
     if (fd >= 0 && !seal(fd))
         rs_file_close(fd);
@@ -102,8 +106,6 @@ static bool create_table(void)
             munmap(entries, RS_IPC_SLOTS * sizeof(*entries));
         return false;
     }
-    self.process_namespace = rs_process_namespace();
-    self.start_ticks = rs_process_start_ticks(0);
     self.process = getpid();
     self.fd = file.fd;
     memcpy(self.magic, rs_ipc_magic, sizeof(self.magic));
@@ -228,6 +230,15 @@ static CUresult refuse_export(bool *said, const char *reason)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+static CUresult refuse_without_resources(void)
+{
+    static bool said;
+
+    (void)refuse_export(&said, "this process has no file descriptor (ulimit -n), thread or memory "
+                               "left for what other processes open the block by");
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* Exports a block by a slot.  `place` tells where the block lies in its driver allocation, and has
  * the driver's handle of that allocation, or says what is sent instead. */
 static CUresult export_in_slot(const struct rs_block_view *block, const struct rs_ipc_slot *place,
@@ -240,10 +251,12 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
 
     if (!number) {
         number = exports || create_table() ? take_slot() : 0;
+        if (!exports)
+            return refuse_without_resources();
         if (!number || !rs_descriptor_is_kept(&file))
             return refuse_export(
-                &said, "the table of memory blocks that are shared with other processes is full "
-                       "or could not be created; set RMM_IPC=dedicated, which needs no table");
+                &said, "the table of memory blocks that are shared with other processes is full, "
+                       "or the program has closed it; set RMM_IPC=dedicated, which needs no table");
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;
@@ -274,6 +287,7 @@ static int make_descriptor(uint32_t slot, uint32_t generation, uint32_t piece)
 {
     CUdeviceptr address = 0;
     uint64_t pool;
+    int fd;
 
     {
         RS_MUTEX_GUARD(&lock);
@@ -285,21 +299,42 @@ static int make_descriptor(uint32_t slot, uint32_t generation, uint32_t piece)
             address = exports[slot].address - slots[slot].offset_bytes +
                       piece * (slots[slot].allocation_bytes / slots[slot].pieces);
     }
-    return pool ? rs_pool_descriptor(pool) : rs_piece_export(address);
+    if (pool)
+        return rs_pool_descriptor(pool);
+    return rs_piece_export(address, &fd) == CUDA_SUCCESS ? fd : -1;
 }
 
-/* Exports a block of mapped memory or of a pool, for which the driver has no handle.  Returns false
- * when the block lies in other memory, or when nothing can be sent. */
+/* Finds the block's place in memory for which the driver has no handle: mapped memory, or a pool's.
+ * Returns CUDA_ERROR_NOT_SUPPORTED when the block lies in other memory. */
+static CUresult find_sent(const struct rs_block_view *block, struct rs_ipc_slot *place)
+{
+    CUresult result = rs_pieces_find(block->address, block->size_bytes, place), pooled;
+
+    if (result == CUDA_SUCCESS)
+        return result;
+    pooled = rs_pool_find(block, place);
+    return pooled == CUDA_ERROR_NOT_SUPPORTED ? result : pooled;
+}
+
+/* Exports such a block.  Returns false when the block lies in other memory, or when nothing can be
+ * sent. */
 static bool export_sent(const struct rs_block_view *block, CUipcMemHandle *handle, CUresult *result)
 {
     struct rs_ipc_slot place = {.pieces = 0};
 
-    if (!rs_pieces_find(block->address, block->size_bytes, &place) && !rs_pool_find(block, &place))
-        return false;
+    *result = find_sent(block, &place);
     RS_MUTEX_GUARD(&lock);
-    if ((!exports && !create_table()) || !rs_transfer_start(&table_header->pipe, make_descriptor))
+    if (*result == CUDA_SUCCESS)
+        *result = exports || create_table()
+                      ? rs_transfer_start(&table_header->pipe, make_descriptor)
+                      : CUDA_ERROR_OUT_OF_MEMORY;
+    if (*result == CUDA_ERROR_NOT_SUPPORTED)
         return false;
-    *result = export_in_slot(block, &place, handle);
+    RS_ASSERT(*result != CUDA_SUCCESS || place.pieces > 0 || place.pool);
+    if (*result == CUDA_SUCCESS)
+        *result = export_in_slot(block, &place, handle);
+    else if (*result == CUDA_ERROR_OUT_OF_MEMORY)
+        *result = refuse_without_resources();
     return true;
 }
 
@@ -312,7 +347,7 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
     CUresult result = rs_driver.cuIpcGetMemHandle(&place.native, block->address);
 
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
-        CUresult refused = CUDA_SUCCESS;
+        CUresult refused;
         if (export_sent(block, handle, &refused))
             return refused;
         refused = refuse_export(

@@ -189,7 +189,17 @@ static bool is_context_alive(CUcontext context, unsigned long long its_id)
     unsigned long long id = 0;
     CUresult result = its_id ? rs_driver.cuCtxGetId(context, &id) : CUDA_SUCCESS;
 
-    return result == CUDA_SUCCESS ? id == its_id : rs_is_fault(result);
+    switch ((int)result) {
+    case CUDA_SUCCESS:
+        return id == its_id;
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_INVALID_HANDLE:
+        return false;
+    default: /* another error says nothing of the context, whose program may use the memory */
+        return true;
+    }
 }
 
 /* False when the memory of the record no longer exists, or is to be unmapped, since its context has

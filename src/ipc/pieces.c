@@ -12,51 +12,61 @@
 
 /* About mapped memory the driver answers with the mapping, so with one piece of `virtual`
  * (facts_h200.txt: vmm.range_is_the_mapping). */
-static bool find_piece(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
+static CUresult find_piece(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
 {
-    return rs_driver.cuMemGetAddressRange_v2(start, size_bytes, address) == CUDA_SUCCESS &&
-           address - *start < *size_bytes;
+    CUresult result = rs_driver.cuMemGetAddressRange_v2(start, size_bytes, address);
+
+    if (result != CUDA_SUCCESS)
+        return rs_ipc_export_result(result);
+    return address - *start < *size_bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-bool rs_pieces_find(CUdeviceptr address, size_t size_bytes, struct rs_ipc_slot *place)
+CUresult rs_pieces_find(CUdeviceptr address, size_t size_bytes, struct rs_ipc_slot *place)
 {
     CUdeviceptr base, start, at;
     size_t piece_bytes, bytes;
+    CUresult result = find_piece(address, &base, &piece_bytes);
     int fd;
 
     /* The first piece is exported once, to see whether the driver does that. */
-    if (!find_piece(address, &base, &piece_bytes) || (fd = rs_piece_export(base)) < 0)
-        return false;
+    if (result == CUDA_SUCCESS)
+        result = rs_piece_export(base, &fd);
+    if (result != CUDA_SUCCESS)
+        return result;
     rs_file_close(fd);
     *place = (struct rs_ipc_slot){.offset_bytes = address - base, .size_bytes = size_bytes};
-    for (at = base; at < address + size_bytes; at += piece_bytes, place->pieces++)
-        if (place->pieces == UINT32_MAX || !find_piece(at, &start, &bytes) || start != at ||
-            bytes != piece_bytes)
-            return false;
+    for (at = base; at < address + size_bytes; at += piece_bytes, place->pieces++) {
+        result = find_piece(at, &start, &bytes);
+        if (result != CUDA_SUCCESS)
+            return result;
+        if (place->pieces == UINT32_MAX || start != at || bytes != piece_bytes)
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
     place->allocation_bytes = at - base;
     RS_ASSERT(place->offset_bytes + size_bytes <= place->allocation_bytes);
-    return true;
+    return CUDA_SUCCESS;
 }
 
 /* The handle is retained meanwhile, so that it stays the handle of this piece. */
-int rs_piece_export(CUdeviceptr address)
+CUresult rs_piece_export(CUdeviceptr address, int *fd)
 {
     CUmemGenericAllocationHandle handle;
-    int fd = -1;
+    CUresult result;
 
     if (!rs_driver.cuMemRetainAllocationHandle || !rs_driver.cuMemRelease ||
         !rs_driver.cuMemExportToShareableHandle)
-        return -1;
+        return CUDA_ERROR_NOT_SUPPORTED;
     RS_RELAXED_GUARD();
-    if (rs_driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address) != CUDA_SUCCESS)
-        return -1;
-    if (rs_driver.cuMemExportToShareableHandle(
-            &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS)
-        fd = -1;
+    result = rs_driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address);
+    if (result != CUDA_SUCCESS)
+        return rs_ipc_export_result(result);
+    result = rs_driver.cuMemExportToShareableHandle(fd, handle,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     (void)rs_driver.cuMemRelease(handle);
-    if (fd >= 0)
-        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    return fd;
+    if (result != CUDA_SUCCESS)
+        return rs_ipc_export_result(result);
+    (void)fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    return CUDA_SUCCESS;
 }
 
 /* ---- the importer ---- */

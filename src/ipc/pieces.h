@@ -11,13 +11,13 @@
 #include "ipc/table.h"
 
 /* Describes the pieces behind a range in `pieces`, `offset_bytes`, `size_bytes` and
- * `allocation_bytes` of *place.  Returns false when the range is not mapped memory in pieces of one
- * size, or when the driver does not export them. */
-bool rs_pieces_find(CUdeviceptr address, size_t size_bytes, struct rs_ipc_slot *place);
+ * `allocation_bytes` of *place.  Returns CUDA_ERROR_NOT_SUPPORTED when the range is not mapped
+ * memory in pieces of one size, or when it cannot be exported; else the driver's error. */
+CUresult rs_pieces_find(CUdeviceptr address, size_t size_bytes, struct rs_ipc_slot *place);
 
-/* Returns a new descriptor for the piece that is mapped at address, close-on-exec; -1 when the
- * driver makes none. */
-int rs_piece_export(CUdeviceptr address);
+/* Makes a descriptor for the piece that is mapped at address, close-on-exec.  Returns the errors of
+ * rs_pieces_find. */
+CUresult rs_piece_export(CUdeviceptr address, int *fd);
 
 /* Maps the pieces of a slot for the device of the current context, at *base.  Returns
  * CUDA_ERROR_NOT_READY when the exporter does not send them all. */

@@ -27,60 +27,74 @@ RS_RESET_IN_CHILD(ipc_pool, lock);
 static struct shared_pool *shared;
 static uint64_t last_number;
 
-/* Exports the pool.  Returns NULL when the driver or the system refuses. */
-static struct shared_pool *share(CUmemoryPool handle, CUcontext context)
+/* Exports the pool. */
+static CUresult share(CUmemoryPool handle, CUcontext context, struct shared_pool **out)
 {
     struct shared_pool *pool = malloc(sizeof(*pool));
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     int fd;
 
     RS_ASSERT_HELD(&lock);
-    if (pool && rs_driver.cuMemPoolExportToShareableHandle(
-                    &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS) {
+    if (pool)
+        result = rs_driver.cuMemPoolExportToShareableHandle(
+            &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (pool && result == CUDA_SUCCESS) {
         *pool = (struct shared_pool){
             .handle = handle, .context = context, .number = ++last_number, .next = shared};
-        if (rs_descriptor_keep(&pool->file, fd))
-            return shared = pool;
+        if (rs_descriptor_keep(&pool->file, fd)) {
+            shared = *out = pool;
+            return CUDA_SUCCESS;
+        }
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     free(pool);
-    return NULL;
+    return rs_ipc_export_result(result);
 }
 
-/* Returns the pool's number; 0: it cannot be shared. */
-static uint64_t number_of(CUmemoryPool handle, CUcontext context)
+static CUresult find_number(CUmemoryPool handle, CUcontext context, uint64_t *number)
 {
     RS_MUTEX_GUARD(&lock);
     struct shared_pool *pool = shared;
+    CUresult result = CUDA_SUCCESS;
 
     while (pool && (pool->handle != handle || pool->context != context))
         pool = pool->next;
     if (!pool)
-        pool = share(handle, context);
-    return pool ? pool->number : 0;
+        result = share(handle, context, &pool);
+    if (result == CUDA_SUCCESS)
+        *number = pool->number;
+    RS_ASSERT(result != CUDA_SUCCESS || *number > 0);
+    return result;
 }
 
-bool rs_pool_find(const struct rs_block_view *block, struct rs_ipc_slot *place)
+CUresult rs_pool_find(const struct rs_block_view *block, struct rs_ipc_slot *place)
 {
     CUmemoryPool pool = NULL;
     CUdeviceptr base;
     size_t bytes;
+    CUresult result;
 
     if (!rs_driver.cuPointerGetAttribute || !rs_driver.cuMemPoolExportToShareableHandle ||
         !rs_driver.cuMemPoolExportPointer)
-        return false;
+        return CUDA_ERROR_NOT_SUPPORTED;
     RS_RELAXED_GUARD();
-    if (rs_driver.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-                                        block->address) != CUDA_SUCCESS ||
-        !pool)
-        return false;
+    result =
+        rs_driver.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, block->address);
+    if (result == CUDA_SUCCESS && !pool)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    *place = (struct rs_ipc_slot){.pool = 0};
     /* A pointer can be exported only of a pool that has been. */
-    *place = (struct rs_ipc_slot){.pool = number_of(pool, block->context)};
-    if (!place->pool ||
-        rs_driver.cuMemGetAddressRange_v2(&base, &bytes, block->address) != CUDA_SUCCESS ||
-        rs_driver.cuMemPoolExportPointer(&place->pooled, base) != CUDA_SUCCESS)
-        return false;
+    if (result == CUDA_SUCCESS)
+        result = find_number(pool, block->context, &place->pool);
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuMemGetAddressRange_v2(&base, &bytes, block->address);
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuMemPoolExportPointer(&place->pooled, base);
+    if (result != CUDA_SUCCESS)
+        return rs_ipc_export_result(result);
     place->offset_bytes = block->address - base;
     place->allocation_bytes = bytes;
-    return true;
+    return CUDA_SUCCESS;
 }
 
 int rs_pool_descriptor(uint64_t number)

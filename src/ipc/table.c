@@ -88,12 +88,21 @@ static bool is_table_of(int fd, const struct stat *status, const struct rs_ipc_h
            memcmp(header.nonce, handle->nonce, sizeof(header.nonce)) == 0;
 }
 
-/* Reports why an exporter cannot be used, and returns the error, when its start time cannot be read
- * (start_ticks is -1) or is not that of the handle.  If the start time cannot be read, but kill()
- * finds a process with that number, /proc hides the process from this one.  In all other cases the
- * exporter has ended. */
-static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long start_ticks)
+static CUresult refuse_without_descriptor(void)
 {
+    return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
+                         "this process has no file descriptor left (ulimit -n)");
+}
+
+/* Reports why an exporter cannot be used, and returns the error, when its start time cannot be read
+ * (start_ticks is -1, with `error`) or is not that of the handle.  If the start time cannot be
+ * read, but kill() finds a process with that number, /proc hides the process from this one.  In all
+ * other cases the exporter has ended. */
+static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long start_ticks,
+                                   int error)
+{
+    if (start_ticks < 0 && (error == EMFILE || error == ENFILE))
+        return refuse_without_descriptor();
     if (start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM))
         return RS_IPC_REFUSE(
             CUDA_ERROR_NOT_PERMITTED,
@@ -106,11 +115,12 @@ bool rs_exporter_is_running(const struct rs_ipc_handle *handle, CUresult *result
 {
     long long start_ticks = -1;
 
+    errno = 0;
     if (handle->process_namespace != rs_process_namespace())
         *result = RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
                                 "the memory belongs to a process in another PID namespace");
     else if ((start_ticks = rs_process_start_ticks(handle->process)) != handle->start_ticks)
-        *result = refuse_not_running(handle, start_ticks);
+        *result = refuse_not_running(handle, start_ticks, errno);
     else
         return true;
     return false;
@@ -136,16 +146,18 @@ static int open_if_table(const char *path)
     return fd;
 }
 
-static CUresult refuse_table(bool is_permitted)
+static CUresult refuse_table(int error)
 {
-    if (is_permitted)
-        return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has closed "
-                                                    "rmmshim's table of shared blocks, or runs "
-                                                    "another program now");
-    return RS_IPC_REFUSE(
-        CUDA_ERROR_NOT_PERMITTED,
-        "this process is not allowed to access the process that shared the memory, which "
-        "belongs to another user, or is not dumpable (prctl)");
+    if (error == EMFILE || error == ENFILE)
+        return refuse_without_descriptor();
+    if (error == EACCES || error == EPERM)
+        return RS_IPC_REFUSE(
+            CUDA_ERROR_NOT_PERMITTED,
+            "this process is not allowed to access the process that shared the memory, which "
+            "belongs to another user, or is not dumpable (prctl)");
+    return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has closed "
+                                                "rmmshim's table of shared blocks, or runs "
+                                                "another program now");
 }
 
 /* Opens the exporter's table and returns the descriptor; -1 with the CUDA error in *result. */
@@ -153,19 +165,19 @@ static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
 {
     struct stat status;
     char path[64];
-    bool is_permitted;
-    int fd;
+    int fd, error;
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)handle->process, (int)handle->fd);
     fd = open_if_table(path);
+    error = fd < 0 || fstat(fd, &status) != 0 ? errno : 0;
     /* A privileged process can open any file, so the owner is checked. */
-    is_permitted = fd < 0 ? errno != EACCES && errno != EPERM
-                          : fstat(fd, &status) == 0 && status.st_uid == geteuid();
-    if (fd >= 0 && is_permitted && is_table_of(fd, &status, handle))
+    if (fd >= 0 && !error && status.st_uid != geteuid())
+        error = EACCES;
+    if (fd >= 0 && !error && is_table_of(fd, &status, handle))
         return fd;
     if (fd >= 0)
         rs_file_close(fd);
-    *result = refuse_table(is_permitted);
+    *result = refuse_table(error);
     return -1;
 }
 
@@ -263,8 +275,8 @@ static bool set_lock(const struct rs_exporter *exporter, uint32_t slot, short ty
 bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                       struct rs_ipc_slot *slot, CUresult *result)
 {
-    ssize_t length;
     uint32_t again = 0;
+    bool is_read;
 
     if (!set_lock(exporter, handle->slot, F_RDLCK)) {
         *result = RS_IPC_REFUSE(
@@ -274,18 +286,21 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
     }
     /* The slot must be locked before its generation is read (ipc/table.h). */
     atomic_thread_fence(memory_order_seq_cst);
-    length =
-        rs_file_read(exporter->file.fd, slot, sizeof(*slot), (off_t)rs_ipc_slot_at(handle->slot));
+    is_read = rs_file_read(exporter->file.fd, slot, sizeof(*slot),
+                           (off_t)rs_ipc_slot_at(handle->slot)) == sizeof(*slot);
     /* The end of a context gives the slot away although it is locked, so it may have been written
      * anew while it was copied: the generation must still be the same. */
-    if (length == sizeof(*slot) && slot->generation == handle->generation &&
-        rs_file_read(exporter->file.fd, &again, sizeof(again),
-                     (off_t)(rs_ipc_slot_at(handle->slot) +
-                             offsetof(struct rs_ipc_slot, generation))) == sizeof(again) &&
-        again == handle->generation)
+    is_read =
+        is_read && rs_file_read(exporter->file.fd, &again, sizeof(again),
+                                (off_t)(rs_ipc_slot_at(handle->slot) +
+                                        offsetof(struct rs_ipc_slot, generation))) == sizeof(again);
+    if (is_read && slot->generation == handle->generation && again == handle->generation)
         return true;
-    *result =
-        RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE, "the process that shared the memory has freed it");
+    *result = is_read ? RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE,
+                                      "the process that shared the memory has freed it")
+                      : RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
+                                      "cannot read the table of memory blocks that are shared "
+                                      "between processes");
     return false;
 }
 

@@ -55,7 +55,8 @@ _Static_assert(sizeof(struct rs_ipc_handle) == sizeof(CUipcMemHandle), "64 bytes
 /* The pipe by which the exporter is asked for descriptors (ipc/transfer.h). */
 struct rs_ipc_pipe {
     _Atomic uint32_t failures; /* the number of requests that could not be answered at all */
-    int32_t fd;                /* the end to write to, in the exporter; 0: there is no pipe */
+    _Atomic int32_t fd; /* the end to write to, in the exporter; 0: there is none, or no thread that
+                           answers */
     uint64_t device, inode;
 };
 
@@ -90,6 +91,23 @@ static inline size_t rs_ipc_slot_at(uint32_t slot)
 }
 
 extern const char rs_ipc_magic[8];
+
+/* Of the driver's answers about memory that is to be exported, those that say that it cannot be
+ * shared this way become CUDA_ERROR_NOT_SUPPORTED, and that of a process without descriptors
+ * CUDA_ERROR_OUT_OF_MEMORY. */
+static inline CUresult rs_ipc_export_result(CUresult result)
+{
+    switch ((int)result) {
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_NOT_PERMITTED:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    case CUDA_ERROR_OPERATING_SYSTEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+        return result;
+    }
+}
 
 /* Name of the file as /proc/PID/fd shows it. */
 #define RS_IPC_FILE_NAME "rmmshim-ipc"

@@ -95,7 +95,7 @@ static void answer(const struct request *request)
 }
 
 /* Ends when the program has closed the pipe: its number may stand for a file of the program's then.
- */
+ * From then on no importer asks, and one that has asked is told. */
 static void *answer_requests(void *data)
 {
     struct request request;
@@ -107,17 +107,24 @@ static void *answer_requests(void *data)
         if (bytes == (ssize_t)sizeof(request))
             answer(&request);
     }
+    RS_ASSERT(shared_pipe); /* set before the thread starts */
+    atomic_store(&shared_pipe->fd, 0);
+    atomic_fetch_add(&shared_pipe->failures, 1);
     return NULL;
 }
 
 /* A sandbox may forbid sockets: then a handle would open nowhere. */
-static bool may_have_sockets(void)
+static CUresult try_socket(void)
 {
     int fd = open_socket();
 
     if (fd >= 0)
         rs_file_close(fd);
-    return fd >= 0;
+    else
+        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
+                   ? CUDA_ERROR_OUT_OF_MEMORY
+                   : CUDA_ERROR_NOT_SUPPORTED;
+    return CUDA_SUCCESS;
 }
 
 static bool open_pipe(void)
@@ -137,24 +144,33 @@ static bool open_pipe(void)
     return false;
 }
 
-bool rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
+CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 {
+    CUresult result;
+
     RS_ASSERT(!shared_pipe || (shared_pipe == shared && make_descriptor == make));
     if (shared_pipe)
-        return rs_descriptor_is_kept(&read_end) && rs_descriptor_is_kept(&write_end);
-    if (!may_have_sockets() || !open_pipe())
-        return false;
+        return atomic_load(&shared->fd) && rs_descriptor_is_kept(&read_end) &&
+                       rs_descriptor_is_kept(&write_end)
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_NOT_SUPPORTED;
+    result = try_socket();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!open_pipe())
+        return CUDA_ERROR_OUT_OF_MEMORY;
     shared_pipe = shared;
     make_descriptor = make;
     shared->fd = write_end.fd;
     shared->device = write_end.device;
     shared->inode = write_end.inode;
     if (rs_thread_start(answer_requests))
-        return true;
+        return CUDA_SUCCESS;
     shared_pipe = NULL;
+    shared->fd = 0;
     rs_descriptor_close(&read_end);
     rs_descriptor_close(&write_end);
-    return false;
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* ---- the importer ---- */
@@ -168,8 +184,15 @@ static bool comes_by(const struct rs_transfer *transfer, int socket, CUresult *r
     uint64_t until_ns = rs_clock_ns() + answer_wait_ns;
     struct pollfd one = {socket, POLLIN, 0};
     struct rs_ipc_header now;
+    int ready;
 
-    while (poll(&one, 1, LOOK_MS) <= 0) {
+    while ((ready = poll(&one, 1, LOOK_MS)) <= 0) {
+        if (ready < 0 && errno != EINTR) {
+            *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
+                                    "this process has no memory left in which it could wait for "
+                                    "the one that shared the memory");
+            return false;
+        }
         if (!rs_exporter_is_running(transfer->handle, result))
             return false;
         if (!rs_exporter_read(transfer->exporter, &now) ||

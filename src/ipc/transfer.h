@@ -24,10 +24,11 @@
  * closes it. */
 typedef int rs_transfer_make(uint32_t slot, uint32_t generation, uint32_t piece);
 
-/* Starts the thread unless it runs, and describes its pipe in *shared.  Returns false when it
- * cannot be started, or when the program has closed the pipe.  The caller holds a lock of its own
- * around the calls. */
-bool rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make);
+/* Starts the thread unless it runs, and describes its pipe in *shared.  Returns
+ * CUDA_ERROR_OUT_OF_MEMORY when the process has no descriptor, memory or thread left for that,
+ * CUDA_ERROR_NOT_SUPPORTED when it may have no socket, or when the program has closed the pipe. The
+ * caller holds a lock of its own around the calls. */
+CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make);
 
 /* ---- the importer ---- */
 

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -337,25 +338,68 @@ static void control(void)
 
 /* ---- memory of another process ---- */
 
-static int importer(int input)
+static unsigned files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    unsigned count = 0;
+
+    CHECK(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* The failures end here and in the exporter, by the socket to it. */
+static void end_failures(int exporter)
+{
+    char answer = 0;
+
+    pause_failures(true);
+    CHECK(write(exporter, &answer, 1) == 1 && read(exporter, &answer, 1) == 1);
+}
+
+/* Reads the word after the block, then closes it.  What the driver refuses to close is closed all
+ * the same, and the driver has it still. */
+static void use_opened(struct block *block)
+{
+    check_words(block, 9);
+    (void)GOOD(cuIpcCloseMemHandle(block->at));
+}
+
+static int importer(int exporter)
 {
     CUipcMemHandle handle;
     struct block block = {DEVICE, 0, MIB};
+    bool was_quiet = is_quiet;
 
-    if (read(input, &handle, sizeof(handle)) != (ssize_t)sizeof(handle))
+    if (read(exporter, &handle, sizeof(handle)) != (ssize_t)sizeof(handle))
         return 0; /* it was not exported */
     for (int i = 0; i < 2 && !block.at; i++)
         if (!good("open_handle", cuIpcOpenMemHandle(&block.at, handle, 1)))
             block.at = 0;
-    if (!block.at) {
-        pause_failures(true);
-        if (!good("open_handle", cuIpcOpenMemHandle(&block.at, handle, 1)))
-            exit(1);
-        pause_failures(false);
+    if (block.at)
+        use_opened(&block);
+    end_failures(exporter);
+    if (!good("open_handle", cuIpcOpenMemHandle(&block.at, handle, 1)))
+        return 1;
+    use_opened(&block);
+    if (!was_quiet) {
+        printf("state importer_allocations %u\n", hostcuda_live_allocations());
+        printf("state importer_files %u\n", files());
     }
-    check_words(&block, 9);
-    STEP(cuIpcCloseMemHandle(block.at));
     return 0;
+}
+
+/* Ends the failures when the importer asks for that. */
+static void answer_importer(int importer)
+{
+    char question;
+
+    while (read(importer, &question, 1) == 1) {
+        pause_failures(true);
+        CHECK(write(importer, &question, 1) == 1);
+    }
 }
 
 static void ipc(void)
@@ -365,9 +409,10 @@ static void ipc(void)
     struct block block;
     CUipcMemHandle handle;
     char end[16];
+    bool was_quiet = is_quiet;
 
     allocate_and_fill(&block, DEVICE, MIB, 9);
-    CHECK(pipe(ends) == 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     STEP(cuStreamSynchronize(stream));
     fflush(stdout);
     child = fork();
@@ -381,8 +426,12 @@ static void ipc(void)
     close(ends[0]);
     if (block.at && good("get_handle", cuIpcGetMemHandle(&handle, block.at)))
         CHECK(write(ends[1], &handle, sizeof(handle)) == (ssize_t)sizeof(handle));
+    else
+        shutdown(ends[1], SHUT_WR);
+    answer_importer(ends[1]);
     close(ends[1]);
     await(child);
+    pause_failures(was_quiet);
     check_words(&block, 9);
     free_block(&block);
 }
@@ -395,18 +444,6 @@ static const struct scene {
               {"reset", reset},     {"forks", forks},   {"ipc", ipc},         {"control", control}};
 
 /* ---- what is left ---- */
-
-static unsigned files(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    unsigned count = 0;
-
-    CHECK(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 /* How many workers the device has depends on what is ready at the same time. */
 static unsigned threads(void)

@@ -25,7 +25,7 @@ POOLED = {"async": {"RMM_RESOURCE": "async(ipc=true)"},
           "pool_of_async": {"RMM_RESOURCE": "pool(async(ipc=true), initial_size=64MiB)"}}
 SIZES = [256, 512, 1000, 4 * KIB, 33 * KIB + 4, 256 * KIB, 700 * KIB, MIB, 2 * MIB, 3 * MIB + 512, 8 * MIB]
 
-INVALID_VALUE, INVALID_CONTEXT, MAP_FAILED, INVALID_HANDLE, NOT_FOUND = 1, 201, 205, 400, 500
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, MAP_FAILED, INVALID_HANDLE, NOT_FOUND = 1, 2, 201, 205, 400, 500
 NOT_READY, NOT_PERMITTED, NOT_SUPPORTED = 600, 800, 801
 
 
@@ -630,6 +630,31 @@ def refused(start):
         assert len(a.lines) == 1 and "other processes cannot open this block" in a.lines[0], a.lines
 
 
+def short_of_files(start):
+    """With few descriptors left the exporter makes no handle, and says why, or one that opens; later it makes one."""
+    refusals = 0
+    for left in range(9):
+        a, b = start(POOL), start({})
+        a.ask("allocate", "x", 256 * KIB)
+        a.ask("fill", "x", 1)
+        a.ask("limit_files", 1024)
+        a.ask("take_files", left)
+        try:
+            handle = a.ask("export", "x")
+            assert not a.lines, a.lines
+        except Failure as failure:
+            assert failure.code == OUT_OF_MEMORY, failure
+            assert len(a.lines) <= 1 and all("no file descriptor" in line for line in a.lines), a.lines
+            handle = None
+            refusals += 1
+        a.ask("drop_files")
+        b.ask("open", "x", 256 * KIB, handle or a.ask("export", "x"))
+        b.ask("check", "x", 1)
+        b.ask("close", "x")
+        assert not b.lines, b.lines
+    assert 0 < refusals < 9, refusals
+
+
 def events(start):
     """Events between processes pass us by, and our own fences do not mind."""
     a, b = start(POOL), start(POOL)
@@ -655,7 +680,7 @@ def events(start):
 SCENES = {scene.__name__: scene for scene in (
     sizes, three, handles, counts, base_and_offset, held, held_back, late_work, without_shim, whole_then_part,
     dedicated, native_and_ours, without_settings, exporter_dies, damaged, files_closed, importer_closes_files,
-    held_as_cuda_free, contexts, again_and_again, resets, many, storm, churn, refused, events)}
+    held_as_cuda_free, contexts, again_and_again, resets, many, storm, churn, refused, short_of_files, events)}
 
 
 # ---- scenes of mapped memory ----
@@ -704,9 +729,9 @@ def descriptors(start):
         b.refuses(MAP_FAILED, "open", "x", size, handle)
         a.ask("drop_files")
     assert len(b.lines) == 1 and "could not send" in b.lines[0], b.lines
-    for left in (2, 1):
+    for left in (2, 1, 0):
         b.ask("take_files", left)
-        b.refuses(2, "open", "x", size, handle)
+        b.refuses(OUT_OF_MEMORY, "open", "x", size, handle)
         b.ask("drop_files")
     assert len(b.lines) > 1 and "no file descriptor left" in b.lines[1], b.lines
     for left in (3, 5):
@@ -951,7 +976,8 @@ POOLED_SCENES = {scene.__name__: scene for scene in (
 # Scenes that ask nothing of the exporter's stack but that its blocks can be opened under rmmshim.
 FOR_ANY_STACK = ["sizes", "three", "handles", "counts", "base_and_offset", "held", "held_back", "late_work",
                  "without_settings", "exporter_dies", "damaged", "files_closed", "importer_closes_files",
-                 "held_as_cuda_free", "contexts", "again_and_again", "resets", "many", "storm", "churn", "events"]
+                 "held_as_cuda_free", "contexts", "again_and_again", "resets", "many", "storm", "churn",
+                 "short_of_files", "events"]
 
 
 def arguments_under(name, stack):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that share device memory (ipc_scenes.py), on the device in host memory."""
 import functools
+import itertools
 import subprocess
 
 import ipc_scenes
@@ -94,6 +95,34 @@ class Ipc(support.Test):
         for turn in range(2):
             importer.ask("check", "x%d" % turn, turn)
             importer.ask("close", "x%d" % turn)
+
+    def test_refusals_of_the_driver(self):
+        """The exporter's program gets the driver's error, and a handle when it asks again."""
+        for stack, calls in (("virtual", ("cuMemRetainAllocationHandle", "cuMemExportToShareableHandle")),
+                             ("async", ("cuMemPoolExportToShareableHandle", "cuMemPoolExportPointer"))):
+            settings = {**ipc_scenes.MAPPED, **ipc_scenes.POOLED}[stack]
+            for call, code in itertools.product(calls, (ipc_scenes.OUT_OF_MEMORY, 999)):
+                with self.subTest("%s %d" % (call, code)):
+                    exporter = self.start(dict(settings, HOSTCUDA_FAULT="%s:count=1:code=%d" % (call, code)))
+                    importer = self.start({})
+                    exporter.ask("allocate", "x", 1 << 20)
+                    exporter.ask("fill", "x", 1)
+                    exporter.refuses(code, "export", "x")
+                    importer.ask("open", "x", 1 << 20, exporter.ask("export", "x"))
+                    importer.ask("check", "x", 1)
+                    self.assertFalse(importer.lines)
+
+    def test_driver_that_does_not_tell_the_context_s_id(self):
+        """Mapped memory stays while the program has it open, if the driver fails to tell of the context for once."""
+        exporter = self.start(ipc_scenes.MAPPED["virtual"])
+        handles = [exporter.share("x%d" % turn, 1 << 18, turn) for turn in range(2)]
+        for nth in range(1, 9):
+            importer = self.start({"HOSTCUDA_FAULT": "cuCtxGetId:nth=%d:count=1:code=999" % nth})
+            for turn in range(2):
+                importer.ask("open", "x%d" % turn, 1 << 18, handles[turn])
+            for turn in range(2):
+                importer.ask("check", "x%d" % turn, turn)
+                importer.ask("close", "x%d" % turn)
 
     def test_data_under_every_stack(self):
         for settings in STACKS:

@@ -228,7 +228,8 @@ TEST(a_block_in_pieces_is_described_by_its_pieces)
     unsigned before = open_descriptors();
     struct rs_ipc_slot place;
 
-    assert_true(rs_pieces_find(base + PIECE / 2, PIECE, &place)); /* in two of them */
+    assert_int_equal(rs_pieces_find(base + PIECE / 2, PIECE, &place),
+                     CUDA_SUCCESS); /* in two of them */
     assert_int_equal(place.pieces, 2);
     assert_int_equal(place.offset_bytes, PIECE / 2);
     assert_int_equal(place.size_bytes, PIECE);
@@ -242,11 +243,13 @@ TEST(a_block_whose_pieces_differ_is_not_shared)
     struct rs_ipc_slot place;
 
     odd_piece = 1;
-    assert_false(rs_pieces_find(base, 2 * PIECE, &place));
+    assert_int_equal(rs_pieces_find(base, 2 * PIECE, &place), CUDA_ERROR_NOT_SUPPORTED);
     odd_piece = PIECES;
-    assert_true(rs_pieces_find(base, 2 * PIECE, &place));
-    assert_false(rs_pieces_find(base, (size_t)(PIECES + 1) * PIECE, &place)); /* beyond the end */
-    assert_false(rs_pieces_find(base - 1, 1, &place));
+    assert_int_equal(rs_pieces_find(base, 2 * PIECE, &place), CUDA_SUCCESS);
+    /* beyond the end */
+    assert_int_equal(rs_pieces_find(base, (size_t)(PIECES + 1) * PIECE, &place),
+                     CUDA_ERROR_NOT_FOUND);
+    assert_int_equal(rs_pieces_find(base - 1, 1, &place), CUDA_ERROR_NOT_FOUND);
 }
 
 static CUresult get_empty_range(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
@@ -268,9 +271,9 @@ TEST(an_answer_that_is_not_about_the_address_is_no_piece)
     struct rs_ipc_slot place;
 
     rs_driver.cuMemGetAddressRange_v2 = get_empty_range;
-    assert_false(rs_pieces_find(base, PIECE, &place));
+    assert_int_equal(rs_pieces_find(base, PIECE, &place), CUDA_ERROR_NOT_SUPPORTED);
     rs_driver.cuMemGetAddressRange_v2 = get_range_below;
-    assert_false(rs_pieces_find(base, PIECE, &place));
+    assert_int_equal(rs_pieces_find(base, PIECE, &place), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(calls, 0); /* no handle was asked for */
 }
 
@@ -278,8 +281,11 @@ TEST(a_block_is_not_shared_where_a_call_fails)
 {
     unsigned before = open_descriptors();
     struct rs_ipc_slot place;
+    CUresult result;
 
-    for (failing = 1; calls = 0, !rs_pieces_find(base, 2 * PIECE, &place); failing++) {
+    for (failing = 1; calls = 0, (result = rs_pieces_find(base, 2 * PIECE, &place)) != CUDA_SUCCESS;
+         failing++) {
+        assert_int_equal(result, FAILURE);
         assert_int_equal(calls, failing);
         assert_int_equal(handles, 0);
         assert_int_equal(open_descriptors(), before);
@@ -289,8 +295,9 @@ TEST(a_block_is_not_shared_where_a_call_fails)
 
 TEST(an_exported_descriptor_is_closed_by_exec)
 {
-    int fd = rs_piece_export(base);
+    int fd;
 
+    assert_int_equal(rs_piece_export(base, &fd), CUDA_SUCCESS);
     assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
     close(fd);
 }
@@ -370,10 +377,10 @@ TEST(a_driver_without_handles_shares_nothing)
     struct rs_ipc_slot place;
 
     LACK(cuMemRelease);
-    assert_false(rs_pieces_find(base, PIECE, &place));
+    assert_int_equal(rs_pieces_find(base, PIECE, &place), CUDA_ERROR_NOT_SUPPORTED);
     LACK(cuMemRetainAllocationHandle);
-    assert_false(rs_pieces_find(base, PIECE, &place));
+    assert_int_equal(rs_pieces_find(base, PIECE, &place), CUDA_ERROR_NOT_SUPPORTED);
     LACK(cuMemExportToShareableHandle);
-    assert_false(rs_pieces_find(base, PIECE, &place));
+    assert_int_equal(rs_pieces_find(base, PIECE, &place), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(handles, 0);
 }

@@ -207,7 +207,7 @@ static bool find(struct rs_ipc_slot *place, unsigned of)
     const struct rs_block_view block = {.address = base + OFFSET, .context = context(of)};
 
     calls = 0;
-    return rs_pool_find(&block, place);
+    return rs_pool_find(&block, place) == CUDA_SUCCESS;
 }
 
 TEST(a_pool_is_exported_once)

@@ -2,6 +2,7 @@
 /* Descriptors from an exporter to an importer, both in this process. */
 #include "unit.h"
 
+#include "base/file.h"
 #include "base/process.h"
 #include "base/thread.h"
 #include "ipc/transfer.h"
@@ -178,6 +179,18 @@ static int make_piece(uint32_t slot, uint32_t generation, uint32_t piece)
     return slot == 0 && generation == GENERATION && piece < PIECES ? make_file((int)piece + 1) : -1;
 }
 
+/* The one that the library keeps of its pipe. */
+static int read_end(void)
+{
+    struct stat status;
+    int fd = RS_DESCRIPTOR_HIGH;
+
+    while (fstat(fd, &status) != 0 || !S_ISFIFO(status.st_mode) ||
+           (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+        fd++;
+    return fd;
+}
+
 /* ---- tests ---- */
 
 /* Before the thread runs, which then runs for good. */
@@ -188,12 +201,12 @@ TEST(an_exporter_that_could_not_answer_shares_nothing)
     begin();
     before = open_descriptors();
     failing_socket = 1;
-    assert_false(rs_transfer_start(&header->pipe, make_piece));
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_ERROR_OUT_OF_MEMORY);
     refuses_pipes = true;
-    assert_false(rs_transfer_start(&header->pipe, make_piece));
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_ERROR_OUT_OF_MEMORY);
     refuses_pipes = false;
     refuses_threads = true;
-    assert_false(rs_transfer_start(&header->pipe, make_piece));
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(open_descriptors(), before);
 }
 
@@ -202,8 +215,8 @@ TEST(all_pieces_come_in_order)
     struct rs_transfer transfer = begin();
     int fd = -1;
 
-    assert_true(rs_transfer_start(&header->pipe, make_piece));
-    assert_true(rs_transfer_start(&header->pipe, make_piece));
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_SUCCESS);
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_SUCCESS);
     for (uint32_t i = 0; i < PIECES; i++) {
         assert_int_equal(rs_transfer_next(&transfer, i, &fd), CUDA_SUCCESS);
         assert_int_equal(size_of(fd), i + 1);
@@ -222,6 +235,14 @@ TEST(all_pieces_come_in_order)
     assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_SUCCESS);
     assert_int_equal(size_of(fd), 1);
     rs_transfer_end(&transfer);
+    /* When the program has closed one end of the pipe, the thread ends after one more answer. */
+    close(read_end());
+    assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_SUCCESS);
+    close(fd);
+    rs_transfer_end(&transfer);
+    assert_int_not_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_SUCCESS);
+    assert_int_equal(header->pipe.fd, 0);
+    assert_int_equal(rs_transfer_start(&header->pipe, make_piece), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 static void send_to(const char *name, int size)

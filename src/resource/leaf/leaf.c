@@ -132,11 +132,17 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 
 /* ---- allocation ---- */
 
-/* Gives back a block that the program will never get. */
+/* Gives back a block that the program will never get.  The driver counts what was freed in order
+ * until a thread has synchronised with that stream, and nothing tells later that one should. */
 static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 {
-    return has_order(leaf) ? give_in_order(leaf, address, stream_of_leaf(leaf))
-                           : give_waiting(leaf, address);
+    CUstream stream = has_order(leaf) ? stream_of_leaf(leaf) : NULL;
+    CUresult result =
+        has_order(leaf) ? give_in_order(leaf, address, stream) : give_waiting(leaf, address);
+
+    if (stream && result == CUDA_SUCCESS)
+        (void)rs_own_stream_settle(stream, SETTLE_SHORT_NS);
+    return result;
 }
 
 /* Charges the account, takes the memory, and enters its segment; undoes the steps when one fails.
