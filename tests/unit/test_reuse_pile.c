@@ -82,6 +82,25 @@ TEST(the_slow_path_takes_what_piled_up_in_steps)
     end(&stack);
 }
 
+/* One that needs more than the first step gives is served with the second or third. */
+TEST(the_slow_path_takes_as_many_steps_as_it_needs)
+{
+    enum { STEP = 512 };
+    struct stack stack = start(PLENTY, "initial_size=2MiB");
+    struct rs_allocation block;
+
+    for (unsigned i = 0; i < PILED_UP; i++)
+        assert_int_equal(rs_mr_allocate(stack.mr, UNIT_BYTES, NULL, &pile[i]), CUDA_SUCCESS);
+    pile_up(&stack);
+    complete_all();
+    block = take(&stack, 2 * STEP * UNIT_BYTES);
+    assert_in_range(counter(&stack, "quarantined_blocks"), PILED_UP - 3 * STEP,
+                    PILED_UP - 2 * STEP);
+    assert_int_equal(stack.leaf->live_bytes, PILED_UP * UNIT_BYTES);
+    give(&stack, &block);
+    end(&stack);
+}
+
 TEST(an_allocation_sorts_a_bounded_part_of_what_is_ready)
 {
     enum { COUNT = 1500, SORTED = 8 * 16, KEPT = 512 };
