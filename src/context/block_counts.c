@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /* Each counter lies in published memory where there is some, so that other processes can read it.
  */
@@ -20,7 +21,8 @@ void rs_block_counts_begin(void)
     for (int kind = 0; kind < RS_KINDS; kind++) {
         atomic_store(&devices_of[kind], 0);
         for (int device = 0; device < RS_DEVICES_MAX; device++)
-            atomic_store(&counters[kind][device], NULL);
+            if (atomic_exchange(&counters[kind][device], NULL) == &unpublished[kind][device])
+                memset(&unpublished[kind][device], 0, sizeof(unpublished[kind][device]));
     }
 }
 

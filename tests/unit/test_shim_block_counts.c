@@ -149,3 +149,15 @@ TEST(a_large_block_is_never_missed)
     rs_block_count_left(counter, 50 * MIB);
     assert_int_equal(rs_block_counts(RS_KIND_DEVICE, 6).peak_live_bytes, 110 * MIB);
 }
+
+/* As in a child of fork.  There is no published memory here, of which a child has none of its
+ * parent's. */
+TEST(counts_begin_at_zero_again)
+{
+    rs_block_count_entered(counter_of(7), KIB);
+    rs_block_counts_begin();
+    assert_int_equal(rs_block_counts_devices(RS_KIND_DEVICE), 0);
+    rs_block_count_entered(counter_of(7), MIB);
+    assert_int_equal(rs_block_counts(RS_KIND_DEVICE, 7).live_bytes, MIB);
+    assert_int_equal(rs_block_counts(RS_KIND_DEVICE, 7).live_blocks, 1);
+}
