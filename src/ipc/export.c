@@ -234,8 +234,9 @@ static CUresult refuse_without_resources(void)
 {
     static bool said;
 
-    (void)refuse_export(&said, "this process has no file descriptor (ulimit -n), thread or memory "
-                               "left for what other processes open the block by");
+    (void)refuse_export(&said, "to share a block with other processes takes a file descriptor, a "
+                               "thread and memory, and this process cannot get one of them (for "
+                               "file descriptors see ulimit -n)");
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

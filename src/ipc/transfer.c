@@ -294,8 +294,9 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
         result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
     else if (rs_exporter_is_running(transfer->handle, &result))
         result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                               "the process that shared the memory cannot send it, because it "
-                               "closed a file descriptor of rmmshim");
+                               "the process that made the handle has closed a file "
+                               "descriptor that rmmshim needs to share the memory, as a loop over "
+                               "all descriptors does");
     if (listener >= 0)
         rs_file_close(listener);
     return result;

@@ -207,9 +207,9 @@ static const struct rs_option recording_options[] = {
                        "such as 1MiB: for one block in each 1 MiB that a thread allocates; none "
                        "(the default): for no block",
                        .minimum = 1, .none = true, .all = true),
-    RS_OPTION_WORD_ROW(
-        struct recording_config, kind, kinds, "device",
-        "the kind of memory to record for these blocks: device (the default), pinned or managed"),
+    RS_OPTION_WORD_ROW(struct recording_config, kind, kinds, "device",
+                       "what kind of memory the recording calls the blocks: device (the default), "
+                       "pinned or managed"),
     RS_OPTION_END,
 };
 
