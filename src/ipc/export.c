@@ -256,8 +256,10 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
             return refuse_without_resources();
         if (!number || !rs_descriptor_is_kept(&file))
             return refuse_export(
-                &said, "the table of memory blocks that are shared with other processes is full, "
-                       "or the program has closed it; set RMM_IPC=dedicated, which needs no table");
+                &said,
+                "the table of memory blocks that are shared with other processes is full, "
+                "or the program has closed its file descriptor; set RMM_IPC=dedicated, which "
+                "needs no table");
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;

@@ -82,7 +82,7 @@ static bool read_one(struct watch *watch, int number)
     if (watch->with_rows == 0)
         tool_say("process %d %s", number,
                  answer != PROCESS_SERVED ? process_answer_text(answer)
-                 : watch->unreadable      ? "has damaged counters"
+                 : watch->unreadable      ? "publishes damaged counters, which are not shown"
                                      : "is served by rmmshim, but has allocated no memory yet");
     return watch->with_rows > 0;
 }

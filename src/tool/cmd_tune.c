@@ -212,7 +212,7 @@ static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum t
     }
     rs_node_text(one, "reason", reason);
     one->line = chosen ? "\nfor {for}: "
-                       : "\nfor {for}: no combination of memory resources is good enough\n";
+                       : "\nfor {for}: no combination of memory resources can be recommended\n";
     one->end = "  {reason}.\n";
     return chosen;
 }

@@ -374,10 +374,10 @@ class BadInput(Test):
     def test_pages_that_lie(self):
         real = scene(self, "use:3")
         for change, text in (("version", "is served by another version of rmmshim"),
-                             ("directory:8", "has damaged counters"),
-                             ("directory:33554400", "has damaged counters"),
-                             ("directory:18446744073709551600", "has damaged counters"),
-                             ("empty", "has damaged counters"),
+                             ("directory:8", "publishes damaged counters, which are not shown"),
+                             ("directory:33554400", "publishes damaged counters, which are not shown"),
+                             ("directory:18446744073709551600", "publishes damaged counters, which are not shown"),
+                             ("empty", "publishes damaged counters, which are not shown"),
                              ("directory:0", "is served by rmmshim, but has allocated no memory yet"),
                              ("truncated", "is not served by rmmshim"),
                              ("unsealed", "is not served by rmmshim"),

@@ -99,7 +99,7 @@ class Candidates(Tune):
         self.assertEqual([one for one in document["candidates"] if one["on_front"]], [])
         result = self.tune(self.recording, "--for=limit=8MiB")
         self.assertEqual((result.status, result.stdout.splitlines()[-2:]),
-                         (1, ["for limit: no combination of memory resources is good enough", "  " + NOTHING + "."]))
+                         (1, ["for limit: no combination of memory resources can be recommended", "  " + NOTHING + "."]))
 
     def test_what_the_program_was_refused_is_asked_of_none(self):
         self.real("limiting(pool(cuda), limit=48MiB)", ["1", "1000"], RMM_RECORD=self.recording)
