@@ -293,9 +293,9 @@ static bool table_reserve(struct shard *shard)
     return table_grow(shard) || count < view.mask;
 }
 
-/* Empties slot i and closes the hole: a later entry moves into the hole if it lies between the
- * entry and its home, where a search for the entry would end.  Then the entry's old slot is the
- * hole. */
+/* Empties slot i and closes the hole.  If the hole lies between a later entry and that entry's
+ * home, a search for the entry would end at the hole, so the entry moves into it.  Then the entry's
+ * old slot is the hole. */
 static void table_close(const struct view *view, size_t i)
 {
     struct rs_range range;
