@@ -33,14 +33,15 @@ enum rs_lock_rank {
     RS_RANK_REUSE_LISTS,
     /* One resource as a whole; never held around a call of its upstream. */
     RS_RANK_RESOURCE,
-    /* A part of a resource, whose lock may be taken under the resource's own: the file of a log. */
+    /* A part of a resource, whose lock may be taken under the resource's own: the file of a log, a
+     * chunk of a recording. */
     RS_RANK_RESOURCE_PART,
     /* Tables under which no other lock but the next is taken: address map, block records, call
-     * sites, published memory. */
+     * sites, published memory and more. */
     RS_RANK_TABLE,
     /* The account of a device. */
     RS_RANK_LEDGER,
-    /* Taken only by a thread that holds no lock; no other lock is taken under it. */
+    /* Waited for only by a thread that holds no lock; no other lock is waited for under it. */
     RS_RANK_ALONE,
     RS_RANK_COUNT
 };
@@ -199,7 +200,8 @@ void rs_condition_init(pthread_cond_t *condition);
 
 /* Both wait on a condition variable without being a cancellation point (base/file.h).
  * rs_condition_wait_until_ns returns ETIMEDOUT when until_ns, a time of rs_clock_ns, has come, else
- * 0; it needs a condition of rs_condition_init. */
+ * 0; it needs a condition of rs_condition_init.  Both may also return though nobody has signalled
+ * the condition. */
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex);
 int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex,
                                uint64_t until_ns);

@@ -31,8 +31,8 @@ enum { RS_RUNTIME_FUNCTIONS = 3, RS_RECENT_CALLERS = 8 };
 /* Each member is written only by the file that is named beside it. */
 struct rs_thread {
     _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread.c.  0: none yet */
-    struct rs_context_found
-        found; /* context/current.c; context/stack.c makes the thread forget it */
+    /* context/current.c; context/stack.c makes the thread forget the context. */
+    struct rs_context_found found;
     /* context/stack.c: the resource that this thread pushed last; context/current.c: without one,
      * that of the found context's device; NULL: there is neither. */
     const struct rs_pushed *pushed;

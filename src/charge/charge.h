@@ -58,8 +58,9 @@ enum rs_charge_keys {
 
 /* Charges size_bytes to the owner, and reclaims memory while the limit leaves no room.  Called
  * inside a request (base/request.h), as is everything up to rs_charge_end.  Returns true when the
- * driver may be asked.  Returns false when nothing more can be reclaimed, or out of host memory:
- * then the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
+ * driver may be asked; for RS_NO_DEVICE always, and then it charges nothing.  Returns false when
+ * nothing more can be reclaimed, or out of host memory: then the hook answers
+ * CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                      enum rs_path path, size_t size_bytes);
 
