@@ -143,9 +143,9 @@ static struct view view_locked(struct shard *shard)
     return view_of_table(atomic_load_explicit(&shard->table, memory_order_relaxed));
 }
 
-/* The product is the one of shard_of, shifted left by the 6 bits that chose the shard, plus a term
- * for the bit within the word.  So those 6 bits, which are equal for all starts of a shard, are
- * gone, and the starts of one shard spread over all of its slots. */
+/* This product is that of shard_of, shifted left by 6 bits, plus a term for the bit within the
+ * word. The shift drops the high 6 bits, which chose the shard and so are equal for all of its
+ * starts. What remains spreads the starts of one shard over all of its slots. */
 static size_t home_of_start(const struct view *view, uint64_t start)
 {
     return (size_t)(((start >> RS_START_UNIT_BITS) * hash_factor) >> view->shift);
@@ -293,9 +293,9 @@ static bool table_reserve(struct shard *shard)
     return table_grow(shard) || count < view.mask;
 }
 
-/* Empties slot i and closes the hole: a later entry moves into the hole if it lies between the
- * entry and its home, where a search for the entry would end.  Then the entry's old slot is the
- * hole. */
+/* Empties slot i and closes the hole.  If the hole lies between a later entry and that entry's
+ * home, a search for the entry would end at the hole, so the entry moves into it.  Then the entry's
+ * old slot is the hole. */
 static void table_close(const struct view *view, size_t i)
 {
     struct rs_range range;

@@ -29,9 +29,9 @@ void rs_address_map_destroy(struct rs_address_map *map);
  * host memory. */
 struct rs_address_map *rs_address_map_create_at(_Atomic(struct rs_address_map *) *place);
 
-/* Enters a range of size_bytes (> 0).  A range that already starts at `start` is replaced: the
- * driver gave that address out again, so the old owner had lost it.  Returns false when out of
- * host memory, or when `start` is 2^57 or more, which no device has.  Thread safe. */
+/* Enters a range of size_bytes (> 0); `owner` is not NULL.  A range that already starts at `start`
+ * is replaced: the driver gave that address out again, so the old owner had lost it.  Returns false
+ * when out of host memory, or when `start` is 2^57 or more, which no device has.  Thread safe. */
 bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
                            void *owner);
 
@@ -44,9 +44,11 @@ void *rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_
  * false when there is no such range.  Thread safe. */
 bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *owner);
 
-/* Removes as rs_address_map_remove does, but only if is_right returns true for the owner.  No other
- * thread changes the range between that call and the removal; so is_right, which must be short and
- * must not call the map, may read what only changes when the owner is not in the map. */
+/* Removes as rs_address_map_remove does, but only if is_right(data, owner) returns true.  `owner`
+ * is not NULL.  is_right is called first, also if `owner` does not own the range; then its result
+ * does not matter.  No other thread changes the range between that call and the removal, so
+ * is_right may read what only changes while the owner is not in the map.  It must be short and must
+ * not call the map. */
 bool rs_address_map_remove_if(struct rs_address_map *map, uint64_t start, void *owner,
                               bool (*is_right)(void *data, void *owner), void *data);
 

@@ -3,7 +3,7 @@
  *
  * Input and driver results are checked and answered, never asserted: this code runs in other
  * people's processes.  A failed assertion writes one line and aborts; release builds (NDEBUG)
- * contain no assertions. */
+ * contain no assertions, unless RS_KEEP_ASSERTS is defined. */
 #pragma once
 
 #include <stdbool.h>

@@ -36,10 +36,11 @@ int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_b
  * Returns the number of bytes read; -1, with `text` empty, when the file cannot be read. */
 ssize_t rs_file_text(const char *path, char *text, size_t room);
 
-/* rs_file_lengthen sets a file's length. rs_file_allocate also reserves memory, or space on the
- * disk, for all of it: without that a store into a mapping may raise SIGBUS. Both return 0 or
- * -errno; -EFBIG beyond the process's limit on file sizes, which holds for memory files too.  The
- * limit's signal, SIGXFSZ, is not raised. */
+/* rs_file_lengthen sets a file's length. rs_file_allocate reserves memory, or space on the disk,
+ * for the first size_bytes of a file, and lengthens a shorter file to that: a store into a mapping
+ * of bytes that are not reserved may raise SIGBUS.  Both return 0 or -errno; -EFBIG beyond the
+ * process's limit on file sizes, which holds for memory files too.  The limit's signal, SIGXFSZ, is
+ * not raised. */
 int rs_file_lengthen(int fd, size_t size_bytes);
 int rs_file_allocate(int fd, size_t size_bytes);
 

@@ -15,8 +15,8 @@
 /* ---- ranks; src/README.md lists which locks have which ---- */
 
 /* A thread that holds locks takes only a lock of a higher rank than each of them.  So two locks of
- * one rank are never held together.  A thread that only tries to take a lock does not wait for its
- * holder, so a try may come in any order; a lock taken in this way counts as held. */
+ * one rank are never held together.  Only a try may come in any order, since it does not wait for
+ * the lock's holder; a lock taken by a try counts as held. */
 enum rs_lock_rank {
     RS_RANK_NONE, /* the rank of a lock that nobody has initialised; no lock may have it */
     /* The report in the making, and the published directory. */
@@ -33,14 +33,15 @@ enum rs_lock_rank {
     RS_RANK_REUSE_LISTS,
     /* One resource as a whole; never held around a call of its upstream. */
     RS_RANK_RESOURCE,
-    /* A part of a resource, whose lock may be taken under the resource's own: the file of a log. */
+    /* A part of a resource, whose lock may be taken under the resource's own: the file of a log, a
+     * chunk of a recording. */
     RS_RANK_RESOURCE_PART,
     /* Tables under which no other lock but the next is taken: address map, block records, call
-     * sites, published memory. */
+     * sites, published memory and more. */
     RS_RANK_TABLE,
     /* The account of a device. */
     RS_RANK_LEDGER,
-    /* Taken only by a thread that holds no lock; no other lock is taken under it. */
+    /* Waited for only by a thread that holds no lock; no other lock is waited for under it. */
     RS_RANK_ALONE,
     RS_RANK_COUNT
 };
@@ -71,7 +72,7 @@ void rs_lock_rank_taken(const struct rs_lock_mark *mark);
 void rs_lock_rank_left(const struct rs_lock_mark *mark);
 
 /* Called before a wait on a condition, which releases the lock and takes it again: fails when the
- * thread holds a lock of a higher rank. */
+ * thread does not hold that lock, or holds another one of a higher rank. */
 void rs_lock_rank_waits(const struct rs_lock_mark *mark);
 
 /* Fails when the calling thread does not hold the lock. */
@@ -149,8 +150,9 @@ static inline bool rs_mutex_try_lock(struct rs_mutex *mutex)
 
 /* Bounded locking, for reports at exit.  At exit a lock may never be released: its holder may have
  * ended or be waiting, or may be this very thread, whose signal handler called exit().  Between
- * begin and end, the calls of *_lock_bounded functions by this thread wait at most wait_ns in all,
- * and skip a lock that is still held then.  Outside of such a pair they wait without bound. */
+ * begin and end, the calls of *_lock_bounded functions by this thread wait until wait_ns after the
+ * begin at most, and skip a lock that is still held then.  Outside of such a pair they wait without
+ * bound. */
 void rs_lock_bound_begin(uint64_t wait_ns);
 void rs_lock_bound_end(void);
 
@@ -198,7 +200,8 @@ void rs_condition_init(pthread_cond_t *condition);
 
 /* Both wait on a condition variable without being a cancellation point (base/file.h).
  * rs_condition_wait_until_ns returns ETIMEDOUT when until_ns, a time of rs_clock_ns, has come, else
- * 0; it needs a condition of rs_condition_init. */
+ * 0; it needs a condition of rs_condition_init.  Both may also return though nobody has signalled
+ * the condition. */
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex);
 int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex,
                                uint64_t until_ns);
@@ -376,8 +379,8 @@ static inline void rs_counter_raise(_Atomic size_t *peak, size_t to)
 }
 
 /* Returns held minus live bytes: memory that is held and not handed out.  Live is read first: a
- * block that is freed and given back between the two reads makes the result too small, never too
- * large. */
+ * block that is freed and given back between the two reads makes the result too small.  Memory that
+ * is added between them makes it too large. */
 static inline size_t rs_counter_idle(const _Atomic size_t *held_bytes,
                                      const _Atomic size_t *live_bytes)
 {

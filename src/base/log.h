@@ -14,9 +14,10 @@ enum { RS_LOG_LINES_MAX = 40, RS_LOG_LINE_BYTES = 1024 };
 /* Writes "rmmshim[pid]: <text>\n" to stderr.  Counts against RS_LOG_LINES_MAX.  Thread safe. */
 void rs_log(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Logs "<name><text>" once per process, but not before rs_log_serving is called: a look-up of a
- * function may find something to report before it is known whether this process has settings at
- * all.  `text` has static storage; `name` is copied, at most 63 bytes of it. */
+/* Logs "<name><text>", but not before rs_log_serving is called: a look-up of a function may find
+ * something to report before it is known whether this process has settings at all.  Only the first
+ * call in the process logs anything, whatever its text.  `text` has static storage; `name` is
+ * copied, at most 63 bytes of it. */
 void rs_log_once_serving(const char *text, const char *name);
 
 /* Called when stacks serve in this process: logs what rs_log_once_serving has kept. */
@@ -65,8 +66,9 @@ bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *sou
 /* Appends to the text in `text`, which has `room` bytes in all; what does not fit is cut off. */
 void rs_text_add(char *text, size_t room, const char *format, ...) RS_PRINTF(3, 4);
 
-/* Returns the word of `words` (NULL-terminated) that is nearest to [begin, end), or NULL when
- * none is within rs_word_tolerance of the word's length. */
+/* Returns the word of `words` (NULL-terminated) that is nearest to [begin, end).  A word counts
+ * only if its distance is at most rs_word_tolerance of its length, and less than the length of
+ * either text.  NULL when there is none. */
 const char *rs_nearest_word(const char *begin, const char *end, const char *const *words);
 
 /* Returns how many letters must be inserted, removed, changed or swapped with their neighbour to

@@ -101,7 +101,7 @@ struct rs_option_value {
 
 /* Parses [begin, end), which is a part of source->text, as a value of `type` (the row's, or that
  * of an alias of the row), and checks the row's bounds.  Returns false after one diagnostic,
- * with *value unchanged. */
+ * with *value unchanged; else frees the text that *value had. */
 bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
                      const struct rs_source *source, const char *begin, const char *end,
                      struct rs_diagnostics *diagnostics, struct rs_option_value *value);
@@ -116,7 +116,7 @@ int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *val
 void rs_option_value_clear(struct rs_option_value *value);
 
 /* Stores a value in its field of `config`.  Percentages are resolved against total_bytes and
- * free_bytes. */
+ * free_bytes.  The field of a TEXT points to value->text, which is not copied. */
 void rs_option_store(const struct rs_option *row, const struct rs_option_value *value, void *config,
                      size_t total_bytes, size_t free_bytes);
 
@@ -132,7 +132,7 @@ const struct rs_option *rs_option_find(const struct rs_option *rows, const char 
  * "TEXT", "wait|immediate".  `buffer` holds the result for WORD rows only. */
 const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_t buffer_bytes);
 
-/* Writes a value in the form that rs_option_parse reads, but a text without quotes; percentages
- * stay percentages.  Returns `buffer`. */
+/* Writes a value in the form that rs_option_parse reads, but a text without quotes, and an empty
+ * list of sizes as "none"; percentages stay percentages.  Returns `buffer`. */
 const char *rs_option_write(const struct rs_option *row, const struct rs_option_value *value,
                             char *buffer, size_t buffer_bytes);

@@ -21,19 +21,19 @@ struct rs_output {
 enum { RS_OUTPUT_NAMES = 16 };
 
 /* Opens the file with name number `name` (0: PATH, 1: PATH.PID, 2: PATH.PID.2 ...) under the
- * rules of rs_path_open_output, but keeps its contents.  Returns 0; -EBUSY when another process
- * holds the name; or another -errno. */
+ * rules of rs_path_open_output, but keeps its contents.  Returns 0; -EBUSY when another process, or
+ * another output of this one, holds the name; or another -errno. */
 int rs_output_try(struct rs_output *output, const char *path, unsigned name);
 
-/* Opens the file as rs_output_try does, under the first name that no other process holds.
+/* Opens the file as rs_output_try does, under the first name that is not held.
  * Returns 0; -EBUSY when all RS_OUTPUT_NAMES names are held; or another -errno. */
 int rs_output_claim(struct rs_output *output, const char *path);
 
 /* Truncates a regular file to 0 bytes.  Returns 0 or -errno. */
 int rs_output_empty(struct rs_output *output);
 
-/* Unlocks and closes the file.  Other processes can have the path from now on, even if forked
- * children still hold the file open. */
+/* Unlocks and closes the file, unless its number stands for another file by now.  Other processes
+ * can have the path from now on, even if forked children still hold the file open. */
 void rs_output_release(struct rs_output *output);
 
 /* Releases the file as rs_output_release does; deletes it first if this process created it and
@@ -79,8 +79,9 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
                                const char **at, const char **reason);
 
 /* Opens an output file for writing: creates it with mode 0600 or truncates it; close-on-exec.
- * Refuses symbolic links (O_NOFOLLOW), directories and FIFOs (-EINVAL), a file of another user
- * (-EPERM) and one with several hard links (-EMLINK): another user may have planted them.
+ * Refuses symbolic links (-ELOOP), directories (-EISDIR), FIFOs and sockets (-EINVAL), a file of
+ * another user (-EPERM) and one with several hard links (-EMLINK): another user may have planted
+ * them.
  * Character devices such as /dev/null are allowed; /dev/stdout and /dev/stderr are duplicated.
  * Returns a descriptor or -errno. */
 int rs_path_open_output(const char *path);
@@ -121,7 +122,8 @@ struct rs_file_tail {
  * or a file system that allocates new blocks on overwrite).  On failure nothing is left behind. */
 int rs_file_tail_make(struct rs_file_tail *tail, const char *path);
 
-/* Appends text.  Returns false, with nothing appended, when it does not fit. */
+/* Appends text that has no zero byte; there must be a tail.  Returns false, with nothing appended,
+ * when it does not fit. */
 bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t length_bytes);
 
 /* Writes the text to fd and empties the tail.  Returns 0, or -errno; the text then stays in the

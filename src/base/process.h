@@ -63,9 +63,9 @@ bool rs_process_stat_has_ended(const char *stat);
  * from the kernel, and calls no function that the program could have replaced. */
 void rs_environment_keep(void);
 
-/* Returns the copied variables as an array like environ; environ itself if nothing was copied, as
- * in the tool.
- */
+/* Returns the copied variables as an array like environ, which is empty if no variable began with
+ * RMM_.  Returns environ itself before rs_environment_keep, as always in the tool, and when that
+ * was out of memory. */
 char *const *rs_environment(void);
 
 /* Returns the value that the variable had when the environment was copied; NULL if it was not set

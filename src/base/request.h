@@ -72,7 +72,8 @@ extern __thread uint64_t rs_request_took_ns;
 uint64_t rs_request_patience_ns(void);
 
 /* Begins a request as rs_request_begin does, but as a further part of an earlier request:
- * deadline_ns is when the patience of that request ends; 0: it has not waited yet. */
+ * deadline_ns is when the patience of that request ends; 0: it has not waited yet.  Inside another
+ * request deadline_ns is ignored. */
 void rs_request_begin_until(uint64_t deadline_ns);
 
 /* Notes what the driver's pools hold after they gave back all that they could.  Returns true when

@@ -45,5 +45,6 @@ const char *rs_size_format(size_t bytes, char text[RS_SIZE_TEXT_BYTES]);
 /* Formats a size exactly, also one that is a percentage: "80%". Returns `text`. */
 const char *rs_size_write(struct rs_size size, char text[RS_SIZE_TEXT_BYTES]);
 
-/* Formats bytes for people, with three digits and a unit: "1.25 GiB".  Returns `text`. */
+/* Formats bytes for people, rounded to three digits (1000 to 1023 have four): "1.25 GiB".  Returns
+ * `text`. */
 const char *rs_size_format_short(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES]);

@@ -31,7 +31,8 @@ enum { RS_RUNTIME_FUNCTIONS = 3, RS_RECENT_CALLERS = 8 };
 /* Each member is written only by the file that is named beside it. */
 struct rs_thread {
     _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread.c.  0: none yet */
-    struct rs_context_found found;                   /* context/current.c */
+    /* context/current.c; context/stack.c makes the thread forget the context. */
+    struct rs_context_found found;
     /* context/stack.c: the resource that this thread pushed last; context/current.c: without one,
      * that of the found context's device; NULL: there is neither. */
     const struct rs_pushed *pushed;
@@ -90,6 +91,6 @@ static inline unsigned rs_thread_index(void)
 
 /* ---- threads of the library ---- */
 
-/* Starts a detached thread that blocks all signals, so that the program's own threads handle them.
- */
+/* Starts a detached thread that blocks all signals, so that the program's own threads handle them;
+ * it calls run(NULL).  Returns false when it cannot be started. */
 bool rs_thread_start(void *(*run)(void *));

@@ -58,8 +58,9 @@ enum rs_charge_keys {
 
 /* Charges size_bytes to the owner, and reclaims memory while the limit leaves no room.  Called
  * inside a request (base/request.h), as is everything up to rs_charge_end.  Returns true when the
- * driver may be asked.  Returns false when nothing more can be reclaimed, or out of host memory:
- * then the hook answers CUDA_ERROR_OUT_OF_MEMORY. */
+ * driver may be asked; for RS_NO_DEVICE always, and then it charges nothing.  Returns false when
+ * nothing more can be reclaimed, or out of host memory: then the hook answers
+ * CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                      enum rs_path path, size_t size_bytes);
 
@@ -136,8 +137,8 @@ bool rs_charge_graph_node(int device, size_t size_bytes);
 /* Asks the driver how much the device's pools hold now, and charges the account for that. */
 void rs_charge_follow_pools(int device);
 
-/* A set of devices, bit n for device n: memory was freed in one of the device's pools since the
- * pools were last read. */
+/* A set of devices, bit n for device n: memory was freed in one of the device's pools since
+ * rs_charge_synchronised_slowly last read them, or they still held free memory then. */
 extern _Atomic uint64_t rs_charge_unseen;
 
 /* Reads the pools of the devices in rs_charge_unseen. */
@@ -188,15 +189,19 @@ size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels
  *
  * Memory that only a waiting call of the driver gives back (context/visit.h) stays while its
  * context works; rs_trim waits up to 1 s for the context to be idle, and up to 50 ms inside a
- * request (base/request.h).  *is_left tells whether some such memory stayed. */
+ * request (base/request.h).  *is_left tells whether some such memory stayed, or
+ * the end of a context took longer. */
 size_t rs_trim(int device, size_t keep_bytes, bool *is_left);
 
-/* Called before a request for device memory is refused.  Every stack for device memory, and then
- * the program's stream-ordered pools and graphs, give their unused memory back; what the program
- * set aside as initial sizes goes last. may_wait: when nothing came back, it waits for quarantined
- * memory, as long as the thread's request may wait (base/request.h), unless the request is larger
- * than all memory that is not live.  True when another try may succeed; false also when it is
- * called from within itself. */
+/* Called before a request for memory is refused.  Every stack of the device but those of pinned
+ * memory, and then the program's stream-ordered pools and graphs, give their unused memory back;
+ * what the program set aside as initial sizes goes last.  For host memory (refusal->memory) the
+ * stacks over host memory on all devices come first.
+ *
+ * may_wait: when nothing came back, it waits for memory that the GPU still uses and for other
+ * processes of the job, as long as the thread's request may wait (base/request.h), unless the
+ * request is larger than all memory that may come back.  True when another try may succeed; false
+ * also when it is called from within itself. */
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait);
 
 /* ---- idle memory moves from one process of a job to another that the job's limit would refuse
@@ -215,8 +220,8 @@ RS_COLD void rs_job_look(void);
  * back and the call is made again.  Only for calls that leave nothing behind when they fail. ----
  */
 
-/* How often one call is made.  Other threads may take the memory that was given back, so the
- * attempts are bounded. */
+/* How often one call is made at most.  Other threads may take the memory that was given back, so
+ * the attempts are bounded. */
 enum { RS_AGAIN_TRIES = 16 };
 
 /* In place of a device's number: the current context's device. */

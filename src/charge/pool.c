@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream-ordered pools: each is charged for the bytes that the driver says the pool holds, cached
- * or not.  Pools are read only while a limit or statistics are set, since each reading is a driver
- * call, which would make every allocation slower. */
+ * or not.  Allocations and frees read them only while rs_limit_follows() returns true, since each
+ * reading is a driver call, which would make every allocation slower. */
 #include "base/check.h"
 #include "base/request.h"
 #include "charge/charge.h"
@@ -41,7 +41,8 @@ struct rs_pool_record {
     uint64_t applied;          /* the ticket of the latest reading that counts */
     uint64_t settled;          /* the number of readings ended */
     size_t claimed_bytes;      /* free memory of the pool that calls under way count on */
-    bool is_overcharged;       /* the pool held less than held_bytes at the latest reading */
+    bool is_overcharged;       /* at the latest reading the pool held less than it was charged for,
+                                  and the charge stayed because of claimed_bytes */
     unsigned calls;            /* the number of calls of the library under way that use the pool */
 };
 

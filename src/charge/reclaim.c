@@ -238,7 +238,8 @@ static bool is_possible(int device, const struct rs_refusal *refusal)
 }
 
 /* False when the request is larger than the device's free memory together with all memory of this
- * process that may come back, so that a wait would be useless.  Memory of other processes does not
+ * process that may come back (for managed memory: than all memory of the device and the host), so
+ * that a wait would be useless.  Memory of other processes does not
  * count.  The places where memory may be are read in the order in which it passes through them on
  * its way back, the driver last, so that moving memory is counted at least once. */
 static bool room_may_come(int device, const struct rs_refusal *refusal)

@@ -93,9 +93,10 @@ enum rs_on_error {
 
 /* RMM_FREE: when a freed block is reused. */
 enum rs_free_mode {
-    RS_FREE_MODE_DEFERRED, /* after all earlier work of its context; the free does not wait */
+    RS_FREE_MODE_DEFERRED, /* after all earlier work of its context; the free does not wait (with
+                              a driver before 555 it does, except for pinned memory) */
     RS_FREE_MODE_WAIT,     /* after all earlier work of its context, for which the free waits */
-    RS_FREE_MODE_IMMEDIATE /* at once */
+    RS_FREE_MODE_IMMEDIATE /* at once for device memory; for other memory as deferred */
 };
 
 /* RMM_IPC: which blocks cudaIpcGetMemHandle can export. */
@@ -202,8 +203,9 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
 bool rs_config_is_report(const char *text);
 
 /* Parses a text that asks for a report, as RMM_STATISTICS does ("json:PATH").  Returns the format,
- * and stores the path in *path, which is unchanged for stderr.  RS_STATISTICS_NONE if the text asks
- * for no report, or after a diagnostic. */
+ * and stores the path in *path, which is unchanged for stderr.  Returns RS_STATISTICS_NONE if the
+ * text asks for no report, or after a diagnostic about the format.  After a diagnostic about the
+ * path it returns the format, and *path is unchanged. */
 enum rs_statistics_format rs_config_report(const struct rs_source *source, const char **path,
                                            struct rs_diagnostics *diagnostics);
 

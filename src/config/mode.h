@@ -59,9 +59,9 @@ static inline bool rs_mode_serving(void)
 /* Called when a context has got a stack: from now on a forked child only forwards. */
 void rs_mode_note_context(void);
 
-/* Handles a bad setting that only shows on a device (a pool larger than its memory) and has been
- * reported: ends the process, forwards from now on, or denies allocations, as RMM_ON_ERROR says.
- * Returns the mode. */
+/* Called after a bad setting was reported; some show only on a device, such as a pool larger than
+ * its memory.  Ends the process, forwards from now on, or denies allocations, as RMM_ON_ERROR says.
+ * Returns the new mode. */
 enum rs_mode rs_mode_bad_settings(void);
 
 /* Notes that the driver returned an unknown function for `name`, the name of a function that
