@@ -83,8 +83,8 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
  * difference of from_bytes and to_bytes, as requested; the driver has granted the change. */
 void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes);
 
-/* Notes a stream-ordered allocation that the driver served, or its free, for rs_limit_note_unserved
- * too; bytes as requested. */
+/* Notes a stream-ordered allocation that the driver served, or its free, and calls
+ * rs_limit_note_unserved for it; bytes as requested. */
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed);
 
 /* Counts an out-of-memory error that the program receives, for memory of any kind, whether a limit

@@ -86,7 +86,7 @@ void rs_context_ending_leave(struct rs_context *context);
 
 /* Called around deallocations that the program did not ask for: the context does not end between
  * rs_context_hold and rs_context_release, so these deallocations must not wait for its work
- * (base/request.h). Only a trim outside a request, on a driver without fences, may wait
+ * (base/request.h). Only on a driver without fences, and outside a request, may they wait
  * (context/visit.c). The two holds return false when the context has ended or a call that may end
  * it is under way; then no deallocation may follow. The caller of rs_context_hold_locked holds the
  * contexts' lock; the other two take it. */

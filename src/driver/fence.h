@@ -84,8 +84,8 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context);
 /* Waits at most bound_ns for all work that the context was given so far. Returns RS_FENCE_DONE when
  * that work is done, RS_FENCE_PENDING when it is not done in time, and RS_FENCE_FAULT when it fails
  * meanwhile. Returns RS_FENCE_BROKEN when none of this can be known: the driver has no context
- * events, a stream captures, or no event could be made or recorded (so where work had failed
- * before). */
+ * events, a stream captures, or no event could be made or recorded, as in a context whose work had
+ * failed before. */
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns);
 
 /* Called inside a request. True when the context is idle, after a wait of at most 0.5 ms; a driver
