@@ -16,8 +16,8 @@ static const struct rs_mr_descriptor *const leaves_for[RS_KINDS][7] = {
     [RS_KIND_MANAGED] = {&rs_mr_descriptor_managed},
 };
 
-/* True when the leaf may serve the kind of memory.  A second upstream of a fallback for device
- * memory (is_second) may also have the leaf `pinned`. */
+/* True when the leaf may serve the kind of memory. In a second upstream of device memory, as of a
+ * fallback (is_second), the leaf may also be `pinned`. */
 static bool may_serve(const struct rs_mr_descriptor *leaf, enum rs_kind kind, bool is_second)
 {
     for (int of = 0; of < RS_KINDS; of++)
@@ -54,7 +54,8 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
 }
 
 /* Returns the initial size of a resource, which it takes at its first allocation, as far as a limit
- * counts it; 0 if the resource has none, or if its memory may lie on the host. */
+ * counts it; 0 if the resource has none, if its memory may lie on the host, or if the size is a
+ * percentage and `environment` is NULL. */
 static size_t initial_bytes(const struct rs_expression *node,
                             const struct rs_environment *environment)
 {
@@ -299,8 +300,8 @@ static bool build_parts(struct build *build)
            add_prefetch(build);
 }
 
-/* Adds RMM_TRACKING with call sites, unless the expression's own `tracking` sets its option
- * `stacks`. */
+/* Applies RMM_TRACKING: adds `tracking` if the stack has none, and has it note call sites, unless
+ * the expression's own `tracking` sets its option `stacks`. */
 static bool add_tracking(struct build *build)
 {
     const struct rs_source *source = &build->config->values->general.source[RS_VARIABLE_TRACKING];
@@ -438,8 +439,9 @@ static bool make_dedicated(struct build *build)
                leaf->descriptor->name);
 }
 
-/* Adds `reuse`, unless RMM_FREE=immediate.  Pinned and managed memory always get it: the host uses
- * such memory outside of any stream, so RMM_FREE=immediate would not be safe for it. */
+/* Adds `reuse`, unless RMM_FREE=immediate; with RMM_FREE=wait its frees wait. Pinned and managed
+ * memory always get it: the host uses such memory outside of any stream, so RMM_FREE=immediate
+ * would not be safe for it. */
 static bool add_reuse(struct build *build)
 {
     const struct rs_option_value *mode = setting_of(build, RS_VARIABLE_FREE).value;

@@ -81,9 +81,9 @@ static int find_beginning(const char *name)
 }
 
 /* Returns the largest distance (rs_word_distance) at which `name` counts as a misspelling of
- * `known`.  For short names one letter may be wrong: RMM_TAG is another program's, not a misspelt
- * RMM_LOG.  For names of five letters two may be wrong if the first letter is right: RMM_LMTI means
- * RMM_LIMIT, RMM_INIT is another program's. */
+ * `known`. A known name of up to five letters allows one wrong letter: RMM_TAG is another
+ * program's, not a misspelt RMM_LOG. A longer one allows two, and so does one of five letters if
+ * the first letter is right: RMM_LMTI means RMM_LIMIT; RMM_INIT is another program's. */
 static unsigned tolerance(const char *name, const char *known, size_t known_length)
 {
     if (known_length == 5 && name[0] == known[0])
@@ -129,8 +129,9 @@ static void suggest(struct rs_name *read, enum rs_name_kind kind, int index, int
     ADD(read, "?");
 }
 
-/* Suggests our variable in place of the name of a parameter in guides to RMM.  Returns false when
- * the name is none of these. */
+/* Handles a guide word (struct rs_guide_word), such as RMM_INITIAL_POOL_SIZE: suggests our variable
+ * that means the same, or says how a setting for one device is named. Returns false for any other
+ * name. */
 static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_t length,
                                    int device)
 {

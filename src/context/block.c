@@ -122,8 +122,10 @@ bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds, struct rs_taken_
            rs_block_take_checked(block, address, taken);
 }
 
-/* Returns false for a block of a context that is ending or has ended, so that the search steps over
- * it; also for an entry whose record was recycled, since the entry's block is gone. */
+/* Returns false for a block of a context that has ended or that a call destroys, so that the search
+ * steps over it; also for an entry whose record was recycled, since the entry's block is gone. If a
+ * call gives up a reference to the context, the driver is asked whether it still exists, but only
+ * for a block that contains the address. */
 static bool is_in_service(const struct rs_range *range, bool is_inside)
 {
     const struct rs_context *context = context_of_block(range->owner);

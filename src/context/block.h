@@ -77,8 +77,9 @@ static inline bool rs_block_syncs_memops(const struct rs_block_record *block)
  * address.  Visits every block of the process. */
 bool rs_block_segment_syncs_memops(CUdeviceptr address);
 
-/* Calls visit for each live block of the process, without a lock; `whole` is not filled in.  Blocks
- * that come or go meanwhile may be missed. */
+/* Calls visit for each live block of the process, without a lock; `whole` is not filled in. Leaves
+ * out the blocks of contexts that a call destroys (RS_ENDING_SURELY). Blocks that come or go
+ * meanwhile may be missed. */
 void rs_block_each(void (*visit)(void *data, const struct rs_block_view *view), void *data);
 
 /* Returns an id for the live block that holds address, unique among all allocations of the process,
@@ -146,8 +147,8 @@ RS_HOT_INLINE void rs_block_publish(struct rs_block_record *block, struct rs_sta
 }
 
 /* Enters a block that `object` has just allocated. A block that comes with its record
- * (allocation->block) needs no new one. Returns false when out of host memory, or when the context
- * has ended. */
+ * (allocation->block) needs no new one. Returns false when out of host memory; for a block whose
+ * record is in the map already, also when the context has ended. */
 RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation,
                                   unsigned object)
 {
@@ -214,12 +215,12 @@ RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdevice
     return true;
 }
 
-/* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
- * bit 1 << kind of its kind is in `kinds`; fills in *taken. At most one thread succeeds. Returns
- * false when there is no such block, its context is faulty (context/end.h), or a call may be ending
- * its context. If the deallocation then fails, rs_block_restore makes the block live again. A
- * record that a resource made stays in the map and goes with the allocation
- * (taken->allocation.block). */
+/* Makes the live block that begins at address invisible to look-ups, so that it can be freed; its
+ * kind must be in the set `kinds` (bits 1 << rs_kind). `block` is the result of rs_block_lookup,
+ * which may be NULL. Fills in *taken. At most one thread succeeds. Returns false when there is no
+ * such block, its context is faulty (context/end.h), or a call may be ending its context. If the
+ * deallocation then fails, rs_block_restore makes the block live again. A record that a resource
+ * made stays in the map and goes with the allocation (taken->allocation.block). */
 RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdeviceptr address,
                                         unsigned kinds, struct rs_taken_block *taken)
 {
@@ -228,8 +229,9 @@ RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdevicep
            rs_block_take_checked(block, address, taken);
 }
 
-/* Does what rs_block_claim does, but also takes a block whose context a call may be ending or whose
- * context is faulty; in the first case it asks the driver whether the context still exists. */
+/* Does what rs_block_claim does, but also takes a block whose context is faulty. It also takes one
+ * to whose context a call gives up a reference (RS_ENDING_MAYBE), if the driver says that the
+ * context still exists. */
 RS_COLD bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds,
                                    struct rs_taken_block *taken);
 

@@ -204,8 +204,8 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
     return counts;
 }
 
-/* Sets a peak to 0, raises the past peak to its old value, and returns that. A thread that enters a
- * block meanwhile raises the peak again, to the live amount. */
+/* Sets a peak to 0, raises the past peak to what the peak was, and returns what it was. A thread
+ * that enters a block meanwhile raises the peak again, to the live amount. */
 static size_t restart(_Atomic size_t *peak, _Atomic size_t *past_peak)
 {
     size_t was;

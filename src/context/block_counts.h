@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts the live blocks and bytes of the program at each allocation and free.
  *
- * Each thread counts in its own cache line.  A peak is exact while one or two threads allocate on a
- * device.  With more, each thread may hold up to RS_PEAK_SLACK_BYTES (4 MiB) and
- * RS_PEAK_SLACK_BLOCKS (64) that no peak includes yet: summing all threads at each allocation would
- * cost more than the allocation. */
+ * Each thread counts in its own cache line, its share, which a later thread may take over
+ * (base/thread.h). A peak is exact as long as no more than two shares have ever been used for that
+ * kind of memory on that device. With more, each thread may hold up to RS_PEAK_SLACK_BYTES (4 MiB)
+ * and RS_PEAK_SLACK_BLOCKS (64) that no peak includes yet: summing all threads at each allocation
+ * would cost more than the allocation. */
 #pragma once
 
 #include "base/check.h"
@@ -65,8 +66,8 @@ struct rs_block_thread_counts rs_block_counts_restart_thread(enum rs_kind kind, 
 /* Returns the devices that have a counter of that kind: bit 1 << device. */
 uint64_t rs_block_counts_devices(enum rs_kind kind);
 
-/* One thread's share of the counts.  Only its owner writes it, except for share 0, which threads
- * without an index of their own write with fetch-add. */
+/* One thread's share of the counts. Only its owner counts in it, except for share 0, in which
+ * threads without an index of their own count with fetch-add. Any thread may restart its peak. */
 struct rs_block_share {
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t entered_bytes;
     _Atomic uint64_t left_bytes;
@@ -75,8 +76,9 @@ struct rs_block_share {
      * shares to look for a peak. */
     _Atomic int64_t looked_bytes, looked_blocks;
     /* The largest difference of entered_bytes and left_bytes since rs_block_counts_restart_thread.
-     * Only the slow path raises it.  An allocation on the fast path stays below the process's peak,
-     * and that is also the peak of this share as long as no other share is in use. */
+     * Of the allocations only those on the slow path raise it. One on the fast path stays below the
+     * process's peak, and that is also the peak of this share as long as no other share is in use
+     * (rs_block_counts_thread takes it over). */
     _Atomic int64_t peak_live_bytes;
 };
 

@@ -23,7 +23,7 @@
 /* ---- pushed resources ---- */
 
 enum {
-    /* The most different texts in one process, since each has a stack in each context. */
+    /* The most different texts in one process: each may have a stack in each context. */
     RS_PUSHED_MAX = 64,
     RS_PUSHED_DEPTH_MAX = 15
 };
@@ -76,16 +76,15 @@ enum {
 enum {
     RS_CONTEXT_ENDS = 0,
     RS_CONTEXT_SERVES = 1,
-    /* In service, but the driver has said that its work has failed: allocations and frees are
-     * passed to the driver, which answers with its error (context/end.h).  The fast path of a free
-     * tests a mask that leaves this bit out.
-     */
+    /* In service, but the driver has said that its work has failed: allocations go to the driver,
+     * and a free gets the error that the driver still reports (context/end.h). The fast path of a
+     * free tests a mask that leaves this bit out. */
     RS_CONTEXT_FAULTY = 0x80,
 };
 
 struct rs_stack {
     struct rs_context *context;
-    _Atomic(struct rs_mr *) mr; /* NULL: not made yet, or no stack is wanted */
+    _Atomic(struct rs_mr *) mr; /* NULL: not made, or the driver serves instead */
     struct rs_block_counter *counter;
     enum rs_kind kind;
     bool frees_wait; /* a free waits for the GPU, or may wait, as on a driver without fences */
@@ -171,10 +170,10 @@ extern RS_HOT_DATA _Atomic unsigned rs_context_generation;
 
 /* Returns the stack that serves this kind of memory for the calling thread, made if need be: the
  * stack of its pushed resource (device memory only) or the settings' stack. `host_flags` are the
- * CU_MEMHOSTALLOC flags of pinned memory, which select its stack. Returns NULL when no context is
- * current, when no stack is wanted, or when the settings are invalid for this device; then *denied
- * tells whether the allocation must be refused. Green contexts share the stacks of their primary
- * context. */
+ * CU_MEMHOSTALLOC flags of pinned memory, which select its stack. Returns NULL when no context in
+ * service is current, when its work has failed, and when no stack is wanted or can be made; then
+ * *denied tells whether the allocation must be refused, since the settings are invalid for this
+ * device. Green contexts share the stacks of their primary context. */
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied);
 
 /* Makes the stack of a pushed resource for the current context now, so that its errors on this
@@ -185,8 +184,8 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
                            struct rs_diagnostics *diagnostics);
 
 /* Returns the stack at index `which` (RS_STACK_DEVICE or RS_STACK_MANAGED) of the current context
- * if it has been made, else NULL. For device memory under a pushed resource, it returns that
- * resource's stack instead. */
+ * if it has been made, else NULL; NULL also when the context's work has failed. For device memory
+ * under a pushed resource, it returns that resource's stack instead. */
 struct rs_stack *rs_stack_if_made(unsigned which);
 
 /* Returns the current context from the cache of the calling thread. Returns NULL if the caller must
@@ -204,7 +203,8 @@ RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
 }
 
 /* Does what rs_stack_if_made does, but from the calling thread's cache alone, and not while a
- * resource is pushed. When it returns NULL, the caller calls rs_stack_if_made. */
+ * resource is pushed. When it returns NULL, the caller must take a slow path (rs_stack_if_made or
+ * rs_context_stack). */
 RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
 {
     struct rs_context *context = rs_context_found_before((uintptr_t)rs_thread.pushed);
@@ -216,8 +216,9 @@ RS_HOT_INLINE struct rs_stack *rs_stack_cached(unsigned which)
 }
 
 /* Returns the context that owns the memory which the calling thread allocates now (for a green
- * context its primary); NULL when no context is current. If the context is not in the table yet,
- * `make` has it entered; without `make` the result is NULL. */
+ * context its primary); NULL when no context is current, when a call destroys it, and when its
+ * record cannot be made. If the context is not in the table yet, `make` has it entered; without
+ * `make` the result is NULL. */
 struct rs_context *rs_context_current(bool make);
 
 /* True when the latest rs_context_current of this thread could not enter the context for lack of
@@ -228,8 +229,8 @@ bool rs_context_lacks_host_memory(void);
  * without waiting. */
 RS_COLD CUresult rs_context_fault_or(CUresult result);
 
-/* True when the context owns the memory that is allocated in it. A green context that was found
- * while its device had no stacks does not: its memory and its fences belong to the primary. The
- * driver is asked, but not again once it has answered that the context does. The caller holds the
- * contexts' lock. */
+/* True when the context, which must be current, owns the memory that is allocated in it. A green
+ * context that was found while its device had no stacks does not: its memory and its fences belong
+ * to the primary. The driver is asked, until it has once answered that the context owns its memory.
+ * The caller holds the contexts' lock. */
 bool rs_context_owns_memory(struct rs_context *context);

@@ -62,8 +62,8 @@ bool rs_context_lacks_host_memory(void)
 }
 
 /* Returns the record of a new context, and makes room in the table for it and for a green context's
- * handle.  NULL when out of host memory: before the driver is asked for anything, which would then
- * stay. */
+ * handle. NULL when out of host memory. Called before memory is asked of the driver, which nobody
+ * would free if there were no record. */
 static struct rs_context *prepare_record(void)
 {
     return rs_contexts_reserve(2) ? rs_context_take_record() : NULL;
@@ -198,8 +198,9 @@ static struct rs_context *create(CUcontext handle)
 
 /* ---- look-up ---- */
 
-/* Caches the context for the calling thread (rs_thread.found) and the resource of its device
- * memory.  While a context ends nothing is cached: a handle may become another context's at any
+/* Notes the context (rs_thread.found) and the resource of its device memory (rs_thread.pushed) for
+ * the calling thread. A faulty context, and one that was found by a green context's handle, is not
+ * cached. While any context ends nothing is cached: a handle may become another context's at any
  * moment, so the next look-up must ask for its id again. */
 static void note_found(CUcontext handle, struct rs_context *context, unsigned generation)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ends contexts: folds their counters into reports, gives back the memory that outlives them, and
- * recycles a record once no thread can still be inside its stacks. */
+ * recycles a record only after 64 others were dropped, since a thread may still be inside its
+ * stacks. */
 #include "context/end.h"
 
 #include "base/check.h"
@@ -231,8 +232,7 @@ static void drop_stack(struct rs_stack *stack, struct rs_mr *mr)
     rs_wiring.stack_gone(stack, mr);
 }
 
-/* Stores `ending` and the flag `alive` that follows from it. Every function that changes the counts
- * of ends and releases calls this. */
+/* Stores `ending` and the flag `alive` that follows from it. */
 static void set_ending(struct rs_context *context, enum rs_context_ending ending)
 {
     unsigned char over = RS_CONTEXT_ENDS;
@@ -255,8 +255,8 @@ void rs_context_begins(struct rs_context *context)
     set_ending(context, RS_ENDING_NOT);
 }
 
-/* Called when a call that may end the context has begun or returned: stores the state that follows
- * from the counts of such calls. */
+/* Stores the state that follows from the counts of calls that end the context or may end it. Every
+ * function that changes these counts calls this. */
 static void update_ending(struct rs_context *context)
 {
     if (atomic_load(&context->ending) != RS_ENDING_OVER)
@@ -337,7 +337,8 @@ bool rs_context_has_ended(void)
     return ended;
 }
 
-/* Bit i: the primary context of device i has not ended since its handle was asked for. */
+/* Bit i: the handle of the primary context of device i has been asked for, and no call that may
+ * have ended that context has been made since. */
 static _Atomic uint64_t primaries_learnt;
 
 static void forget_learnt(CUdevice device)
@@ -423,8 +424,8 @@ void rs_ending_finish(const struct rs_ending *ending, bool has_ended)
 
 /* ---- look-ups meanwhile ---- */
 
-/* Does as rs_context_has_memory where the address is not 0, else as rs_context_serves. `ending` is
- * read once, since it may change meanwhile. */
+/* Does what rs_context_has_memory does if the address is not 0, and else what rs_context_serves
+ * does. `ending` is read once, since it may change meanwhile. */
 static bool is_there_or_at(const struct rs_context *context, CUdeviceptr address)
 {
     if (RS_LIKELY(atomic_load(&context->alive)))

@@ -33,9 +33,9 @@ RS_COLD void rs_context_note_fault(struct rs_context *context);
  */
 RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment);
 
-/* Returns what the driver's own free answers now in a faulty context.  It may wait, so it is not
- * called inside a request.  When the driver reports no error any more, it returns CUDA_SUCCESS and
- * the context is served again. */
+/* Returns the error that the driver's own free would return now in a faulty context. It may wait,
+ * so it is not called inside a request. When the driver no longer reports a fault (rs_is_fault), it
+ * returns CUDA_SUCCESS and the context is served again. */
 RS_COLD CUresult rs_context_ask_fault(struct rs_context *context);
 
 /* ---- ends ---- */
@@ -44,23 +44,23 @@ RS_COLD CUresult rs_context_ask_fault(struct rs_context *context);
 struct rs_ending {
     /* The context in which no deallocation of the library may begin meanwhile. */
     struct rs_context *excluded;
-    struct rs_context *context; /* the context that the call may end; NULL: not in the table */
-    CUdevice device;            /* whose primary context it may end; -1: none */
+    /* The context that the call may end; NULL: it is not in the table, or is a green context. */
+    struct rs_context *context;
+    CUdevice device; /* whose primary context it may end; -1: none */
     bool is_sure;
 };
 
 /* Called before and after such a call. It concerns the context of `handle`, or, if that is NULL,
  * the primary context of `device` (-1: none). rs_ending_begin waits for the deallocations under way
- * in that context, none of which waits for the program's work. With is_sure the call ends the
- * context if it succeeds; the context is taken out of service. Otherwise the call gives up one
- * reference, which may be the last one; the context stays in service, and look-ups ask the driver
- * whether it still exists.
+ * in that context (rs_context_hold). With is_sure the call ends the context if it succeeds; the
+ * context is taken out of service. Otherwise the call gives up one reference, which may be the last
+ * one; the context stays in service, and look-ups ask the driver whether it still exists.
  *
  * Between the two calls no thread caches its context, since a handle may become another context's
- * at any moment.  The driver may give the context's addresses to other contexts, so look-ups by
- * address skip its entries (rs_context_serves).  The entries are removed when the context has
- * ended, or earlier, when another entry takes their place; if the context lives on, they are valid
- * again.
+ * at any moment. The driver may give the context's addresses to other contexts, so look-ups by
+ * address skip the entries of a context that does not serve (rs_context_serves). The entries are
+ * removed when the context has ended, or earlier, when another entry takes their place; if the
+ * context lives on, they are valid again.
  *
  * rs_ending_finish is given has_ended if the call has ended the context. For a call that gives up a
  * reference to a primary context it means that the call has succeeded; the driver is then asked
@@ -90,9 +90,9 @@ void rs_context_give_back_ended(void);
 bool rs_context_has_ended(void);
 
 /* Returns the context in service that `handle` stands for (for a green context, the one that owns
- * its memory), or NULL; NULL also while a call is ending it. When the id or the liveness probe
- * shows that the context has ended without a hooked call, this drops it. The caller holds the
- * contexts' lock, and some context of the process is current. */
+ * its memory), or NULL; NULL also while a call destroys it. When the id or the liveness probe shows
+ * that the context has ended without a hooked call, this drops it. The caller holds the contexts'
+ * lock, and some context of the process is current. */
 struct rs_context *rs_context_find(CUcontext handle);
 
 /* Returns an empty record for a new context; NULL when out of host memory. A dropped context's
@@ -114,6 +114,6 @@ void rs_context_release_primary(CUdevice device);
 /* Returns the device's primary context; NULL while it is not active. */
 CUcontext rs_context_primary(CUdevice device);
 
-/* Learns whether the current context `handle` is its device's primary one.  Must be called before
- * the context is described. */
+/* Learns whether the current context `handle` is its device's primary one. Must be called before
+ * the context is entered in the table. */
 void rs_context_learn_current(CUcontext handle);

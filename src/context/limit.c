@@ -223,8 +223,8 @@ static int join_of_run(void)
     return result;
 }
 
-/* Joins all jobs: that of the file `path` (NULL: none), and those of the `run` above, if there is
- * one. */
+/* Joins all jobs: that of the file `path` (NULL: none), and those of the `run` above. If the file's
+ * job is joined, it is no error that there is no `run`, or that it has no limit to share. */
 static int join_all(const char *path)
 {
     int result = path ? join_one(-1, path) : 0;
@@ -302,8 +302,8 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
     atomic_store_explicit(&of->account.job, share, memory_order_release);
 }
 
-/* Joins the job for one device: from now on the job is charged too.  This comes before the first
- * context of the device, so nothing has been charged yet. */
+/* Joins the job for one device: from now on the job is charged too. This comes before a context of
+ * the device is entered in the table, so nothing has been charged yet. */
 static void join_device(CUdevice device)
 {
     struct device_limit *of = &devices[device];

@@ -17,8 +17,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* Phases that are begun inside RS_PHASE_DEPTH others are only counted, in so many places of each
- * thread: one for each owner, which is who begins and ends them. */
+/* Phases that are begun inside RS_PHASE_DEPTH others are only counted. Each thread has this many
+ * counts of them, one for each owner that has such phases. */
 enum { OWNERS = 8 };
 
 /* What was counted of one kind of memory on one device when the scope began, and the peaks from

@@ -18,16 +18,16 @@
 
 /* ---- levels ---- */
 
-/* Fills in *counters, except for its field `size`, with the counts of the innermost level; without
- * a level, with the counts since the process began. Its live counts are negative if the level freed
+/* Sets *counters, with 0 in its field `size`, to the counts of the innermost level; without a
+ * level, to the counts since the process began. Its live counts are negative if the level freed
  * blocks that were allocated before it. */
 void rs_count_levels_get(enum rs_kind kind, int device, struct rmmshim_counters *counters);
 
 /* Begins a level inside the current one.  Returns 0 or -ENOMEM. */
 int rs_count_levels_push(enum rs_kind kind, int device);
 
-/* Ends the innermost level and fills in its counts.  Returns 0, or -ERANGE when there is no level.
- */
+/* Ends the innermost level and sets *counters to its counts, as rs_count_levels_get does. Returns
+ * 0, or -ERANGE when there is no level. */
 int rs_count_levels_pop(enum rs_kind kind, int device, struct rmmshim_counters *counters);
 
 /* Restarts the peaks of rs_block_counts at the live bytes and blocks; levels keep their peaks. */
@@ -43,18 +43,18 @@ enum { RS_PHASE_NAMES = 256, RS_PHASE_NAME_BYTES = 128, RS_PHASE_DEPTH = 64 };
 /* Begins a phase of the calling thread. `owner` identifies who begins the phase (the C API or NVTX,
  * say): a pop ends the latest phase of the same owner. The name is cut to RS_PHASE_NAME_BYTES - 1
  * bytes, and control characters in it become blanks. *entered is the name as it is kept, or NULL if
- * the thread has too many phases open for this one to be measured. Returns 0, or -ENOMEM; also
- * -ENOMEM when a ninth owner has such phases in one thread. */
+ * the thread has too many phases open for this one to be measured. Returns 0, or -ENOMEM when out
+ * of host memory, and when a ninth owner has phases that are not measured in one thread. */
 int rs_phase_push(const char *name, const void *owner, const char **entered);
 
 /* Ends the calling thread's latest phase of the owner, and sets *name to its name (NULL if it was
  * too deep to be measured). Returns 0, or -ERANGE when there is none. */
 int rs_phase_pop(const void *owner, const char **name);
 
-/* Fills in *phase, except for its field `size`, for one name: the one with number `index` in the
- * order in which names were first used, and its memory of one kind on one device, entries that are
- * open now included. Returns false when there are fewer names, or when a report at exit cannot have
- * the lock. */
+/* Sets *phase, with 0 in its field `size`, for one name: the one with number `index` in the order
+ * in which names were first used, and its memory of one kind on one device, entries that are open
+ * now included. Returns false when there are fewer names, or when a report at exit cannot have the
+ * lock. */
 bool rs_phase_get(unsigned index, enum rs_kind kind, int device, struct rmmshim_phase *phase);
 
 /* Restarts all peaks of phases for one kind of memory on one device: the peaks of open phases at

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of the contexts in service, by the handle that the program may have current. */
+/* The table that maps each handle that can be current to the context that owns its memory; walks
+ * through stacks; and what keeps a context from ending. */
 #include "context/table.h"
 
 #include "base/check.h"

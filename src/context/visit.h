@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations over the stacks of all contexts.
  *
- * Some functions skip the stacks of pinned memory; their comments say so. Every function leaves out
- * the stacks of a context that may be ending (context/table.h), and does not wait for them unless
- * its comment says so: the end may take as long as the context's kernels. */
+ * Some functions skip the stacks of pinned memory; their comments say so. Functions that call the
+ * driver for the stacks (the trims, rs_context_make_ready and rs_context_synchronise) leave out
+ * those of a context that may be ending (context/table.h), and do not wait for them unless their
+ * comments say so: the end may take as long as the context's kernels. The others visit these stacks
+ * too. */
 #pragma once
 
 #include "base/check.h"
@@ -30,10 +32,10 @@ enum { RS_VISIT_HOST = -2 };
  * made and wait, unless the thread serves a request (base/request.h): then the memory stays. */
 size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *is_left);
 
-/* Trims for a request that is out of memory, as rs_context_trim does, but gives back only about
- * `bytes` (SIZE_MAX: all); each stack keeps the rest. initial_of is a set of memories (bits 1 <<
- * rs_memory; rs_trim.initial_of): pools over these give back their initial size too, other pools
- * keep it.  Skips pinned memory, unless `device` is RS_VISIT_HOST. */
+/* Trims once for a request that is out of memory, and returns the bytes given back: only about
+ * `bytes` (SIZE_MAX: all), so that the stacks keep the rest. initial_of is a set of memories (bits
+ * 1 << rs_memory; rs_trim.initial_of): pools over these give back their initial size too, other
+ * pools keep it. Skips pinned memory, unless `device` is RS_VISIT_HOST. */
 size_t rs_context_trim_some(int device, size_t bytes, unsigned initial_of);
 
 static inline size_t rs_context_trim_all(int device, unsigned initial_of)
@@ -62,11 +64,13 @@ bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
  * memories (bits 1 << rs_memory); `device` may be RS_VISIT_HOST. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories);
 
-/* Called around the program's waits for its work, and, with RS_SYNCHRONISE_CAPTURE, before a
- * capture. Calls rs_mr_synchronise for all stacks that have a release threshold (for a capture: for
- * all stacks).  Skips pinned memory.  Where no stack has a threshold, it costs one load. */
+/* Called before a capture (RS_SYNCHRONISE_CAPTURE): calls rs_mr_synchronise for all stacks. For any
+ * other `when` it does so only for the stacks that have a release threshold, pinned memory's left
+ * out. */
 void rs_context_synchronise_slowly(enum rs_synchronise when);
 
+/* Called around the program's waits for its work.  Where no stack has a threshold, it costs one
+ * load. */
 static inline void rs_context_synchronise(enum rs_synchronise when)
 {
     if (RS_UNLIKELY(atomic_load_explicit(&rs_context_has_threshold, memory_order_relaxed)))
@@ -77,8 +81,9 @@ static inline void rs_context_synchronise(enum rs_synchronise when)
  * over any of these memories (bits 1 << rs_memory), on any device. */
 uint64_t rs_context_moves(unsigned memories);
 
-/* Calls visit for each stack of each context in service. It holds the contexts' lock meanwhile, so
- * visit must not take it. */
+/* Calls visit for each stack of each context in the table. It holds the contexts' lock meanwhile,
+ * so visit must not take it. Where the lock cannot be had (rs_contexts_lock_bounded), it does
+ * nothing. */
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data);
 

@@ -49,8 +49,9 @@ enum rs_fence_refusal {
 bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *refusal);
 
 /* Makes later work of `stream`, which may be of any context, wait on the GPU for all work that
- * `context` was given so far; the call itself does not wait.  From then on fences of the stream's
- * own context cover that work too.  Returns false when no fence can be recorded. */
+ * `context` was given so far; the call itself does not wait. From then on fences of the stream's
+ * own context cover that work too. Returns false when no fence can be recorded, or the stream
+ * cannot wait for it. */
 bool rs_fence_join(CUcontext context, CUstream stream);
 
 /* Asks whether the fence that was recorded with `event` is done.  Never waits. */
@@ -70,7 +71,7 @@ struct rs_sentinel {
 bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block);
 
 /* Allocates the anchor and one more block in advance, since a full device has no room for them
- * later.  `context` is current. */
+ * later. */
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context);
 
 /* Waits, without bound, until all work of the context is done: frees a sentinel.  Returns the
@@ -80,13 +81,15 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context);
 
 /* ---- idle contexts, for memory that only a waiting driver call can give back ---- */
 
-/* Waits at most bound_ns for all work that the context was given so far.  Returns RS_FENCE_DONE
- * when that work is done, RS_FENCE_PENDING when it is not done in time, and RS_FENCE_FAULT when it
- * has failed.  Returns RS_FENCE_BROKEN when none of this can be known: the driver has no context
- * events, a stream captures, or no event could be made or recorded. */
+/* Waits at most bound_ns for all work that the context was given so far. Returns RS_FENCE_DONE when
+ * that work is done, RS_FENCE_PENDING when it is not done in time, and RS_FENCE_FAULT when it fails
+ * meanwhile. Returns RS_FENCE_BROKEN when none of this can be known: the driver has no context
+ * events, a stream captures, or no event could be made or recorded, as in a context whose work had
+ * failed before. */
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns);
 
-/* Called inside a request.  True when the context is idle, after a wait of at most 0.5 ms; a driver
- * call that waits for the context's work then returns at once.  A context that was found busy, or
- * cannot be asked, counts as busy until rs_request_forget_busy. */
+/* Called inside a request. True when the context is idle, after a wait of at most 0.5 ms; a driver
+ * call that waits for the context's work then returns at once. The request remembers the context
+ * that it last found busy or could not ask: that one counts as busy, without another wait, until
+ * rs_request_forget_busy or until another context is found busy. */
 bool rs_request_sees_idle(CUcontext context);

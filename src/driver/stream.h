@@ -40,9 +40,9 @@ CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream);
 /* ---- the library's own stream ---- */
 
 /* Each context has one stream for the library's own stream-ordered calls (the async leaves,
- * prefetch, fills).  The program's streams are never used, since that would disturb their captures
- * and order.  The own stream is non-blocking, so that it does not synchronise with the program's
- * NULL stream. */
+ * prefetch, fills), and another that waits for the work of other contexts (rs_context.joining). The
+ * program's streams are never used, since that would disturb their captures and order. Both are
+ * non-blocking, so that they do not synchronise with the program's NULL stream. */
 
 /* A zeroed struct has no stream yet.  The stream ends with its context. */
 struct rs_own_stream {
@@ -52,7 +52,8 @@ struct rs_own_stream {
 /* Returns the stream, which the first call creates; NULL when the driver refuses.  Thread safe. */
 CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context);
 
-/* Waits without bound until all work of the stream is done.  Harms no capture. */
+/* Waits without bound until all work of the stream is done. Harms no capture. Returns the driver's
+ * answer. */
 CUresult rs_own_stream_wait(CUstream stream);
 
 /* Queries the stream for up to bound_ns; CUDA_ERROR_NOT_READY when its work takes longer.  Work

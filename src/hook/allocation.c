@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the allocations that stacks serve, and of their frees: device memory, managed memory and
- * pinned host memory.  What no stack serves is forwarded and, but for pinned memory, counted. */
+ * pinned host memory. What no stack serves is forwarded and, but for pinned memory, charged against
+ * the limit. */
 #include "hook/allocation.h"
 
 #include "base/check.h"
@@ -34,9 +35,9 @@ enum {
 
 /* ---- allocation ---- */
 
-/* Notes a request that failed for good: out of memory, even after all unused memory was given back,
- * or another error. Returns the result for the program: the context's error, if its work has
- * failed, in place of out-of-memory. */
+/* Called when a request has failed for good: out of memory, even after all unused memory was given
+ * back, or with another error. Counts and reports an out-of-memory error. Returns the result for
+ * the program: the context's error, if its work has failed, in place of out-of-memory. */
 RS_COLD static CUresult note_failure(const struct rs_stack *stack, size_t size_bytes,
                                      CUresult result)
 {
@@ -230,7 +231,8 @@ RS_COLD static void say_wrong_free(CUdeviceptr address, const char *how)
         rs_poison_say_freed(&block, how);
 }
 
-/* Reports why a free of the library's memory is refused: no live block begins at the address. */
+/* Reports why a free of the library's memory is refused: no live block that it may free begins at
+ * the address. */
 RS_COLD static void say_refused_free(CUdeviceptr address)
 {
     struct rs_block_view live;
