@@ -40,10 +40,10 @@ static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, siz
         *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
 }
 
-/* Sums the idle memory of the device's stacks, which counts as free. Adds to *idle_bytes the part
- * that lies in device memory: no more than the contexts hold there (a stack over managed memory
- * holds nothing there). Adds to *charged_bytes all of it, which is charged against the limit
- * wherever it lies. */
+/* Sums the idle memory of the device's stacks (but for pinned memory), which counts as free. Adds
+ * to *idle_bytes the part that lies in device memory: no more than the contexts hold there (a stack
+ * over managed memory holds nothing there). Adds to *charged_bytes all of it, which is charged
+ * against the limit wherever it lies. */
 static void sum_idle(CUdevice device, size_t *idle_bytes, size_t *charged_bytes)
 {
     RS_EACH_STACK(walk) {
