@@ -84,8 +84,9 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
 
     if (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
         ask_capturing(stream, &is_capturing) != CUDA_SUCCESS || is_capturing)
-        return false; /* forwarded: without a context the driver answers with its own error, and in
-                         a capture it adds an allocation node to the graph */
+        return false; /* forwarded: without a context or for an invalid stream the driver answers
+                         with its own error, and in a capture it adds an allocation node to the
+                         graph */
     context = context_of_stream(stream);
     if (!context)
         return false;

@@ -158,13 +158,13 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(unsigned *)data = 0;
         break;
-    case CU_POINTER_ATTRIBUTE_CONTEXT:              /* correct_answer fills it in */
+    case CU_POINTER_ATTRIBUTE_CONTEXT:              /* `correct` fills it in */
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* the answers to CONTEXT, ALLOWED_HANDLE_TYPES
                                                        and MEMPOOL_HANDLE have 8 bytes each */
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         memset(data, 0, sizeof(uint64_t));
         break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* correct_answer fills it in */
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* `correct` fills in these */
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:

@@ -48,8 +48,7 @@ struct record {
     struct rs_context *owner; /* the context that owns a segment's memory; forget_ended runs before
                                  that context's record is recycled, so the pointer is valid */
     struct proof proof;       /* only for a segment or a native */
-    struct rs_exporter *exporter; /* for a block or a segment; it may have been left before a
-                                     segment ends */
+    struct rs_exporter *exporter; /* for a block or a segment */
     struct record *segment;       /* `segment` and `slot` are only for a block */
     uint32_t slot;
 };

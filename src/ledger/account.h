@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Accounts: the bytes that this process, or one context, holds of a device, counted below all
- * stacks. A leaf charges each byte here before it asks the driver. So a byte is counted once
+ * stacks.  A leaf charges each byte here before it asks the driver.  So a byte is counted once
  * whatever the stack looks like, and a limit is checked before the driver is asked.
  *
- * A context's account is part of its device's, under the device's mutex. Nearly all numbers change
- * only under it; those that are also used without it are atomic. No function waits for the driver;
- * rs_account_take and rs_footprint_pack may wait for the job's locks.
+ * A context's account is part of its device's, under the device's mutex. Numbers change only under
+ * it, but for limit_bytes and returning_bytes; those that are used without it are atomic. No
+ * function waits for the driver; rs_account_take and rs_footprint_pack may wait for the job's
+ * locks.
  *
  * What an allocation really takes: the driver cuts requests of up to 1 MiB from shared blocks of 2
- * MiB, and gives larger requests whole blocks (MEASURED.md). A thousand requests of one byte must
+ * MiB, and gives larger requests whole blocks (MEASURED.md).  A thousand requests of one byte must
  * not be charged as a thousand bytes, nor as a thousand blocks, so shared blocks are counted by
- * address, once per context. (If a driver lets contexts share such a block, each of them is charged
- * for it.) */
+ * address, once per context.  (If a driver lets contexts share such a block, each of them is
+ * charged for it.) */
 #pragma once
 
 #include "base/hash_table.h"

@@ -66,7 +66,7 @@ static int try_name(struct rs_recording_file *file, const char *path, unsigned n
     else if (is_to_be_kept(output->path))
         result = -EEXIST;
     else if (unlink(output->path) != 0)
-        return rs_output_empty(output); /* it may not be removed */
+        return rs_output_empty(output); /* the process may not remove files from the folder */
     rs_output_release(output);
     return result ? result : rs_output_try(output, path, name);
 }

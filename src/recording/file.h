@@ -2,9 +2,9 @@
 /* The file of a recording as its process has it.
  *
  * A chunk that is being written lies in a mapping of the file, so that nothing is lost however the
- * process ends. When it is full of events, they are copied to another place of the file, by one
+ * process ends.  When it is full of events, they are copied to another place of the file, by one
  * call of the system, and the chunk begins anew where it is: the process has few pages of the file
- * mapped, and they stay so. Once the file has its greatest size, the place of the oldest events is
+ * mapped, and they stay so.  Once the file has its greatest size, the place of the oldest events is
  * taken.
  *
  * Space on the disk is reserved 1 MiB at a time before it is written to, so that a full disk shows

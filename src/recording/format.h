@@ -39,8 +39,8 @@ enum {
     RS_RECORDING_MAJOR = 1,
     RS_RECORDING_MINOR = 0,
     RS_RECORDING_BYTE_ORDER = 0x01020304,
-    RS_RECORDING_HEADER_BYTES = 32 << 10, /* as a chunk's, so that a chunk may have one large page
-                                             of memory */
+    RS_RECORDING_HEADER_BYTES = 32 << 10, /* as many as a chunk has, so that each chunk may be one
+                                             large page of memory */
     RS_RECORDING_CHUNK_BYTES = 32 << 10,
     RS_RECORDING_CHUNK_MAGIC = 0x434d4d52, /* "RMMC" on a little-endian machine */
 };
