@@ -183,8 +183,8 @@ static void *replacement_of(void *real)
     return NULL;
 }
 
-/* The CUDA versions that the driver is asked for, besides hook->since: those at which drivers
- * changed the function of a name. */
+/* The CUDA versions for which the driver is asked besides hook->since, as its function for a name
+ * may change between hook->since and hook->until. */
 static const int versions[] = {3020,  4000,  6000,  7000,  11000, 11020,
                                11040, 12000, 12020, 12050, 12080, 13000};
 

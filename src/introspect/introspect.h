@@ -66,9 +66,9 @@ void rs_sync_memops_freed(const struct rs_taken_block *block);
  * memory of cuMemAlloc; stacks over a driver pool or over mappings must be told. */
 
 /* Notes that the current context may access the memory of `owner` from now on, or no longer, and
- * tells the stacks of `owner`; stacks made later follow too. If `allowed` cannot be noted for lack
- * of host memory, or a stack cannot be told, returns an error: then nothing has changed here, and
- * the caller must undo the driver's own call. Never fails for access that ends. */
+ * tells the stacks of `owner`; stacks made later follow too. Returns an error when new access
+ * cannot be noted for lack of host memory, or a stack cannot be told of it: then nothing has
+ * changed here, and the caller must undo the driver's own call. The end of access never fails. */
 CUresult rs_peer_changed(CUcontext owner, bool allowed);
 
 /* Gives the device's primary context access to the memory of `owner`, for the library's own use.

@@ -52,7 +52,7 @@ struct rs_recording_header {
     uint16_t major, minor;
     uint32_t header_bytes, chunk_bytes, event_bytes;
     uint32_t process;       /* its process ID */
-    uint64_t recording;     /* the same in all chunks of the file, another in every other one */
+    uint64_t recording;     /* a number of this file, which its chunks repeat */
     uint64_t job;           /* the same in all recordings of one `rmmshim run`; 0: none */
     uint64_t begun_ns;      /* by CLOCK_MONOTONIC: the time 0 of events */
     uint64_t begun_real_ns; /* the same moment by CLOCK_REALTIME */
