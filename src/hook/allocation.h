@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions by which hooks in other files than hook/allocation.c allocate from stacks and free.
- * They return false when no stack answers the call: then the hook forwards the call unchanged. No
- * function writes an output unless it succeeds. */
+/* The functions by which the hooks in other files allocate from stacks and free. Unless a function
+ * says otherwise, false means that the hook must forward the call unchanged, and true means that
+ * *result is the answer, which may be an error. *address is written only on success. */
 #pragma once
 
 #include "config/mode.h"
@@ -11,10 +11,10 @@
 #include <stddef.h>
 
 /* Allocates from the current context's stack for the group's kind of memory (for pinned memory: the
- * stack for these CU_MEMHOSTALLOC flags), if RMM_HOOKS names the group. The block may be used in
- * the order of the stream (NULL: in any order). The caller has asked for the mode (config/mode.h).
- * `object` is the number of the shared object that asks for the memory (trace/object.h); 0: not
- * known. */
+ * stack for these CU_MEMHOSTALLOC flags), if RMM_HOOKS names the group. If the settings deny every
+ * allocation, the answer is CUDA_ERROR_OUT_OF_MEMORY. The block may be used in the order of the
+ * stream (NULL: in any order). `mode` is the answer of rs_mode_now (config/mode.h). `object` is the
+ * number of the shared object that asks for the memory (trace/object.h); 0: not known. */
 bool rs_shim_allocate(enum rs_mode mode, unsigned hook_group, unsigned host_flags,
                       size_t size_bytes, CUstream stream, unsigned object, CUdeviceptr *address,
                       CUresult *result);
@@ -28,8 +28,9 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
 /* Allocate and free for the runtime layer, which has made sure that stacks serve. They return true
  * only for success; after a false result the program's own runtime makes the call, so that the
  * failure becomes its last error. `which_stack` is one of RS_STACK_... in context/context.h.
- * rs_serve_fast remembers a refused request: when the runtime passes it on to the driver layer, the
- * request is not tried again there, so that it waits, fails and is logged only once. */
+ * rs_serve_fast remembers a refused request: when the runtime passes it on to the driver layer, it
+ * is refused there at once, unless the thread has freed a block in between. So a request waits,
+ * fails and is logged only once. */
 bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned object, CUdeviceptr *address);
 bool rs_free_fast(CUdeviceptr address);
 

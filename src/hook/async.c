@@ -2,8 +2,8 @@
 /* Hooks of stream-ordered memory from the device's current pool, and of its frees. The stack serves
  * an allocation in the order of its stream if RMM_HOOKS names the group, unless the stream
  * captures, the current pool is the program's own or one to which it gave other devices access, or
- * the stack's frees wait. A free of any block of a stack is served, whichever call allocated the
- * block. */
+ * the stack's frees wait. Frees of the stacks' device memory are served, whichever call allocated
+ * the block. */
 #include "base/log.h"
 #include "config/mode.h"
 #include "context/block.h"
@@ -60,9 +60,9 @@ static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 
 /* ---- allocation ---- */
 
-/* Stores the device, and returns false when the device's current pool must serve the allocation: it
- * is the program's own pool, or other devices have access to it, which they would not have to a
- * stack's memory. The stream's context is current. */
+/* Stores the device of the current context, which is the stream's. Returns false when the device's
+ * current pool must serve the allocation: the pool is the program's own, or other devices have
+ * access to it, which they would not have to a stack's memory. */
 static bool may_replace_pool(CUdevice *device)
 {
     CUmemoryPool usual = NULL, current = NULL;
@@ -84,7 +84,9 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
 
     if (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
         ask_capturing(stream, &is_capturing) != CUDA_SUCCESS || is_capturing)
-        return false; /* the driver gives its own answer */
+        return false; /* forwarded: without a context or for an invalid stream the driver answers
+                         with its own error, and in a capture it adds an allocation node to the
+                         graph */
     context = context_of_stream(stream);
     if (!context)
         return false;
@@ -201,7 +203,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
     CUmemoryPool usual;
     int devices = 0;
 
-    /* This is noted even before the settings are read, since stacks may serve later. */
+    /* Shared pools are noted even before the settings are read, since stacks may serve later. */
     if (result != CUDA_SUCCESS || atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
         !rs_driver.cuDeviceGetDefaultMemPool ||
         rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
@@ -293,8 +295,8 @@ static CUresult check_free(const struct rs_introspection *found, CUdeviceptr add
     return result == CUDA_SUCCESS && is_capturing ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* Frees a block of a stack; returns false if the driver must make the call. The caller has made
- * sure that stacks serve. */
+/* Frees a block of a stack, or answers a wrong free with the driver's error. Returns false if the
+ * driver must make the call. The caller has made sure that stacks serve. */
 static bool free_async(CUdeviceptr address, CUstream stream, CUresult *result)
 {
     struct rs_introspection found = rs_introspect_if(true, address);

@@ -23,8 +23,9 @@ void *rs_caller_find_runtime(const void *caller, const char *symbol);
 
 /* Does what rs_caller_find_runtime does, for a result that is to be kept: with *keep set to true,
  * the object that has the definition stays loaded from now on. *keep is set to false, and the
- * symbol must be looked up again each time, when there is no definition, or it is in the caller's
- * own object, which the program must be able to unload. */
+ * symbol must be looked up again each time, when there is no definition, when it is in the caller's
+ * own object, which the program must be able to unload, or when no reference to its object can be
+ * taken. */
 void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep);
 
 /* Returns the definition that follows the library's own in the global scope; NULL when there is

@@ -31,7 +31,7 @@ static int device_of_stream(CUstream stream)
 }
 
 /* Fills in the context and device whose memory the call takes. Returns false when the settings deny
- * every allocation, and when there is no host memory to know the context by. It asks for the mode
+ * every allocation, or when there is no host memory for the context's record. It asks for the mode
  * again, since the attempt to serve the call from a stack may have shown that the settings are
  * invalid on this device. */
 static bool find_charged_owner(struct rs_charged_call *call)
@@ -84,8 +84,8 @@ struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_
 }
 
 /* Begins the request and charges the account. The owner is found inside the request, since the
- * driver calls for that must not wait either. Returns false when the call must not be made. An
- * allocation that begins again keeps its request, with the same deadline. */
+ * driver calls for that must not wait either. Returns false when the driver's call must not be
+ * made. An allocation that begins again keeps its request, with the same deadline. */
 static bool charge_call(struct rs_charged_call *call)
 {
     if (call->state != RS_CHARGED_REQUEST) {

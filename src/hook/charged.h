@@ -55,7 +55,8 @@ struct rs_charged_call rs_charged_begin(int device, enum rs_path path, size_t si
  * stream's device. With is_per_thread a NULL stream is the calling thread's own default stream.
  * Although the account was charged first, the driver's pool may grow past the limit: by a larger
  * unit than the driver was seen to use, or because the pool's free memory was fragmented. Then the
- * block is freed in the order of its stream, and the allocation begins again. */
+ * block is freed in the order of its stream, and the allocation begins again; after a few attempts
+ * it is refused. */
 struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_bytes,
                                               CUmemoryPool pool, CUstream stream,
                                               bool is_per_thread);
@@ -67,7 +68,8 @@ bool rs_charged_next(struct rs_charged_call *call);
  * Returns the result for the program. */
 CUresult rs_charged_end(struct rs_charged_call *call);
 
-/* Writes the report on a refusal (report/out_of_memory.h), before the program is told that it is
- * out of memory.  Returns the result for the program.  Must not be called inside the request. */
+/* Called before the program is told that it is out of memory: counts the refusal and may report it
+ * (rs_oom_refused). Returns the result for the program: the context's error, if its work has
+ * failed, in place of out-of-memory. Must not be called inside the request. */
 RS_COLD CUresult rs_charged_refused(const struct rs_charge_owner *owner, enum rs_path path,
                                     size_t size_bytes);

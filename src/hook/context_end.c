@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the entry points that may end a context.  Each takes the context out of service, makes
- * the driver's call, and forgets the context's memory and captures when the context has ended. */
+/* Hooks of the entry points that may end a context. Each makes the driver's call, and forgets the
+ * context's memory and captures when the context has ended. Where the call's success ends the
+ * context, the context is out of service meanwhile; where the call gives up one reference, it stays
+ * in service (context/end.h). */
 #include "config/mode.h"
 #include "context/end.h"
 #include "context/table.h"

@@ -47,8 +47,9 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 
 /* ---- advice ----
  *
- * The driver keeps advice per page.  Blocks share no page (RS_MANAGED_UNIT), so advice is forwarded
- * unchanged, noted, and undone when the block is freed: a reused block starts with the default. */
+ * The driver keeps advice per page. Managed blocks share no page (RS_MANAGED_UNIT), so advice is
+ * forwarded unchanged, noted, and undone when the block is freed: a reused block starts with the
+ * default. */
 
 /* rs_advice.device_accesses has a bit for each device below this number. */
 enum { DEVICES_NOTED = 64 };
@@ -81,8 +82,8 @@ static bool is_inside_block(const struct rs_block_view *block, CUdeviceptr addre
            size_bytes <= room_bytes - (size_t)(address - block->address);
 }
 
-/* True when the answer must be CUDA_ERROR_INVALID_VALUE: the range begins in memory of the library,
- * but does not lie inside one live block. */
+/* True when the answer must be CUDA_ERROR_INVALID_VALUE: the range begins in memory of the library
+ * but in no live block, or it begins in a managed block and ends outside that block. */
 static bool refuses_advice(CUdeviceptr address, size_t size_bytes)
 {
     struct rs_introspection introspection = rs_introspect(address);
@@ -137,9 +138,9 @@ static bool is_null_stream(CUstream stream, bool is_per_thread)
     return (!stream && !is_per_thread) || stream == CU_STREAM_LEGACY;
 }
 
-/* For a block of a stack the call is forwarded with global attachment, and for the driver
- * allocation around the block. That changes nothing, but has the driver check stream, context and
- * capture. */
+/* If the range is a whole managed block of a stack, the driver is asked to attach the driver
+ * allocation around the block globally. That changes nothing, but makes the driver check stream,
+ * context and capture. */
 static CUresult attach_memory(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thread,
                               CUstream stream, CUdeviceptr address, size_t size_bytes,
                               unsigned flags)

@@ -41,6 +41,6 @@
  * machine without a driver. */
 CUresult rs_hook_missing(void);
 
-/* Stores the device of a green context. Returns false without a driver, and for a handle that is no
- * green context. */
+/* Stores the device of a green context. Returns false for a handle that is no green context, and
+ * when the driver cannot tell. */
 bool rs_hook_green_device(CUgreenCtx green, CUdevice *device);

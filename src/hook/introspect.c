@@ -40,10 +40,10 @@ static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, siz
         *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
 }
 
-/* Sums the idle memory of the device's stacks, which counts as free. Adds to *idle_bytes the part
- * that lies in device memory: no more than the contexts hold there (a stack over managed memory
- * holds nothing there). Adds to *charged_bytes all of it, which is charged against the limit
- * wherever it lies. */
+/* Sums the idle memory of the device's stacks (but for pinned memory), which counts as free. Adds
+ * to *idle_bytes the part that lies in device memory: no more than the contexts hold there (a stack
+ * over managed memory holds nothing there). Adds to *charged_bytes all of it, which is charged
+ * against the limit wherever it lies. */
 static void sum_idle(CUdevice device, size_t *idle_bytes, size_t *charged_bytes)
 {
     RS_EACH_STACK(walk) {
@@ -158,13 +158,13 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(unsigned *)data = 0;
         break;
-    case CU_POINTER_ATTRIBUTE_CONTEXT:              /* correct_answer fills it in */
+    case CU_POINTER_ATTRIBUTE_CONTEXT:              /* `correct` fills it in */
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* the answers to CONTEXT, ALLOWED_HANDLE_TYPES
                                                        and MEMPOOL_HANDLE have 8 bytes each */
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         memset(data, 0, sizeof(uint64_t));
         break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* correct_answer fills it in */
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* `correct` fills in these */
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:

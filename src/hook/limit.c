@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of memory that the program takes from the driver beside the stacks: pools of its own,
- * graphs, virtual memory and arrays.  Each charges the account, forwards the call, and settles the
- * charge (charge/charge.h). */
+ * graphs, virtual memory and arrays. An allocation charges the account, forwards the call and
+ * settles the charge; a free gives the charge back (charge/charge.h). */
 #include "charge/charge.h"
 #include "config/mode.h"
 #include "hook/charged.h"
@@ -110,8 +110,8 @@ static CUresult undo_create(unsigned long long handle)
     return RS_FORWARD(cuMemRelease, (handle));
 }
 
-/* True for a request that no known driver grants. For such a request the driver is asked before the
- * account is charged, so that the program gets the driver's error. */
+/* True for a request that no known driver grants, and when the driver does not tell. Then the
+ * driver is asked before the account is charged, so that the program gets the driver's error. */
 static bool is_odd_creation(size_t size_bytes, const CUmemAllocationProp *prop,
                             unsigned long long flags)
 {

@@ -131,7 +131,7 @@ static void add_slot(void *real, void *replacement)
     slots[i].replacement = replacement;
 }
 
-/* Fills the table from the exported symbols, without a driver call. */
+/* Fills the table from the functions that the driver exports, without a call of the driver. */
 static void fill_slots(void)
 {
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++)
@@ -183,7 +183,8 @@ static void *replacement_of(void *real)
     return NULL;
 }
 
-/* CUDA versions at which drivers changed the function of a name, and the newest known one. */
+/* The CUDA versions for which the driver is asked besides hook->since, as its function for a name
+ * may change between hook->since and hook->until. */
 static const int versions[] = {3020,  4000,  6000,  7000,  11000, 11020,
                                11040, 12000, 12020, 12050, 12080, 13000};
 
@@ -249,9 +250,9 @@ static void say_unknown_function(const char *name, int version, cuuint64_t flags
     }
 }
 
-/* Called when a function without a hook is looked up. If its name says that it begins a capture,
- * the library can no longer know all captures. The newest such function with a hook is
- * cuStreamBeginRecaptureToGraph of CUDA 13.3. */
+/* Called when a look-up finds a function for which there is no hook. If its name says that it
+ * begins a capture, the library can no longer know all captures. The newest such function with a
+ * hook is cuStreamBeginRecaptureToGraph of CUDA 13.3. */
 static void note_unknown_capture(const char *name)
 {
     static const char begin[] = "cuStreamBegin";

@@ -209,8 +209,8 @@ struct before {
 };
 
 /* Returns the function of the caller's own runtime, or NULL if there is none. Until leave_runtime
- * the thread is marked as forwarding to that function for the caller's object; *before keeps the
- * previous mark. */
+ * the thread is marked as forwarding to that function, and an allocation counts as the request of
+ * the caller's object; *before keeps the previous marks. */
 static void *enter_runtime(const void *caller, enum function which, struct before *before)
 {
     void *target = forward_target(caller, which);

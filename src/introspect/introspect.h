@@ -66,13 +66,15 @@ void rs_sync_memops_freed(const struct rs_taken_block *block);
  * memory of cuMemAlloc; stacks over a driver pool or over mappings must be told. */
 
 /* Notes that the current context may access the memory of `owner` from now on, or no longer, and
- * tells the stacks of `owner`; stacks made later follow too.  Returns an error when a stack could
- * not be told: then nothing has changed here, and the caller must undo the driver's own call. */
+ * tells the stacks of `owner`; stacks made later follow too. Returns an error when new access
+ * cannot be noted for lack of host memory, or a stack cannot be told of it: then nothing has
+ * changed here, and the caller must undo the driver's own call. The end of access never fails. */
 CUresult rs_peer_changed(CUcontext owner, bool allowed);
 
 /* Gives the device's primary context access to the memory of `owner`, for the library's own use.
- * The program has not asked for this access and must not notice it (rs_peer_is_lent).  Returns true
- * if the context has access now; false when the driver refuses or no primary context is active. */
+ * The program has not asked for this access and must not notice it (rs_peer_is_lent). Returns true
+ * if the context has access now; false when no primary context is active, or when the driver
+ * refuses or a stack cannot be told. */
 bool rs_peer_lend(CUcontext owner, CUdevice device);
 
 /* True when the current context's access to the memory of `owner` was given by rs_peer_lend and not

@@ -37,8 +37,8 @@ struct record {
     unsigned uses; /* for a block or a native the number of opens, for a segment the number of its
                       blocks */
 
-    /* The driver's handle for a segment, ours for a block or for a segment that is mapped here
-     * piece by piece; unused for a native. */
+    /* For a segment the driver's handle, or for an allocation of `pool` what opens it there; ours
+     * for a block or for a segment that is mapped here piece by piece; unused for a native. */
     CUipcMemHandle handle;
     /* Only for a segment: it was sent by the exporter, in pieces for one block (ipc/pieces.h), or
      * it is an allocation of `pool` (ipc/pool.h).  It outlives its context. */
@@ -48,28 +48,29 @@ struct record {
     struct rs_context *owner; /* the context that owns a segment's memory; forget_ended runs before
                                  that context's record is recycled, so the pointer is valid */
     struct proof proof;       /* only for a segment or a native */
-    struct rs_exporter *exporter; /* for a block, and for an allocation of `pool` */
+    struct rs_exporter *exporter; /* for a block or a segment */
     struct record *segment;       /* `segment` and `slot` are only for a block */
     uint32_t slot;
 };
 
 struct records {
     struct record *first;
-    _Atomic(struct rs_address_map *) map; /* used by rs_import_find, which takes no lock */
+    _Atomic(struct rs_address_map *) map; /* rs_import_find reads it without the lock */
 };
 
-/* Protects the lists.  Under it a thread waits for no work of the GPU, only for an exporter that
- * sends pieces (ipc/transfer.h), and whose answer needs no lock of this file there. */
+/* Protects the lists. Under it a thread waits for no work of the GPU. It may wait for an exporter
+ * that sends memory (ipc/transfer.h); the exporter's answer needs no lock of this file in its
+ * process. */
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(ipc_import, lock);
 
-/* Driver allocations of other processes, opened once in a context for all blocks inside. */
+/* Memory of other processes, each segment opened once in a context for all blocks inside. */
 static struct records segments;
 
 static struct records blocks;
 
-/* Blocks that are being closed: their slots stay locked until their work has ended, also when the
- * last other use of the slot ends before. */
+/* Blocks that are being closed. The slot of each stays locked until the work that uses the block
+ * has ended, even if no other block here uses the slot any more. */
 static struct record *closing;
 
 /* Addresses that the program opened by handles of the driver's own.  A block of ours may begin at
@@ -243,7 +244,8 @@ static CUresult close_segment(const struct record *segment)
                               : rs_driver.cuIpcCloseMemHandle(segment->address);
 }
 
-/* Has the exporter send the memory of a slot.  Fails if the block was freed meanwhile. */
+/* Has the exporter send the memory of a slot, and opens it. Fails if the block was freed meanwhile.
+ */
 static CUresult receive_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
                                 struct record *segment)
 {

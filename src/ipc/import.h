@@ -21,23 +21,24 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
 /* Notes that the driver opened one of its own handles at address. */
 void rs_import_note_native(CUdeviceptr address);
 
-/* Answers cuIpcCloseMemHandle.  Returns true with the answer in *result.  Returns false when the
- * driver must answer: the address was not opened by a handle of ours, or it was also opened by one
- * of the driver's, which is closed first. */
+/* Answers cuIpcCloseMemHandle. Returns true with the answer in *result. Returns false when the
+ * driver must answer: the address lies in no memory that handles of ours opened, or it was also
+ * opened by a handle of the driver's, which is closed first. An address in such memory at which no
+ * open block begins gets CUDA_ERROR_INVALID_VALUE. */
 bool rs_import_close(CUdeviceptr address, CUresult *result);
 
 enum rs_imported {
-    RS_IMPORTED_NOT,     /* the address is in no memory that was opened here */
+    RS_IMPORTED_NOT,     /* the address is in no memory that a handle of ours opened here */
     RS_IMPORTED_BLOCK,   /* the address is in an open block */
     RS_IMPORTED_OUTSIDE, /* the address is in the exporter's allocation, but in no open block */
 };
 
-/* Tells where address lies, without a lock; for RS_IMPORTED_BLOCK fills in the block's start and
- * its size in bytes. */
+/* Tells where address lies; for RS_IMPORTED_BLOCK fills in the block's start and its size in bytes.
+ * Takes no lock, unless a call that may end a context is under way (rs_import_context_ending). */
 enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes);
 
-/* True for memory that was opened here.  Only cuIpcCloseMemHandle gives it back, though the driver
- * would free what was imported from a pool. */
+/* True for memory that a handle of ours opened here. Only cuIpcCloseMemHandle gives it back: a free
+ * must not reach the driver, which would free what was imported from a pool. */
 static inline bool rs_import_has(CUdeviceptr address)
 {
     CUdeviceptr start;
@@ -46,8 +47,8 @@ static inline bool rs_import_has(CUdeviceptr address)
     return rs_import_find(address, &start, &size_bytes) != RS_IMPORTED_NOT;
 }
 
-/* Returns the context in which the open block that begins at address was opened; NULL when there is
- * none. */
+/* Returns the context in which the open block that begins at address was opened, the current one if
+ * it was opened in several; NULL when there is none. */
 CUcontext rs_import_context(CUdeviceptr address);
 
 /* Called in a forked child, in which memory that its parent had opened is not open: forgets all of

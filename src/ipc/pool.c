@@ -27,7 +27,7 @@ RS_RESET_IN_CHILD(ipc_pool, lock);
 static struct shared_pool *shared;
 static uint64_t last_number;
 
-/* Exports the pool. */
+/* Exports the pool to other processes, and enters it in `shared`. */
 static CUresult share(CUmemoryPool handle, CUcontext context, struct shared_pool **out)
 {
     struct shared_pool *pool = malloc(sizeof(*pool));
@@ -127,7 +127,7 @@ void rs_pool_forget(CUcontext context)
 /* ---- the importer ---- */
 
 struct rs_imported_pool {
-    unsigned char nonce[RS_IPC_NONCE_BYTES]; /* of its process's table */
+    unsigned char nonce[RS_IPC_NONCE_BYTES]; /* of the exporter's table */
     uint64_t number;
     CUmemoryPool handle;
     unsigned uses; /* the number of imported allocations */

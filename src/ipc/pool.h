@@ -17,10 +17,10 @@
 
 /* ---- the exporter; thread safe ---- */
 
-/* Describes the allocation of a pool around a block in `pool`, `pooled`, `offset_bytes` and
- * `allocation_bytes` of *place.  Returns CUDA_ERROR_NOT_SUPPORTED when the block is in no pool, or
- * in one that cannot be shared; CUDA_ERROR_OUT_OF_MEMORY when the process has no memory or
- * descriptor left; else the driver's error. */
+/* Finds the allocation of a driver's pool in which the block lies, and describes it in `pool`,
+ * `pooled`, `offset_bytes` and `allocation_bytes` of *place. Returns CUDA_ERROR_NOT_SUPPORTED when
+ * the block is in no pool, or in one that cannot be shared; CUDA_ERROR_OUT_OF_MEMORY when the
+ * process has no memory or descriptor left; else the driver's error. */
 CUresult rs_pool_find(const struct rs_block_view *block, struct rs_ipc_slot *place);
 
 /* Returns a new descriptor for the pool of that number, close-on-exec; -1 when there is none. */

@@ -54,7 +54,8 @@ _Static_assert(sizeof(struct rs_ipc_handle) == sizeof(CUipcMemHandle), "64 bytes
 
 /* The pipe by which the exporter is asked for descriptors (ipc/transfer.h). */
 struct rs_ipc_pipe {
-    _Atomic uint32_t failures; /* the number of requests that could not be answered at all */
+    _Atomic uint32_t failures; /* grows when a request cannot be answered at all, and when the
+                                  thread ends */
     _Atomic int32_t fd; /* the end to write to, in the exporter; 0: there is none, or no thread that
                            answers */
     uint64_t device, inode;
@@ -69,14 +70,14 @@ struct rs_ipc_header {
 struct rs_ipc_slot {
     _Atomic uint32_t generation; /* the generation of the block that is exported in this slot; 0:
                                     the block was freed */
-    uint32_t pieces; /* 0: the block lies in an allocation that `native` opens.  Otherwise in so
-                        many pieces of mapped memory, all of one size, which the exporter sends as
-                        descriptors */
+    uint32_t pieces; /* 0: the block lies in an allocation that `native` or (see `pool`) `pooled`
+                        opens. Otherwise in so many pieces of mapped memory, all of one size, which
+                        the exporter sends as descriptors */
     uint64_t offset_bytes; /* offset of the block in the allocation, or in the pieces */
     uint64_t size_bytes;
     uint64_t allocation_bytes; /* size of the allocation, or of all pieces together */
-    uint64_t pool; /* 0, or the number of the pool that the allocation is of, which the exporter
-                      sends as a descriptor, and from which `pooled` opens the allocation */
+    uint64_t pool; /* 0: the allocation is of no pool. Otherwise the number of its pool, which the
+                      exporter sends as a descriptor; `pooled` opens the allocation in that pool */
     union {
         CUipcMemHandle native;
         CUmemPoolPtrExportData pooled;
@@ -92,9 +93,9 @@ static inline size_t rs_ipc_slot_at(uint32_t slot)
 
 extern const char rs_ipc_magic[8];
 
-/* Of the driver's answers about memory that is to be exported, those that say that it cannot be
- * shared this way become CUDA_ERROR_NOT_SUPPORTED, and that of a process without descriptors
- * CUDA_ERROR_OUT_OF_MEMORY. */
+/* Translates the driver's answer to an attempt to export memory. An error that says that the memory
+ * cannot be shared this way becomes CUDA_ERROR_NOT_SUPPORTED, and the error of a process that has
+ * no descriptor left becomes CUDA_ERROR_OUT_OF_MEMORY. */
 static inline CUresult rs_ipc_export_result(CUresult result)
 {
     switch ((int)result) {
@@ -109,7 +110,7 @@ static inline CUresult rs_ipc_export_result(CUresult result)
     }
 }
 
-/* Name of the file as /proc/PID/fd shows it. */
+/* The name with which the memory file is made; /proc/PID/fd shows it as "/memfd:NAME (deleted)". */
 #define RS_IPC_FILE_NAME "rmmshim-ipc"
 
 /* True for a handle that any version of rmmshim made. */
@@ -136,9 +137,9 @@ struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult
  * which drops all of this process's locks on it. */
 void rs_exporter_leave(struct rs_exporter *exporter);
 
-/* Locks the slot of the handle's block, then copies the slot into *slot: the exporter does not
- * reuse a slot while it is locked.  False with the CUDA error in *result; the lock may then be
- * held, so the caller must call rs_exporter_unlock. */
+/* Locks the slot of the handle's block, then copies the slot into *slot. The exporter does not
+ * reuse a slot while it is locked, unless the block's context ends there. False with the CUDA error
+ * in *result; the lock may then be held, so the caller must call rs_exporter_unlock. */
 bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                       struct rs_ipc_slot *slot, CUresult *result);
 void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);

@@ -20,8 +20,8 @@
 
 /* ---- the exporter ---- */
 
-/* Makes the descriptor of a piece of an exported block, or returns -1.  Called on the thread, which
- * closes it. */
+/* Returns a new descriptor of a piece of an exported block, or, as piece 0, of the block's pool; -1
+ * on failure. Called on the thread, which closes the descriptor. */
 typedef int rs_transfer_make(uint32_t slot, uint32_t generation, uint32_t piece);
 
 /* Starts the thread unless it runs, and describes its pipe in *shared.  Returns
@@ -40,9 +40,11 @@ struct rs_transfer {
     uint32_t failures; /* rs_ipc_pipe.failures when the exporter was asked */
 };
 
-/* Receives the descriptor of a piece; pieces must be asked for in order.  Waits for the exporter
- * for 10 s at most, and only while it runs.  Returns CUDA_ERROR_NOT_READY when the exporter cannot
- * send it, or no longer exports the block. */
+/* Receives the descriptor of a piece; pieces must be asked for in order. Each wait for the exporter
+ * lasts 10 s at most, and ends when the exporter does. Returns CUDA_ERROR_NOT_READY when the
+ * exporter cannot send it, or no longer exports the block; other errors, which it logs, when the
+ * exporter cannot be reached, does not answer or has ended, or when this process has no descriptor
+ * left. */
 CUresult rs_transfer_next(struct rs_transfer *transfer, uint32_t piece, int *fd);
 
 /* Must follow the last call of rs_transfer_next. */

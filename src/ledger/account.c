@@ -169,9 +169,9 @@ static size_t number_in(const struct rs_account *account, uint64_t block)
     return (uintptr_t)rs_hash_get(&account->blocks, block);
 }
 
-/* Counts one more allocation in the block.  Returns the bytes by which the charge grows: those of
- * the block if it was empty, else 0.  Returns SIZE_MAX when out of host memory, or for block 0,
- * which cannot be a key of the table, but where no driver has memory. */
+/* Counts one more allocation in the block. Returns the bytes by which the charge grows: those of
+ * the block if it was empty, else 0. Returns SIZE_MAX when out of host memory, and for block 0,
+ * which cannot be a key of the table (no driver has memory there). */
 static size_t enter_block(struct rs_account *account, uint64_t block)
 {
     size_t number = number_in(account, block);

@@ -3,9 +3,10 @@
  * stacks.  A leaf charges each byte here before it asks the driver.  So a byte is counted once
  * whatever the stack looks like, and a limit is checked before the driver is asked.
  *
- * A context's account is part of its device's, under the device's mutex.  All numbers change under
- * it; those that are also read without it are atomic.  No function waits for the driver;
- * rs_account_take may wait for the job's lock.
+ * A context's account is part of its device's, under the device's mutex. Numbers change only under
+ * it, but for limit_bytes and returning_bytes; those that are used without it are atomic. No
+ * function waits for the driver; rs_account_take and rs_footprint_pack may wait for the job's
+ * locks.
  *
  * What an allocation really takes: the driver cuts requests of up to 1 MiB from shared blocks of 2
  * MiB, and gives larger requests whole blocks (MEASURED.md).  A thousand requests of one byte must
@@ -52,8 +53,8 @@ struct rs_account {
     _Atomic size_t recent_peak_bytes;  /* the same, but only since rs_account_restart_peak */
     /* Bytes on their way back to the driver (rs_account_begin_return). */
     _Atomic size_t returning_bytes;
-    _Atomic uint64_t refusals; /* the number of requests that the limit refused */
-    _Atomic uint64_t releases; /* grows when bytes are no longer charged */
+    _Atomic uint64_t refusals; /* the number of requests that the limit, or the job's, refused */
+    _Atomic uint64_t releases; /* grows when held or charged bytes fall */
     /* The device's share in the job; NULL: there is no job with a limit. */
     _Atomic(struct rs_job_share *) job;
     struct rs_packed *packed; /* small allocations whose addresses are not known */
@@ -73,11 +74,11 @@ struct rs_refusal {
  * is NULL, of a device. */
 void rs_account_begin(struct rs_account *account, struct rs_account *device);
 
-/* Charges charge_bytes for a request of `bytes` that the driver is about to be asked for.  Returns
- * false, with nothing counted, when that would exceed the device's limit, or its job's; the driver
- * must not be asked then.  Otherwise rs_account_settle must follow with the driver's answer; until
- * then no peak rises, as the driver may refuse.  A NULL account counts nothing and returns true.
- * Thread safe, like all functions here. */
+/* Charges charge_bytes for a request of `bytes` that the driver is about to be asked for. Returns
+ * false, with only the refusal counted, when that would exceed the device's limit, or its job's;
+ * the driver must not be asked then. Otherwise rs_account_settle must follow with the driver's
+ * answer; until then no peak rises, as the driver may refuse. A NULL account counts nothing and
+ * returns true. Thread safe, like all functions here. */
 bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_bytes,
                      enum rs_memory memory);
 
@@ -87,8 +88,8 @@ struct rs_amount {
     size_t asked_bytes; /* charged by rs_account_take, and not yet answered by the driver */
 };
 
-/* Changes what is counted for a holder of memory from one amount to another.  No limit is checked,
- * since the driver has already given or taken back the memory. */
+/* Changes what is counted for a holder of memory from one amount to another. No limit is checked,
+ * since the driver has already given or taken back the memory. NULL is allowed. */
 void rs_account_settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
                        enum rs_memory memory);
 
@@ -144,10 +145,10 @@ struct rs_footprint_share {
     bool is_packed;       /* the allocation shares driver blocks with other small ones */
 };
 
-/* Charges device memory whose address the driver does not tell (arrays), before the driver is
- * asked.  It assumes that small allocations share blocks as closely as the holes of earlier frees
- * allow.  Returns false, with nothing counted, when the limit leaves no room, as rs_account_take
- * does. */
+/* Charges a device's account (not a context's, and not NULL) for memory whose address the driver
+ * does not tell (arrays), before the driver is asked. It assumes that small allocations share
+ * blocks as closely as the holes of earlier frees allow. Returns false when the limit leaves no
+ * room, as rs_account_take does. */
 bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
                        struct rs_footprint_share *share);
 
@@ -177,7 +178,8 @@ void rs_account_freed(const struct rs_account *account, size_t bytes);
  * NULL. */
 size_t rs_account_room(const struct rs_account *account);
 
-/* True when the device's limit leaves room for `bytes` now. */
+/* True when the device's limit leaves room for `bytes` now; always without a limit, and for NULL.
+ */
 bool rs_account_has_room(const struct rs_account *account, size_t bytes);
 
 /* Returns the most bytes of the device with which this process can ever be charged: the smaller of
@@ -190,10 +192,12 @@ size_t rs_account_most(const struct rs_account *account);
 size_t rs_account_limit(const struct rs_account *account);
 
 /* Returns recent_peak_bytes, the largest charged_bytes that the driver has granted since the last
- * call, and restarts that peak at what is granted now. peak_charged_bytes stays as it is. */
+ * call, and restarts that peak at what is granted now. Takes the mutex. peak_charged_bytes stays as
+ * it is. */
 size_t rs_account_restart_peak(struct rs_account *device);
 
-/* Returns the held bytes of the kinds of memory whose bits (1 << memory) are set in `memories`. */
+/* Returns the held bytes of the kinds of memory whose bits (1 << memory) are set in `memories`; 0
+ * for NULL. */
 size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories);
 
 static inline size_t rs_account_held_bytes(const struct rs_account *account)

@@ -33,8 +33,8 @@ static uint64_t job_of_process(void)
     return text ? rs_hash_bytes(text, strlen(text)) : 0;
 }
 
-/* True for a recording that this process's job, or a program before an exec, has made: it is no
- * earlier run's, which is replaced. */
+/* True when the file is a recording of this process's job, or of this process before an exec.
+ * Recordings of earlier runs are replaced instead. */
 static bool is_to_be_kept(const char *path)
 {
     struct rs_recording_header header;
@@ -50,8 +50,8 @@ static bool is_to_be_kept(const char *path)
            ((header.job && header.job == job_of_process()) || header.process == (uint32_t)getpid());
 }
 
-/* Takes a name.  A file that is there already is replaced and not emptied: where file locks do not
- * work, its process may still have it mapped. */
+/* Takes a name. A file that is there already is removed and made anew, not emptied: where file
+ * locks do not work, its process may still have it mapped. */
 static int try_name(struct rs_recording_file *file, const char *path, unsigned name)
 {
     struct rs_output *output = &file->output;
@@ -66,7 +66,7 @@ static int try_name(struct rs_recording_file *file, const char *path, unsigned n
     else if (is_to_be_kept(output->path))
         result = -EEXIST;
     else if (unlink(output->path) != 0)
-        return rs_output_empty(output); /* the folder may not be changed */
+        return rs_output_empty(output); /* the process may not remove files from the folder */
     rs_output_release(output);
     return result ? result : rs_output_try(output, path, name);
 }
@@ -81,7 +81,7 @@ static int claim(struct rs_recording_file *file, const char *path)
     return result;
 }
 
-/* Returns the file, opened for a mapping too, or -errno. */
+/* Opens the file once more, so that it can be mapped. Returns the descriptor or -errno. */
 static int open_to_map(const struct rs_recording_file *file)
 {
     int fd = rs_file_open_to_change(file->output.path);
@@ -108,7 +108,7 @@ static int reserve(struct rs_recording_file *file, size_t end_bytes)
     return result;
 }
 
-/* Maps the file, or memory in its place.  A forked child has no part of the mapping. */
+/* Maps the file, or memory in its place. Returns 0 or -errno. */
 static int map(struct rs_recording_file *file)
 {
     int fd = -1, result = 0;
@@ -236,7 +236,7 @@ static bool may_grow(struct rs_recording_file *file)
     return result == 0;
 }
 
-/* Finds the chunk that was full longest ago. */
+/* Finds the chunk that was full longest ago. Returns false when none is full. */
 static bool find_oldest(struct rs_recording_file *file, uint32_t *at)
 {
     for (uint32_t i = 0; i < file->used; i++) {
@@ -290,8 +290,9 @@ struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *fil
     return chunk_at(file, at);
 }
 
-/* By a call of the system, as the first store into each page of a mapping costs several times as
- * much.  The place has its space on the disk, and is mapped too, if the file is. */
+/* Copies a full chunk to a place in the file, by a system call, since the first store into each
+ * page of a mapping costs several times as much. If that call fails and the file is mapped, copies
+ * through the mapping, as the place has its space on the disk. Returns 0 or -errno. */
 static int copy(struct rs_recording_file *file, const struct rs_recording_chunk *chunk, uint32_t at)
 {
     int result = write_at(file, offset_of(at), chunk, RS_RECORDING_CHUNK_BYTES);
@@ -325,8 +326,9 @@ void rs_recording_file_renew(struct rs_recording_file *file, struct rs_recording
     rs_recording_file_changed(file, events, sizeof(*events));
 }
 
-/* Other threads may still write to chunks that have begun, but begin no more.  What is cut off is
- * memory of the process's first, as a store behind the end of a file raises SIGBUS. */
+/* Other threads may still write to chunks that have begun, but begin no more. The part of the
+ * mapping that is cut off is replaced by ordinary memory first, as a store behind the end of a file
+ * raises SIGBUS. */
 static void cut(struct rs_recording_file *file)
 {
     size_t used_bytes = offset_of(file->used);

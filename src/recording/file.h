@@ -8,8 +8,9 @@
  * taken.
  *
  * Space on the disk is reserved 1 MiB at a time before it is written to, so that a full disk shows
- * as an error and not as SIGBUS.  Where a file system cannot reserve space (btrfs, ZFS), memory of
- * the process's stands in for the mapping.  Not thread safe: its user has a lock. */
+ * as an error and not as SIGBUS. Where a file system cannot reserve space (btrfs, ZFS), or the file
+ * cannot be mapped, ordinary memory of the process stands in for the mapping. Not thread safe: its
+ * user has a lock. */
 #pragma once
 
 #include "base/output.h"
@@ -33,11 +34,12 @@ struct rs_recording_file {
     uint32_t chunk_count;  /* the most that there may be */
     uint32_t used, next, definition_chunks;
     uint64_t sequence;
-    bool is_copied; /* the file is not mapped: what is in `bytes` has to be written to it */
+    bool is_copied; /* the file is not mapped: what is in `bytes` must be written to the file */
 };
 
-/* Opens the file, under a name of its own where `path` is another recording's of the same job, or
- * another process writes to it.  Returns 0 or -errno. */
+/* Opens the file. If `path` is a recording of the same job or of this process, or another process
+ * writes to it, the file gets another name (file->output.path). `size_bytes` is its greatest size,
+ * but never less than 4 MiB; *file must be zero. Returns 0 or -errno. */
 int rs_recording_file_open(struct rs_recording_file *file, const char *path, size_t size_bytes);
 
 static inline struct rs_recording_header *
@@ -63,9 +65,11 @@ struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *fil
  * is no room, and begins the chunk anew. */
 void rs_recording_file_renew(struct rs_recording_file *file, struct rs_recording_chunk *events);
 
-/* What is kept outside of the file has changed: these bytes of the mapping, and the header. */
+/* Called when these bytes have changed. If memory stands in for the mapping, writes them and the
+ * header to the file; otherwise does nothing. */
 void rs_recording_file_changed(struct rs_recording_file *file, const void *bytes, size_t length);
 
-/* Notes the time of the end, and gives the unused end of the file back.  The chunks that have begun
- * stay usable. */
+/* Notes the time of the end, completes the file, and gives its unused end back. The chunks that
+ * have begun may still be written to; if memory stands in for the mapping, that no longer reaches
+ * the file. */
 void rs_recording_file_end(struct rs_recording_file *file, uint64_t ended_ns);

@@ -39,7 +39,8 @@ enum {
     RS_RECORDING_MAJOR = 1,
     RS_RECORDING_MINOR = 0,
     RS_RECORDING_BYTE_ORDER = 0x01020304,
-    RS_RECORDING_HEADER_BYTES = 32 << 10, /* so that a chunk may have one large page of memory */
+    RS_RECORDING_HEADER_BYTES = 32 << 10, /* as many as a chunk has, so that each chunk may be one
+                                             large page of memory */
     RS_RECORDING_CHUNK_BYTES = 32 << 10,
     RS_RECORDING_CHUNK_MAGIC = 0x434d4d52, /* "RMMC" on a little-endian machine */
 };
@@ -51,16 +52,16 @@ struct rs_recording_header {
     uint16_t major, minor;
     uint32_t header_bytes, chunk_bytes, event_bytes;
     uint32_t process;       /* its process ID */
-    uint64_t recording;     /* the same in all chunks of the file, another in every other one */
+    uint64_t recording;     /* a number of this file, which its chunks repeat */
     uint64_t job;           /* the same in all recordings of one `rmmshim run`; 0: none */
     uint64_t begun_ns;      /* by CLOCK_MONOTONIC: the time 0 of events */
     uint64_t begun_real_ns; /* the same moment by CLOCK_REALTIME */
     uint64_t check;         /* rs_recording_sum of the words before it, with the seed 0 */
 
     /* These change while the process lives. */
-    uint64_t ended_ns;         /* as events' times; 0: the process runs, or did not end by exit */
-    uint64_t lost_events;      /* replaced by newer ones, or without room on the disk */
-    uint64_t missed_events;    /* of signal handlers that interrupted the recording of another */
+    uint64_t ended_ns;      /* as events' times; 0: the process runs, or did not end by exit */
+    uint64_t lost_events;   /* replaced by newer ones, or without room on the disk */
+    uint64_t missed_events; /* of signal handlers that interrupted the recorder in their thread */
     uint64_t lost_definitions; /* for which there was no room */
 };
 
@@ -128,7 +129,7 @@ _Static_assert(sizeof(struct rs_recording_event) == 40, "the same on every machi
 
 enum rs_recording_definition_kind {
     RS_RECORDING_PROGRAM = 1, /* the program's name; value: its process ID */
-    RS_RECORDING_COMMAND,     /* its command line, an argument a zero byte */
+    RS_RECORDING_COMMAND,     /* its command line, with a zero byte between arguments */
     RS_RECORDING_HOST,        /* the host's name */
     RS_RECORDING_THREAD,      /* value: the thread's ID; its name */
     RS_RECORDING_RESOURCE,    /* the name of the memory resource beneath the recording */
@@ -136,10 +137,10 @@ enum rs_recording_definition_kind {
     RS_RECORDING_FRAME,       /* "FUNCTION+OFFSET (OBJECT+OFFSET)" or "OBJECT+OFFSET"; with value 1
                                  Python's "FILE:LINE in FUNCTION" */
     RS_RECORDING_SITE,   /* 32-bit numbers of frames, innermost first, Python's before others */
-    RS_RECORDING_RANK,   /* that the launcher of a job gave the process; missing where there is none
-                          */
-    RS_RECORDING_SAMPLE, /* value: of so many allocated bytes of a thread, one block has a call site
-                          */
+    RS_RECORDING_RANK,   /* the rank that the launcher of a job gave the process; missing where
+                            there is none */
+    RS_RECORDING_SAMPLE, /* value: for every so many bytes that a thread allocates, one block has a
+                            call site */
     RS_RECORDING_DEFINITION_KINDS
 };
 
@@ -172,8 +173,8 @@ static inline uint64_t rs_recording_rotated(uint64_t word, unsigned by)
     return word << by | word >> (64 - by);
 }
 
-/* The check of an event: the upper 16 bits of size_and_check, which must be 0 in `event` here.  One
- * multiplication for all words, as each would wait for the one before. */
+/* The check of an event: the upper 16 bits of size_and_check, which must be 0 in `event` here. It
+ * multiplies only once for all words, since each multiplication would wait for the one before. */
 static inline uint64_t rs_recording_event_check(const struct rs_recording_event *event,
                                                 uint64_t sequence)
 {

@@ -30,8 +30,8 @@ enum {
 #define SIZE_MOST (((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1)
 #define TIME_MOST (((uint64_t)1 << RS_RECORDING_TIME_BITS) - 1)
 
-/* What the thread with one index writes to.  The index 0 may be several threads', which then use
- * the lock. */
+/* What the thread with one index (base/thread.h) writes to. Several threads may share index 0; they
+ * use the lock. */
 struct slot {
     _Alignas(2 * RS_CACHE_LINE) struct rs_recording_event *next,
         *end;          /* equal: the chunk is full */
@@ -68,7 +68,7 @@ static __thread struct {
     uint32_t thread; /* its ID; 0: not defined yet */
 } here;
 
-/* NULL where the process is not recorded. */
+/* Returns NULL when the process is not recorded. */
 static struct recorder *recorder_now(void)
 {
     struct recorder *recorder = atomic_load_explicit(&the_recorder, memory_order_acquire);
@@ -195,8 +195,8 @@ static uint32_t known(const void *key)
     return number;
 }
 
-/* An address is named once, without a lock: to read the symbols of an object takes some 10 to 100
- * us. */
+/* Returns the number of the address's definition. The symbols are read without a lock, since that
+ * takes some 10 to 100 us. */
 static uint32_t frame_of_address(const void *address)
 {
     uint32_t number = known(address);
@@ -245,7 +245,8 @@ RS_COLD static void define_thread(struct recorder *recorder)
     (void)define_inside(recorder, RS_RECORDING_THREAD, NULL, here.thread, name, strlen(name));
 }
 
-/* The slot's chunk is full, or has not begun. */
+/* Called when the slot's chunk is full, or has not begun. Returns false when there is no chunk: the
+ * event is then counted as lost. */
 RS_COLD static bool renew(struct recorder *recorder, struct slot *slot)
 {
     struct rs_recording_chunk *chunk = NULL;
@@ -453,7 +454,7 @@ void rs_recorder_end(void)
 {
     struct recorder *recorder = recorder_now();
 
-    /* Not entered: the signal handler that ends the process has interrupted this code. */
+    /* If enter() fails, the signal handler that ends the process has interrupted this code. */
     if (!recorder || !enter())
         return;
     if (rs_mutex_lock_bounded(&recorder->lock, "recording")) {
