@@ -51,7 +51,8 @@ enum rs_block_state {
     RS_BLOCK_TAKEN, /* freed, and still in the map, for the next allocation of this block */
 };
 
-/* Two cache lines.  The atomic fields are written by the owner, and read by any look-up. */
+/* Two cache lines.  The atomic fields may be read by any look-up.  Only the owner writes them, but
+ * for the history and the accesses, which calls about a live block also change. */
 struct rs_block_record {
     /* The next block in the list that the block is in. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_block_record *next;
