@@ -121,7 +121,8 @@ void rs_publish_leak_report(void);
 bool rs_publish_is_held(void);
 
 /* Keeps the text of a refused request's report in the page, in place of the previous one.  A text
- * that is too long is cut off.  Not thread safe. */
+ * that is too long is cut off.  Called only where there is a page (rs_publish_is_held).  Not thread
+ * safe. */
 void rs_publish_refusal(const char *text);
 
 /* Count an allocation or a free of the program that the driver answers. Frees have the kind device

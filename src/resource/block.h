@@ -5,10 +5,10 @@
  * program has the block (context/block.h), while it waits in quarantine, and while it is kept for
  * the next request (resource/reuse).
  *
- * A record has one owner at a time: the program's block while it is live, then the thread that has
- * taken it, then the list that it is in.  Only the owner gives it back.  Records are recycled for
- * the life of the process and never unmapped, as a late reader may still look at a record that was
- * recycled: it compares the address to find out. */
+ * A record has one owner at a time: the program while the block is live, then the thread that has
+ * taken the block, then the list that it is in.  Only the owner gives the record back.  Records are
+ * recycled for the life of the process and never unmapped, as a late reader may still look at a
+ * record that was recycled: it compares the address to find out. */
 #pragma once
 
 #include "base/address_map.h"

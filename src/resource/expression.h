@@ -33,7 +33,8 @@ struct rs_option_value *rs_expression_value(struct rs_expression *expression, co
 /* Frees a node and all its upstreams.  expression: may be NULL. */
 void rs_expression_free(struct rs_expression *expression);
 
-/* Returns the uppermost node of this resource, or NULL. */
+/* Returns the uppermost node of this resource, first upstreams first; NULL if there is none.
+ * expression: may be NULL. */
 struct rs_expression *rs_expression_find(struct rs_expression *expression,
                                          const struct rs_mr_descriptor *descriptor);
 
