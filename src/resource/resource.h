@@ -235,10 +235,10 @@ struct rs_environment {
     const _Atomic uint64_t *peers; /* one bit per other device that may reach the context's memory
                                       (cuCtxEnablePeerAccess). NULL: none */
 
-    /* Called before a request is refused for want of memory: has all stacks of the device give idle
-     * memory back.  With may_wait it also waits for memory in quarantine, as long as the request's
-     * patience lasts.  True when another try may succeed.  May be NULL.  The caller holds no lock.
-     */
+    /* Called before a request is refused for want of memory: has the stacks of the device (for host
+     * memory: of all devices) give idle memory back.  With may_wait it also waits for memory in
+     * quarantine, as long as the request's patience lasts, and asks other processes for theirs.
+     * True when another try may succeed.  May be NULL.  The caller holds no lock. */
     bool (*reclaim)(const struct rs_environment *environment, const struct rs_refusal *refusal,
                     bool may_wait);
 

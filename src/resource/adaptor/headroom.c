@@ -9,8 +9,9 @@
  * Device memory does not migrate.  A request that the upstream serves from held memory passes.  Any
  * other request that would leave less than the headroom free gets CUDA_ERROR_OUT_OF_MEMORY, and the
  * driver is not asked for memory, so that fallback(headroom(cuda, headroom=1GiB), managed) leaves
- * room for other processes.  Put headroom beneath a pool, where it bounds the pool's growth; above
- * a pool, a growth may be a step larger than the request that was checked.
+ * room for other processes.  Put headroom beneath an allocator, where it bounds the growth; above
+ * one, an initial size is not checked, and a chunk of fixed_size or binning may be larger than the
+ * request that was checked.
  *
  * Pinned memory takes no device memory: the driver refuses the advice, and headroom has no effect.
  */
