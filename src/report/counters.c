@@ -31,8 +31,8 @@ static void collect_gone(void *data, const struct rs_report *gone)
     rs_report_fold_gone(&of->report, gone);
 }
 
-/* Gathers the counters of all contexts, alive and ended. At exit those of ended contexts are
- * reported even if another thread never releases the contexts' lock. */
+/* Gathers the counters of one kind and device over all contexts, alive and ended. At exit those of
+ * ended contexts are reported even if another thread never releases the contexts' lock. */
 static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, int device,
                            bool also_unused)
 {

@@ -33,10 +33,10 @@ struct rs_gathered {
     bool is_short;      /* some counters are missing, since there was no memory for them */
 };
 
-/* Gathers the counters into an object that is all zero at the first call.  With also_unused it
- * includes accounts that have counted nothing yet, for readers of published memory.  Uses no
- * malloc, and at exit takes locks only as long as base/lock.h bounds that.  Thread safe for
- * different objects. */
+/* Gathers the counters.  *gathered is all zero before the first call.  With also_unused it includes
+ * accounts that have counted nothing yet, for readers of published memory.  Uses no malloc.
+ * Between rs_lock_bound_begin and rs_lock_bound_end (at exit) it waits for locks only within that
+ * bound.  Thread safe for different objects. */
 void rs_gather(struct rs_gathered *gathered, bool also_unused);
 
 /* Writes the expression that the stacks are made from to `text`, and returns it. */
@@ -102,7 +102,7 @@ struct rs_report_subject {
     const char *program, *rank; /* the rank in its job; empty: unknown */
     const struct rs_reported_stack *stacks;
     size_t stack_count;
-    /* Names of the parts that the report lacks, since another thread held their lock at exit. */
+    /* Names of the parts that the report lacks because another thread held their lock at exit. */
     const char *const *left_out;
     size_t left_out_count;
     bool hides_program;   /* of the counters of the program's own allocations (RS_PROGRAM) only the

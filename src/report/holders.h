@@ -32,11 +32,11 @@ struct rs_holder {
     enum rs_kind kind;
     bool context_ended;
     struct rs_block_sum amount; /* if this has no blocks, the place in the table is empty */
-    size_t smallest_bytes, largest_bytes;
+    size_t smallest_bytes, largest_bytes; /* both are 0 for a call site */
     size_t library_bytes; /* the bytes of the library in all its size classes; filled in by
                              rs_holders_sort */
     unsigned outside; /* the number of frames at the top that reports leave out: the CUDA runtime's,
-                         and this library's */
+                         and this library's. 0 before rs_holders_sort, and without `merges` */
 };
 
 /* A table of holders; when it is all zero it is empty. */
@@ -65,7 +65,7 @@ unsigned rs_holders_tracked(const struct rs_holders *holders);
  * device libraries come before call sites: the library with the most bytes first, and in it the
  * size class with the most bytes; call sites are sorted by kind, and then by bytes, the most first.
  * With `merges`, call sites that print the same text become one, for which the loader is asked.
- * Returns the number of used places. Nothing can be added afterwards. */
+ * Returns the number of used places. Nothing may be added afterwards. */
 size_t rs_holders_sort(struct rs_holders *holders, bool merges);
 
 /* One call site, or all sizes of one library. */

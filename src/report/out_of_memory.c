@@ -432,7 +432,7 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
 
 /* True when there is time for a report that is kept in the page. Nobody has asked for these
  * reports, and with 220,000 live blocks each took 48 ms. So they may take 1 s in all, plus a
- * twentieth of the time since the first one; refusals in between get no report. */
+ * twentieth of the time since the first one; a refusal beyond that gets no report. */
 static bool may_keep(uint64_t begin_ns, uint64_t spent_ns)
 {
     static uint64_t first_ns;

@@ -6,11 +6,11 @@
 #include "base/check.h"
 #include "config/config.h"
 
-/* Called before the program is told that it is out of memory. With RMM_ON_OOM it writes the report
- * for the first such request of each device, and for the first one of pinned memory. If RMM_ON_OOM
- * is not set, but a `run` holds the process's page, it logs one line for the first request, and
- * keeps the report of the latest one in the page, unless that takes too much time. Otherwise it
- * does nothing.
+/* Called before the program is told that it is out of memory. Counts the refusal. If RMM_ON_OOM
+ * asks for reports, it writes one for the first such request of each device, and one for the first
+ * of pinned memory in that device's contexts. If the variable is not set, but a `run` holds the
+ * process's page, it logs one line for the first request, and keeps the report of the latest one in
+ * the page, unless these reports take too much time. In other cases it only counts.
  *
  * The caller holds no lock.  Makes no driver call that waits, and keeps errno.  Thread safe; a
  * refusal in another thread during a report is not reported. */
@@ -19,5 +19,6 @@ RS_COLD void rs_oom_refused(int device, enum rs_kind kind, size_t size_bytes);
 /* Claims the report's file for this process, long before it is written. */
 void rs_oom_claim(void);
 
-/* Called at exit: gives the file back, and deletes it if nothing was refused. */
+/* Called at exit: closes the report's file, and deletes it if this process created it and no report
+ * was written to it. */
 void rs_oom_end(void);

@@ -22,8 +22,8 @@ struct rs_page_file {
 };
 
 /* Claims the file of a pattern (base/output.h) for this process, long before it is written, so that
- * no other process writes there meanwhile.  Does nothing with a NULL path.  An error is logged as
- * one line. */
+ * no other process writes there meanwhile.  Does nothing with a NULL path, or if the file is
+ * claimed or was given up.  An error is logged as one line. */
 void rs_page_claim(struct rs_page_file *file, const char *path);
 
 /* A page that is being written.  At most one thread uses it. */
@@ -58,5 +58,6 @@ int rs_page_put_plain(struct rs_page *page, const char *text, const char *escape
 /* Writes what has been put so far; more may follow. */
 void rs_page_flush(struct rs_page *page);
 
-/* Writes the rest of the page, and closes its file. */
+/* Writes the rest of the page, and closes its file, or deletes it if this process created it and it
+ * is empty. No other page can go to that file afterwards. */
 void rs_page_end(struct rs_page *page);

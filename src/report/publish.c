@@ -273,7 +273,8 @@ bool rs_published_check_file(int fd)
 }
 
 /* True when the file is the page of the process with this directory in /proc: a forked child also
- * has its parent's page open, and `run` has the pages of all its processes. */
+ * has its parent's page open, and `run` has the pages of all its processes. Any page will do if the
+ * process's own number is not known. */
 static bool is_page_of(int fd, const void *process)
 {
     int own = rs_process_own_number(process);

@@ -28,8 +28,9 @@ enum {
     RS_PUBLISHED_REFUSAL_BYTES = 8 << 10,
 };
 
-/* The reports that a process is to write at exit, as bits.  With RS_PUBLISHED_STATISTICS the fields
- * from `format` and `path` on are filled in. */
+/* The reports that a process is to write at exit, as bits.  With RS_PUBLISHED_STATISTICS `format`
+ * and `path` are filled in, and for a file also the fields from `file_device` to `changed`; there
+ * is still no report if `format` is RS_STATISTICS_NONE. */
 enum rs_published_reports { RS_PUBLISHED_STATISTICS = 1, RS_PUBLISHED_LEAKS = 2 };
 
 /* How far the process is with its report at exit. */
@@ -39,15 +40,15 @@ enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
  * the text is being written.  A reader's copy is good if `sequence` was even before and is the same
  * after. */
 struct rs_published_refusal {
-    _Atomic uint32_t sequence; /* 0: none was refused */
+    _Atomic uint32_t sequence; /* 0: no report is kept here */
     char text[RS_PUBLISHED_REFUSAL_BYTES];
 };
 
 /* Calls about one kind of memory that no stack served. */
 struct rs_published_forwarded {
     _Atomic uint64_t allocations;
-    _Atomic uint64_t repeated; /* the allocations before which a block had been freed that was not
-                                  counted for another one */
+    _Atomic uint64_t repeated; /* allocations made after a block was freed; each freed block counts
+                                  for one of them */
     _Atomic uint64_t freed; /* freed blocks that have not yet been counted for a later allocation */
 };
 
@@ -106,8 +107,8 @@ void rs_publish_begin(void);
 
 /* Writes a new directory after stacks were made or dropped. With more than 16 stacks it does so
  * only when more than an eighth as many were made or dropped since the last time; until then the
- * directory still lists some dropped ones. Accounts and the program's own counters are always up to
- * date. The caller does not hold the contexts' lock. Thread safe. */
+ * directory may list dropped stacks and lack new ones. Accounts and the program's own counters are
+ * always up to date. The caller does not hold the contexts' lock. Thread safe. */
 void rs_publish_stacks(void);
 
 /* Publishes the report's format and file; a NULL output is stderr. */
@@ -120,12 +121,13 @@ void rs_publish_leak_report(void);
 bool rs_publish_is_held(void);
 
 /* Keeps the text of a refused request's report in the page, in place of the previous one.  A text
- * that is too long is cut off.  Not thread safe. */
+ * that is too long is cut off.  Called only where there is a page (rs_publish_is_held).  Not thread
+ * safe. */
 void rs_publish_refusal(const char *text);
 
-/* Count an allocation or a free of the program that the driver answers. A free of managed memory
- * counts as one of device memory, since cuMemFree frees both. Called only where stacks serve
- * (config/mode.h), since a forked child has no copy of the page. */
+/* Count an allocation or a free of the program that the driver answers. Frees have the kind device
+ * or pinned: a free of managed memory counts as one of device memory, since cuMemFree frees both.
+ * Called only where stacks serve (config/mode.h), since a forked child has no copy of the page. */
 void rs_publish_forwarded(enum rs_kind kind);
 void rs_publish_forwarded_free(enum rs_kind kind);
 

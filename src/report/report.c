@@ -112,8 +112,8 @@ static uint64_t unchecked_bytes(const struct rs_report *report)
     return bytes;
 }
 
-/* Returns the line for the case that no leak was found, which says in which memory leaks were
- * looked for. */
+/* Returns the line for the case that no leak was found, which also says what was not checked; NULL
+ * if no device was used, or the report already says that something was left out. */
 static const char *none_line(void)
 {
     static struct rs_gathered all;

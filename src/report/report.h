@@ -25,7 +25,8 @@ void rs_report_at_exit(void);
  * Thread safe. */
 int rs_report_write(const char *where, struct rs_diagnostics *diagnostics);
 
-/* Claims the reports' files for this process, before there is anything to report. */
+/* Claims the reports' files for this process, before there is anything to report, and publishes
+ * which reports it will write. */
 void rs_report_claim(void);
 
 /* Notes the live blocks of a stack whose memory has ended with its context.  The caller holds the
@@ -36,14 +37,14 @@ void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr);
  * published memory.  Code addresses are listed as numbers.  The command turns them into names,
  * since it may read files and take its time.
  *
- *   site KIND BYTES BLOCKS ADDRESS...   a call site, of a kind that is tracked; in hexadecimal
+ *   site KIND BYTES BLOCKS ADDRESS...   a call site, of a kind that is tracked
  *   line TEXT                           a Python line of that site
  *   library KIND BYTES BLOCKS NAME      a library, of any other kind; "?" if it is not known
  *   size BYTES BLOCKS SMALLEST LARGEST  a size class of that library's blocks
  *   more KIND BYTES BLOCKS              all other live blocks of that kind
  *   end                                 the last line; without it the list was cut off
  *
- * KIND is a number (enum rs_kind). */
+ * KIND is a number (enum rs_kind). Addresses are in hexadecimal, other numbers in decimal. */
 enum { RS_LIVE_LIST_BYTES = 1 << 20 };
 
 /* Makes a new list. Returns 0, with the place of the text in the published file, or -errno: -EBUSY

@@ -5,10 +5,10 @@
  * program has the block (context/block.h), while it waits in quarantine, and while it is kept for
  * the next request (resource/reuse).
  *
- * A record has one owner at a time: the program's block while it is live, then the thread that has
- * taken it, then the list that it is in.  Only the owner gives it back.  Records are recycled for
- * the life of the process and never unmapped, as a late reader may still look at a record that was
- * recycled: it compares the address to find out. */
+ * A record has one owner at a time: the program while the block is live, then the thread that has
+ * taken the block, then the list that it is in.  Only the owner gives the record back.  Records are
+ * recycled for the life of the process and never unmapped, as a late reader may still look at a
+ * record that was recycled: it compares the address to find out. */
 #pragma once
 
 #include "base/address_map.h"
@@ -51,7 +51,8 @@ enum rs_block_state {
     RS_BLOCK_TAKEN, /* freed, and still in the map, for the next allocation of this block */
 };
 
-/* Two cache lines.  The atomic fields are written by the owner, and read by any look-up. */
+/* Two cache lines.  The atomic fields may be read by any look-up.  Only the owner writes them, but
+ * for the history and the accesses, which calls about a live block also change. */
 struct rs_block_record {
     /* The next block in the list that the block is in. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_block_record *next;

@@ -33,13 +33,15 @@ struct rs_option_value *rs_expression_value(struct rs_expression *expression, co
 /* Frees a node and all its upstreams.  expression: may be NULL. */
 void rs_expression_free(struct rs_expression *expression);
 
-/* Returns the uppermost node of this resource, or NULL. */
+/* Returns the uppermost node of this resource, first upstreams first; NULL if there is none.
+ * expression: may be NULL. */
 struct rs_expression *rs_expression_find(struct rs_expression *expression,
                                          const struct rs_mr_descriptor *descriptor);
 
-/* Puts `reuse` above the uppermost node whose free does not wait, unless a `reuse` is above it
- * already.  Then the nodes below it get back only blocks that no work uses any more.  Returns the
- * new top, or NULL when out of host memory (the expression is freed then). */
+/* Puts `reuse` above the uppermost node whose free does not wait, or above a node with two
+ * upstreams of which one leads to such a node.  Does nothing if a `reuse` is above it already.
+ * Then the nodes below it get back only blocks that no work uses any more.  Returns the new top, or
+ * NULL when out of host memory (the expression is freed then). */
 struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression);
 
 /* True when every leaf has `reuse` somewhere above it, so that no work uses a block that a leaf
@@ -57,7 +59,7 @@ bool rs_expression_frees_wait(const struct rs_expression *expression);
 bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
                             struct rs_diagnostics *diagnostics);
 
-/* Removes every node that cuts blocks out of larger ones or keeps freed blocks.  Returns the new
+/* Removes every allocator that cuts blocks out of larger ones, and every `reuse`.  Returns the new
  * top. */
 struct rs_expression *rs_expression_without_allocators(struct rs_expression *expression);
 
@@ -65,11 +67,13 @@ struct rs_expression *rs_expression_without_allocators(struct rs_expression *exp
  * own. */
 unsigned rs_expression_memories(const struct rs_expression *expression);
 
-/* True when a leaf beneath overcommits: it hands out more memory than device and host have. */
+/* True when a leaf beneath, or the node itself, overcommits: it may hand out more memory than
+ * device and host have. */
 bool rs_expression_overcommits(const struct rs_expression *expression);
 
 /* Returns the value in bytes of a node's SIZE option on a device.  A percentage is a share of the
- * memory of the (first) leaf beneath: the device's or the host's. */
+ * memory of the (first) leaf beneath: the host's for host memory, unless row->of_device, else the
+ * device's. */
 size_t rs_expression_resolve(const struct rs_expression *expression, const struct rs_option *row,
                              struct rs_size size, const struct rs_environment *environment);
 

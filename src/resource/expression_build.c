@@ -245,8 +245,8 @@ static bool check_shares(const struct rs_expression *expression, struct rs_diagn
     return true;
 }
 
-/* Fills in `config`, and has descriptor->validate check it; that sees a total_bytes of 0 unless all
- * memory beneath is device memory.  Returns false after a diagnostic. */
+/* Fills in `config`, and has descriptor->validate check it, which is given a total_bytes of 0
+ * unless all memory beneath is device memory.  Returns false after a diagnostic. */
 static bool configure(const struct rs_expression *expression,
                       const struct rs_environment *environment, void *config,
                       struct rs_diagnostics *diagnostics)

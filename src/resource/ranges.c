@@ -362,9 +362,9 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
 }
 
 /* Returns the smallest block that holds the request's bytes, if they fit there at the request's
- * alignment; else the smallest block that has room for the alignment too.  If there is no such
- * block either, and any_alignment is set, returns the first of these two at an address that is only
- * a multiple of `unit`; else NULL. */
+ * alignment; else the smallest block that has room for the alignment too.  If there is none, and
+ * any_alignment is set, returns the smallest block that holds the bytes, if its address is a
+ * multiple of `unit`; else NULL. */
 static struct rs_block *find_fit(const struct rs_block_index *index,
                                  const struct rs_block_request *request)
 {
@@ -488,14 +488,14 @@ static struct rs_block *find_apart(const struct rs_blocks *blocks,
     return better_fit(block, end);
 }
 
-/* True when only small blocks lie above the block in its range. */
+/* True when the next block above this one in its range is small, or there is none. */
 static bool is_at_end(const struct rs_blocks *blocks, const struct rs_block *block)
 {
     return !block->after || block->after->size_bytes < blocks->apart_bytes;
 }
 
-/* Returns the common block from whose upper end a small request is cut: the smallest that has only
- * small blocks above it, else the one at the highest address; NULL when none is large enough.  Few
+/* Returns the common block from whose upper end a small request is cut: the smallest one for which
+ * is_at_end is true, else the one at the highest address; NULL when none is large enough.  Few
  * blocks have apart_bytes, so the search is short. */
 static struct rs_block *find_end(const struct rs_blocks *blocks,
                                  const struct rs_block_request *request)

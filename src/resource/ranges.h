@@ -110,9 +110,9 @@ bool rs_block_index_check(const struct rs_block_index *index, size_t *count);
 /* ---- ranges ---- */
 
 /* The group of a range, which is also the group of the blocks that are cut from it (RS_BLOCKS_END
- * excepted).  A request takes blocks of its own group and of the common group; rs_blocks_take_any
- * ignores groups.  A range from which only large blocks are cut is not pinned by small ones, and is
- * wholly free again sooner.
+ * excepted).  A request takes blocks of its own group and of the common group, and a small one also
+ * those of RS_BLOCKS_END; rs_blocks_take_any ignores groups.  A range from which only large blocks
+ * are cut is not pinned by small ones, and is wholly free again sooner.
  *
  * Out of a common range small requests are cut at the upper end and others at the lower end:
  * long-lived small blocks gather at the upper end, and the rest stays one piece for large requests.
@@ -147,7 +147,7 @@ struct rs_blocks {
 /* Makes the indexes of blocks that are all zero.  Returns false when out of host memory. */
 bool rs_blocks_begin(struct rs_blocks *blocks);
 
-/* Frees the indexes and the records; does nothing more where rs_blocks_begin failed. */
+/* Frees the indexes and the records.  May also be called after rs_blocks_begin failed. */
 void rs_blocks_end(struct rs_blocks *blocks);
 
 /* What rs_blocks_take looks for. rs_block_request_init fills it in; the owner may then change
@@ -158,7 +158,8 @@ struct rs_block_request {
     size_t unit;        /* the block's address and rounded size are always multiples of this */
     size_t alignment;   /* the wanted alignment, in bytes */
     bool any_alignment; /* a block aligned to `unit` will do if none has `alignment` */
-    /* The request only cuts a free block of at most most_bytes, or of at least ample_bytes. */
+    /* The request only cuts a free block of at most most_bytes, or of at least ample_bytes.  The
+     * upper end of a common range is free of this rule (is_small). */
     size_t most_bytes, ample_bytes;
     enum rs_block_group group;
     bool is_small;   /* smaller than other requests: takes the upper end of a common range */

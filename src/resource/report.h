@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters of resources.  Each resource adds its own; one emitter writes them as text, JSON and
- * Prometheus.  The counters of a dropped stack are folded into those of its device. */
+/* Counters of resources.  Each resource adds its own; report/counters.h writes them as text, JSON
+ * and Prometheus text.  The counters of a dropped stack are folded into those of its device and
+ * kind. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,7 +41,8 @@ struct rs_counter {
     uint64_t value;
 
     /* Where the value comes from, for a process that reads it later (report/publish.h): the value
-     * is `past`, which belongs to dropped stacks, plus the sum of the terms at that time. */
+     * is the sum of the terms at that time, plus `past`, which belongs to dropped stacks; of a peak
+     * it is the larger of the two. */
     uint64_t past;
     struct rs_term terms[RS_TERMS_MAX];
     unsigned term_count;
@@ -110,8 +112,7 @@ uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count);
 void rs_report_fold(struct rs_report *report, const struct rs_report *other);
 
 /* Folds in the counters of dropped stacks, which were gone before the stacks of `report` reached
- * their peaks: totals add up, the higher peak counts, and the other kinds of counters are left out.
- */
+ * their peaks: totals add up, the higher peak counts, and other kinds of counters add 0. */
 void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone);
 
 /* Folds in the peaks alone, as rs_report_fold_gone does.  `together` is a sum over stacks that were

@@ -92,8 +92,7 @@ void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
         rs_mr_synchronise(mr->upstream[i], when);
 }
 
-/* Defaults of two ops that every free calls: calling them costs less than testing for NULL first.
- */
+/* Defaults of two ops on the path of frees, where calling them costs less than testing for NULL. */
 static size_t default_idle_bytes(struct rs_mr *mr)
 {
     (void)mr;

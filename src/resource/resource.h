@@ -167,9 +167,10 @@ struct rs_mr_ops {
      * synchronises.  Default: the sum over the upstreams. */
     size_t (*excess_bytes)(struct rs_mr *mr);
 
-    /* Called around a synchronisation of the program.  If there are excess bytes, it gives that
-     * many bytes of ready blocks upstream, and from there to the driver.  Waits for no work of the
-     * program.  Default: calls the upstreams. */
+    /* Called around a synchronisation of the program, and before a stream begins to capture.  After
+     * a synchronisation, if there are excess bytes, it gives that many bytes of ready blocks
+     * upstream, and from there to the driver.  Waits for no work of the program.  Default: calls
+     * the upstreams. */
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
 
     /* Returns the bytes that this resource holds from upstream and has not handed out.  Default: 0
@@ -234,10 +235,10 @@ struct rs_environment {
     const _Atomic uint64_t *peers; /* one bit per other device that may reach the context's memory
                                       (cuCtxEnablePeerAccess). NULL: none */
 
-    /* Called before a request is refused for want of memory: has all stacks of the device give idle
-     * memory back.  With may_wait it also waits for memory in quarantine, as long as the request's
-     * patience lasts.  True when another try may succeed.  May be NULL.  The caller holds no lock.
-     */
+    /* Called before a request is refused for want of memory: has the stacks of the device (for host
+     * memory: of all devices) give idle memory back.  With may_wait it also waits for memory in
+     * quarantine, as long as the request's patience lasts, and asks other processes for theirs.
+     * True when another try may succeed.  May be NULL.  The caller holds no lock. */
     bool (*reclaim)(const struct rs_environment *environment, const struct rs_refusal *refusal,
                     bool may_wait);
 
@@ -254,8 +255,8 @@ struct rs_environment {
     void (*note_fault)(const struct rs_environment *environment);
 };
 
-/* Called by a leaf that is out of memory: has other stacks give idle memory back, unless the effort
- * says that the caller can do without the memory.  True when another try may succeed.  The caller
+/* Called by a leaf that is out of memory: calls environment->reclaim, unless the effort says that
+ * the caller can do without the memory.  True when another try may succeed.  The caller
  * holds no lock. */
 bool rs_environment_reclaims(const struct rs_environment *environment,
                              const struct rs_refusal *refusal, enum rs_effort effort);
@@ -380,16 +381,18 @@ extern const struct rs_mr_descriptor *const rs_mr_descriptors[];
  * if the word has no such ending. */
 const char *rs_mr_word_end(const char *begin, const char *end);
 
-/* Returns the descriptor whose name or alias is the text [begin, end), or NULL. */
+/* Returns the descriptor whose name or alias is the text [begin, end), or NULL.  Case, the ending
+ * that rs_mr_word_end finds, and each '_' that the text lacks are ignored. */
 const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end);
 
-/* Initialises the base of a resource: copies the ops, replaces NULL optional ones by the defaults,
- * and sets the upstreams.  `ops` must have allocate and deallocate. */
+/* Initialises the base of a resource: copies the ops, fills in the defaults of some that are NULL
+ * (the functions below handle the others), and sets the upstreams.  `ops` must have allocate and
+ * deallocate. */
 void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
                 const struct rs_mr_descriptor *descriptor, struct rs_mr *const *upstream);
 
-/* True when `bytes` fit into the device's memory.  False after a diagnostic, in which `what` names
- * the bytes. */
+/* True when `bytes` fit into the device's memory, or its size is not known.  False after a
+ * diagnostic, in which `what` names the bytes. */
 bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t bytes);
 
 /* Makes a resource of this descriptor over `upstream`, which is NULL for a leaf; with branches it
@@ -482,8 +485,8 @@ enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns);
  * changed during a request, the request's refusal may be stale. */
 uint64_t rs_mr_progress(struct rs_mr *mr);
 
-/* The next functions call the op of `mr` and of every resource below it, and return the sum of the
- * sizes, or the first error. */
+/* The next functions call the op of `mr` and of every resource below it.  rs_mr_idle_bytes returns
+ * the sum; rs_mr_access_changed stops at the first error, and returns it. */
 void rs_mr_context_ended(struct rs_mr *mr);
 CUresult rs_mr_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed);
 size_t rs_mr_idle_bytes(struct rs_mr *mr);

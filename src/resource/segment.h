@@ -26,7 +26,7 @@ bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start,
 void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start);
 
 /* Finds the segment that contains the address.  Returns false, with *segment unchanged, when no
- * segment contains it. */
+ * segment contains it, or its memory has ended with its context. */
 bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment);
 
 /* Called when the context of `environment` has ended, and its memory with it: removes all segments

@@ -143,7 +143,7 @@ static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream
 }
 
 /* Takes from the first upstream; if it is known to be full, then only from its held memory.
- * *asked: the first upstream was asked with the full effort. */
+ * *asked: the first upstream was asked with `effort`, and not for held memory alone. */
 static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CUstream stream,
                                 enum rs_effort effort, struct rs_allocation *out, bool *asked)
 {

@@ -7,10 +7,11 @@
  * when the block is freed, so that no block of a pool keeps it.
  *
  * Device memory does not migrate.  A request that the upstream serves from held memory passes.  Any
- * other request that would leave less than the headroom free gets CUDA_ERROR_OUT_OF_MEMORY without
- * a driver call, so that fallback(headroom(cuda, headroom=1GiB), managed) leaves room for other
- * processes.  Put headroom beneath a pool, where it bounds the pool's growth; above a pool, a
- * growth may be a step larger than the request that was checked.
+ * other request that would leave less than the headroom free gets CUDA_ERROR_OUT_OF_MEMORY, and the
+ * driver is not asked for memory, so that fallback(headroom(cuda, headroom=1GiB), managed) leaves
+ * room for other processes.  Put headroom beneath an allocator, where it bounds the growth; above
+ * one, an initial size is not checked, and a chunk of fixed_size or binning may be larger than the
+ * request that was checked.
  *
  * Pinned memory takes no device memory: the driver refuses the advice, and headroom has no effect.
  */
@@ -122,9 +123,9 @@ static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, C
 
 /* ---- the resource ---- */
 
-/* The effort to ask upstream with.  RS_EFFORT_BEST is dropped, since all memory beneath is of one
- * kind, and no upstream is better than another.  RS_EFFORT_LITTLE is added, since no more may be
- * taken from the device than was announced. */
+/* Returns the effort to ask upstream with.  If all memory beneath is of one kind, RS_EFFORT_BEST is
+ * dropped, since no upstream is better than another.  For device memory RS_EFFORT_LITTLE is added,
+ * since no more may be taken from the device than was announced. */
 static enum rs_effort effort_upstream(const struct headroom *headroom, enum rs_effort effort)
 {
     unsigned memories = headroom->base.memories;
