@@ -55,8 +55,7 @@ struct record {
     struct record *before, *after; /* neighbours in the ring of live blocks, or of kept ones */
     struct rs_allocation upstream; /* upstream's block, with the guards */
     size_t size_bytes : 63;        /* the size that the program asked for */
-    size_t
-        is_guarded : 1; /* no fill or check of the block has failed so far, so it can be checked */
+    size_t is_guarded : 1;         /* no fill or check of the block has failed so far */
     /* The call site that allocated the block last; NULL: not known. */
     const struct rs_call_site *site;
 };

@@ -148,8 +148,9 @@ static uint64_t first_returns(const struct rs_pool *pool)
 }
 
 /* Chunks for small requests that stay away from the initial size (is_away) are at most 1/16 of the
- * held bytes.  The first has 1/STEP of them: with one of 2 MiB, in a pool of 4 GiB that had served
- * 256 MiB, every second allocation of 1 MiB found no block and sealed what was freed. */
+ * held bytes.  The first such chunk has 1/STEP of the held bytes: when it had only 2 MiB, in a pool
+ * of 4 GiB that had served a request of 256 MiB, every second allocation of 1 MiB found no block,
+ * and sealed the blocks that were freed. */
 enum { RS_POOL_AWAY_DIVISOR = 16 };
 
 /* Rounds up to a multiple of `unit`; returns `otherwise` where the result overflows. */

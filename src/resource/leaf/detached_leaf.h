@@ -69,6 +69,7 @@ CUmemoryPool rs_async_pool(struct rs_mr *mr);
 void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes);
 
 /* Called around driver calls that use the leaf's own objects.  Enter returns false when the context
- * has ended, so that the objects are gone; leave returns false when it has ended meanwhile. */
+ * has ended, so that the objects are gone; leave, which is called only after an enter that returned
+ * true, returns false when the context has ended meanwhile. */
 bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf);
 bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf);
