@@ -24,8 +24,8 @@ struct rs_detached_calls {
     rs_detached_give *give; /* gives back a block that no work uses any more */
 
     /* Gives back a block when the leaf ends, which is mostly after its context's end.  After a
-     * failure it is called again when the next leaf of this kind is made, and when the device is
-     * trimmed (rs_mr_retry_unfinished). */
+     * failure it is called again when the next leaf whose memory can outlive its context is made,
+     * and when the device is trimmed (rs_mr_retry_unfinished). */
     rs_detached_give *give_late;
 
     /* Destroys the leaf's own objects, after all blocks that could be given back were.  False when
