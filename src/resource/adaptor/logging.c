@@ -62,15 +62,15 @@ static struct rs_mutex sinks_lock = RS_MUTEX_INIT(RS_RANK_RESOURCE);
 RS_RESET_IN_CHILD(logging, sinks_lock);
 static struct sink *sinks;
 
-/* ---- sinks; the caller holds a sink's lock ---- */
-
 /* False in a child after fork (from Linux 4.14 on). */
 static bool has_owner(const struct sink *sink)
 {
     return sink->owner != 0;
 }
 
-/* Turns this log off with one line; the program is not disturbed. */
+/* ---- writing to a sink; the caller holds its lock ---- */
+
+/* Prints one line, and turns this log off; no error reaches the program. */
 static void sink_turn_off(struct sink *sink, const char *what, int error)
 {
     rs_log("logging: %s: %s: %s; nothing more is written to this log", sink->output.path, what,
@@ -241,6 +241,8 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
     if (flush)
         (void)sink_flush(sink);
 }
+
+/* ---- opening and ending logs ---- */
 
 /* Tries to open the log by name number `name`.  An existing tail belongs to a process that did not
  * end in order, or to one that still writes where file locks do not work; the log beside it is left

@@ -2,12 +2,14 @@
 /* poison: fills blocks and puts guards around them, to find a program's memory errors.
  *
  * A block lies between two guards of known bytes, which are checked when it is freed.  A new block
- * is filled with a pattern that is NaN in every floating-point format.  A freed block is filled
- * with another pattern and kept for a while; it is checked when it is handed out again or goes
- * upstream.  As no other code has the memory in between, a changed byte is a write after the free.
+ * is filled with a pattern, by default one that is NaN as half, bfloat16, float and double.  A
+ * freed block is filled with another pattern and kept for a while; it is checked when it is handed
+ * out again or goes upstream.  As no other code has the memory in between, a changed byte is a
+ * write after the free.
  *
  * poison stands below `reuse`, so it sees only blocks that no work uses any more.  Its fills and
- * copies go through the context's own stream, so it never waits for the program's work. */
+ * copies go through the context's own stream, so it does not wait for the program's work, except
+ * for a bounded time where the streams share a channel (wait_for_visit). */
 #include "resource/adaptor/poison.h"
 
 #include "base/lock.h"
@@ -31,7 +33,8 @@ enum {
     CHECK_BYTES = 1 << 20,
     KEPT_MAX = 1024, /* the most freed blocks that are kept */
     NAP_NS = 20 * 1000,
-    /* The most tries of an allocation while other threads give kept blocks back. */
+    /* How often an allocation is tried again after this thread or another has given kept blocks
+     * back. */
     RETRIES_MAX = 100,
 };
 
@@ -52,7 +55,7 @@ struct record {
     struct record *before, *after; /* neighbours in the ring of live blocks, or of kept ones */
     struct rs_allocation upstream; /* upstream's block, with the guards */
     size_t size_bytes : 63;        /* the size that the program asked for */
-    size_t is_guarded : 1;         /* the block's guards were written */
+    size_t is_guarded : 1;         /* no fill or check of the block has failed so far */
     /* The call site that allocated the block last; NULL: not known. */
     const struct rs_call_site *site;
 };
@@ -290,8 +293,8 @@ bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *f
     return record;
 }
 
-/* Counts a block that could not be checked, if `result` is an error.  It is an error of the
- * context, which the program's next call returns. */
+/* If `result` is an error, counts a block that could not be filled or checked.  An error of the
+ * context needs no report here, since the program's next call returns it. */
 static void count_unchecked(struct poison *poison, CUresult result)
 {
     if (result != CUDA_SUCCESS)
@@ -409,8 +412,8 @@ static size_t give_upstream(struct poison *poison, struct record *record)
     return result == CUDA_SUCCESS ? bytes : 0;
 }
 
-/* Gives the oldest kept blocks upstream until no more than these bytes and blocks are kept. Returns
- * the bytes given back. */
+/* Gives the oldest kept blocks upstream until no more than these bytes and blocks are kept, or
+ * upstream refuses one.  Returns the bytes given back. */
 static size_t keep_only(struct poison *poison, size_t keep_bytes, size_t keep_count)
 {
     struct record *record;

@@ -24,6 +24,6 @@ extern _Atomic unsigned rs_poison_count;
  * Returns false when there is none. */
 bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *found);
 
-/* Reports a wrong free of this block, and aborts the process if block->aborts.  `how` goes on after
- * "block ADDRESS of SIZE bytes".  The caller holds no lock. */
+/* Prints a line about a wrong free of this block, and aborts the process if block->aborts.  how:
+ * what the line says after "block ADDRESS of SIZE bytes".  The caller holds no lock. */
 void rs_poison_say_freed(const struct rs_poisoned *block, const char *how);

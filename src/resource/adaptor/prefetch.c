@@ -6,7 +6,8 @@
  * if the program touches a page first, the page moves at that moment.  No prefetch outlives its
  * block: the driver's free waits for that stream too, and so does the fence of `reuse`.  Memory
  * that cannot be prefetched (device and pinned memory, a device without concurrent managed access)
- * is left alone.  An error is dropped, as the block is good without a prefetch.
+ * is left alone; except for device memory, the driver's first refusal shows that.  An error is
+ * dropped, as the block is good without a prefetch.
  *
  * Advice applies to whole pages, so blocks that share a page with a small block get it too.  It is
  * taken back when the block is freed, so that no block of a pool keeps it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recording: every allocation and free of the stack, and what becomes of the memory beneath, in the
- * process's recording (recording/format.h). */
+/* recording: writes each allocation, refusal and free of the stack to the process's recording
+ * (recording/format.h), also slow requests, trims, and changes of the device's held bytes and
+ * limit. */
 #include "recording/recorder.h"
 
 #include "base/log.h"
@@ -26,16 +27,18 @@ struct recording_config {
 
 struct recording {
     struct rs_mr base;
-    size_t sites_each;                      /* bytes; SIZE_MAX: no call sites */
-    uint64_t place;                         /* of the stack's events */
+    size_t sites_each; /* one call site is recorded per so many bytes that a thread allocates;
+                          SIZE_MAX: none */
+    uint64_t place;    /* of the stack's events */
     const struct rs_account *account;       /* of the device; NULL: there is none */
     _Atomic size_t held_bytes, limit_bytes; /* as recorded last */
 };
 
-/* What the calling thread has allocated since the last block of a sample. */
+/* The bytes that the calling thread has allocated past the last multiple of sites_each. */
 static __thread size_t unsampled_bytes;
 
-/* Of a sample, the block counts that makes the bytes reach the next multiple of sites_each. */
+/* True if the call site of this block is recorded: the block makes the thread's bytes reach the
+ * next multiple of sites_each. */
 static bool is_sampled(const struct recording *recording, size_t size_bytes)
 {
     if (RS_LIKELY(recording->sites_each == SIZE_MAX))
@@ -48,7 +51,8 @@ static bool is_sampled(const struct recording *recording, size_t size_bytes)
     return true;
 }
 
-/* The driver's memory changes in many calls, and is compared in each event of the stack. */
+/* Records the device's held bytes and limit if they have changed since they were last recorded.
+ * Many calls change them, so each allocation, free and trim of the stack looks. */
 static void record_held(struct recording *recording)
 {
     size_t held, limit;
@@ -161,7 +165,7 @@ static int recording_init(struct rs_mr *mr, const void *config)
     if (!path)
         return -ENOMEM;
     if (!rs_path_expand(settings->path, path, PATH_MAX, &at, &reason)) {
-        /* The path was validated: a variable in it has gone since. */
+        /* The path was valid when it was parsed; a variable in it has been unset since. */
         rs_log("recording: %s: %s", settings->path, reason);
         return -EINVAL;
     }
@@ -185,7 +189,7 @@ static bool recording_validate(const void *config, const struct rs_validation *o
 
     if (!settings->path || !*settings->path)
         return RS_REFUSE(of, "recording needs a path, as in path=%%e.%%p.rec");
-    /* Without memory, creation fails for want of it. */
+    /* Without memory for the path, making the resource fails. */
     return !path || rs_path_expand(settings->path, path, PATH_MAX, &at, &reason) ||
            RS_REFUSE(of, "path '%s': %s", settings->path, reason);
 }

@@ -63,8 +63,8 @@ static void leave_record(struct shard *shard, struct record *record)
     rs_mutex_unlock(&shard->lock);
 }
 
-/* Finds the call site after the allocation, so only for requests that are served, and before any
- * lock is taken. */
+/* Finds the call site after the allocation, so only for requests that are served, and while no lock
+ * is held. */
 static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {

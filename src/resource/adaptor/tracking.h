@@ -14,7 +14,8 @@ struct rs_tracked {
     const struct rs_call_site *site;
 };
 
-/* Calls `visit` for each live block.  `visit` runs under the resource's locks, so it must not
- * allocate or free through the resource. */
+/* Calls `visit` for each live block of mr, a `tracking` resource.  `visit` runs under a lock of the
+ * resource, so it must not allocate or free through the resource.  At exit, blocks whose lock is
+ * not free in time are left out.  Thread safe. */
 void rs_tracking_each(struct rs_mr *mr, void (*visit)(void *data, const struct rs_tracked *tracked),
                       void *data);

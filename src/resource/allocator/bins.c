@@ -8,8 +8,8 @@
  *
  * RMM hands out the block that was freed first, so a program walks through all blocks it ever had.
  * Here it is the block that was freed last, which is still in the caches.  RMM takes 128 blocks for
- * each bin of binning at once, 992 MiB for 256 KiB to 4 MiB.  Here a bin takes 8, and only when it
- * is first used. */
+ * each bin of binning at once, 992 MiB for 256 KiB to 4 MiB.  Here a bin of binning takes 8, and
+ * only when it is first used. */
 #include "resource/report.h"
 #include "resource/resource.h"
 #include "shared/published.h"
@@ -420,8 +420,8 @@ static const struct rs_mr_ops bins_ops = {
 
 /* ---- creation ---- */
 
-/* Adds a bin for sizes up to size_bytes, rounded up as blocks are, with a resource or with blocks
- * (NULL).  If two bins have the same size, the first one serves, as in RMM. */
+/* Adds a bin for sizes up to size_bytes, rounded up as blocks are.  resource: serves the bin; NULL:
+ * blocks do.  If two bins have the same size, the first one serves, as in RMM. */
 static void plan_bin(struct bins *bins, size_t size_bytes, struct rs_mr *resource)
 {
     unsigned i = bins->count, above;
@@ -464,8 +464,9 @@ struct fixed_size_config {
     uint64_t blocks_to_preallocate;
 };
 
-/* Takes the first chunk if the device has room for it.  Without room this is no error: the first
- * request tries to grow again, and is refused if there is still none. */
+/* Takes the first chunk if this stack takes the initial sizes (first_on_device) and the device has
+ * room.  Without room this is no error: the first request tries to grow again, and is refused if
+ * there is still none. */
 static int fixed_size_init(struct rs_mr *mr, const void *config)
 {
     const struct fixed_size_config *settings = config;
@@ -583,10 +584,10 @@ struct binning_config {
     struct rs_sizes bins;
 };
 
-/* After CUDA_ERROR_OUT_OF_MEMORY all bins are trimmed, since other bins may hold the free memory
- * that the request lacks.  There is no trim after CUDA_ERROR_NOT_READY, which an RS_EFFORT_BEST
- * request gets when a first upstream is full: the trim would also give back memory of the second
- * upstream. */
+/* After CUDA_ERROR_OUT_OF_MEMORY all bins and upstreams are trimmed, since other bins may hold the
+ * free memory that the request lacks.  There is no trim after CUDA_ERROR_NOT_READY, which an
+ * RS_EFFORT_BEST request gets when a first upstream is full: the trim would also give back memory
+ * of the second upstream. */
 static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {

@@ -6,12 +6,12 @@
  *
  * Held bytes beyond the live ones are pieces that no request fits.  Four rules keep them few.  A
  * chunk taken on demand serves requests of one size group only, so that a small block that lives
- * long pins no chunk of large ones.  A large request cuts no block much larger than itself, whose
- * rest the next such request would not fit, unless the largest request still fits that rest.
- * Before the pool would exceed its allowance, it gives back wholly free chunks that are too small
- * or too large.  An initial size, which serves all requests, is cut from both ends: small blocks
- * gather at the upper end, so that the rest stays one piece; beside huge blocks they get chunks of
- * their own as long as there is room.  growth=rmm uses RMM's rules, which do none of this. */
+ * long pins no chunk of large ones.  A large request cuts a free block only if the block is hardly
+ * larger than the request, or if the rest has room for the largest request so far.  Before the pool
+ * would exceed its allowance, it gives back wholly free chunks, none of which fits the request
+ * well.  An initial size, which serves all requests, is cut from both ends: small blocks gather at
+ * the upper end, so that the rest stays one piece; beside huge blocks they get chunks of their own
+ * as long as there is room.  growth=rmm uses RMM's rules, which do none of this. */
 #include "resource/allocator/pool_inside.h"
 
 #include "base/log.h"
@@ -29,8 +29,8 @@ struct pool_config {
 
 static const char *const growth_words[] = {"geometric", "rmm", NULL};
 
-/* Fills in the request.  False for a size that overflows when rounded.  growth=rmm packs all sizes.
- */
+/* Fills in the request.  False for a size that overflows when rounded.  With growth=rmm, large
+ * requests get no larger alignment than others, as in RMM. */
 RS_HOT_INLINE bool request_init(struct rs_block_request *request, const struct rs_pool *pool,
                                 size_t size_bytes)
 {

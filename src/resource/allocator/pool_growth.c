@@ -134,12 +134,12 @@ size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool 
 
 /* ---- policy ---- */
 
-/* The number of chunks that a pool without and with an initial size may give back early before it
- * may give back only a few more (ALLOCATIONS_PER_RETURN).  Giving a chunk back and taking another
- * costs driver calls, some 0.2 ms a pair, and helps only if the program's sizes settle.  A
- * transformer that repeats one training step, with an initial size of 512 MiB, gave back and took 9
- * chunks in each step until 256 returns were used up; with a limit of 64 it held no more (1.16 to
- * 1.26 times its live bytes). */
+/* How many chunks a pool may give back early, without an initial size and with one; after that it
+ * is one per ALLOCATIONS_PER_RETURN.  Giving a chunk back and taking another costs driver calls,
+ * some 0.2 ms a pair, and helps only if the program's sizes settle.  A transformer that repeats one
+ * training step, with an initial size of 512 MiB, gave back and took 9 chunks in each step until
+ * 256 returns were used up; with a limit of 64 it held no more (1.16 to 1.26 times its live
+ * bytes). */
 enum { RS_POOL_RETURNS = 512, RS_POOL_INITIAL_RETURNS = 64 };
 
 static uint64_t first_returns(const struct rs_pool *pool)
@@ -148,8 +148,9 @@ static uint64_t first_returns(const struct rs_pool *pool)
 }
 
 /* Chunks for small requests that stay away from the initial size (is_away) are at most 1/16 of the
- * held bytes.  The first has 1/STEP of them: with one of 2 MiB, in a pool of 4 GiB that had served
- * 256 MiB, every second allocation of 1 MiB found no block and sealed what was freed. */
+ * held bytes.  The first such chunk has 1/STEP of the held bytes: when it had only 2 MiB, in a pool
+ * of 4 GiB that had served a request of 256 MiB, every second allocation of 1 MiB found no block,
+ * and sealed the blocks that were freed. */
 enum { RS_POOL_AWAY_DIVISOR = 16 };
 
 /* Rounds up to a multiple of `unit`; returns `otherwise` where the result overflows. */
@@ -165,12 +166,12 @@ static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
 enum { SLACK = 32 };
 
 /* A request is small below 1/INITIAL_DIVISOR of the initial size or 1/LARGEST_DIVISOR of the
- * largest request so far, whichever is larger.  A small request stays away from the chunks of an
- * initial size if the largest request so far was huge, and at least 1/HUGE_DIVISOR of the initial
- * size. */
+ * largest request so far, whichever is larger; the first counts only from 256 KiB on, the second
+ * from 32 MiB on.  A small request stays away from the chunks of an initial size if the largest
+ * request so far was huge, and at least 1/HUGE_DIVISOR of the initial size. */
 enum { INITIAL_DIVISOR = 192, LARGEST_DIVISOR = 8, HUGE_DIVISOR = 32 };
 
-/* After the first returns, one more chunk may be given back early per this many allocations. */
+/* Beyond the first returns, one more chunk may be given back early per this many allocations. */
 enum { ALLOCATIONS_PER_RETURN = 2048 };
 
 /* Memory counts as short for this many allocations after a growth was refused. */
@@ -202,18 +203,19 @@ static uint64_t returns_left(const struct rs_pool *pool)
 }
 
 /* Notes that upstream refused this size.  Memory counts as short only if the program once had a
- * block of this size: a program may ask for more only to find out how much there is. */
+ * block of this size or more: a program may ask for more only to find out how much there is. */
 static void note_refused_size(struct rs_pool *pool, size_t bytes)
 {
     if (bytes <= pool->largest_bytes)
         pool->short_until = pool->allocations + SHORT_ALLOCATIONS;
 }
 
-/* While memory is short, a request only cuts a block that it nearly fills: a small block in a
- * larger chunk would keep that chunk from being given back.  Instead the pool takes a chunk of
- * exactly the request's size, as long as it can give free chunks back for it; when that fails, any
- * block is cut.  So after a while most requests have a chunk of their own, as with the driver
- * alone.  An initial size cannot be given back in parts, so it may be cut. */
+/* While memory is short, a medium or large request only cuts a block that it nearly fills: a small
+ * block in a larger chunk would keep that chunk from being given back.  Instead the pool takes a
+ * chunk of the request's size, rounded up to 2 MiB, as long as it can give free chunks back for it;
+ * when that fails, any block is cut.  So after a while most requests have a chunk of their own, as
+ * with the driver alone.  An initial size cannot be given back in parts, so a pool that has one
+ * cuts any block once it cannot grow. */
 void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_request *request)
 {
     if (request->group <= RS_BLOCKS_SMALL ||
@@ -260,8 +262,8 @@ static bool chooses_cuts(const struct rs_pool *pool, const struct rs_block_reque
 /* Large free blocks are kept whole for the largest requests, so the largest request so far may cut
  * any block.  A smaller one may cut a block of up to 1.5 times its size, or one that leaves a rest
  * of at least 1.5 times the largest request; a rest of just that size was too small for programs
- * with growing sequence lengths.  Any block may be cut if upstream would refuse a growth, or if the
- * growth would use up early returns that are better kept. */
+ * with growing sequence lengths.  Any block may be cut if upstream would refuse a growth, or once
+ * fewer than half of the first early returns are left. */
 void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request)
 {
     size_t bytes = request->rounded_bytes, largest_bytes = pool->largest_bytes;
@@ -278,7 +280,8 @@ void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *req
 
 /* A growth takes 1/STEP of the held bytes.  That is little, since the part beyond the request
  * counts towards the bytes that may be held beyond the live ones.  A program that sets an initial
- * size wants room ahead, so there a growth takes 1/LONG_STEP, and growths are fewer. */
+ * size wants room ahead, so there a growth takes 1/LONG_STEP, and growths are fewer; the same holds
+ * once no early return is left. */
 enum { STEP = 128, LONG_STEP = 16 };
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
@@ -310,8 +313,9 @@ static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_req
                : needed;
 }
 
-/* Returns the bytes to ask for when no bound is near: a multiple of the request, so that more
- * blocks of this size fill the chunk without a rest. */
+/* Returns the bytes of a growth step, at least the request's unless upstream lately refused that
+ * much.  With growth=geometric they are a multiple of the request, so that more blocks of this size
+ * fill the chunk, rounded up to 2 MiB. */
 static size_t growth_step(const struct rs_pool *pool, const struct rs_block_request *request,
                           size_t remaining_bytes)
 {
@@ -346,7 +350,7 @@ static size_t missing_step(const struct rs_pool *pool, const struct rs_block_req
 
 /* Returns the bytes to ask for after ask_bytes was refused: half of them.  With growth=geometric
  * this is rounded down to a multiple of the request, and then of the driver's unit of 2 MiB, since
- * the driver would round up any size in between. */
+ * the driver would round up any size in between.  Never less than least_bytes. */
 static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t least_bytes)
 {
     size_t half_bytes = ask_bytes / 2;

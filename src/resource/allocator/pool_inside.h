@@ -19,13 +19,15 @@ struct rs_pool_chunk {
     struct rs_pool_chunk *next, *previous;
     struct rs_allocation upstream;
     enum rs_block_group group;
-    bool is_initial; /* a part of the initial size, which only a trim with initial_of gives back */
+    bool is_initial; /* a part of the initial size; given back only by a trim that takes initial
+                        sizes, or when a request would fail otherwise */
     bool is_away;    /* a chunk for small requests only, so that they do not pin others
                         (rs_pool_stays_away) */
 };
 
-/* Requests below RS_POOL_SMALL_BYTES, and those from RS_POOL_LARGE_BYTES on, have chunks of their
- * own.  From RS_POOL_HUGE_BYTES on, each single block matters for how much fits on the device. */
+/* With parts_kinds, requests below RS_POOL_SMALL_BYTES, and those from RS_POOL_LARGE_BYTES on, have
+ * chunks of their own.  From RS_POOL_HUGE_BYTES on, each single block matters for how much fits on
+ * the device. */
 enum {
     RS_POOL_SMALL_BYTES = 1 << 20,
     RS_POOL_LARGE_BYTES = 32 << 20,
@@ -37,7 +39,7 @@ struct rs_pool {
     size_t initial_bytes, maximum_bytes;
     size_t alignment; /* every block's address and rounded size are multiples of this */
     enum rs_pool_growth growth;
-    bool parts_kinds; /* each chunk serves requests of one size group only */
+    bool parts_kinds; /* a chunk taken on demand serves requests of one size group only */
 
     /* The fields below are protected by the lock. */
     pthread_cond_t settled; /* signalled when an upstream call has ended, for threads that wait to
@@ -59,8 +61,8 @@ struct rs_pool {
     bool is_growing_ahead;   /* a growth larger than its request is under way ... */
     size_t ahead_bytes;      /* ... which will leave this much to other requests that wait for it */
     unsigned upstream_calls; /* the number of upstream calls under way */
-    size_t step_limit_bytes; /* the most bytes that a growth asks for, since upstream has lately
-                                refused more */
+    size_t step_limit_bytes; /* the most bytes of a growth step, since upstream has lately refused
+                                more; SIZE_MAX: no limit */
     uint64_t early_returns;  /* chunks given back so that others could be taken */
     uint64_t short_until;    /* memory counts as short until `allocations` reaches this number */
     uint64_t growths, chunk_returns, allocations, failures;
@@ -85,7 +87,8 @@ size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool 
 
 /* ---- policy; all under the lock ---- */
 
-/* True when the pool would hold more than its allowance after a growth by the request. */
+/* True when the pool would hold more than its allowance after a growth by the request; never with
+ * growth=rmm. */
 bool rs_pool_is_past_allowance(const struct rs_pool *pool, const struct rs_block_request *request);
 
 /* False when a growth would exceed the maximum, or when upstream lately refused this size. */
@@ -138,8 +141,8 @@ struct rs_pool_ask {
  * memory. */
 CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask);
 
-/* Grows by at least the request.  On success a block for it is in the index, and the lock was not
- * released since. */
+/* Grows by at least the request.  On success the new chunk is in the index as one free block, and
+ * the lock was not released since.  The block may be too misaligned for the request. */
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
                       enum rs_pool_how_much how_much, enum rs_effort effort);
 

@@ -48,8 +48,8 @@ struct async {
     size_t pending_bytes;
 
     /* A request of vain_bytes could not be served from idle memory (SIZE_MAX: none is known), and
-     * given_bytes were given back since then.  Not protected by the lock, since an attempt in vain
-     * does no harm. */
+     * since then given_bytes were given back to the pool, or the pool grew by them.  Not protected
+     * by the lock, since an attempt in vain does no harm. */
     _Atomic size_t vain_bytes, given_bytes;
 };
 
@@ -222,8 +222,8 @@ static size_t shrink_pool(struct async *async, size_t keep_bytes, size_t at_leas
 
 /* ---- the leaf ---- */
 
-/* Tries a request by which the pool may grow by growth_bytes, which are charged before.  Without
- * may_grow it is undone if the pool has grown. */
+/* Tries a request by which the pool may grow by growth_bytes, which are charged before.  It is
+ * undone if the pool has grown past the limit, or, without may_grow, by more than was charged. */
 static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
@@ -253,9 +253,9 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     return result;
 }
 
-/* Takes from idle memory.  Returns CUDA_ERROR_NOT_READY if there is too little, and
- * CUDA_ERROR_OUT_OF_MEMORY if its pieces are too small: then the driver's pool grew, and the
- * request was undone. */
+/* Takes from idle memory.  Returns CUDA_ERROR_NOT_READY if there is too little or the own stream
+ * takes too long, and CUDA_ERROR_OUT_OF_MEMORY if its pieces are too small: then the driver's pool
+ * grew, and the request was undone. */
 static CUresult take_idle(struct async *async, size_t size_bytes, enum rs_effort effort,
                           CUdeviceptr *address)
 {
@@ -284,9 +284,9 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
     growth_bytes = has_idle(async, size_bytes, effort) ? 0 : step_bytes;
-    /* Idle memory counts against the limit, that of other stacks of the device and that of this
-     * pool in too small pieces.  So after a refusal it is reclaimed, and the request tried again.
-     */
+    /* Idle memory of the device's other stacks counts against the limit, and so do pieces of this
+     * pool that are too small.  So after a refusal idle memory is reclaimed, and the request tried
+     * again. */
     do {
         refusal.releases = rs_account_releases(environment->account);
         result = try_to_take(async, size_bytes, growth_bytes, true, address);

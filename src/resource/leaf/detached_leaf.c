@@ -243,8 +243,8 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
     return result;
 }
 
-/* Memory that cannot be given back now is lost: the environment, by which its segments are found,
- * is freed after the leaf. */
+/* Memory that the driver does not take back now is leaked until the process ends.  Its segments are
+ * removed, since they point to the environment, which is freed after the leaf. */
 static void detached_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
@@ -312,8 +312,8 @@ void rs_detached_leaf_init(struct rs_mr *mr, const struct rs_detached_calls *cal
 /* ---- system: the process's own memory, which the device uses directly where it can (HMM, ATS).
  * RMM's system_memory_resource.
  *
- * free() waits for nothing, unlike cudaFree.  So the caller of a free here must know that no work
- * uses the block; otherwise a kernel could write into memory that malloc has given to the program
+ * free() waits for nothing, unlike cudaFree.  So system_give is called only when no work uses the
+ * block any more; otherwise a kernel could write into memory that malloc has given to the program
  * since. ---- */
 
 enum {

@@ -24,9 +24,8 @@ struct rs_detached_calls {
     rs_detached_give *give; /* gives back a block that no work uses any more */
 
     /* Gives back a block when the leaf ends, which is mostly after its context's end.  After a
-     * failure it is called again (rs_mr_retry_unfinished) when the next detached leaf is made and a
-     * context is current.
-     */
+     * failure it is called again when the next leaf whose memory can outlive its context is made,
+     * and when the device is trimmed (rs_mr_retry_unfinished). */
     rs_detached_give *give_late;
 
     /* Destroys the leaf's own objects, after all blocks that could be given back were.  False when
@@ -70,6 +69,7 @@ CUmemoryPool rs_async_pool(struct rs_mr *mr);
 void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes);
 
 /* Called around driver calls that use the leaf's own objects.  Enter returns false when the context
- * has ended, so that the objects are gone; leave returns false when it has ended meanwhile. */
+ * has ended, so that the objects are gone; leave, which is called only after an enter that returned
+ * true, returns false when the context has ended meanwhile. */
 bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf);
 bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf);

@@ -16,7 +16,8 @@
 enum {
     /* The longest wait for the library's own stream before the leaf takes more memory. */
     SETTLE_NS = 500 * 1000,
-    SETTLE_SHORT_NS = 50 * 1000000, /* the longest such wait after the driver has refused memory */
+    SETTLE_SHORT_NS = 50 * 1000000, /* the longest such wait where memory is short: after a refusal,
+                                       or in a trim inside a request */
 };
 
 static CUresult give_waiting(struct rs_leaf *leaf, CUdeviceptr address)
@@ -54,8 +55,8 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
 }
 
 /* Gives an allocation back. stream: the stream of the program in whose order the block is freed;
- * NULL: none.  *settled: set to true if the driver no longer counts the bytes after a success.
- * Returns CUDA_ERROR_NOT_READY if the free would have to wait inside a request. */
+ * NULL: none.  *settled: set to false if, after a success, the bytes must stay charged until the
+ * leaf settles.  Returns CUDA_ERROR_NOT_READY if the free would have to wait inside a request. */
 static CUresult give_to_driver(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream,
                                bool *settled)
 {
@@ -133,7 +134,8 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 /* ---- allocation ---- */
 
 /* Gives back a block that the program will never get.  The driver counts what was freed in order
- * until a thread has synchronised with that stream, and nothing tells later that one should. */
+ * until a thread has synchronised with that stream.  The leaf does not record this block as
+ * unsettled, so the wait is done here. */
 static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 {
     CUstream stream = has_order(leaf) ? stream_of_leaf(leaf) : NULL;

@@ -7,7 +7,9 @@
  * context's own stream, where the driver can do that: such a free does not wait for the GPU.  The
  * driver counts the memory as taken until a thread waits for that stream, so its bytes stay charged
  * until the leaf settles.  Other memory goes back with a driver call that waits, as cudaFree does;
- * inside a request it goes back only when its context is idle (base/request.h). */
+ * inside a request it goes back only when its context is idle (base/request.h).  But where the
+ * program frees in the order of a stream and there is no limit, the memory goes back in the order
+ * of that stream, without a wait. */
 #pragma once
 
 #include "resource/resource.h"

@@ -51,8 +51,8 @@ static bool set_policy(const struct policy *policy)
     return syscall(SYS_set_mempolicy, policy->mode, policy->nodes, (long)NODES_MAX + 1) == 0;
 }
 
-/* Sets a preference for the node.  False where the kernel or a sandbox refuses: memory then comes
- * from the default node. */
+/* Sets a preference for the node.  *before: the thread's policy so far.  False where the kernel or
+ * a sandbox refuses: that policy then chooses the node. */
 static bool prefer_node(int node, struct policy *before)
 {
     static bool said;

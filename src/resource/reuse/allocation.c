@@ -187,8 +187,8 @@ static bool may_try_again(struct rs_reuse *reuse, const struct rs_refusal *refus
            (progress != rs_reuse_progress(reuse) && rs_request_may_repeat());
 }
 
-/* The last attempt: serves the request from freed blocks after a bounded wait.  With the driver
- * alone the program would have waited for the same work in cudaFree. */
+/* The last attempts: serve the request from freed blocks, each after a bounded wait.  With the
+ * driver alone the program would have waited for the same work in cudaFree. */
 static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refusal,
                                  uint64_t progress, struct rs_allocation *out)
 {

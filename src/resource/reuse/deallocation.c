@@ -13,7 +13,7 @@
 enum {
     SEAL_COUNT = 128, /* a free seals when a shard has this many open blocks */
     LOOK_EVERY = 16,  /* how often a free looks whether it is time to seal: the first free after a
-                         seal, then each sixteenth ... */
+                         seal, then each sixteenth and the one after it ... */
     /* ... and a free after this many new open bytes in a shard. */
     LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8,
     UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture; more if the
@@ -237,7 +237,8 @@ static bool ordered_push(struct rs_reuse *reuse, struct rs_block_record *record,
            is_time_to_seal(reuse, open.bytes, open.blocks);
 }
 
-/* Ends RS_REUSE_STARVED: the free after the refusal waits, and later ones need not. */
+/* Ends RS_REUSE_STARVED: only the first free after the refused allocation waits, and only if it can
+ * get no fence. */
 static void end_starvation(struct rs_reuse *reuse)
 {
     if (is_starved(reuse))
@@ -309,8 +310,8 @@ static bool has_own_open(struct rs_reuse *reuse)
 }
 
 /* Counts a seal, and ends the shortage after the last one.  Threads that count at the same time may
- * end it a little early or late.  If no fence can be had, the shortage ends at once, since each
- * further seal would be a wait. */
+ * end it a little early or late.  If fences are refused for good, the shortage ends at once, since
+ * each further seal would be a wait. */
 static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (is_short(reuse) &&

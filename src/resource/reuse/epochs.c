@@ -19,8 +19,8 @@
 enum {
     SPIN_NS = 50 * 1000, /* a wait polls for 50 us, then sleeps */
     NAP_NS = 20 * 1000,
-    LOOK_NS = 20, /* the time that a poll counts as where the program's clock stands still
-                     (rs_clock_ns); a poll takes longer */
+    LOOK_NS = 20, /* by how much each poll advances rs_clock_ns if the program's clock stands still;
+                     a poll takes longer */
 
     /* When a free queries fences: at this many sealed epochs, or at 1/ASK_DIVISOR of the held bytes
      * in them.  Large blocks, each an epoch of its own, have their own number of epochs. */
@@ -141,8 +141,8 @@ static void note_fault(const struct rs_reuse *reuse)
 }
 
 /* Gathers the open blocks, then records the fence: in the other order a block freed in between
- * would join an epoch whose fence does not cover its work.  False when no block was open or no
- * fence can be had now (a capture, no host memory). */
+ * would join an epoch whose fence does not cover its work.  False when no block was open, or no
+ * fence can be had now (a capture, no host memory) or at all. */
 static bool seal_locked(struct rs_reuse *reuse)
 {
     struct rs_reuse_epoch *epoch = rs_fence_supported() ? take_epoch(reuse) : NULL;

@@ -204,7 +204,8 @@ static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_
 }
 
 /* Makes room in the shard for a block that is to be kept; what goes upstream is added to `rest`.
- * Blocks of sizes that are no longer asked for would stay for ever, so all blocks of a class go. */
+ * Blocks of sizes that are no longer asked for would stay for ever, so all blocks of the class go;
+ * for a block larger than room->largest_bytes, those of both classes. */
 static void make_room_to_keep(struct rs_reuse_shard *shard, size_t size_bytes,
                               const struct rs_reuse_room *room, struct rs_block_list *rest)
 {

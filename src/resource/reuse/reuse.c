@@ -5,13 +5,13 @@
  * Freed blocks gather in open lists, one per group of threads.  When it is time (bytes, count, an
  * allocation that finds no ready block) the lists are sealed into an epoch behind one fence
  * (epochs.c).  When the fence is done, the epoch's blocks are ready: they stay with their threads
- * for the next request of their size (ready.c), or go upstream.  No free waits where fences can be
- * had, and an allocation waits only when it would otherwise grow past the most that the program
- * ever used at once (allocation.c).
+ * for the next request of their size (ready.c), or go upstream.  Unless the option says free=wait,
+ * no free waits where fences can be had, and an allocation waits only when it would otherwise grow
+ * past the most that the program ever used at once (allocation.c).
  *
  * A driver before 12.5 has no fences.  There a free waits for the context, as cudaFree does, and
- * its block goes upstream at once.  Host memory and blocks freed in the order of a stream gather in
- * the open lists there too, and a free now and then waits for all of them (deallocation.c).
+ * its block goes upstream at once.  Only host memory and blocks freed in the order of a stream
+ * gather with such a driver too, and a free now and then waits for all of them (deallocation.c).
  *
  * Host memory is sealed at each free that is not small.  The next such allocation queries the
  * fence, so that a loop over one buffer stays in the processor's caches.  An allocation too large
@@ -37,7 +37,7 @@ struct reuse_config {
 
 enum {
     EAGER_BYTES = 64 << 10, /* the size from which a free of host memory seals at once; of other
-                               memory no size does */
+                               memory no size does until upstream is short */
     TRIM_LOOKS = 24, /* queries without progress after which a trim stops waiting for fences, ... */
     TRIM_NS = 20 * 1000 * 1000, /* ... and the longest time that it waits */
 };
