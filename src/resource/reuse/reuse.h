@@ -10,8 +10,9 @@
  *   ready.c         blocks that no work uses any more: kept by a shard, or given upstream
  *
  * Words: a freed block is *open* until a fence covers it, then *sealed* in an epoch, then *ready*
- * once the fence is done.  A ready block is *kept* in a shard, or goes upstream.  A block is in
- * *quarantine* from its free until it is kept, comes back to an allocation, or is upstream.
+ * once the fence is done.  A ready block goes back to a shard, which *keeps* it or gives it
+ * upstream later, or goes upstream at once.  A block is in *quarantine* from its free until it is
+ * back in a shard, comes back to an allocation, or is upstream.
  *
  * Lock order: the resource's lock first, then either the ordered blocks' lock or one shard's. */
 #pragma once
@@ -191,8 +192,8 @@ enum { RS_REUSE_SHARDS = 16, RS_REUSE_EPOCHS = 64 };
 
 struct rs_reuse_epoch;
 
-/* The bytes of each class that a shard may keep, and the size of the largest block that it may
- * keep. */
+/* The bytes of each class that a shard may keep, and the size of the largest block that it may keep
+ * (of host memory it also keeps a few larger ones, see ready.c). */
 struct rs_reuse_room {
     size_t limit_bytes, largest_bytes;
 };
@@ -287,7 +288,8 @@ struct rs_reuse {
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
 
-/* False on a driver without fences, and after the driver refused the last fence for good. */
+/* False on a driver without fences, and when the last seal found that no fence can be had, or no
+ * host memory for one. */
 static inline bool rs_reuse_may_have_fence(const struct rs_reuse *reuse)
 {
     return atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_REFUSED;
@@ -327,7 +329,8 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
 /* ---- quarantine ---- */
 
 /* True when blocks are in quarantine.  It may be wrong only by returning true: the count of blocks
- * that left is read first, and a block counts as left only once it is upstream or kept. */
+ * that left is read first, and a block counts as left only once it is upstream, back in a shard, or
+ * an allocation's. */
 bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
 
 /* Returns what rs_mr_progress returns, for this `reuse` alone. */
@@ -382,7 +385,7 @@ size_t rs_reuse_open_count(struct rs_reuse *reuse);
 /* ---- epochs ---- */
 
 /* Seals all open blocks into an epoch and records its fence.  False when no block was open or no
- * fence can be had now (a capture, no host memory). */
+ * fence could be had (an old driver, a capture, no host memory, a failed context). */
 bool rs_reuse_seal(struct rs_reuse *reuse);
 
 /* Retires all epochs whose fences are done: their blocks become ready and go to shards or upstream,
@@ -390,7 +393,7 @@ bool rs_reuse_seal(struct rs_reuse *reuse);
 bool rs_reuse_retire(struct rs_reuse *reuse);
 
 /* Does as rs_reuse_retire, but gives only a bounded number of blocks upstream and leaves the others
- * in the backlog.  The caller repeats it until it returns false. */
+ * in the backlog.  The caller repeats it as long as it needs more and there is a backlog. */
 bool rs_reuse_retire_some(struct rs_reuse *reuse);
 
 /* Adds ready blocks for which their shard has no room to the backlog, which goes upstream a few
@@ -414,8 +417,8 @@ static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->is_crowded, memory_order_relaxed);
 }
 
-/* Takes an open block that was freed in no stream's order back from the quarantine, so that it is
- * live again.  False when the block is no longer open. */
+/* Takes an open block that is in an open list, not in a slot, back from the quarantine, so that it
+ * is live again.  False when there is no such block any more, or another thread holds the lock. */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 
 /* Called by a free when it is time to seal.  Retires done epochs and seals, unless another thread
@@ -472,11 +475,11 @@ RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t 
            shard->kept.count[class] < RS_REUSE_KEPT_COUNT;
 }
 
-/* Takes the first of the shard's ready blocks and keeps it, if there is room for it, and prefetches
- * the record of the next one.  Each allocation does this for one block: sorting all blocks at once
- * would wait for each record in turn, where the program's own data have pushed them out of the
- * caches.  The caller holds the shard's lock.  While a thread is on the slow path, the list of
- * ready blocks is empty. */
+/* Takes the first of the shard's ready blocks, of which there is at least one, and keeps it, if
+ * there is room for it; then prefetches the record of the next one.  Each allocation does this for
+ * one block: sorting all blocks at once would wait for each record in turn, where the program's own
+ * data have pushed them out of the caches.  The caller holds the shard's lock.  While a thread is
+ * on the slow path, the list of ready blocks is empty. */
 RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
 {
     struct rs_block_record *freed = shard->ready.first;
@@ -505,8 +508,8 @@ static inline struct rs_allocation rs_freed_upstream(const struct rs_block_recor
                                   NULL};
 }
 
-/* Moves a batch of blocks that no work uses any more out of the quarantine, to shards or upstream.
- */
+/* Empties a batch of blocks that no work uses any more: they leave the quarantine and go to shards
+ * or upstream.  Blocks of a shard that has too many unsorted ones join the backlog instead. */
 void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
 /* Does as rs_reuse_give_ready for blocks that no shard will keep. */
@@ -553,7 +556,8 @@ enum {
 };
 
 /* A value of eager_bytes which says that an allocation was refused while freed blocks had no fence.
- * Programs then free something and allocate again, so the next free does the full wait. */
+ * Programs then free something and allocate again, so the next free seals, and if it gets no fence
+ * it does the full wait. */
 enum { RS_REUSE_STARVED = 0 };
 
 RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
