@@ -241,7 +241,8 @@ struct rs_reuse {
     bool is_eager; /* for host memory: blocks are sealed early, since the block used last is still
                       in the processor's caches */
     _Atomic size_t eager_bytes; /* a free of this many bytes or more seals at once, and an
-                                   allocation of this many or more queries the fences first */
+                                   allocation of this many or more queries the fences first (from
+                                   RS_REUSE_SEAL_BYTES on, only if no block is free) */
     /* The number of shards, counted from the first, that any thread ever used. */
     _Atomic unsigned shards_used;
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
@@ -257,8 +258,9 @@ struct rs_reuse {
     bool is_stuck;                   /* the oldest epoch's fence was pending at its last query */
     size_t epochs_bytes;             /* the bytes of the sealed epochs, without ordered blocks */
     struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
-    _Atomic int refusal; /* enum rs_fence_refusal of the last seal; always RS_FENCE_REFUSED on a
-                            driver without fences; read without the lock */
+    _Atomic int refusal; /* enum rs_fence_refusal of the last seal, or RS_FENCE_CAPTURES when a
+                            capture is about to begin; always RS_FENCE_REFUSED on a driver without
+                            fences; read without the lock */
     /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
     struct rs_block_list backlog;
     uint64_t ready_seal; /* the seal whose ordered blocks are ready and go upstream in the same way;
@@ -519,13 +521,13 @@ void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *
 void rs_reuse_sort_ready(struct rs_reuse *reuse);
 
 /* Between begin and end every block that becomes ready goes upstream and none is kept.  Begin also
- * gives upstream the refused blocks, and those that are kept already from class `from` on
- * (RS_KEPT_SMALL: all).  It returns true when upstream took any. */
+ * gives upstream the refused blocks, and does as rs_reuse_give_kept.  It returns true when upstream
+ * took any. */
 bool rs_reuse_begin_slow_path(struct rs_reuse *reuse, enum rs_kept_class from);
 void rs_reuse_end_slow_path(struct rs_reuse *reuse);
 
-/* Gives all kept and unsorted blocks from class `from` on upstream.  Called between begin and end.
- * True when upstream took some. */
+/* Gives upstream all unsorted blocks, and the kept ones from class `from` on (RS_KEPT_SMALL: all).
+ * Called between begin and end.  True when upstream took some. */
 bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from);
 
 /* Returns the bytes and the number of all kept, unsorted and refused blocks. */
