@@ -343,11 +343,11 @@ static int begin_file_anew(struct rs_job_limit *job, struct rs_size limit)
     return rs_job_limit_init(job, limit);
 }
 
-/* Makes the file ready to be joined. If it has no living members, it gets the limit; it is begun
- * anew if it is also new, of an earlier boot, or of another PID namespace. Whether members of
- * another namespace live cannot be seen from here, so a file that has such members is refused.
- * Containers of one kernel may each report another boot, so the boot's name only counts when no
- * member of this namespace is alive. The caller holds the file lock. */
+/* Makes the file ready to be joined. A file without living members gets this limit, and is begun
+ * anew if it is new, of an earlier boot, or of another PID namespace. Whether members of another
+ * namespace live cannot be seen from here, so a file that has such members is refused. Containers
+ * of one kernel may each report another boot, so the boot's name only counts when no member of this
+ * namespace is alive. The caller holds the file lock. */
 static int settle_file(struct rs_job_limit *job, struct rs_size limit)
 {
     uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);
