@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands to a running process (`rmmshim limit`, `trim` and `leaks`).  The process has a memory
  * file; another process of the same user opens it through /proc/PID/fd and writes one command into
- * it. The library reads one word of the file at each allocation, free and synchronisation that it
- * hooks, so it needs no thread.  A process that makes none of these calls takes a command only if
- * it has a thread for commands (RMM_CONTROL=thread).
+ * it. The library reads one word of the file at each allocation, free, synchronisation and query of
+ * the free memory that it hooks, so it needs no thread.  A process that makes none of these calls
+ * takes a command only if it has a thread for commands (RMM_CONTROL=thread).
  *
  * A writer first locks the file (flock), so that there is one command at a time.  Every field that
  * a writer sets is checked: the writer may be any program of the user. */
@@ -68,7 +68,8 @@ extern RS_HOT_DATA _Atomic uint64_t *rs_attention;
  * thread safe. */
 void rs_commands_begin(bool has_thread);
 
-/* Called in a forked child, which has no copy of the file: the child takes no commands. */
+/* Closes the file: from now on the process takes no commands.  Called in a forked child, which has
+ * no copy of the file's memory, and in a process that stacks will not serve after all. */
 void rs_commands_forget(void);
 
 /* Copies the command to *command and marks it as taken; rs_commands_answer must follow.  Returns

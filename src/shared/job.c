@@ -126,8 +126,8 @@ static int connect_to(int socket, const char *name, uint64_t until_ns)
 }
 
 /* True when the other side of the socket is the `run`: once that has ended, any process may take
- * the name. For a process of another PID namespace the kernel reports the number 0; then only the
- * user is checked. */
+ * the name. For a process of another PID namespace the kernel reports the number 0; then, and where
+ * /proc does not tell when the process started, only the user is checked. */
 static bool is_of_run(int socket, const struct job *job)
 {
     struct ucred server;

@@ -32,7 +32,7 @@ enum {
 
 enum rs_job_wish {
     /* "Hold my page": the request's descriptor is the process's page (shared/published.h). Without
-     * a descriptor the process has no page, and is not counted. */
+     * a descriptor the process has no page, and the `run` only counts it as missed. */
     RS_JOB_HOLD_PAGE = 1,
     RS_JOB_GIVE_LIMIT, /* "give me the file of a job's limit", which is the answer's descriptor. The
                           number 0 asks for the innermost job with a limit, 1 for the one around it,

@@ -19,7 +19,7 @@ enum {
     RS_JOB_ENTRIES = 12288, /* the most entries at a time: one for each process, and one for each
                                device that a process uses */
     RS_JOB_LIMIT_SETTLE_MS = 2000,
-    /* An owner of the mutex that has not run for this long counts as stuck. */
+    /* An owner of the mutex that was not seen runnable for this long counts as stuck. */
     RS_JOB_LIMIT_STUCK_MS = 2000,
     RS_JOB_LIMIT_KEPT_MS = 1000, /* how long bytes are reserved for a member after it last asked */
 };
@@ -100,9 +100,10 @@ struct job_patience {
     uint64_t turn, since_ns;
 };
 
-/* True when the mutex's owner has not run for RS_JOB_LIMIT_STUCK_MS.  True at once if the owner was
- * found stuck before and still has the same turn, or if the owner is this very thread, interrupted
- * by a signal handler. */
+/* True when the mutex's owner has held it for RS_JOB_LIMIT_STUCK_MS without being seen runnable (it
+ * is stopped or blocked).  True at once if the owner was found stuck before and still has the same
+ * turn, or if the owner is this very thread, interrupted by a signal handler.  *patience is zero at
+ * first, and the caller keeps it between calls. */
 bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience);
 
 /* job_try_lock and job_lock return true when they have locked the mutex; job_unlock unlocks it.
@@ -112,4 +113,4 @@ bool job_try_lock(struct rs_job_limit *job);
 bool job_lock(struct rs_job_limit *job, bool waits);
 void job_unlock(struct rs_job_limit *job);
 
-enum { JOB_TRIES = 150 }; /* attempts to lock the mutex before rs_pause naps */
+enum { JOB_TRIES = 150 }; /* attempts to lock the mutex before job_is_stuck is called too */

@@ -58,7 +58,7 @@ void job_unlock(struct rs_job_limit *job)
     (void)failed;
 }
 
-/* True when the thread with this number is running, or waits only for a processor. */
+/* True when the thread with this ID is running or runnable (state R in /proc). */
 static bool can_run(pid_t thread)
 {
     char text[RS_PROCESS_TEXT_BYTES];
@@ -214,8 +214,9 @@ static int map_job_file(int fd, struct rs_job_limit **job)
 
 /* ---- members ---- */
 
-/* Returns 0 when /proc does not tell the start time: with another one, the others would take this
- * process for dead and no longer count what it has. */
+/* Returns the value of `owner` in this process's entries; 0 when /proc does not tell the start
+ * time. With a wrong start time the other members would take this process for dead, and no longer
+ * count what it has taken. */
 static uint64_t own_word(void)
 {
     long long start = rs_process_start_ticks(0);
@@ -278,10 +279,10 @@ static bool owner_is_gone(uint64_t owner)
 }
 
 /* Checks one entry. A dead owner's wishes and reserved bytes are dropped at once. The bytes that it
- * had taken stay counted until the kernel has closed the device; the function returns true while
- * they do, and also when it cannot get the mutex. Times are read under the mutex, so that they
- * never go backwards. *living is the owner that was last found alive, which is not checked again
- * for its next entry. */
+ * had taken stay counted for RS_JOB_LIMIT_SETTLE_MS; the function returns true while they do, and
+ * also when it cannot get the mutex. Times are read under the mutex, so that they never go
+ * backwards. *living is the owner that was last found alive, which is not checked again for its
+ * next entry. */
 static bool reap_entry(struct rs_job_limit *job, struct rs_job_entry *entry, uint64_t *living)
 {
     uint64_t owner = job_get(&entry->owner), now;
@@ -342,10 +343,11 @@ static int begin_file_anew(struct rs_job_limit *job, struct rs_size limit)
     return rs_job_limit_init(job, limit);
 }
 
-/* Makes this process's PID namespace the file's home if the file has no living members. Whether
- * members of another namespace live cannot be seen from here, and containers of one kernel may each
- * report another boot. So the boot's name only counts when no member of this namespace is alive,
- * which can be seen. The caller holds the file lock. */
+/* Makes the file ready to be joined. A file without living members gets this limit, and is begun
+ * anew if it is new, of an earlier boot, or of another PID namespace. Whether members of another
+ * namespace live cannot be seen from here, so a file that has such members is refused. Containers
+ * of one kernel may each report another boot, so the boot's name only counts when no member of this
+ * namespace is alive. The caller holds the file lock. */
 static int settle_file(struct rs_job_limit *job, struct rs_size limit)
 {
     uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);

@@ -50,12 +50,13 @@ int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit);
  * closes. If it is -1, the file is the one at `path`, which is made if there is none, with the
  * limit *limit and for this user alone. If `member` is not NULL, *member becomes the calling
  * process's entry for itself. Sets *limit to the file's limit, and returns 0 with *job set, or
- * -errno: -EPROTO for another version's file, -EACCES for one that other users may write, or that
- * may shrink, -EXDEV when members of another PID namespace may be alive, -ESTALE when a `run` of
- * another PID namespace made the file, -EEXIST for a file at `path` whose living members have
- * another limit, -ESRCH when /proc does not tell who this process is, -EBUSY when another process
- * holds the file lock for 2 s or the mutex is stuck, -EUSERS when all places are taken, -ENOTSUP as
- * above, or what the system says when the file cannot be opened. */
+ * -errno: -EPROTO for another version's file, -EACCES for a file at `path` that other users own or
+ * have any access to, or for a `run`'s file that may shrink, -EXDEV when members of another PID
+ * namespace may be alive, -ESTALE when a `run` of another PID namespace made the file, -EEXIST for
+ * a file at `path` whose living members have another limit, -ESRCH when /proc does not tell who
+ * this process is, -EBUSY when another process holds the file lock for 2 s or the mutex is stuck,
+ * -EUSERS when all places are taken, -ENOTSUP as above, or what the system says when the file
+ * cannot be opened. */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
                       struct rs_job_limit **job, struct rs_job_entry **member);
 
@@ -64,8 +65,9 @@ int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
 struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job);
 
 /* Finds dead members, and frees the entries of those that have been dead for long enough. Returns
- * true while bytes of dead members are still counted. Safe across threads and processes. Does
- * nothing in a PID namespace other than the members'. */
+ * true while bytes of dead members are still counted, and when the mutex could not be had at once
+ * for one of them. Safe across threads and processes. Does nothing in a PID namespace other than
+ * the members'. */
 bool rs_job_limit_reap(struct rs_job_limit *job);
 
 /* What a process takes of one device, on behalf of its job. Whoever makes a share sets the fields
@@ -83,13 +85,14 @@ struct rs_job_share {
 
 /* All functions of a share are thread safe, and act on all jobs around its job too. */
 
-/* Enters the device.  If there is no room, logs one line, and every request for the device is
- * refused. */
+/* Enters the device in each job.  If one has no room, logs one line.  Requests for the device are
+ * refused as long as it is not entered in all jobs. */
 void rs_job_share_enter(struct rs_job_share *share);
 
-/* Takes the bytes in all jobs if they fit in each, and returns whether it did. It waits for the
- * mutexes; for an owner that does not run it waits 2 s and logs that, and after that it returns
- * false at once as long as the owner stays stopped. */
+/* Takes the bytes in all jobs if they fit in each, and returns whether it did. If the device is not
+ * entered in the innermost job, it first tries to enter it. It waits for the mutexes; for an owner
+ * that does not run it waits 2 s and logs that, and after that it returns false at once as long as
+ * the owner stays stopped. */
 bool rs_job_share_take(struct rs_job_share *share, size_t bytes);
 
 /* Counts `bytes` as taken, as the process has them already; the negative number 0 - N counts N
@@ -123,11 +126,12 @@ void rs_job_share_freed(struct rs_job_share *share, size_t bytes);
 /* Returns what the other members have declared idle, of each at most what it has taken. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share);
 
-/* Returns by how much the counted bytes and `bytes` more exceed the limit, or 0. */
+/* Returns by how much the counted bytes, without those reserved for this member, and `bytes` more
+ * exceed the limit, or 0; of several jobs, the largest such number. */
 size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes);
 
-/* Returns by how much the counted bytes and those that members still want exceed the limit, or 0.
- */
+/* Returns by how much the counted bytes and those that members still want exceed the limit; 0 also
+ * when no member wants any.  Of several jobs, the largest such number. */
 size_t rs_job_share_wanted(const struct rs_job_share *share);
 
 /* A request calls rs_job_share_want when it begins to wait for `bytes`, and

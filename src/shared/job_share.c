@@ -127,8 +127,8 @@ static void forget_kept(const struct rs_job_share *share)
         job_set(&entry->kept_bytes, 0);
 }
 
-/* Returns the member that has waited longest among those for which less is reserved than they want.
- */
+/* Returns the member that has waited longest among those for which less is reserved than they want
+ * and that have asked lately; NULL when there is none. */
 static struct rs_job_entry *oldest(const struct rs_job_share *share)
 {
     struct rs_job_entry *found = NULL;
@@ -141,7 +141,7 @@ static struct rs_job_entry *oldest(const struct rs_job_share *share)
     return found;
 }
 
-/* Reserves for the members that wait what a member gives back. */
+/* Reserves for the members that wait what a member gives back.  The caller holds the mutex. */
 static void keep_for_waiting(const struct rs_job_share *share, uint64_t bytes)
 {
     struct rs_job_entry *entry;

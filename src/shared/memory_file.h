@@ -13,8 +13,8 @@
 int rs_memory_file_make(const char *name, size_t bytes, void **memory);
 
 /* Maps the first bytes of the file that another process of the same user has under descriptor `fd`,
- * for reading and writing. Returns NULL if the descriptor now stands for another file, or the file
- * is shorter or may shrink. */
+ * for reading and writing. Returns NULL if the file cannot be opened, if the descriptor now stands
+ * for another file, or if the file is shorter or may shrink. */
 void *rs_memory_file_map(int process, int fd, uint64_t inode, size_t bytes);
 
 /* What is looked for among the files that another process of the same user has open. */
@@ -29,8 +29,8 @@ struct rs_memory_file_search {
 };
 
 /* Opens the first memory file that has the name search->name and for which search->accepts returns
- * true. Returns a descriptor; -ENODATA if the process has none; -EACCES or -EPERM if it is another
- * user's; or another -errno. Uses no malloc. Not thread safe. */
+ * true. Returns a descriptor; -ENODATA if there is none, or none by the deadline; -EACCES or -EPERM
+ * if it is another user's; or another -errno. Uses no malloc. Not thread safe. */
 int rs_memory_file_find(const struct rs_memory_file_search *search);
 
 /* Waits while the word is `seen`, for wait_ns at most. It also returns after rs_futex_wake and

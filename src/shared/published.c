@@ -92,10 +92,8 @@ void rs_published_forget(void)
     if (published.memory && rs_leak_roots_matter())
         (void)mprotect(published.memory, RS_PUBLISHED_BYTES, PROT_READ);
     published.memory = NULL;
-    rs_mutex_init(&published.lock,
-                  /* The lock is initialised again, since another thread of the parent may have held
-                   * it. */
-                  RS_RANK_TABLE);
+    /* Another thread of the parent may have held the lock. */
+    rs_mutex_init(&published.lock, RS_RANK_TABLE);
 }
 
 void *rs_published_head(void)
@@ -184,7 +182,7 @@ void rs_published_free(void *memory)
         return;
     }
     header--;
-    /* This fails if the memory is freed twice. */
+    /* This fails for most memory that is freed twice. */
     RS_ASSERT(header->piece.bytes > sizeof(*header) && !header->piece.next);
     RS_MUTEX_GUARD(&published.lock);
     header->piece.next = published.freed;

@@ -21,11 +21,11 @@
 
 /* ---- a command ---- */
 
-/* How many bytes the last trim command of each device was to leave, for devices where it could not
- * give all back. Memory that only a waiting driver call can give back stays while its context
- * works: a command runs inside some call of the program, and the GPU may be waiting for what the
- * program does after that call. The memory is given back once the program itself has waited for all
- * work of a context. */
+/* How many bytes of unused memory the last trim command of each device was to leave (a limit
+ * command: 0), for devices where it could not give all else back. Memory that only a waiting driver
+ * call can give back stays while its context works: a command runs inside some call of the program,
+ * and the GPU may be waiting for what the program does after that call. The memory is given back
+ * once the program itself has waited for all work of a context. */
 static _Atomic size_t keep_of[RS_DEVICES_MAX];
 static _Atomic uint64_t left_devices; /* the devices with such memory, a bit each */
 

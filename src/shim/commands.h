@@ -34,8 +34,8 @@ RS_HOT_INLINE void rs_poll_commands_in_request(void)
         rs_poll_commands_in_request_now();
 }
 
-/* Called when the program has waited for all work of a context: gives back the memory that trim
- * commands could not give back while the context worked. */
+/* Called when the program has waited for all work of a context: gives back the memory that commands
+ * (trim, limit) could not give back while the context worked. */
 void rs_shim_waited_for_all(void);
 
 /* Starts the thread that takes commands while the program makes no call (RMM_CONTROL=thread). */

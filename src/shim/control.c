@@ -157,8 +157,8 @@ static void add_leaves(struct taken *taken, struct rs_mr *mr)
     rs_report_release(&report);
 }
 
-/* Asks for the idle bytes first, since that has a resource over a driver pool read the pool again,
- * so that the held bytes are fresh too. */
+/* Asks for the idle bytes first: that makes a resource over a driver's pool read the pool's numbers
+ * anew, so that the held bytes are up to date too. */
 static void add_stack_sums(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct sums *sums = data;

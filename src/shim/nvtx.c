@@ -74,6 +74,7 @@ static const char *find_kept(const char *text)
     return NULL;
 }
 
+/* Returns the kept copy of the text; RS_PHASE_OTHERS when there is no room for it. */
 static const char *keep_text(const char *text)
 {
     char *copy = strndup(text ? text : "", RS_PHASE_NAME_BYTES);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls from lower folders to higher ones: a lower file reports an event, or asks for something
  * that only a higher one can do.  They stand in one table, filled in wiring.c, so that no include
- * goes up (scripts/check-includes).  The comment of a call says which locks its caller may hold. */
+ * goes up (scripts/check-includes).  Where locks matter, the comment of a call says which ones its
+ * caller holds. */
 #pragma once
 
 #include "base/log.h"
@@ -26,9 +27,9 @@ struct rs_wiring {
      * only the calling one. */
     void (*forked)(void);
 
-    /* Called in each child before `forked`: resets the locks of the whole process (base/lock.h).
-     * What another thread of the parent may have left half done is forgotten, since the child does
-     * not need it. */
+    /* Called in each forked child, before `forked`: resets the locks of the whole process
+     * (base/lock.h). What another thread of the parent may have left half done is forgotten, since
+     * the child does not need it. */
     void (*reset_locks)(void);
 
     /* Called when the first context is known: a child that is forked from now on only forwards. */
@@ -49,8 +50,8 @@ struct rs_wiring {
      * the contexts' lock. */
     void (*context_gone)(struct rs_context *context);
 
-    /* Called when a block has ended.  `exported`: its number in the table of exports; 0: the block
-     * was not exported. */
+    /* Called when a block has been lost with its context.  `exported`: its number in the table of
+     * exports; 0: the block was not exported. */
     void (*export_gone)(unsigned exported);
 
     /* Returns the devices that may access the memory of a context, a bit each. */

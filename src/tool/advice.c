@@ -11,8 +11,8 @@
 
 /* `least`: advice is given when at least this many allocations were freed again.  The driver's
  * allocation and free together take some 2 ms for 4 MiB of pinned memory, and some 80 us for 1 MiB
- * of device memory (tests/bench/README.md): so many calls take a tenth of a second or more, which a
- * user may notice. */
+ * of device memory (tests/bench/README.md): so many calls take about a tenth of a second or more,
+ * which a user may notice. */
 static const struct {
     const char *name, *step;
     /* The variable beside which a pool's size would be a bad setting. */

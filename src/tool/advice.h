@@ -14,8 +14,9 @@ struct advice {
     const char *step; /* static text: "add --pinned-pool-size 0 (RMM_PINNED_POOL_SIZE)" */
 };
 
-/* Fills in the advice for a page; `file` is the mapped page.  `variable` returns the value of a
- * variable of the process, NULL if it is not set.  Returns the number of pieces of advice. */
+/* Fills in the advice for a process. page: what publication_read has read from `file`, the
+ * process's mapped page. variable(data, name) returns the value of a variable of the process, NULL
+ * if it is not set.  Returns the number of pieces of advice. */
 size_t advice_of(const struct publication *page, const void *file,
                  const char *(*variable)(void *data, const char *name), void *data,
                  struct advice advices[RS_KINDS]);

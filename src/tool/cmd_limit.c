@@ -25,8 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The longest wait until the process takes a command, and the least wait for its answer after that,
- * since a trim takes time. */
+/* The default of --wait, which is how long the process may take to begin a command; and the least
+ * time that it gets to finish the command after that, since a trim takes time. */
 #define WAIT_NS       2000000000ull
 #define TAKEN_WAIT_NS 3000000000ull
 

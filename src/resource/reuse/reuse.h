@@ -10,8 +10,9 @@
  *   ready.c         blocks that no work uses any more: kept by a shard, or given upstream
  *
  * Words: a freed block is *open* until a fence covers it, then *sealed* in an epoch, then *ready*
- * once the fence is done.  A ready block is *kept* in a shard, or goes upstream.  A block is in
- * *quarantine* from its free until it is kept, comes back to an allocation, or is upstream.
+ * once the fence is done.  A ready block goes back to a shard, which *keeps* it or gives it
+ * upstream later, or goes upstream at once.  A block is in *quarantine* from its free until it is
+ * back in a shard, comes back to an allocation, or is upstream.
  *
  * Lock order: the resource's lock first, then either the ordered blocks' lock or one shard's. */
 #pragma once
@@ -191,8 +192,8 @@ enum { RS_REUSE_SHARDS = 16, RS_REUSE_EPOCHS = 64 };
 
 struct rs_reuse_epoch;
 
-/* The bytes of each class that a shard may keep, and the size of the largest block that it may
- * keep. */
+/* The bytes of each class that a shard may keep, and the size of the largest block that it may keep
+ * (of host memory it also keeps a few larger ones, see ready.c). */
 struct rs_reuse_room {
     size_t limit_bytes, largest_bytes;
 };
@@ -240,7 +241,8 @@ struct rs_reuse {
     bool is_eager; /* for host memory: blocks are sealed early, since the block used last is still
                       in the processor's caches */
     _Atomic size_t eager_bytes; /* a free of this many bytes or more seals at once, and an
-                                   allocation of this many or more queries the fences first */
+                                   allocation of this many or more queries the fences first (from
+                                   RS_REUSE_SEAL_BYTES on, only if no block is free) */
     /* The number of shards, counted from the first, that any thread ever used. */
     _Atomic unsigned shards_used;
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
@@ -256,8 +258,9 @@ struct rs_reuse {
     bool is_stuck;                   /* the oldest epoch's fence was pending at its last query */
     size_t epochs_bytes;             /* the bytes of the sealed epochs, without ordered blocks */
     struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
-    _Atomic int refusal; /* enum rs_fence_refusal of the last seal; always RS_FENCE_REFUSED on a
-                            driver without fences; read without the lock */
+    _Atomic int refusal; /* enum rs_fence_refusal of the last seal, or RS_FENCE_CAPTURES when a
+                            capture is about to begin; always RS_FENCE_REFUSED on a driver without
+                            fences; read without the lock */
     /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
     struct rs_block_list backlog;
     uint64_t ready_seal; /* the seal whose ordered blocks are ready and go upstream in the same way;
@@ -287,7 +290,8 @@ struct rs_reuse {
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
 
-/* False on a driver without fences, and after the driver refused the last fence for good. */
+/* False on a driver without fences, and when the last seal found that no fence can be had, or no
+ * host memory for one. */
 static inline bool rs_reuse_may_have_fence(const struct rs_reuse *reuse)
 {
     return atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_REFUSED;
@@ -327,7 +331,8 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
 /* ---- quarantine ---- */
 
 /* True when blocks are in quarantine.  It may be wrong only by returning true: the count of blocks
- * that left is read first, and a block counts as left only once it is upstream or kept. */
+ * that left is read first, and a block counts as left only once it is upstream, back in a shard, or
+ * an allocation's. */
 bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
 
 /* Returns what rs_mr_progress returns, for this `reuse` alone. */
@@ -382,7 +387,7 @@ size_t rs_reuse_open_count(struct rs_reuse *reuse);
 /* ---- epochs ---- */
 
 /* Seals all open blocks into an epoch and records its fence.  False when no block was open or no
- * fence can be had now (a capture, no host memory). */
+ * fence could be had (an old driver, a capture, no host memory, a failed context). */
 bool rs_reuse_seal(struct rs_reuse *reuse);
 
 /* Retires all epochs whose fences are done: their blocks become ready and go to shards or upstream,
@@ -390,7 +395,7 @@ bool rs_reuse_seal(struct rs_reuse *reuse);
 bool rs_reuse_retire(struct rs_reuse *reuse);
 
 /* Does as rs_reuse_retire, but gives only a bounded number of blocks upstream and leaves the others
- * in the backlog.  The caller repeats it until it returns false. */
+ * in the backlog.  The caller repeats it as long as it needs more and there is a backlog. */
 bool rs_reuse_retire_some(struct rs_reuse *reuse);
 
 /* Adds ready blocks for which their shard has no room to the backlog, which goes upstream a few
@@ -414,8 +419,8 @@ static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->is_crowded, memory_order_relaxed);
 }
 
-/* Takes an open block that was freed in no stream's order back from the quarantine, so that it is
- * live again.  False when the block is no longer open. */
+/* Takes an open block that is in an open list, not in a slot, back from the quarantine, so that it
+ * is live again.  False when there is no such block any more, or another thread holds the lock. */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 
 /* Called by a free when it is time to seal.  Retires done epochs and seals, unless another thread
@@ -472,11 +477,11 @@ RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t 
            shard->kept.count[class] < RS_REUSE_KEPT_COUNT;
 }
 
-/* Takes the first of the shard's ready blocks and keeps it, if there is room for it, and prefetches
- * the record of the next one.  Each allocation does this for one block: sorting all blocks at once
- * would wait for each record in turn, where the program's own data have pushed them out of the
- * caches.  The caller holds the shard's lock.  While a thread is on the slow path, the list of
- * ready blocks is empty. */
+/* Takes the first of the shard's ready blocks, of which there is at least one, and keeps it, if
+ * there is room for it; then prefetches the record of the next one.  Each allocation does this for
+ * one block: sorting all blocks at once would wait for each record in turn, where the program's own
+ * data have pushed them out of the caches.  The caller holds the shard's lock.  While a thread is
+ * on the slow path, the list of ready blocks is empty. */
 RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
 {
     struct rs_block_record *freed = shard->ready.first;
@@ -505,8 +510,8 @@ static inline struct rs_allocation rs_freed_upstream(const struct rs_block_recor
                                   NULL};
 }
 
-/* Moves a batch of blocks that no work uses any more out of the quarantine, to shards or upstream.
- */
+/* Empties a batch of blocks that no work uses any more: they leave the quarantine and go to shards
+ * or upstream.  Blocks of a shard that has too many unsorted ones join the backlog instead. */
 void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
 /* Does as rs_reuse_give_ready for blocks that no shard will keep. */
@@ -516,13 +521,13 @@ void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *
 void rs_reuse_sort_ready(struct rs_reuse *reuse);
 
 /* Between begin and end every block that becomes ready goes upstream and none is kept.  Begin also
- * gives upstream the refused blocks, and those that are kept already from class `from` on
- * (RS_KEPT_SMALL: all).  It returns true when upstream took any. */
+ * gives upstream the refused blocks, and does as rs_reuse_give_kept.  It returns true when upstream
+ * took any. */
 bool rs_reuse_begin_slow_path(struct rs_reuse *reuse, enum rs_kept_class from);
 void rs_reuse_end_slow_path(struct rs_reuse *reuse);
 
-/* Gives all kept and unsorted blocks from class `from` on upstream.  Called between begin and end.
- * True when upstream took some. */
+/* Gives upstream all unsorted blocks, and the kept ones from class `from` on (RS_KEPT_SMALL: all).
+ * Called between begin and end.  True when upstream took some. */
 bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from);
 
 /* Returns the bytes and the number of all kept, unsorted and refused blocks. */
@@ -553,7 +558,8 @@ enum {
 };
 
 /* A value of eager_bytes which says that an allocation was refused while freed blocks had no fence.
- * Programs then free something and allocate again, so the next free does the full wait. */
+ * Programs then free something and allocate again, so the next free seals, and if it gets no fence
+ * it does the full wait. */
 enum { RS_REUSE_STARVED = 0 };
 
 RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)

@@ -473,9 +473,9 @@ static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_
     return take_at_last(vm, &asking->request, out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Waits until all other threads have ended their calls, and lets none begin one: of two threads
- * that move memory, each may hold granules that the other lacks, and then both would fail.  False
- * when this takes too long. */
+/* Waits until all other threads have ended their calls, and lets none begin a growth: of two
+ * threads that move memory, each may hold granules that the other lacks, and then both would fail.
+ * False when this takes too long. */
 static bool be_alone(struct rs_virtual *vm, struct asking *asking)
 {
     if (!wait_until_free_to_grow(vm, asking))

@@ -3,8 +3,8 @@
  *
  * A move unmaps addresses, so it takes free blocks only, which no work uses.  Where no `reuse`
  * stands above to guarantee this, a move is possible only when all work of the context is done.
- * Whether it is done is queried and not waited for, as an allocation moves memory too, and the work
- * may wait for the allocating thread. */
+ * Such work is waited for only very shortly (ask_whether_idle), as an allocation moves memory too,
+ * and the work may wait for the allocating thread. */
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "resource/segment.h"

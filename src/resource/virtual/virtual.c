@@ -6,8 +6,8 @@
  * a multiple of this size.  A request that no free block serves gets a hole, which is void
  * addresses with the free memory on either side.  The memory for the hole is taken from wherever
  * whole granules are free, and only the missing rest from the driver.  So free memory is never too
- * scattered for a request, and the held bytes are at most the peak of the live bytes plus the
- * unused ends of granules. */
+ * scattered for a request, and the held bytes are at most the peak of the live bytes, or the
+ * initial size, plus the unused ends of granules. */
 #include "resource/virtual/virtual.h"
 
 #include "base/log.h"

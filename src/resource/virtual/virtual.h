@@ -45,8 +45,8 @@ struct rs_virtual {
     size_t charged_granules; /* granules counted against the maximum: held or being asked for */
     _Atomic size_t held_granules; /* written under the lock, also read without it (base/lock.h) */
     size_t peak_held_granules;
-    struct rs_block *stuck; /* busy blocks, linked by .left, that the driver would neither make
-                               accessible nor unmap */
+    struct rs_block *stuck; /* busy blocks, linked by .left, that the driver would neither map and
+                               make accessible as a whole, nor unmap */
     size_t stuck_bytes;     /* the bytes of those blocks */
 
     unsigned calls;     /* the number of threads inside driver calls that take or move memory */
@@ -111,9 +111,8 @@ CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *m
  * holds the lock. */
 void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool has_moved);
 
-/* Tries again to unmap the stuck blocks; their granules become spares.  The caller makes sure that
- * no thread changes peer access.  Called and left with the lock held, which is released in between.
- */
+/* Tries again to unmap the stuck blocks; their granules become spares.  Does nothing while a thread
+ * changes peer access.  Called and left with the lock held, which is released in between. */
 void rs_virtual_loosen(struct rs_virtual *vm);
 
 /* Called around driver calls that take or move memory (vm->calls).  The first releases the lock and
@@ -126,13 +125,16 @@ void rs_virtual_end_calls(struct rs_virtual *vm, CUstreamCaptureMode mode);
 /* Reserves another region of at least least_bytes addresses. */
 CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes);
 
-/* The memory that a growth may use: free granules, new ones from the driver, or both. */
+/* The memory that a growth may use beside spares: free granules, new ones from the driver, or
+ * both. */
 enum rs_virtual_means { RS_VIRTUAL_HELD, RS_VIRTUAL_HELD_AND_NEW, RS_VIRTUAL_NEW };
 
 /* Makes a free block for the request.  CUDA_ERROR_NOT_READY when RS_VIRTUAL_HELD does not suffice;
- * otherwise the errors of unmap_sources (move.c) and of the driver.  *disturbed: set to true if
- * other threads were taking or moving memory meanwhile, so that a refusal may be stale.  The caller
- * makes sure that no thread changes peer access. */
+ * CUDA_ERROR_OUT_OF_MEMORY at the maximum, at the limit, or out of host memory;
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED when the context has ended; otherwise the errors of unmap_sources
+ * (move.c) and of the driver.  *disturbed: whether other threads were taking or moving memory
+ * meanwhile, so that a refusal may be stale.  The caller makes sure that no thread changes peer
+ * access. */
 CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
                          enum rs_virtual_means means, bool *disturbed);
 
