@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim run: starts a program under the library, stays as its parent (tool/run/parent.c), and
- * reports at the end what happened (tool/run/end.c); if asked to, it becomes the program instead.
+ * reports at the end what happened (tool/run/end.c).  With --exec it becomes the program instead.
  * Settings are checked by the library's own parser before anything starts. */
 #include "base/check.h"
 #include "config/config.h"

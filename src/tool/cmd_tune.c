@@ -16,7 +16,7 @@ struct wanted {
     struct replay_wanted replay;
     const char *limit;          /* of --for limit=, as it was written; NULL: none */
     char **program;             /* NULL: nothing is run */
-    enum tune_wish first, last; /* the wishes of --for, with those in between */
+    enum tune_wish first, last; /* the first and the last wish that is chosen for */
     size_t rounds;
 };
 

@@ -106,8 +106,8 @@ static bool enter(struct tool_recording *recording, const struct rs_recording_de
     return true;
 }
 
-/* Reads definitions up to the first one that is damaged, or whose number is already in use: nothing
- * tells where the one after a damaged one begins. */
+/* Reads the definitions of a chunk.  Stops at the first one that is damaged or cannot be entered,
+ * since nothing tells where the next one begins. */
 static void read_definitions(struct tool_recording *recording, const struct chunk *chunk)
 {
     struct rs_recording_definition one;

@@ -34,8 +34,8 @@ struct frame {
     int used_columns, used_lines;
 };
 
-/* Return the columns that are left in this line, and the lines that are left, with this one;
- * INT_MAX if there is no bound. */
+/* Return the columns that are left in this line, and the lines that are left, this one
+ * included (INT_MAX: no bound). */
 int frame_columns_left(const struct frame *frame);
 int frame_lines_left(const struct frame *frame);
 

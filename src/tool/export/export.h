@@ -10,7 +10,7 @@
 
 struct export
 {
-    struct analysis_observer observer; /* the first member: a pointer to it is cast to this */
+    struct analysis_observer observer; /* comes first, since see() casts a pointer to it */
     FILE *to;
     const struct analysis *analysis; /* its last run is the one whose events come */
     struct rs_hash_table tracks;     /* perfetto's, by number: 1 plus the open phases of a track */
