@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim run: starts a program under the library, stays as its parent (tool/run/parent.c), and
- * reports at the end what happened (tool/run/end.c).  Settings are checked by the library's own
- * parser before anything starts. */
+ * reports at the end what happened (tool/run/end.c).  With --exec it becomes the program instead.
+ * Settings are checked by the library's own parser before anything starts. */
 #include "base/check.h"
 #include "config/config.h"
 #include "shared/job.h"
@@ -41,9 +41,8 @@ static bool settings_are_good(struct run_options *options)
     return bad == 0;
 }
 
-/* Finds the version of a library in the bytes of its file, and copies at most `room` bytes of it;
- * "" if there is none.
- */
+/* Finds the version of a library in the bytes of its file, and copies as much as fits into
+ * `room` bytes; "" if there is none. */
 static void read_version(const char *file, size_t bytes, char *version, size_t room)
 {
     const char *mark = memmem(file, bytes, RS_JOB_MARK_BEFORE, strlen(RS_JOB_MARK_BEFORE));

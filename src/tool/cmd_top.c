@@ -219,7 +219,8 @@ static void put_top_titles(struct frame *frame, const struct view *view)
     frame_end_line(frame);
 }
 
-/* Returns what the full height of the chart means: the limit, or all of the device's memory. */
+/* Returns what the full height of the chart means: the limit, or all memory of the device (for
+ * pinned memory, of the host), whichever is smaller; 0 if neither is known. */
 static uint64_t whole_of_chart(const struct row *row)
 {
     uint64_t limit = rs_usage_least_limit(&row->usage), all = row->device_bytes;
@@ -244,9 +245,8 @@ static void put_top_row(struct frame *frame, const struct view *view, const stru
     frame_end_line(frame);
 }
 
-/* Adds the line above the table.  The order and the number of unreadable processes come first,
- * since a narrow screen cuts off the end.
- */
+/* Adds the line above the table.  The order and the number of unreadable processes come before the
+ * sums, since a narrow screen cuts off the end. */
 static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
 {
     char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], clock[16] = "";
@@ -442,7 +442,7 @@ static void scroll(struct view *view, int event)
     view->first += moves[event].down;
 }
 
-/* Handles a key.  False when it ends the command. */
+/* Handles what terminal_wait returned.  False when it ends the command. */
 static bool take_event(struct view *view, int event)
 {
     int key = event > TERMINAL_KEY ? event - TERMINAL_KEY : 0;
@@ -517,7 +517,8 @@ static int show_live(struct view *view)
 
 /* ---- the command ---- */
 
-/* Returns the index of the word; 0 if none is given; -1 after saying that there is no such word. */
+/* Returns the index of the word; 0 if `word` is NULL; -1 after saying that there is no such word.
+ */
 static int index_of_word(const char *word, const char *option, const char *const *words)
 {
     int i = 0;

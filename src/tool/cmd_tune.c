@@ -16,7 +16,7 @@ struct wanted {
     struct replay_wanted replay;
     const char *limit;          /* of --for limit=, as it was written; NULL: none */
     char **program;             /* NULL: nothing is run */
-    enum tune_wish first, last; /* that are asked for */
+    enum tune_wish first, last; /* the first and the last wish that is chosen for */
     size_t rounds;
 };
 
@@ -131,7 +131,8 @@ static void put_runs(struct rs_node *root, const struct tune_runs *runs)
     }
 }
 
-/* Of those that cannot be told apart from the fastest one, the one that holds least. */
+/* Returns the finalist that holds least, of the fastest one and those that cannot be told apart
+ * from it. */
 static const struct tune_candidate *fastest(const struct tune_runs *runs)
 {
     const struct tune_candidate *best = NULL;
@@ -244,7 +245,7 @@ static void add_finalist(struct tune_runs *runs, struct tune_candidate *candidat
         runs->finalists[runs->count++] = candidate;
 }
 
-/* The best ones, and then others of the front. */
+/* Runs the program with the best candidates, and with others of the front if there is room. */
 static int run_finalists(const struct wanted *wanted, struct tune_candidates *candidates,
                          struct tune_runs *runs)
 {

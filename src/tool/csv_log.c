@@ -20,9 +20,9 @@ const char *const csv_log_actions[] = {[RS_RECORDING_ALLOCATE] = "allocate",
 
 static const uint64_t second_ns = 1000000000, day_ns = 86400 * second_ns;
 
-/* Fills in the event, whose time is the time of day: HH:MM:SS.ffffff, with a point or a colon
- * before the microseconds.  RMM's versions print no address as "(nil)", which %p takes too, or as
- * 0x0. */
+/* Reads a row.  The event's time is then the time of day, written HH:MM:SS.ffffff, with a point or
+ * a colon before the microseconds.  A null pointer is "(nil)" from some versions of RMM, and 0x0
+ * from others; %p reads both.  False if the row is damaged, or its action unknown. */
 static bool read_row(const char *line, struct tool_recording_event *event)
 {
     unsigned hours, minutes, seconds, microseconds;
@@ -59,9 +59,9 @@ bool csv_log_is(const char *bytes, size_t length)
            strchr("\r\n", bytes[sizeof(header) - 1]);
 }
 
-/* Returns the time of a row by that of the row above: times go on from one day to the next.  One
- * that is before that of the row above, as two threads write at once or the clock is set back, is
- * that of the row above. */
+/* Returns the time of a row, given the time of the row above and its own time of day.  A time of
+ * day that is more than half a day earlier belongs to the next day.  One that is earlier by less
+ * (two threads wrote at once, or the clock was set back) becomes the time of the row above. */
 static uint64_t follow(uint64_t before_ns, uint64_t time_of_day_ns)
 {
     uint64_t days_ns = before_ns / day_ns * day_ns;
@@ -71,7 +71,9 @@ static uint64_t follow(uint64_t before_ns, uint64_t time_of_day_ns)
     return rs_max(before_ns, days_ns + time_of_day_ns);
 }
 
-/* Ends each row at its line end, before which RMM writes no carriage return, but an editor may. */
+/* Copies the row at `from`, with a line feed at its end, and returns where the next row begins.  A
+ * carriage return before the line feed, which an editor may have written, is left out.  The copy is
+ * empty if the row has no line feed or does not fit. */
 static const char *copy_line(const char *from, const char *end, char *line, size_t room)
 {
     const char *behind = memchr(from, '\n', (size_t)(end - from));

@@ -9,14 +9,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The word for each kind of event; NULL: there is none. */
+/* The word for each kind of event; NULL: a log has no rows for that kind. */
 extern const char *const csv_log_actions[RS_RECORDING_EVENT_KINDS + 1];
 
 /* True where the file begins with the names of the columns. */
 bool csv_log_is(const char *bytes, size_t length);
 
-/* Reads a whole file, after which there is a zero byte.  Returns its events in the order of the
- * rows, for which free() is due, and adds to the facts, which are 0, what is known: the day is not,
- * and is 1970-01-02.  NULL: there is no memory for it. */
+/* Reads a whole file, for which csv_log_is is true.  Returns its events in the order of the rows;
+ * the caller frees them.  Fills in what a log says of `facts`, whose numbers are 0 before: it
+ * does not say the day, which becomes 1970-01-02.  NULL: out of memory. */
 struct tool_recording_event *csv_log_read(const char *bytes, size_t length,
                                           struct tool_recording_facts *facts);

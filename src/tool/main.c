@@ -145,8 +145,8 @@ static int print_help_of(const char *name)
     return TOOL_OK;
 }
 
-/* True when the arguments ask for help, also after other words, unless these belong to a program.
- */
+/* True when the arguments ask for help, also after other words, but not after `--`.  For `run` only
+ * the first one counts, as later ones may be the program's. */
 static bool asks_help(const struct tool_command *command, char **arguments)
 {
     if (command == &tool_run)

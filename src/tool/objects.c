@@ -16,7 +16,7 @@ struct symbols {
     Elf64_Sym *symbols;
     char *names;
     size_t count, name_bytes;
-    uint64_t section; /* the offset of the symbols in the file */
+    uint64_t section; /* the index of the symbols' section */
 };
 
 static bool read_elf_at(const struct elf_file *elf, void *to, size_t bytes, uint64_t offset)
@@ -24,7 +24,8 @@ static bool read_elf_at(const struct elf_file *elf, void *to, size_t bytes, uint
     return offset <= INT64_MAX && pread(elf->fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* Reads a text, which may end at the end of the file. */
+/* Reads a text of up to bytes - 1 bytes, and ends it with a zero byte.  The file may end earlier.
+ * False if nothing was read. */
 static bool read_elf_text(const struct elf_file *elf, char *to, size_t bytes, uint64_t offset)
 {
     ssize_t got = offset <= INT64_MAX ? pread(elf->fd, to, bytes - 1, (off_t)offset) : -1;

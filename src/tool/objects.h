@@ -12,7 +12,7 @@
  *
  * What a file's headers tell the dynamic linker: the processor, whether the file is linked
  * dynamically, and which libraries it needs.  The file may be of any kind, so everything is read
- * with pread, which returns an error beyond the end instead of raising a signal. */
+ * with pread: beyond the end it returns fewer bytes, where a mapping would raise a signal. */
 
 enum { ELF_NAME_BYTES = 256 };
 
@@ -21,10 +21,11 @@ struct elf_file {
     bool is_elf;
     unsigned char class; /* ELFCLASS32 or ELFCLASS64 */
     unsigned machine, type;
-    bool has_interpreter;       /* the program is linked dynamically */
+    bool has_interpreter;       /* the program is linked dynamically; read only for 64-bit files */
     char interpreter[PATH_MAX]; /* the path of its dynamic linker; "" if it cannot be read */
 
-    /* Only for 64-bit files; zero if the file has no dynamic section. */
+    /* Read only for 64-bit files.  `dynamic` and `dynamic_bytes` are 0 if the file has no dynamic
+     * section. */
     uint64_t program_headers, sections, dynamic,
         dynamic_bytes; /* offsets in the file, and a size */
     unsigned program_header_count, section_count, section_names;
@@ -44,8 +45,7 @@ bool elf_is_static(const struct elf_file *elf);
 bool elf_next_needed(const struct elf_file *elf, size_t *at, char name[ELF_NAME_BYTES]);
 
 /* Returns the address that the file assigns to the byte at that offset; the offset itself if the
- * file cannot be read.
- */
+ * file cannot be read, or does not load that byte. */
 uintptr_t elf_address_of(const char *path, uint64_t offset);
 
 /* True when the file has source lines.  Without them addr2line would read a large library in vain.
@@ -70,8 +70,9 @@ struct load_order {
     size_t count, missing; /* the number of paths, and of objects that are not found */
 };
 
-/* Asks the dynamic linker which objects it loads when the program is started with that environment.
- * False if it cannot be asked, or loads nothing.  The caller calls load_order_free in any case. */
+/* Asks the dynamic linker which objects it loads when the program is started with the LD_PRELOAD
+ * and LD_LIBRARY_PATH of that environment.  False if it cannot be asked, or loads nothing.  The
+ * caller calls load_order_free in any case. */
 bool load_order_read(const char *program, char *const *environment, struct load_order *order);
 void load_order_add(struct load_order *order, const char *path); /* copies the path */
 void load_order_free(struct load_order *order);
@@ -94,6 +95,6 @@ struct namesake {
     char names[NAMESAKE_BYTES]; /* the names of the first ones */
 };
 
-/* Examines the object at `path` for names of the library at `library`.  True when the object has
- * such variables, and refers to them in a way that the linker redirects. */
+/* Examines the object at `path` for variables that are named like functions (cu...) of the library
+ * at `library`.  True when it has some, and refers to them in a way that the linker redirects. */
 bool namesake_look(const char *library, const char *path, struct namesake *found);

@@ -407,8 +407,8 @@ bool publication_has_directory(const void *file)
 
 /* ---- the directory of its page ---- */
 
-/* Returns a copy of the directory at `at`; NULL if there is none.  A copy, since the process may be
- * any program, and may write to the file while it is read. */
+/* Returns a copy of the directory at `at`; NULL if there is none, or an invalid one.  It is copied
+ * since the process may be any program, and may write to the file while it is read. */
 static struct rs_published_directory *copy_directory(const char *file, uint64_t at)
 {
     struct rs_published_directory counts, *copy = NULL;
@@ -482,8 +482,9 @@ static void add_published_counter(struct publication *page, struct rs_report *re
                   (enum rs_counter_unit)counter->unit, value);
 }
 
-/* Removes counters that have counted nothing: the program's counters also exist for kinds of memory
- * without a stack, and accounts without a limit for devices without memory. */
+/* Removes an account's counters if nothing was charged to it and it has no limit, and the program's
+ * counters if it made no request and there is no stack: both exist for devices and kinds of memory
+ * that the program does not use. */
 static void drop_uncounted(struct rs_report *report)
 {
     bool has_account = rs_report_value(report, "account", "limit", 0) ||

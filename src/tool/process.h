@@ -17,19 +17,20 @@ enum process_answer {
     PROCESS_SERVED,     /* the process has a page, which is mapped now */
     PROCESS_UNSERVED,   /* it has no page: rmmshim does not serve it */
     PROCESS_GONE,       /* no process has that number, or it has ended */
-    PROCESS_DENIED,     /* it belongs to another user, or /proc refuses access to it */
+    PROCESS_DENIED,     /* it belongs to another user, or access to it or its page is refused */
     PROCESS_UNREADABLE, /* its page is of another version of rmmshim */
 };
 
 struct process {
     int number;
-    int directory; /* the process's directory in /proc, which never becomes another process's; -1:
-                      none */
+    int directory; /* a descriptor of its directory in /proc, which never leads to a later process
+                      with the same number; -1: none */
     const void *file; /* the page, of RS_PUBLISHED_BYTES, mapped for reading; NULL: none */
     uint64_t inode;   /* tells the page, and so the process, from a later one of the same number */
 };
 
-/* Maps a page for reading.  NULL if the file is no page, or cannot be mapped.  The caller unmaps
+/* Maps a page for reading, and stores its inode.  NULL if the file does not have a page's length,
+ * may shrink, or cannot be mapped; the layout is not checked.  The caller unmaps
  * RS_PUBLISHED_BYTES. */
 const void *process_map_page(int fd, uint64_t *inode);
 
@@ -43,8 +44,8 @@ enum process_answer process_answer_of(int failed);
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);
 
-/* Called when a process has closed its files.  Waits up to 2 s for its end, and returns true when
- * it has ended. */
+/* Called when a file of the process is not found, as when it is ending and has closed its files.
+ * Waits up to 2 s for its end if it has no program file any more.  True when it has ended. */
 bool process_is_ending(const struct process *process);
 
 /* False when the process has no page, or another one than the mapped one: it now runs another
@@ -54,8 +55,8 @@ bool process_has_its_page(const struct process *process);
 /* Returns the text for an answer, to be printed after "process 4711 ": "does not exist". */
 const char *process_answer_text(enum process_answer answer);
 
-/* Returns the numbers of all processes, ascending; NULL without memory or /proc.  The caller frees
- * them. */
+/* Returns the numbers of all processes, ascending; only some of them if memory runs out, and NULL
+ * without memory or /proc.  The caller frees them. */
 int *process_list(size_t *count);
 
 /* Compares, for qsort() and bsearch(), two objects that begin with a process's number. */
@@ -68,8 +69,8 @@ int process_compare_numbers(const void *one, const void *other);
 
 enum { PROCESS_PATH_BYTES = 64 };
 
-/* Writes the path of a file ("/maps") in the directory of an open process; "" is the directory
- * itself. */
+/* Writes the path of a file ("/maps") in the directory of an open process, and returns it; "" is
+ * the directory itself. */
 const char *process_path(const struct process *process, const char *name,
                          char path[PROCESS_PATH_BYTES]);
 
@@ -78,7 +79,7 @@ const char *process_path(const struct process *process, const char *name,
 int process_parent(int number);
 int process_parent_in(const char *stat);
 
-/* Opens a file of the directory for reading; NULL if that fails. */
+/* Opens a file ("maps") of the directory for reading; NULL if that fails. */
 FILE *process_file(const char *directory, const char *name);
 
 /* Returns the variables with which the process was started, as an array like environ; NULL if they
@@ -110,14 +111,16 @@ enum { IDENTITY_SCRIPT_BYTES = 256, IDENTITY_USER_BYTES = 64 };
 
 struct identity {
     char script[IDENTITY_SCRIPT_BYTES]; /* "train.py", "-m module"; empty: the program is no
-                                           interpreter */
-    char user[IDENTITY_USER_BYTES];     /* the user's name, or number if there is no name */
+                                           interpreter, or runs no file */
+    char user[IDENTITY_USER_BYTES];     /* the effective user's name, or number if there is no
+                                           name; empty: not known */
 };
 
 /* Reads what /proc tells about the process now.  Not thread safe. */
 void identity_read(const struct process *process, struct identity *identity);
 
-/* Reads only the script of the process with that number; empty also if the process has ended. */
+/* Reads only the script of the process with that number; it is also empty if the process has
+ * ended. */
 void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES]);
 
 /* Finds what an interpreter with this command line (in the form of /proc/PID/cmdline) runs; empty

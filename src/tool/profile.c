@@ -156,7 +156,8 @@ static bool read_name(const char *name, struct assignment *assignment)
     return read.kind == RS_NAME_OURS;
 }
 
-/* Refuses quotes, backslashes and blanks around a value, which systemd removes and docker keeps. */
+/* Refuses what systemd and docker read differently: blanks around a value, a quote at its
+ * beginning, and backslashes and carriage returns anywhere. */
 static bool check_value(const char *value, const struct assignment *assignment)
 {
     size_t length = strlen(value);
@@ -224,8 +225,9 @@ static bool split_lines(void)
 
 /* ---- what overrides it ---- */
 
-/* True when a limit of another system (RMM_COMPAT) in `given` overrides the assignment: the library
- * ignores such a limit if RMM_LIMIT is set for its device or for all. */
+/* True, after a line that says so, when a limit of another system (RMM_COMPAT) in `given` overrides
+ * the assignment.  The library would ignore that limit if the assignment set RMM_LIMIT for the same
+ * device or for all. */
 static bool has_compat_limit(char *const *given, const struct assignment *assignment)
 {
     const char *asked = tool_variable(given, rs_variables[RS_VARIABLE_COMPAT].option.name);

@@ -17,8 +17,8 @@ char **profile_join(const char *name, char *const *given);
 /* Adds the profile's assignments to the environment.  False after printing what is wrong. */
 bool profile_enter(const char *name);
 
-/* Returns diagnostics as tool_diagnostics does; a line about an assignment of the profile begins
- * with its file and line. */
+/* Returns diagnostics that tool_say prints, and in which doubts are errors.  A line about an
+ * assignment of the profile begins with its file and line. */
 struct rs_diagnostics profile_diagnostics(void);
 
 /* Prints the part of the help of `run` about profiles. */

@@ -67,7 +67,7 @@ enum { LINE_BYTES = 256, SCRIPTS_MAX = 5 };
 
 /* The program that runs a script. */
 struct script {
-    char line[LINE_BYTES]; /* the first line, after "#!" */
+    char line[LINE_BYTES]; /* the first line; from behind "#!" on it is cut into words */
     const char *interpreter;
     char *rest;            /* the rest of the line, after the interpreter or after `started` */
     const char *started;   /* if the interpreter is `env`: its first word that is neither an option
@@ -395,9 +395,9 @@ bool library_inject_nvtx(const char *path)
 
 /* ---- preparing a program for it ---- */
 
-/* Sets the option by which a runtime of AddressSanitizer accepts the library before it.  The
- * library itself sets it too (hook/load.c), but that is not used if the program has options of its
- * own.  Of several equal options the last one counts. */
+/* Sets the option by which a runtime of AddressSanitizer accepts the library before it, unless
+ * ASAN_OPTIONS already has that option.  The library itself sets it too (hook/load.c), but that is
+ * not used if the program defines options of its own. */
 static bool let_asan_start(void)
 {
     static const char any_order[] = "verify_asan_link_order";
@@ -432,8 +432,9 @@ int library_check_program(const char *library, const char *program)
     return TOOL_RUN_FAILED;
 }
 
-/* Puts the object in front of LD_PRELOAD.  False, with nothing changed, if a program that does not
- * need the object could not load it; such a program may be started by this one. */
+/* Puts the object in front of LD_PRELOAD.  False, with nothing changed, if that fails, or if a
+ * program that does not itself need the object (this command is tried) could not load it: the
+ * program that is started may start such programs. */
 static bool preload_first(const char *path)
 {
     const char *preloaded = getenv("LD_PRELOAD");

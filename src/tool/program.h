@@ -22,17 +22,17 @@ struct program_refusal {
 int program_find(const char *program, char path[PATH_MAX]);
 
 /* True when the library is loaded into a program that is started with the library in LD_PRELOAD.
- * False, with the reason, when the dynamic linker would ignore it (setuid, static, another
- * architecture), or when the program, or the interpreter of a script, is linked with another libc,
- * whose linker would fail on the library.  True for files that cannot be found or read; execvp
- * reports these. */
+ * False, with the reason, when the library cannot be read; when the dynamic linker would ignore it
+ * (setuid, file capabilities, static, another architecture); or when the program, or the
+ * interpreter of a script, is linked with another libc, whose linker would fail on the library.
+ * True for programs that cannot be found or read; execvp reports these. */
 bool program_loads(const char *library, const char *path, struct program_refusal *refusal);
 
 /* Finds the program that runs a script, also one named after `env`.  False when the path is no
  * script, or that program is not found. */
 bool program_find_runner(const char *path, char runner[PATH_MAX]);
 
-/* Returns the names that RMM_ONLY would compare for the process of a program that lies at `path`
+/* Stores the names that RMM_ONLY would compare for the process of a program that lies at `path`
  * and is started as `name` with these arguments.  The process of a script is that of its
  * interpreter. */
 void program_names(const char *name, char *const *arguments, const char *path,
@@ -70,6 +70,7 @@ bool library_inject_nvtx(const char *path);
  */
 int library_check_program(const char *library, const char *program);
 
-/* Finds objects of the program that have variables with names that the library exports
- * (tool/objects.h), and puts them before the library in LD_PRELOAD, with a line for each. */
+/* Called when LD_PRELOAD names the library.  Finds objects of the program that have variables with
+ * names that the library exports (tool/objects.h), and puts each before the library in LD_PRELOAD
+ * if it can.  Prints a line for each. */
 void library_make_way(const char *library, const char *program);

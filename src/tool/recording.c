@@ -25,7 +25,7 @@ struct definition {
 };
 
 struct tool_recording {
-    char *bytes; /* the whole file; this, and `chunks`, only while it is opened */
+    char *bytes; /* the whole file; valid, as `chunks` is, only in tool_recording_open */
     size_t length;
     struct tool_recording_facts facts;
     struct chunk *chunks; /* of events */
@@ -69,7 +69,8 @@ static int by_sequence(const void *first, const void *second)
     return (a > b) - (a < b);
 }
 
-/* Of two chunks with one sequence, one is a copy of the other, or what there is of it. */
+/* Chunks with the same sequence are copies of one chunk, of which one may be incomplete: keeps the
+ * one with the most good events. */
 static void drop_copies(struct tool_recording *recording)
 {
     struct chunk *chunks = recording->chunks;
@@ -105,7 +106,8 @@ static bool enter(struct tool_recording *recording, const struct rs_recording_de
     return true;
 }
 
-/* Where one is damaged nothing tells where the next one begins. */
+/* Reads the definitions of a chunk.  Stops at the first one that is damaged or cannot be entered,
+ * since nothing tells where the next one begins. */
 static void read_definitions(struct tool_recording *recording, const struct chunk *chunk)
 {
     struct rs_recording_definition one;
@@ -185,7 +187,7 @@ static void add_event(struct tool_recording *recording, const struct rs_recordin
     facts->unknown += !is_known;
 }
 
-/* Adds what a chunk has.  A place without an event before one with an event is damaged. */
+/* Adds the events of a chunk.  An empty place counts as damaged if an event comes behind it. */
 static void add_events(struct tool_recording *recording, const struct chunk *chunk)
 {
     size_t each = recording->facts.header.event_bytes, empty = 0;
@@ -208,7 +210,8 @@ static void add_events(struct tool_recording *recording, const struct chunk *chu
     }
 }
 
-/* Of equal times, chunks come in the order in which they begun. */
+/* Events with the same time keep the order in which they were added: by the sequence of their
+ * chunks, then by their places. */
 static int by_time(const void *first, const void *second)
 {
     const struct tool_recording_event *a = first, *b = second;
@@ -227,7 +230,7 @@ static bool fail(char reason[TOOL_REASON_BYTES], const char *text)
     return false;
 }
 
-/* Never mapped: a file that is cut meanwhile would raise SIGBUS. */
+/* The file is not mapped, since reading a mapping raises SIGBUS if the file is cut meanwhile. */
 static bool read_bytes(struct tool_recording *recording, int fd, char reason[TOOL_REASON_BYTES])
 {
     struct stat status;
@@ -271,7 +274,7 @@ static bool read_header(struct tool_recording *recording, char reason[TOOL_REASO
     return true;
 }
 
-/* False where there is no chunk, and all is zero, or a damaged one. */
+/* False where there is no chunk (it was never begun), or a damaged one, which is counted. */
 static bool read_chunk(struct tool_recording *recording, size_t offset, struct chunk *chunk)
 {
     size_t length = rs_min(recording->facts.header.chunk_bytes, recording->length - offset);
@@ -325,7 +328,7 @@ static bool read_parts(struct tool_recording *recording)
     return true;
 }
 
-/* A log knows no process; its file's name tells of which one it is. */
+/* A log does not name its program; the name of its file stands in.  False: out of memory. */
 static bool read_log(struct tool_recording *recording, const char *path)
 {
     recording->name = strdup(rs_file_base_name(path));

@@ -26,8 +26,8 @@ struct tool_recording_frame {
     bool is_python;
 };
 
-/* Reads a file.  NULL: it cannot be read at all, and `reason` says why in a clause that may follow
- * the path. */
+/* Reads a file.  NULL: it cannot be read at all, or there is no memory for it, and `reason` says
+ * why in a clause that may follow the path. */
 struct tool_recording *tool_recording_open(const char *path, char reason[TOOL_REASON_BYTES]);
 
 const struct tool_recording_facts *tool_recording_facts(const struct tool_recording *recording);

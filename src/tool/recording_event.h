@@ -19,7 +19,7 @@ struct tool_recording_event {
     enum rs_recording_memory memory;
     unsigned stack;   /* its number, format.h */
     uint32_t site;    /* for tool_recording_frames; 0: no call site was recorded */
-    uint32_t number;  /* by its place in the file */
+    uint32_t number;  /* its place among the events before they were put in order; 0 in a log */
     const char *name; /* of a phase, a mark's text, a stack's resources; "" where there is none */
 };
 

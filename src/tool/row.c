@@ -51,7 +51,7 @@ static void row_fill(struct row *row, const struct watched *of,
     memcpy(row->expression, from->expression, sizeof(row->expression));
 }
 
-/* Adds a text as a label, unless it is empty. */
+/* Adds a text, which is also a label of the row's metrics unless it is empty. */
 static void put_label(struct rs_node *object, const char *name, const char *text)
 {
     rs_node_text(object, name, text)->is_label = *text != '\0';
@@ -383,7 +383,7 @@ enum { BYTES_WIDTH = 8 }; /* "1023 MiB": columns of bytes do not change their wi
 #define TEXT(field)           offsetof(struct row, field), false, NULL
 #define BYTES(field, of_zero) BYTES_WIDTH, offsetof(struct row, field), true, of_zero
 
-/* Columns without a field are formatted by column_put. */
+/* For columns whose offset is 0, column_put makes the text from other fields. */
 const struct column_form column_forms[COLUMNS] = {
     [COLUMN_PROCESS] = {"PID", false, 3, 0, false, NULL},
     [COLUMN_USER] = {"USER", true, 0, TEXT(identity.user)},

@@ -14,8 +14,8 @@
 
 enum { ROW_UUID_BYTES = 40, ROW_SAMPLES = 128 };
 
-/* A row of a device is the sum over all processes: `process` is their number, and the fields that
- * identify one process are empty. */
+/* A row of a device is the sum over all processes: `process` is then how many these are, and the
+ * fields that identify one process are empty. */
 struct row {
     int process;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
@@ -67,7 +67,7 @@ struct watch {
     size_t device_count;
     size_t with_rows, unreadable; /* the numbers of processes that have rows, and of those whose
                                      page cannot be read */
-    size_t of_other_versions;
+    size_t of_other_versions;     /* those among `unreadable` that another version serves */
     uint64_t next_scan_ns;
     uint64_t reading_ns; /* how long reading all pages took */
 };
@@ -129,9 +129,9 @@ extern const struct column_form {
     const char *of_zero;
 } column_forms[COLUMNS];
 
-/* Called before rows are shown.  The device's column also has the UUID if needs_uuids, or if one
- * device has several numbers or one number means several devices: processes may see only some
- * devices, in their own order. */
+/* Called before rows are shown.  The device's column also has the beginning of the UUID if
+ * needs_uuids, or if one device has several numbers or one number means several devices: processes
+ * may see only some devices, in their own order. */
 void columns_begin(const struct row *const *rows, size_t count, bool needs_uuids);
 
 /* Writes a cell's text. */

@@ -34,7 +34,8 @@ struct frame {
     int used_columns, used_lines;
 };
 
-/* Return the columns that are left in this line, and the lines below it. */
+/* Return the columns that are left in this line, and the lines that are left, this one
+ * included (INT_MAX: no bound). */
 int frame_columns_left(const struct frame *frame);
 int frame_lines_left(const struct frame *frame);
 
@@ -75,7 +76,7 @@ enum terminal_event {
 /* True when stdin and stdout are a terminal that can be drawn on. */
 bool terminal_is_usable(void);
 
-/* True when the terminal has colours and NO_COLOR is not set. */
+/* True when the terminal has colours, and NO_COLOR is not set or empty. */
 bool terminal_has_colors(void);
 
 /* True when the locale's characters are UTF-8. */
@@ -89,6 +90,7 @@ void terminal_size(int *columns, int *lines);
 bool terminal_begin(void);
 void terminal_end(void);
 
-/* Waits for a key or a signal.  A stop by Ctrl-Z happens inside this call, and so does the end of
- * the process by SIGTERM, SIGHUP or SIGQUIT, after the terminal is restored. */
+/* Waits for a key or a signal, for at most timeout_ms (-1: without a bound).  Returns an enum
+ * terminal_event, or TERMINAL_KEY plus a character.  A stop by Ctrl-Z happens inside this call, and
+ * so does the end of the process by SIGTERM, SIGHUP or SIGQUIT, after the terminal is restored. */
 int terminal_wait(int timeout_ms);

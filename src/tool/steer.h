@@ -44,7 +44,9 @@ int steer_open(struct steer_target *target);
 
 /* Gives a command (kind, device and bytes) to the process.  Returns TOOL_OK when the process has
  * carried it out; the command's result fields are then filled in.  Returns another exit code after
- * saying why it failed.  For RS_COMMAND_LIST *list is the list, or NULL; the caller frees it. */
+ * saying why it failed; if a signal ended the wait, this process ends by that signal instead.  For
+ * RS_COMMAND_LIST `list` is not NULL; if the process has answered, *list becomes the list, which
+ * the caller frees, or NULL. */
 int steer(const struct steer_target *target, struct rs_commands *command, char **list);
 
 /* If a signal came while a command was pending, ends this process by that signal.  The caller first

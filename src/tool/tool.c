@@ -227,7 +227,7 @@ bool tool_set(const char *name, const char *value)
     return is_set;
 }
 
-/* The path may be there already, as in `rmmshim run rmmshim run`. */
+/* The path may be the first word already, as in `rmmshim run rmmshim run`. */
 bool tool_set_first(const char *name, const char *path, const char *ends)
 {
     const char *before = getenv(name);

@@ -17,9 +17,9 @@ enum { TOOL_LINE_BYTES = 8 << 10 }; /* the longest line that tool_say writes */
 
 enum {
     TOOL_OK = 0,
-    TOOL_FINDING = 1, /* a check found something */
-    TOOL_USAGE = 2,
-    TOOL_LATE = 3, /* a process did not answer in time */
+    TOOL_FINDING = 1, /* a check found something, or the command failed */
+    TOOL_USAGE = 2,   /* the command line is wrong */
+    TOOL_LATE = 3,    /* a process did not answer in time */
 
     /* the exit codes of `run`, which are those of env, nohup and timeout */
     TOOL_RUN_FAILED = 125,
@@ -104,8 +104,8 @@ void tool_print_term(const char *term, const char *meaning);
 const char *tool_variable(char *const *environment, const char *name);
 
 /* tool_set sets a variable of this process's environment. tool_set_first puts a path in front of a
- * variable's list, whose words are separated by characters of `ends`, unless it is there already.
- * False after saying why it failed. */
+ * variable's list, whose words are separated by characters of `ends`, unless it is the first word
+ * already.  The path may contain none of these.  False after saying why it failed. */
 bool tool_set(const char *name, const char *value);
 bool tool_set_first(const char *name, const char *path, const char *ends);
 
@@ -128,8 +128,8 @@ __attribute__((noreturn)) void tool_end_without_memory(void);
 /* Does as realloc, and ends the command if there is no memory. */
 void *tool_grow(void *memory, size_t bytes);
 
-/* Makes room for one more of `count` entries, by tool_grow: the room doubles at each power of two.
- */
+/* Makes room, by tool_grow, for one more entry in a list of `count` that only grows by this: the
+ * room doubles at each power of two. */
 void *tool_grow_list(void *list, size_t count, size_t entry_bytes);
 
 /* Enters a number, which is no address, into a table of pointers; ends the command if there is no
@@ -143,7 +143,7 @@ char *tool_format(const char *format, ...) RS_PRINTF(1, 2);
 void tool_end_by(int signal);
 
 /* Starts a program that may run for `seconds` (0: no bound), and returns its output, to be read;
- * its stdin and stderr are /dev/null.  NULL if it cannot be started; otherwise the caller calls
- * tool_end. */
+ * its stdin and stderr are /dev/null.  A program that cannot be executed has no output.  NULL if
+ * no process can be made; otherwise the caller calls tool_end. */
 FILE *tool_start(char *const *words, char *const *environment, unsigned seconds, pid_t *child);
 void tool_end(FILE *output, pid_t child);

@@ -219,8 +219,9 @@ static bool is_among(const struct load_order *order, size_t count, const char *p
     return false;
 }
 
-/* Reads the order in which the process's objects were loaded at its start.  False if the process's
- * files are not those that this command sees, as for a process in a container. */
+/* Reads the order in which the process's objects were loaded at its start.  False if its
+ * environment or program file cannot be read, or if that file is not the one that this command sees
+ * at the same path, as for a process in a container. */
 static bool read_order(struct target_process *target, struct load_order *order)
 {
     char path[PATH_MAX];
@@ -279,7 +280,7 @@ static bool is_served(int number, const char *executable)
     return is_same;
 }
 
-/* True when the process's limit on file sizes is smaller than a page. */
+/* True when the process's limit on file sizes is too small for the page of its counters. */
 static bool limits_files(struct target_process *target)
 {
     struct rlimit limit;

@@ -146,7 +146,8 @@ static void note_runner(struct doctor *doctor, const char *path, const char *run
                     "%s is a shell script: the programs that it starts are not examined", path);
 }
 
-/* Examines the program's file.  False if the library cannot be loaded into it. */
+/* Examines the program's file.  False, with a problem added, if the library is not found or cannot
+ * be loaded into the program. */
 static bool look_at_file(struct doctor *doctor, const char *path)
 {
     char library[PATH_MAX], why[LIBRARY_WHY_BYTES], runner[PATH_MAX], python[PATH_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The formats of `rmmshim export`.  A format writes events as they are read, and at the end what is
- * known of all. */
+/* The formats of `rmmshim export`.  A format may write each event as it is read, and at the end
+ * what all of them tell. */
 #pragma once
 
 #include "tool/report/analysis.h"
@@ -10,14 +10,15 @@
 
 struct export
 {
-    struct analysis_observer observer; /* first, so that it leads here */
+    struct analysis_observer observer; /* comes first, since see() casts a pointer to it */
     FILE *to;
     const struct analysis *analysis; /* its last run is the one whose events come */
-    struct rs_hash_table tracks;     /* of perfetto, by number: 1 plus the phases open on it */
+    struct rs_hash_table tracks;     /* perfetto's, by number: 1 plus the open phases of a track */
 };
 
 struct export_format {
-    bool is_of_one;   /* recording: it has no place to say which process did something */
+    bool is_of_one;   /* takes one recording only, since it cannot say which process did
+                          something */
     const char *head; /* what the file begins with */
     void (*see)(struct analysis_observer *observer, const struct run *run,
                 const struct tool_recording_event *event);

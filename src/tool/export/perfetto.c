@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace for Perfetto (https://ui.perfetto.dev): for each process counters of its memory, and the
+/* A trace for Perfetto (https://ui.perfetto.dev): for each process, counters of its memory, and the
  * phases, marks and refusals of its threads.
  *
  * A trace is a message of protocol buffers: each field is a varint of its number and type, then a
@@ -61,7 +61,7 @@ static void put_message(struct message *message, unsigned field, const struct me
     message->length += inner->length;
 }
 
-/* Strings must be UTF-8. */
+/* The text is made plain (report/plain.h), since strings must be UTF-8. */
 static void put_text(struct message *message, unsigned field, const char *text)
 {
     struct message plain;
@@ -90,9 +90,9 @@ static uint64_t number_of(struct export *export, uint64_t of, uint64_t number)
     return (uint64_t) export->analysis->run_count << RUN_SHIFT | of << OF_SHIFT | number;
 }
 
-/* Returns a process ID for Perfetto: the number of the run (0 for the first one with an ID of its
- * own) above the 22 bits that an ID of Linux has.  Perfetto would show processes of two hosts as
- * one if their IDs were equal, and a process with the ID 0, which a log has, as the kernel. */
+/* Returns a process ID for Perfetto: the number of the run (from 0; from 1 for a log, whose process
+ * has the ID 0) above the 22 bits that an ID of Linux has.  Perfetto would show processes of two
+ * hosts as one if their IDs were equal, and a process with the ID 0 as the kernel. */
 static uint64_t process_of(struct export *export, const struct run *run)
 {
     return (export->analysis->run_count - (run->facts.header.process != 0)) % 256 << 22 |
@@ -159,7 +159,7 @@ static void put_event(struct export *export, uint64_t real_ns, enum type type, u
     put_packet(export, &packet);
 }
 
-/* A limit has no track until there is one. */
+/* A limit gets no track before one is set. */
 static void put_count(struct export *export, const struct series *series, uint64_t real_ns,
                       enum counter counter, uint64_t bytes)
 {
@@ -194,7 +194,7 @@ static void put_instant(struct export *export, uint64_t real_ns, uint64_t track,
     put_event(export, real_ns, INSTANT, track, &event);
 }
 
-/* A phase that began before the recording has only its end. */
+/* The end of a phase that began before the recording is left out. */
 static void put_phase(struct export *export, uint64_t real_ns, uint64_t track,
                       const struct tool_recording_event *from)
 {

@@ -3,12 +3,13 @@
  * torch/cuda/_memory_viz.py and https://pytorch.org/memory_viz read.
  *
  * Each device has a trace of allocations and frees.  PyTorch has blocks in segments, and its page
- * draws no block outside of one; so each block is a segment of its own here, allocated before it
- * and freed behind it.  The segments of the end are the blocks that live then.
+ * draws no block outside of one; so each block is a segment of its own here, allocated before the
+ * block and freed after it.  The list of segments has the blocks that are live at the end.
  *
- * The page's reader knows few ops, none that drops a value, and adds up numbers of at most 8 bytes
- * alone; and it takes lists in pieces.  So the words that come often, and the frames of call sites,
- * are members of a list of their own, to which others refer by their numbers in the memo. */
+ * The page's reader knows few ops of pickles.  None of these drops a value, so the words that come
+ * often and the frames of call sites, which are put in the memo, are items of a list of their own;
+ * everything else refers to them by their numbers in the memo.  The reader takes numbers of at most
+ * 8 bytes, and long lists only in pieces. */
 #include "tool/export/export.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
@@ -20,7 +21,7 @@
 
 enum { DEVICES = 256, PIECE_ITEMS = 1000 };
 
-/* What a device's trace has so far. */
+/* What has been written of each device's trace. */
 static struct trace {
     struct output output; /* `to` is NULL: nothing */
     size_t count;
@@ -39,7 +40,7 @@ static struct trace {
 enum word { WORDS(WORD_NUMBER) WORD_COUNT }; /* numbers in the memo; call sites follow */
 static const char *const words[] = {WORDS(WORD_TEXT)};
 
-/* Numbers are little-endian. */
+/* Writes an op and its argument, a little-endian number. */
 static void put_little(FILE *to, char op, uint64_t number, unsigned bytes)
 {
     putc_unlocked(op, to);
@@ -47,7 +48,7 @@ static void put_little(FILE *to, char op, uint64_t number, unsigned bytes)
         putc_unlocked((int)(number >> 8 * i & 0xff), to);
 }
 
-/* Numbers have a sign, and no address the highest bit. */
+/* Numbers are signed; 8 bytes suffice, since no address has the highest bit. */
 static void put_number(FILE *to, uint64_t number)
 {
     if (number >> 31 == 0) {
@@ -66,9 +67,9 @@ static void put_text(FILE *to, const char *text, size_t most)
     (void)fwrite(text, 1, length, to);
 }
 
-/* Writes the ops in `form`, in which stand for an argument each: W an enum word, T a text, N a
- * uint64_t, S the number of a call site.  A dictionary is "}(", names and values, "u"; a list "](",
- * values, "e". */
+/* Writes the ops in `form`.  Four letters stand for an argument each: W for an enum word, T for a
+ * text, N for a uint64_t, S for the number of a call site.  A dictionary is "}(", names and values,
+ * "u"; a list "](", values, "e". */
 static void put(FILE *to, const char *form, ...)
 {
     va_list arguments;
@@ -88,7 +89,7 @@ static void put(FILE *to, const char *form, ...)
     va_end(arguments);
 }
 
-/* Begins the list's next piece now and then. */
+/* Counts an item of a list.  After every PIECE_ITEMS it begins the list's next piece. */
 static void end_item(FILE *to, size_t *count)
 {
     if (++*count % PIECE_ITEMS == 0)
@@ -97,7 +98,8 @@ static void end_item(FILE *to, size_t *count)
 
 /* ---- words and call sites ---- */
 
-/* Python's frames are "FILE:LINE in FUNCTION"; of others PyTorch knows no file either. */
+/* A frame of Python is "FILE:LINE in FUNCTION".  Others have no file, as in PyTorch's own
+ * snapshots. */
 static void put_frame(FILE *to, const char *text)
 {
     const char *name = text, *file = "??", *digits;

@@ -10,7 +10,7 @@
 
 /* ---- an event log in RMM's CSV format, as RMM_LOG writes it (resource/adaptor/logging.c) ---- */
 
-/* The time is the local time of day.  No address is "(nil)", as %p has it. */
+/* The time is the local time of day.  A null pointer is "(nil)", as %p prints it. */
 static void see_csv(struct analysis_observer *observer, const struct run *run,
                     const struct tool_recording_event *event)
 {
@@ -34,7 +34,7 @@ const struct export_format export_csv = {true, "Thread,Time,Action,Pointer,Size,
 
 /* ---- folded stacks, outermost frame first, with the bytes that were live at the peak ---- */
 
-/* A semicolon would end the frame. */
+/* Writes ':' for each semicolon, which would end the frame. */
 static void put_frame(FILE *to, const char *text)
 {
     for (; *text; text++)
