@@ -17,7 +17,7 @@
 
 #define OUTPUT "/dev/stdout"
 
-enum { LINKS_MAX = 40 }; /* the kernel follows as many */
+enum { LINKS_MAX = 40 }; /* the kernel follows this many */
 
 bool output_is_same(const char *one, const char *other)
 {
