@@ -67,7 +67,7 @@ static inline int rs_unwind_return_words(struct rs_unwind_rule rule)
 }
 
 /* The type of the system's function _Unwind_Find_FDE: it returns the table entry of the function in
- * which the address lies, and fills in *bases. */
+ * which the address lies, and fills in *bases; NULL if there is no entry. */
 struct rs_unwind_bases {
     void *text, *data;
     void *function; /* where the function begins */
