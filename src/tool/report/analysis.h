@@ -28,8 +28,7 @@ struct text_table {
     char **texts;
     size_t *lengths; /* in bytes; the text of a site is the array of its frames' 32-bit numbers */
     size_t count;
-    struct rs_hash_table
-        by_hash; /* number plus 1; the key is the text's hash, or the next free key after it */
+    struct rs_hash_table by_hash; /* number plus 1; key: the hash, or the next free one */
 };
 
 /* ---- memory over time: a bounded number of buckets, each with its least and its greatest value,
@@ -61,7 +60,7 @@ void timeline_shrink(struct timeline *timeline, size_t buckets_max);
 struct block {
     uint64_t address, size_bytes;
     uint64_t begin_ns, end_ns;       /* ANALYSIS_NEVER: live at the end */
-    uint64_t begin_event, end_event; /* numbers in the run, in order */
+    uint64_t begin_event, end_event; /* numbers in the run, in order; end_event: as end_ns */
     uint64_t stream;
     uint32_t site; /* 0: not recorded */
     uint32_t series;
@@ -217,8 +216,8 @@ struct site_sum *analysis_survivors(const struct run *run, const struct phase *p
  * end of the last; 0 with fewer than three. */
 int64_t phase_growth(const struct phase *phase);
 
-/* The blocks are counted by the power of two of their size in bytes and of their lifetime in ns.
- * Larger numbers go to the last class. */
+/* Blocks are counted by the power of two of their size in bytes and of their lifetime in ns. Larger
+ * sizes count in the last class.  The counts are added to `cells`. */
 enum { SIZE_CLASSES = 48, LIFE_CLASSES = 64 }; /* the last lifetime: never freed */
 
 void analysis_sizes(const struct run *run, uint32_t series,

@@ -31,6 +31,8 @@ void output_end(struct output *output);
  * is replaced when the new one is complete.  False after saying what failed. */
 bool output_write(struct output *output, const char *path);
 
+/* True if both paths lead to the same regular file, or, if one of them cannot be examined, are the
+ * same text. */
 bool output_is_same(const char *one, const char *other);
 
 /* True, after a line, if `output` (NULL: none) is one of the files to read, which writing would

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers of the blocks of a run (tool/report/analysis.h). */
+/* Answers questions about the blocks of a run (tool/report/analysis.h). */
 #include "base/check.h"
 #include "tool/report/analysis.h"
 #include "tool/tool.h"
