@@ -11,8 +11,8 @@ enum { RS_CALL_SITE_FRAMES_MAX = 32 }; /* the most frames that a site keeps, the
 struct rs_call_site {
     struct rs_once once;
     unsigned frame_count, line_count;
-    /* Return addresses, innermost first, without those in this library; after them come pointers to
-     * the Python lines (rs_site_line). */
+    /* Return addresses, innermost first, without those in this library at the beginning; after them
+     * come pointers to the Python lines (rs_site_line). */
     const void *frames[];
 };
 
@@ -23,9 +23,9 @@ static inline const struct rs_line *rs_site_line(const struct rs_call_site *site
     return site->frames[site->frame_count + number];
 }
 
-/* Returns the call site of the calling thread. Returns NULL when the caller cannot be found
- * (libgcc_s.so.1 is missing, for example), host memory is short, or the table is full. Holds no
- * lock while it unwinds or asks Python, since the first use in a process loads a library. Thread
+/* Returns the call site of the calling thread. Returns NULL when neither the caller (libgcc_s.so.1
+ * may be missing) nor a Python line can be found, host memory is short, or the table is full. Holds
+ * no lock while it unwinds or asks Python, since the first use in a process loads a library. Thread
  * safe, but must not be called in a signal handler. */
 const struct rs_call_site *rs_call_site_here(void);
 
@@ -37,12 +37,12 @@ const struct rs_call_site *rs_call_site_here(void);
 unsigned rs_site_frames_outside(const struct rs_call_site *site);
 
 /* Stores in `frames` the frames after the first `outside` that a reader needs beside the site's
- * Python lines: it leaves out frames of the interpreter, and those of the C library that called the
- * interpreter. Returns their number. */
+ * Python lines, and returns their number. If the site has such lines, it leaves out the frames of
+ * the interpreter, and those of the C library and of _start that called the interpreter. */
 unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside,
                                const void *frames[RS_CALL_SITE_FRAMES_MAX]);
 
 /* Writes the innermost callers as a part of a line: "; the block was allocated at FILE:LINE in
- * FUNCTION, from ...". The text is empty if `site` is NULL. Takes no lock of the loader under which
- * constructors run. */
+ * FUNCTION, from ...". Without Python lines a caller is "FUNCTION (OBJECT+OFFSET)". The text is
+ * empty if `site` is NULL. Takes no lock of the loader under which constructors run. */
 void rs_site_describe(const struct rs_call_site *site, char *text, size_t room);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of call sites for the life of the process (trace/call_site.c): each line of text and each
- * site is stored once, so that equal ones have the same address. */
+/* Storage for call sites, kept as long as the process lives (trace/call_site.c): each line of text
+ * and each site is stored once, so that equal ones have the same address. */
 #pragma once
 
 #include "base/check.h"

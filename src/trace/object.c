@@ -19,7 +19,7 @@ struct object {
     unsigned long long identity; /* what identity_of returns for the object's path */
     uintptr_t base;              /* where it was loaded */
     char name[NAME_BYTES];
-    /* The lowest and the highest address in the object that were asked about. */
+    /* The lowest and the highest address in the object that rs_object_of was asked about. */
     _Atomic uintptr_t lowest, highest;
     _Atomic bool is_replaced;
 };

@@ -15,8 +15,9 @@ enum { RS_OBJECTS_MAX = 512 };
  * safe. */
 unsigned rs_object_of(const void *address);
 
-/* Does the same for the return address of a call, by a cache that all threads share: the loader is
- * asked once for each address, and again after a review has found the object replaced. */
+/* Does the same for the return address of a call, with a cache that all threads share. The loader
+ * is asked only if the cache does not have the address, or rs_object_review has found the object
+ * replaced. */
 unsigned rs_object_of_caller(const void *address);
 
 /* Returns a number that identifies the object that holds the address: another object that is loaded

@@ -16,15 +16,15 @@
 #include <unistd.h>
 
 /* Frames are read from the interpreter's own structures, as profilers do.  The interpreter's
- * functions would need Python's lock, which most bindings release around cudaMalloc, and they make
+ * functions would need the GIL, which most bindings release around cudaMalloc, and they make
  * objects, which may run the program's finalizers.  A thread's frames do not change while it is
- * inside a function that Python called, and they keep their code objects, with names and tables of
- * lines, alive.
+ * inside a function that Python called, and they keep their code objects, with names and line
+ * tables, alive.
  *
  * The structures differ between versions, and a program may have a modified interpreter. So the
  * first chains are read by system calls, which fail where no memory is mapped, or after a system
- * call has checked the address; and the type of each object is checked. Only after AGREEMENTS whole
- * chains is memory read directly. */
+ * call has checked the address. Only after AGREEMENTS such chains that were as expected is memory
+ * read directly. The type of each code object is always checked. */
 
 /* ---- the interpreter ---- */
 
@@ -41,7 +41,7 @@ struct layout {
     int owner; /* in a frame: one byte that says what kind of code made the frame; negative: this
                   version has no such field */
     /* In a code object: the name of the file, the name of the function, its first line, and its
-     * table of lines. */
+     * line table. */
     unsigned filename, name, firstlineno, linetable;
     unsigned first_instruction; /* in a code object: its first instruction; 0: a frame's position in
                                    the code is a number of units, not an address */
@@ -77,7 +77,7 @@ enum {
 };
 
 /* The functions of the interpreter that this file uses. Every supported version has them, and none
- * needs Python's lock or makes an object. */
+ * needs the GIL or makes an object. */
 #define PYTHON_FUNCTIONS(X)                                                                        \
     X(Py_GetVersion, const char *, (void))                                                         \
     X(Py_IsInitialized, int, (void))                                                               \
@@ -180,10 +180,10 @@ static bool may_be_in_signal_handler(enum rs_unwind_end end)
 /* Returns Python's thread state that has the frames of the calling thread; NULL if there is none,
  * or it is uncertain which one it is.
  *
- * A thread without Python's lock is in a function that Python called.  So is a thread with the
- * lock, unless a signal has interrupted the interpreter itself, whose frames may then be half made.
- * A thread that has entered a second interpreter has two states; the one found here may be the
- * wrong one unless it is the current one. */
+ * A thread without the GIL is in a function that Python called.  So is a thread with the GIL,
+ * unless a signal has interrupted the interpreter itself, whose frames may then be half made. A
+ * thread that has entered a second interpreter has two states; the one found here may be the wrong
+ * one unless it is the current one. */
 static const void *state_of_this_thread(enum rs_unwind_end end)
 {
     const void *state = NULL;
@@ -193,7 +193,7 @@ static const void *state_of_this_thread(enum rs_unwind_end end)
         state = python.PyGILState_GetThisThreadState();
     if (!state)
         return NULL;
-    if (python.current_state() == state) /* this thread holds the lock */
+    if (python.current_state() == state) /* this thread holds the GIL */
         is_sure = !may_be_in_signal_handler(end);
     else
         is_sure = python.PyInterpreterState_Head() == python.PyInterpreterState_Main();

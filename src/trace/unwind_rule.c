@@ -397,7 +397,7 @@ static void do_instruction(struct machine *machine, const struct instruction *in
     }
 }
 
-/* Executes the instructions up to the first that applies only from the address `until` on. */
+/* Executes the instructions that apply to code before the address `until`. */
 static void execute(struct machine *machine, struct reader reader, uintptr_t until)
 {
     while (!reader.is_bad && !machine->is_strange && reader.at < reader.end &&

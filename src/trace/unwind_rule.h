@@ -16,7 +16,8 @@ enum rs_unwind_kind {
     /* With the kinds below the walk ends. */
     RS_UNWIND_END,     /* the outermost frame */
     RS_UNWIND_SIGNAL,  /* the kernel's frame around a signal handler */
-    RS_UNWIND_UNKNOWN, /* code without tables, or with a rare expression in them */
+    RS_UNWIND_UNKNOWN, /* code without tables, with a rare expression in them, or that copies stacks
+                          (greenlets) */
     RS_UNWIND_NOWHERE, /* there is no code at the address, so it is not a return address */
 };
 
@@ -67,7 +68,7 @@ static inline int rs_unwind_return_words(struct rs_unwind_rule rule)
 }
 
 /* The type of the system's function _Unwind_Find_FDE: it returns the table entry of the function in
- * which the address lies, and fills in *bases. */
+ * which the address lies, and fills in *bases; NULL if there is no entry. */
 struct rs_unwind_bases {
     void *text, *data;
     void *function; /* where the function begins */

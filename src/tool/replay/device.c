@@ -20,10 +20,11 @@
     }
 
 enum {
-    LOOK_NS = 500,       /* a look at the clock: each is beside a call of the driver's */
-    LATE_NS = 55 * 1000, /* a sleeper wakes so late: Linux's timer slack is 50 us */
+    LOOK_NS = 500, /* how long it takes to read the clock, with the call of the driver beside which
+                      the library reads it */
+    LATE_NS = 55 * 1000, /* how much too long a sleep lasts: Linux's timer slack is 50 us */
     UNIT_BYTES = 2 << 20,
-    SHARING_BYTES = 1 << 20, /* requests of up to so much share units (MEASURED.md) */
+    SHARING_BYTES = 1 << 20, /* requests up to this size share units (MEASURED.md) */
     THREAD_BITS = 32,
 };
 
@@ -163,8 +164,8 @@ static bool take_bytes(size_t bytes)
     return true;
 }
 
-/* In 512 bytes each, as in the blocks of 2 MiB that the driver has small requests share; or at the
- * lowest address that has room. */
+/* Finds a place for a request.  Small requests are placed closely, as in the blocks of 2 MiB that
+ * they share in the driver; large ones go to the lowest address that has room. */
 static bool place(struct space *space, const struct rs_block_request *request,
                   struct rs_allocation *out)
 {
@@ -238,7 +239,7 @@ static CUresult reserve(CUdeviceptr *out, size_t bytes, UNUSED size_t alignment,
     return CUDA_SUCCESS;
 }
 
-/* All that need be known of memory is its size, which is its handle. */
+/* Only the size of the memory is needed later, so the size is the handle. */
 static CUresult create(CUmemGenericAllocationHandle *out, size_t bytes,
                        UNUSED const CUmemAllocationProp *properties,
                        UNUSED unsigned long long flags)
@@ -256,7 +257,7 @@ static CUresult release(CUmemGenericAllocationHandle handle)
 SUCCEEDS(map, UNUSED CUdeviceptr address, UNUSED size_t bytes, UNUSED size_t offset,
          UNUSED CUmemGenericAllocationHandle handle, UNUSED unsigned long long flags)
 
-/* Also gives reserved addresses back, which are not reserved again. */
+/* Also used to free reserved addresses, which are never reserved again. */
 SUCCEEDS(unmap, UNUSED CUdeviceptr address, UNUSED size_t bytes)
 
 SUCCEEDS(set_access, UNUSED CUdeviceptr address, UNUSED size_t bytes,

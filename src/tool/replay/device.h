@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A device that only counts, for the stacks that `replay` plays on: a driver without a GPU, whose
- * memory is addresses and whose clock is a number.  Each run says the same on every machine.
+/* A simulated driver for the stacks that `replay` plays on: there is no GPU, memory is only
+ * addresses, and the clock is a number.  So a replay gives the same result on every machine.
  *
- * Time passes as the sequence tells, and where the library looks at the clock or sleeps.  With a
- * lag the GPU works for as long as passes from one request to the next.  The program itself takes
- * half of that, so that it runs ahead of the GPU, by the lag at most, and then waits by itself.
- * So a fence is done up to the lag after it was recorded, and a wait of the library's costs the run
- * something only where the GPU has nothing more to do.  Without a lag each fence is done at once.
+ * Time passes between requests, as the sequence tells, and when the library reads the clock or
+ * sleeps.  With a lag, the GPU works for as long as passes from one request to the next, and the
+ * program for half of that.  So the program runs ahead of the GPU, by the lag at most, and then
+ * waits by itself: a fence is done at most the lag after it was recorded, and a wait of the library
+ * makes the run longer only if the GPU runs out of work.  Without a lag each fence is done at once.
  *
  * There is one device.  Not thread safe. */
 #pragma once
@@ -16,15 +16,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Puts the device in place of the driver, and its clock in place of the system's, until
- * replay_device_remove.  All memory that was taken before has been given back. */
+/* Replaces the driver by the device, and the system's clock by the device's, until
+ * replay_device_remove.  All memory that the device handed out before must have been freed.  lag_ns
+ * may be 0. */
 void replay_device_install(uint64_t lag_ns, size_t capacity_bytes);
 void replay_device_remove(void);
 
-/* So much later, the thread makes its next request. */
+/* Lets this time pass; the requests that follow are made by this thread. */
 void replay_device_pass(uint64_t ns, uint32_t thread);
 
-/* How long the GPU had nothing to do; with a lag it is by so much that the run got longer. */
+/* Returns how long the GPU has had no work since replay_device_install.  With a lag, this is how
+ * much longer the run took. */
 uint64_t replay_device_idle_ns(void);
 
 /* Its one context. */

@@ -17,7 +17,7 @@
 
 enum { SLICE_NS = 5 * 1000 * 1000 };
 
-/* What stands for a device whose memory is not known. */
+/* The device's memory, if the recording does not tell it. */
 #define UNKNOWN_BYTES ((size_t)1 << 43)
 
 /* The stack that is played, in its one context. */
@@ -32,7 +32,7 @@ static struct {
 
 /* ---- the stack ---- */
 
-/* What charge/reclaim.c does where there is one stack and one thread. */
+/* Does what charge/reclaim.c does, for one stack and one thread. */
 static bool reclaim(const struct rs_environment *environment, const struct rs_refusal *refusal,
                     bool may_wait)
 {
@@ -97,7 +97,7 @@ static void prepare(size_t total_bytes, const struct replay_settings *settings)
     };
 }
 
-/* As RMM_RESOURCE has it made.  NULL after a diagnostic. */
+/* Makes the stack as it would be made for RMM_RESOURCE.  NULL after a diagnostic. */
 static struct rs_mr *make_stack(const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     static const struct rs_config nothing_set;
@@ -140,7 +140,8 @@ static void give(CUstream stream, struct rs_allocation *block)
     block->address = 0;
 }
 
-/* What the program was refused is asked for again, but not kept. */
+/* A request that the recorded program was refused is made too; if it succeeds here, its block is
+ * freed at once. */
 static void play_events(const struct sequence *sequence, struct rs_allocation *blocks,
                         struct replay_result *result)
 {

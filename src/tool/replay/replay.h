@@ -8,40 +8,43 @@
 #include "tool/report/analysis.h"
 #include "tool/tool.h"
 
-/* ---- what a recording says of the device memory of one device, as requests that can be made
- * again; and what became of them ---- */
+/* ---- the requests for device memory of one device, as a recording has them, and the result of a
+ * replay ---- */
 
 struct replay_result {
     uint64_t used_peak, held_peak; /* bytes */
-    uint64_t driver_calls;         /* that take memory or give it back */
+    uint64_t driver_calls;         /* calls that take memory from the driver or give it back */
     uint64_t waits, waited_ns;
-    uint64_t longer_ns; /* by how much the run got longer for the waits */
+    uint64_t longer_ns; /* how much longer the run took because of the waits */
     uint64_t refusals;
 };
 
 struct sequence_event {
     uint64_t ns;     /* since the recording began */
-    uint64_t stream; /* CUDA's own ones as their handles, then from 3 on as they come first */
+    uint64_t stream; /* a number: the handle of CUDA's own streams (0 to 2); other streams are
+                        numbered from 3 on, in the order of their first requests */
     uint64_t size_bytes;
-    size_t block; /* its number; of a refused request: none */
+    size_t block; /* the number of the block; unused for a refused request */
     uint32_t thread;
     unsigned device;
     enum rs_recording_event_kind kind; /* one of an allocation, a free and a refusal */
 };
 
 struct sequence {
-    struct analysis_observer observer; /* first, so that it leads here */
+    struct analysis_observer observer; /* the first member, so that it leads to the sequence */
     struct sequence_event *events;
     size_t event_count, block_count;
     unsigned device;
-    uint64_t device_bytes;         /* the device's memory; 0: not known */
-    uint64_t lost;                 /* events that the recording lacks, as far as can be seen */
-    struct replay_result recorded; /* held, calls and waits: 0, where it does not tell */
+    uint64_t device_bytes; /* the device's memory; 0: not known */
+    uint64_t lost; /* the number of events that are known to be missing from the recording */
+    struct replay_result recorded; /* the peaks and the refusals, the rest is 0; held_peak is 0 if
+                                      the recording does not tell it */
 };
 
-/* Reads, once in a command, a recording of the device, or with -1 of the one with the most
- * allocations, and says in a line what is wrong with it.  Returns TOOL_OK or TOOL_FINDING; there
- * are no events where it cannot be used at all. */
+/* Reads from a recording the requests for this device, or, with -1, for the device with the most
+ * allocations.  *sequence is all zero before; this may be called once in a process.  Returns
+ * TOOL_OK, or TOOL_FINDING after saying what is wrong with the file: event_count is 0 if nothing of
+ * it can be used. A recording that only lacks events is TOOL_OK, and a line says so. */
 int sequence_read(struct sequence *sequence, char *path, int device);
 
 /* ---- playing it ---- */
@@ -49,11 +52,11 @@ int sequence_read(struct sequence *sequence, char *path, int device);
 enum { REPLAY_LAG_NS = 1000 * 1000 }; /* without --lag */
 
 struct replay_settings {
-    uint64_t lag_ns;    /* by which the GPU is behind the program at most */
+    uint64_t lag_ns;    /* how far the GPU falls behind the program at most; 0: never */
     size_t limit_bytes; /* as RMM_LIMIT; 0: none */
 };
 
-/* What `replay` and `tune` are asked for alike. */
+/* The arguments that replay and tune have in common. */
 struct replay_wanted {
     char *path; /* NULL: none was given */
     struct replay_settings settings;
@@ -61,17 +64,19 @@ struct replay_wanted {
     bool as_json;
 };
 
-/* Reads arguments, with one more option.  False after a line. */
+/* Reads the path and the options in *wanted, and `own`, an option of the command itself.  False
+ * after saying what is wrong. */
 bool replay_parse(char **arguments, struct tool_option own, struct replay_wanted *wanted);
 
-/* False after a diagnostic about the expression. */
+/* Plays a sequence, which has events, through the stack of an expression, and stores in *result
+ * what became of it.  False after a diagnostic: the stack cannot be made. */
 bool replay_play(const struct sequence *sequence, const char *expression,
                  const struct replay_settings *settings, struct rs_diagnostics *diagnostics,
                  struct replay_result *result);
 
-/* Begins the document that the command shows, once, and returns its root; adds a list of results,
- * whose first line is the head of a table; an object in it, which is a row; and what the recording
- * tells, which is the last row. */
+/* The document that the command shows.  replay_begin is called once, and returns the root.
+ * replay_put_list adds a list with the head of a table, replay_put adds a result to it as a row,
+ * and replay_put_recorded adds the numbers of the recorded run as the last row. */
 struct rs_node *replay_begin(const struct sequence *sequence);
 struct rs_node *replay_put_list(struct rs_node *root, const char *name);
 struct rs_node *replay_put(struct rs_node *list, const char *resource,

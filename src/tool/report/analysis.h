@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What recordings say, added up: their events come in by analysis_add, one recording after the
+/* Adds up what recordings say.  Their events are passed to analysis_add, one recording after the
  * other, each in the order of time; then the sums, the peaks and the blocks can be read.
  *
- * It knows no file: tool/report/input.c feeds it. */
+ * It reads no file: tool/report/input.c does. */
 #pragma once
 
 #include "base/hash_table.h"
@@ -17,7 +17,7 @@
 #define ANALYSIS_NEVER UINT64_MAX /* a time that did not come */
 
 enum {
-    ANALYSIS_INCIDENTS_MAX = 1000, /* that a run keeps one by one, of each kind */
+    ANALYSIS_INCIDENTS_MAX = 1000, /* how many of each kind a run keeps one by one */
     ANALYSIS_OPEN_MAX = 64,        /* phases that are open at a time; further ones are ignored */
 };
 
@@ -26,9 +26,9 @@ enum {
 /* Texts by number, each once.  A zeroed struct is empty. */
 struct text_table {
     char **texts;
-    size_t *lengths; /* in bytes: a site's text are the 32-bit numbers of its frames */
+    size_t *lengths; /* in bytes; the text of a site is the array of its frames' 32-bit numbers */
     size_t count;
-    struct rs_hash_table by_hash; /* number plus 1, by the text's hash or the next free key */
+    struct rs_hash_table by_hash; /* number plus 1; key: the hash, or the next free one */
 };
 
 /* ---- memory over time: a bounded number of buckets, each with its least and its greatest value,
@@ -60,7 +60,7 @@ void timeline_shrink(struct timeline *timeline, size_t buckets_max);
 struct block {
     uint64_t address, size_bytes;
     uint64_t begin_ns, end_ns;       /* ANALYSIS_NEVER: live at the end */
-    uint64_t begin_event, end_event; /* numbers in the run, in order */
+    uint64_t begin_event, end_event; /* numbers in the run, in order; end_event: as end_ns */
     uint64_t stream;
     uint32_t site; /* 0: not recorded */
     uint32_t series;
@@ -152,11 +152,11 @@ struct analysis {
 
 /* ---- events ---- */
 
-/* Gets the events of a run in their order.  A free of an unknown address is left out.  A block that
- * ends in another way (its address is allocated again, or its stack ends) gets an
- * RS_RECORDING_DEALLOCATE, made up with the time of the event that ended it, in place of an
- * RS_RECORDING_STACK_GONE.  Each RS_RECORDING_DEALLOCATE has the block's address, size and call
- * site.  The call site is a number of analysis_site. */
+/* Gets the events of a run in their order, but no free of an unknown address and no
+ * RS_RECORDING_STACK_GONE.  For a block that ends without a free (its address is allocated again,
+ * or its stack ends) it gets an RS_RECORDING_DEALLOCATE with the time of the event that ended the
+ * block.  Each RS_RECORDING_DEALLOCATE has the block's device, address, size and call site.  The
+ * call site is a number of analysis_site. */
 struct analysis_observer {
     void (*see)(struct analysis_observer *observer, const struct run *run,
                 const struct tool_recording_event *event);
@@ -174,37 +174,41 @@ void analysis_end(struct run *run);
 /* The live block of the address; for an observer also the one whose end it sees.  NULL: none. */
 struct block *analysis_block(const struct run *run, uint64_t address);
 
-/* What an event is of; NULL: nothing is known of it yet. */
+/* Returns the series of the event's device and kind of memory; NULL if there is none yet. */
 struct series *analysis_series(const struct run *run, const struct tool_recording_event *event);
 
-/* The number of a call site by its frames, innermost first: 0 for none. */
+/* Return the number of a frame by its text, and that of a call site by the numbers of its frames,
+ * innermost first.  The call site without frames has the number 0. */
 uint32_t analysis_frame(struct analysis *analysis, const char *frame);
 uint32_t analysis_site(struct analysis *analysis, const uint32_t *frames, size_t count);
 
 /* ---- questions ---- */
 
-/* What the blocks of a series that one call site has allocated amount to.  Where only a sample of
- * the blocks has call sites, a block stands for the others of its size, too, and what is known of
- * no site is the rest. */
+/* The sums of the blocks that one call site has allocated.  If only a sample of the blocks has call
+ * sites, each of these blocks counts several times, for others of its size, and site 0 gets what
+ * then remains of all blocks. */
 struct site_sum {
     uint32_t site;
     struct rs_block_sum peak;  /* live at the series' peak */
     struct rs_block_sum total; /* ever allocated */
     struct rs_block_sum end;   /* live at the end */
-    uint64_t life_ns;          /* of those that were freed, together */
-    uint32_t occurrences;      /* of analysis_survivors: in which they were allocated */
-    size_t latest;             /* occurrence that was counted, plus 1 */
+    uint64_t life_ns;          /* the lifetimes of the freed blocks, added up */
+    uint32_t occurrences; /* for analysis_survivors: in how many occurrences they were allocated */
+    size_t latest;        /* the latest occurrence that was counted, plus 1 */
 };
 
-/* Those of all sites, the most at the peak first; free() is due. */
+/* Returns the sums of all sites that allocated blocks of the series; those with the most bytes at
+ * the peak come first.  The caller frees them. */
 struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *count);
 
-/* The blocks at the peak by address; free() is due. */
+/* Returns the blocks that were live at the series' peak, in the order of their addresses.  The
+ * caller frees the list. */
 const struct block **analysis_peak_blocks(const struct run *run, uint32_t series, size_t *count);
 
-/* The same of blocks that a phase leaves behind, in `total`: allocated in one of its occurrences
- * but the first, which warms up, and the last, and live when the last one ended.  Those first that
- * leave the most behind the most often; free() is due. */
+/* Returns for each site, in `total`, the blocks that a phase leaves behind, of all series: those
+ * that were allocated in an occurrence other than the first (which warms up) and the last, and were
+ * live when the last one ended.  With fewer than three occurrences there are none.  Sites are
+ * sorted by bytes times `occurrences`, the largest first.  The caller frees them. */
 struct site_sum *analysis_survivors(const struct run *run, const struct phase *phase,
                                     size_t *count);
 
@@ -212,7 +216,8 @@ struct site_sum *analysis_survivors(const struct run *run, const struct phase *p
  * end of the last; 0 with fewer than three. */
 int64_t phase_growth(const struct phase *phase);
 
-/* Blocks by the powers of two of size and lifetime. */
+/* Blocks are counted by the power of two of their size in bytes and of their lifetime in ns. Larger
+ * sizes count in the last class.  The counts are added to `cells`. */
 enum { SIZE_CLASSES = 48, LIFE_CLASSES = 64 }; /* the last lifetime: never freed */
 
 void analysis_sizes(const struct run *run, uint32_t series,

@@ -22,7 +22,8 @@ struct input {
     struct rs_hash_table sites; /* number in the analysis, by that in the recording; both plus 1 */
 };
 
-/* "_ZN3fooEv+0x1c (libfoo.so+0x52)" with the function's name as its source has it. */
+/* Returns the number of a frame, such as "_ZN3fooEv+0x1c (libfoo.so+0x52)", with the name of a C++
+ * function as in its source. */
 static uint32_t frame_of(struct input *input, const char *text)
 {
     const char *offset = strchr(text, '+');
@@ -37,9 +38,10 @@ static uint32_t frame_of(struct input *input, const char *text)
     return number;
 }
 
-/* A recording has the lines of Python before the frames of C, both innermost first.  The innermost
- * frames of C were called by the innermost line; from the interpreter's own frame on, the lines
- * tell the same, and better. */
+/* Returns the number in the analysis of a recording's call site.  A recording has Python's lines
+ * before the frames of C, both innermost first.  Here the frames of C that the innermost line
+ * called come first, then the lines; the interpreter's frames, and those outside of it, are left
+ * out if there are lines. */
 static uint32_t site_of(struct input *input, uint32_t site)
 {
     struct tool_recording_frame frames[FRAMES_MAX];
@@ -61,8 +63,8 @@ static uint32_t site_of(struct input *input, uint32_t site)
     return number;
 }
 
-/* The allocations of blocks that are freed first are among the lost events: these blocks were live
- * when what is left of the recording begins. */
+/* Adds the blocks whose first event is their free: their allocations are among the lost events, so
+ * they were live when what is left of the recording begins. */
 static void add_early_blocks(struct input *input)
 {
     struct rs_hash_table seen = {.slots = NULL};
@@ -95,7 +97,8 @@ static void add_events(struct input *input, uint64_t all)
     }
 }
 
-/* Says what is known of the whole.  TOOL_FINDING, after a line, where it is damaged. */
+/* Makes the run's title, and says how many events were skipped.  Returns TOOL_FINDING, after a
+ * line, if the recording is damaged. */
 static int state_facts(struct run *run)
 {
     const struct tool_recording_facts *facts = &run->facts;

@@ -17,7 +17,7 @@
 
 #define OUTPUT "/dev/stdout"
 
-enum { LINKS_MAX = 40 }; /* the kernel follows as many */
+enum { LINKS_MAX = 40 }; /* the kernel follows this many */
 
 bool output_is_same(const char *one, const char *other)
 {
@@ -38,11 +38,11 @@ bool output_is_input(const char *output, char *const *files)
     return false;
 }
 
-/* Stores where the symbolic links at `path` lead, so that they stay.  Returns EACCES for a link
- * that another user has made, unless that is root, or that leads to such a one, and for another
- * user's FIFO; else 0.  In a folder like /tmp another user may have put there what leads to a file
- * of this user's.  The kernel refuses to open such links where it is told to
- * (fs.protected_symlinks), but not to read them. */
+/* Stores where the symbolic links at `path` lead, so that the links stay when the file is replaced.
+ * Returns 0 or an errno: EACCES if one of the links belongs to another user than this one and root,
+ * or a FIFO at the end does.  In a folder like /tmp another user may have made a link to a file of
+ * this user's.  The kernel may refuse to open such links (fs.protected_symlinks), but not to read
+ * them. */
 static int resolve(const char *path, char at[PATH_MAX])
 {
     char target[PATH_MAX], whole[2 * PATH_MAX];

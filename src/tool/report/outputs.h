@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `rmmshim report` writes of an analysis, and how it reads recordings.
  *
- * No header here may have the name of one in src/report: #include looks beside src/tool/cmd_*.c
- * first. */
+ * No header in this folder may have the name of one in src/report: the files src/tool/cmd_*.c would
+ * include it instead, since #include looks in their own folder first. */
 #pragma once
 
 #include "tool/report/analysis.h"
@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Adds recordings, and says in a line what is wrong with one.  TOOL_OK; or TOOL_FINDING, where not
- * all of them could be used. */
+/* Adds the recordings in these files; NULL ends the list.  Returns TOOL_OK, or TOOL_FINDING, after
+ * a line for each, if a file could not be read or is damaged. */
 int input_read(struct analysis *analysis, char *const *files);
 
 /* ---- files to write ---- */
@@ -19,7 +19,7 @@ int input_read(struct analysis *analysis, char *const *files);
 /* All of a file is made in memory first. */
 struct output {
     FILE *to;
-    char *bytes; /* after output_end free() is due */
+    char *bytes; /* the caller of output_end frees them */
     size_t length;
 };
 
@@ -27,17 +27,20 @@ struct output {
 void output_begin(struct output *output);
 void output_end(struct output *output);
 
-/* Ends it, and writes a file, or standard output where there is no path.  An existing file is
- * replaced when the new one is complete.  False after a line. */
+/* Ends the output, writes it to a file (NULL: to standard output), and frees it.  An existing file
+ * is replaced when the new one is complete.  False after saying what failed. */
 bool output_write(struct output *output, const char *path);
 
+/* True if both paths lead to the same regular file, or, if one of them cannot be examined, are the
+ * same text. */
 bool output_is_same(const char *one, const char *other);
 
-/* True, after a line, where what is written would take the place of one of the files to read. */
+/* True, after a line, if `output` (NULL: none) is one of the files to read, which writing would
+ * replace. */
 bool output_is_input(const char *output, char *const *files);
 
-/* The page, with all that it shows; one plot; and a summary of at most 80 columns.  Of
- * timelines, the page and the plot keep as much as they show. */
+/* Write the page, a plot in SVG, and a summary of at most 80 columns.  page_write and plot_write
+ * reduce the timelines to what they show. */
 void page_write(FILE *to, struct analysis *analysis);
 void plot_write(FILE *to, struct analysis *analysis);
 void summary_write(FILE *to, struct analysis *analysis);
@@ -46,17 +49,19 @@ void summary_write(FILE *to, struct analysis *analysis);
 extern const char page_html[];
 extern const size_t page_html_length;
 
-/* Writes a text, up to the first character from `most` bytes on, so that no character of it means
- * something in JSON or in SVG, and none is but for terminals.  Returns what is left of it. */
+/* Writes a text, with the characters escaped that have a meaning in JSON (is_json) or SVG, and `?`
+ * for each that a terminal would not show as text.  Writes no more characters once `most` bytes of
+ * the text are used, and returns the rest. */
 const char *put_escaped(FILE *to, const char *text, size_t most, bool is_json);
 
 /* ---- for people ---- */
 
-/* "device 0", "device 0, pinned memory" */
+/* Writes the name of a series to text, and returns it: "device 0" or "device 0, pinned memory". */
 enum { SERIES_TEXT_BYTES = 64 };
 const char *series_text(const struct series *series, char text[SERIES_TEXT_BYTES]);
 
-/* A duration with three digits and a unit: "12.3 ms". */
+/* Writes a duration to text, and returns it: three digits and a unit, as in "12.3 ms"; below 1 us,
+ * whole ns. */
 enum { DURATION_TEXT_BYTES = 32 };
 const char *duration_text(uint64_t ns, char text[DURATION_TEXT_BYTES]);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page of `rmmshim report`: page.html, in which page.css, plots.js and page.js stand already,
- * with a JSON document in its place.  page.js begins with what the document has.
+/* Writes the page of `rmmshim report`: page.html, which the build has filled with page.css,
+ * plots.js and page.js, with the JSON document inserted.  The comment at the beginning of page.js
+ * describes the document.
  *
- * The document lies in an element of HTML: each text in it was chosen by others, and none may end
+ * The document is in an HTML element.  Programs chose the texts in it, and none of these may end
  * the element or begin another one. */
 #include "base/check.h"
 #include "tool/report/outputs.h"
@@ -33,7 +34,7 @@ enum {
 
 /* ---- JSON ---- */
 
-/* Of sites or frames, those that the document has. */
+/* The sites, or the frames, that are in the document. */
 struct shown {
     uint32_t *numbers; /* in the document, plus 1; 0: not there yet */
     uint32_t *list;    /* in order */
@@ -101,7 +102,7 @@ static void put_text(struct json *json, const char *name, const char *text)
 
 /* ---- call sites ---- */
 
-/* The number in the document, which one gets with the first call. */
+/* Returns the number in the document, which the first call for each one assigns. */
 static uint32_t number_in(struct shown *shown, uint32_t one)
 {
     if (!shown->numbers[one]) {
@@ -173,13 +174,15 @@ static void put_timeline(struct json *json, const struct timeline *timeline)
     end(json, ']');
 }
 
-/* Blocks that lie side by side, or with less than `gap` bytes between them. */
+/* A block, or several neighbours with less than `gap` bytes between each and the next; `site` is
+ * that of the first one. */
 struct span {
     uint64_t address, length, used;
     uint32_t site;
 };
 
-/* Returns the number of spans, of which the first `room` are kept. */
+/* Stores the spans, and returns their number, or room + 1 if there are more.  With gap 0 each block
+ * is a span. */
 static size_t find_spans(const struct block **blocks, size_t count, uint64_t gap,
                          struct span *spans, size_t room)
 {
@@ -202,7 +205,8 @@ static size_t find_spans(const struct block **blocks, size_t count, uint64_t gap
     return found;
 }
 
-/* The address space at the peak; where there are very many blocks, near ones are one span. */
+/* Puts the blocks at the peak by address; if there are too many, neighbours are joined to one span.
+ */
 static void put_spans(struct json *json, const struct run *run, uint32_t series, size_t most)
 {
     size_t count, found;
@@ -278,7 +282,8 @@ static void put_survivors(struct json *json, const struct run *run, const struct
     free(survivors);
 }
 
-/* Of many occurrences, those at even distances; always the first and the last one. */
+/* Puts the occurrences; if there are too many, some at even distances, with the first and the last
+ * one. */
 static void put_occurrences(struct json *json, const struct phase *phase)
 {
     size_t most = rs_max(OCCURRENCES_TOGETHER / json->phase_count, OCCURRENCES_LEAST);

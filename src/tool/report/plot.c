@@ -15,8 +15,9 @@ enum {
     PLOT_WIDTH = WIDTH - LEFT - RIGHT,
     PLOT_HEIGHT = PANEL_HEIGHT - TITLE_HEIGHT - AXIS_HEIGHT,
     PANELS_MAX = 64,
-    LINES_MAX = 6,   /* of a grid, beside that at 0 */
-    LAST_WIDTH = 12, /* within which of the right edge a text in the middle would be cut */
+    LINES_MAX = 6, /* of a grid, beside that at 0 */
+    LAST_WIDTH =
+        12, /* a centred text that is nearer to the right edge than this would be cut off */
 };
 
 static const char head[] =
@@ -54,7 +55,8 @@ static double y_of(const struct scale *scale, uint64_t bytes)
     return TITLE_HEIGHT + PLOT_HEIGHT * (1 - (double)bytes / scale->top);
 }
 
-/* The least of 1, 2, 5, 10, 20 ... times a unit that divides `span` into few enough parts. */
+/* Returns the smallest of 1, 2, 5, 10, 20 ... units that divides `span` into at most LINES_MAX
+ * parts. */
 static double decimal_step(double span, double unit)
 {
     static const double factors[] = {1, 2, 5};
@@ -65,7 +67,7 @@ static double decimal_step(double span, double unit)
                 return factors[i] * unit;
 }
 
-/* Its multiples have short texts: those of 20 s would be 1.33 min. */
+/* Returns a step whose multiples have short texts: with a step of 20 s, one would be 1.33 min. */
 static double time_step(double ns)
 {
     return decimal_step(ns, ns <= 60e9 ? 1 : ns <= 3600e9 ? 30e9 : ns <= 10800e9 ? 1800e9 : 3600e9);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers of the blocks of a run (tool/report/analysis.h). */
+/* Answers questions about the blocks of a run (tool/report/analysis.h). */
 #include "base/check.h"
 #include "tool/report/analysis.h"
 #include "tool/tool.h"
@@ -16,8 +16,8 @@ static bool block_is_at_peak(const struct run *run, const struct block *block)
 
 /* ---- call sites ---- */
 
-/* How many blocks one with a call site stands for: of a sample by bytes, the smaller blocks are,
- * the fewer of them have one. */
+/* Returns how many blocks a block with a call site stands for: a sample is taken every so many
+ * bytes, so the smaller blocks are, the fewer of them have a call site. */
 static uint64_t weight_of(const struct run *run, const struct block *block)
 {
     uint64_t size = rs_max(block->size_bytes, 1);
@@ -27,7 +27,7 @@ static uint64_t weight_of(const struct run *run, const struct block *block)
                : 1;
 }
 
-/* As often as `weight` says, which may be a negative number, modulo 2^64. */
+/* Adds a block `weight` times.  The weight may be negative: sums are modulo 2^64. */
 static void add_to_site(struct site_sum *sum, const struct run *run, const struct block *block,
                         uint64_t weight)
 {
@@ -77,7 +77,7 @@ static struct site_sum *begin_sums(const struct run *run, size_t *count)
     return sums;
 }
 
-/* Keeps those of which there is something, in order. */
+/* Keeps the sums that have blocks, and sorts them. */
 static struct site_sum *end_sums(struct site_sum *sums, size_t *count,
                                  int (*compare)(const void *one, const void *other))
 {
@@ -103,7 +103,7 @@ struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *
         add_to_site(&sums[block->site], run, block, weight);
         add_to_site(&sums[0], run, block, 1 - weight);
     }
-    /* A sample may have stood for more than there is. */
+    /* The blocks of a sample may stand for more than there is. */
     keep_above_0(&sums[0].peak);
     keep_above_0(&sums[0].total);
     keep_above_0(&sums[0].end);
@@ -135,7 +135,8 @@ const struct block **analysis_peak_blocks(const struct run *run, uint32_t series
 
 /* ---- phases ---- */
 
-/* How many occurrences ended; those that did are the first ones but for nested ones. */
+/* Returns the number of occurrences up to the last one that ended.  Nested ones end first, so one
+ * before it may not have ended. */
 static size_t ended(const struct phase *phase)
 {
     size_t count = phase->count;
@@ -174,7 +175,7 @@ static void add_survivors(struct site_sum *survivors, const struct run *run,
 {
     size_t count = ended(phase);
     uint64_t last_end = phase->occurrences[count - 1].end_event;
-    size_t at = 0; /* how many have begun before the block */
+    size_t at = 0; /* how many occurrences have begun before the block */
 
     for (size_t i = 0; i < run->block_count; i++) {
         const struct block *block = &run->blocks[i];
@@ -203,7 +204,7 @@ struct site_sum *analysis_survivors(const struct run *run, const struct phase *p
 
 /* ---- sizes and lifetimes ---- */
 
-/* The power of two at or below the number; 0 for 0. */
+/* Returns the exponent of the largest power of two at or below the number; 0 for 0. */
 static unsigned power_of(uint64_t number)
 {
     return number ? 63u - (unsigned)__builtin_clzll(number) : 0;

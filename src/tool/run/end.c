@@ -102,8 +102,9 @@ static bool wants_report(const struct rs_publication *head)
 }
 
 /* Writes the report for a process that has not written it itself.  A file that another process
- * holds, or has written since, is left alone; the report then goes to PATH.PID.  The page says
- * where the file is: so a page of another user could name any file that this user may write. */
+ * holds, or has written since, is left alone; the report then goes to PATH.PID.  The path is in the
+ * page, and another user's page could name any file that this user may write: for such a page
+ * nothing is written to a path. */
 static void write_left_report(const struct rs_publication *head, const struct publication *of,
                               bool is_anothers)
 {
@@ -137,8 +138,8 @@ static void write_left_report(const struct rs_publication *head, const struct pu
 
 /* ---- what a process that is gone left unsaid ---- */
 
-/* Returns a copy of the text; NULL if there is none, or the process was killed while it wrote it.
- */
+/* Returns a copy of the text; NULL if there is none, the process was killed while it wrote it, or
+ * there is no memory. */
 static char *copy_text(const struct rs_published_refusal *refusal)
 {
     uint32_t sequence = atomic_load_explicit(&refusal->sequence, memory_order_acquire);
@@ -394,8 +395,8 @@ static const char *why_none(struct rs_document *document, const struct run_optio
     return "rmmshim: {program} did not use CUDA, so rmmshim had nothing to do\n";
 }
 
-/* Returns why the summary is incomplete; NULL if it is complete, so that each process that used
- * CUDA has its lines. */
+/* Returns the line that says why processes are missing from the summary, or why it has none at all;
+ * NULL if each process that used CUDA has a line. */
 static const char *why_incomplete(struct rs_document *document, const struct run_options *options,
                                   const struct summary *summary)
 {
@@ -577,7 +578,8 @@ static bool leaked(const struct run_options *options, const struct summary_proce
     return has_leaked;
 }
 
-/* True when the checks cannot count as passed, since some processes were not seen. */
+/* True, after a line, when the checks cannot count as passed: some processes were not counted, or
+ * none used CUDA through the library. */
 static bool has_not_seen_all(const struct run_options *options, const struct summary *summary)
 {
     const char *failed = !options->has_fail_over  ? "--fail-on-leak fails"

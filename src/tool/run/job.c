@@ -172,7 +172,7 @@ static char *above; /* RMMSHIM_JOB of the `run` above; NULL: there is none */
 /* The number of pages that could not be sent by the socket; NULL: not known. */
 static _Atomic uint32_t *unheld;
 static struct connection *connections;
-static bool is_full; /* there was no room to accept the connection that waits */
+static bool is_full; /* a connection waits, and there was no descriptor or memory to accept it */
 static struct held *all_held;
 static struct summary summary;
 
@@ -345,7 +345,7 @@ static void end_connection(struct connection *ended)
     free(ended);
 }
 
-/* Accepts a waiting connection.  True when there was one. */
+/* Accepts a waiting connection.  False when there is none, or no room for it (is_full). */
 static bool accept_one(void)
 {
     int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -368,8 +368,9 @@ static bool accept_one(void)
     return true;
 }
 
-/* Closes connections without a request, or takes one that has just come.  Processes of the job send
- * it at once; others may connect only to use up descriptors. */
+/* Closes the connections that have waited for more than RS_JOB_ANSWER_MS without a request; a
+ * request that has just come is still taken.  Processes of the job send it at once; others may
+ * connect only to use up descriptors. */
 static void end_silent_connections(void)
 {
     uint64_t now_ns = rs_clock_ns();

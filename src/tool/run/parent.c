@@ -36,7 +36,8 @@ int parent_become(char **program)
     return failed == ENOENT ? TOOL_RUN_NOT_FOUND : TOOL_RUN_NOT_EXECUTABLE;
 }
 
-/* Returns the signals to pass on: all but those for faults of this process itself, and SIGPIPE. */
+/* Stores the signals that the signalfd takes: SIGCHLD, and those that are passed on.  SIGPIPE and
+ * the signals for faults of this process itself are left out. */
 static void signals_to_pass(sigset_t *signals)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPIPE};
@@ -46,8 +47,9 @@ static void signals_to_pass(sigset_t *signals)
         sigdelset(signals, own[i]);
 }
 
-/* Blocks the signals to pass on, and returns a signalfd for them, or -1.  Only the first call
- * changes anything, so that each program of --find-min inherits the same. */
+/* Blocks these signals, and returns a signalfd for them, or -1.  Also raises the limit of open
+ * files.  Only the first call changes anything, so that each program of --find-min inherits the
+ * same. */
 static int begin_to_catch(struct inherited *inherited)
 {
     static int caught = -1;

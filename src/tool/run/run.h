@@ -67,8 +67,8 @@ enum parent_streams {
     PARENT_STREAMS_MUTE,     /* all three are /dev/null */
 };
 
-/* Starts the program, and returns when it and its job have ended.  False after saying why the
- * program could not be started. */
+/* Starts the program, and returns when it has ended, after job_end; other processes of the job may
+ * still run.  False after saying why the program could not be started. */
 bool parent_run(char **program, enum parent_streams streams, struct parent_result *result);
 
 /* Returns the exit code that a shell would give: the program's own, or 128 + N after signal N. */
@@ -81,8 +81,8 @@ void parent_end_as(const struct parent_result *result);
  * saying why. */
 int parent_become(char **program);
 
-/* ---- processes that use CUDA without a page, found in /proc.  After the first seconds they are
- * looked for at most once a second, so that a short-lived one may not be seen ---- */
+/* ---- processes that use CUDA and whose page is not held, found in /proc.  After the first seconds
+ * they are looked for at most once a second, so a short-lived one may not be seen ---- */
 
 enum { UNSERVED_PROGRAM_BYTES = 32 };
 
@@ -104,15 +104,16 @@ struct unserved {
 };
 
 /* Looks for such processes when it is time, and returns the nanoseconds until the next time.
- * `is_held` tells whether a process, by its number, or a page, by its inode, is held.  All
- * functions here are called by one thread at a time. */
+ * `is_held` tells whether a page of this process, or the page with this inode, is held (0: only the
+ * process counts).  All functions here are called by one thread at a time. */
 uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode));
 
-/* Called when a process has got a page: an earlier UNSERVED_NO_CALL is no longer true. */
+/* Called when a page of the process is held: forgets it, if it was seen with UNSERVED_NO_CALL or
+ * one of the later reasons, which are no longer true. */
 void unserved_forget(int number);
 
-/* Returns the processes that were seen, and forgets them; NULL without memory.  The caller frees
- * them. */
+/* Returns the processes that were seen, and forgets them; NULL without memory.  Those with the
+ * library are left out if they were seen only once.  The caller frees the list. */
 struct unserved *unserved_take(size_t *count);
 
 /* ---- what the processes did, gathered from their pages when they are gone ---- */
@@ -121,10 +122,12 @@ struct unserved *unserved_take(size_t *count);
  * otherwise. */
 struct summary_device {
     int device;
-    uint64_t used_peak_bytes; /* the most that the program had allocated, without pinned memory */
-    uint64_t held_peak_bytes; /* the most that was taken from the driver for it */
-    uint64_t spilled_peak_bytes; /* the most of its memory that did not fit on the device */
-    uint64_t limit_bytes;        /* the limit; 0: none */
+    uint64_t used_peak_bytes;    /* the most that the program had allocated of each kind of memory,
+                                    added up, without pinned memory */
+    uint64_t held_peak_bytes;    /* the most that was taken from the driver for it */
+    uint64_t spilled_peak_bytes; /* the most of its memory that did not fit on the device; also
+                                    added up */
+    uint64_t limit_bytes;        /* the process's own limit, not its job's; 0: none */
     uint64_t total_bytes;        /* the device's memory; 0: not known */
     uint64_t refused;            /* out-of-memory errors that the program received */
     uint64_t internal_refusals;  /* as in report/counters.h */
@@ -161,10 +164,10 @@ struct summary {
                       held */
 };
 
-/* Adds a process. `known` has its number, its script, and whether it has ended; the rest is read
- * from its page.  If the process has ended and no `run` below holds its page too, this writes the
- * report that the process could not write, and notes what it could not report.  Without memory the
- * summary is marked as short. */
+/* Adds a process. `known` has its number, its script, whether it has ended and whether it is
+ * another user's; the rest is read from its page, which is `file`.  If the process has ended and no
+ * `run` below holds its page too (is_below), this writes the report that the process could not
+ * write, and notes what it could not report.  Without memory the summary is marked as short. */
 void summary_add(struct summary *summary, const struct summary_process *known, bool is_below,
                  const void *file);
 

@@ -20,8 +20,8 @@ enum {
     FIRST_NS = 50 * 1000 * 1000,     /* the first time between two looks; it doubles */
     LONGEST_NS = 1000 * 1000 * 1000, /* ... up to 1 s */
     COST_DIVISOR = 20,               /* looking takes at most a twentieth of the time */
-    /* A process that has the library counts only when it was seen this often: the first time it may
-     * be between the making of its context and its first allocation. */
+    /* A process that has the library counts only if it was seen at least this often: the first time
+     * it may be between the making of its context and its first allocation. */
     SURE_TIMES = 2,
     LIST_MAX = 256, /* the most processes that are remembered */
 };
@@ -198,8 +198,10 @@ static bool is_behind_driver(int number)
     return is_behind;
 }
 
-/* True for a process that uses CUDA and whose page is not held; *reason: why.  Linking libcuda is
- * not using it: a process that has the library counts only once it has a CUDA context. */
+/* True for a process that uses CUDA, that RMM_ONLY does not exclude, and whose page is not held;
+ * *reason: why.  A process without the library counts once libcuda or a CUDA context is there; one
+ * with the library only once it has a context, since the program may have linked libcuda and not
+ * use it. */
 static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
                         enum unserved_reason *reason)
 {

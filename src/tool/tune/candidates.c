@@ -11,9 +11,9 @@
 
 enum { UNIT_BYTES = 2 << 20, PERCENT = 100 };
 
-/* The resources that are tried, with a share of the recording's peak of used bytes behind.  None
- * has a maximum size, as `arena` has: the next run of the program may need more than the recorded
- * one. */
+/* The resources that are tried.  `percent`: the initial size as a share of the recording's peak of
+ * used bytes; 0: none is added.  None has a maximum size (so `arena` is missing), since the next
+ * run of the program may need more than the recorded one. */
 static const struct {
     const char *resource;
     unsigned percent;
@@ -30,7 +30,8 @@ static const struct {
 };
 _Static_assert(RS_ARRAY_LENGTH(tried) <= TUNE_CANDIDATES_MAX, "all have room");
 
-/* Calls of the driver and waits, which cost time; how much, a replay does not know. */
+/* Returns the number of driver calls and waits, which take time; a replay does not know how much.
+ */
 static uint64_t stops_of(const struct tune_candidate *candidate)
 {
     return candidate->result.driver_calls + candidate->result.waits;
@@ -71,7 +72,7 @@ static int compare_held(const void *a, const void *b)
 void tune_replay(struct tune_candidates *candidates, const struct sequence *sequence,
                  const struct replay_settings *settings)
 {
-    uint64_t fewest = UINT64_MAX; /* stops of those that hold less, or as much */
+    uint64_t fewest = UINT64_MAX; /* the fewest stops of those before, which hold no more */
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(tried); i++) {
         progress_show("replaying", i, RS_ARRAY_LENGTH(tried));
@@ -86,7 +87,7 @@ void tune_replay(struct tune_candidates *candidates, const struct sequence *sequ
     }
 }
 
-/* Of the front, the first one holds least, and the last one has the fewest stops. */
+/* In the front, the first one holds the least, and the last one has the fewest stops. */
 struct tune_candidate *tune_best(struct tune_candidates *candidates, enum tune_wish wish)
 {
     struct tune_candidate *best = NULL;

@@ -12,8 +12,9 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Each number is below the median in one case of two.  So fewer than k + 1 of them are in a share
- * of cases that is a sum of binomials, which may be 2.5 % at each end. */
+/* Returns how many numbers lie outside the interval at each end.  Each number is below the true
+ * median with probability 1/2, so how many are below it has a binomial distribution.  The result is
+ * the largest k for which at most k of them are below it with a probability of 2.5 % or less. */
 static size_t outside(size_t count)
 {
     const double most = 0.025;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Medians with intervals that take nothing of how the numbers are distributed. */
+/* A median with a confidence interval that assumes nothing about the distribution of the numbers.
+ */
 #pragma once
 
 #include <stddef.h>
 
-enum { INTERVAL_LEAST = 6 }; /* numbers for an interval of 95 % */
+enum { INTERVAL_LEAST = 6 }; /* the fewest numbers that give an interval of 95 % */
 
 struct interval {
     double median, low, high;
 };
 
-/* The median of INTERVAL_LEAST or more numbers, and two of them between which the median of what
- * they are drawn from lies, in 95 % of cases or more.  Sorts the numbers. */
+/* Returns the median of INTERVAL_LEAST or more numbers, and two of them that are the ends of a
+ * confidence interval of at least 95 % for the median of their distribution.  Sorts the numbers. */
 struct interval interval_of(double *numbers, size_t count);

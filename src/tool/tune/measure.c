@@ -11,8 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In the child: becomes the program as `rmmshim run --exec` does.  What it prints would come once
- * for each run.  Before its name is room for two words: `--run` and the number of runs. */
+/* In the child: becomes the program, as `rmmshim run --exec` does.  It gets no input, and its
+ * output is discarded, since it would appear once for each run.  The two words before its name,
+ * which were `--run` and the number of runs, are overwritten. */
 static _Noreturn void become(char **program, const char *resource, const char *limit)
 {
     static char exec[] = "--exec", end[] = "--";
@@ -60,8 +61,8 @@ static int run_once(char **program, const char *resource, const char *limit, dou
     return status == 0 ? TOOL_OK : say_failed(status, resource);
 }
 
-/* Numbers of one round have what the machine did meanwhile in common, so it is their differences
- * that tell whether one takes longer than the fastest. */
+/* The times of one round depend alike on what else the machine did then, so the differences within
+ * rounds show whether one takes longer than the fastest. */
 static void judge(struct tune_runs *runs)
 {
     double *numbers = tool_grow(NULL, runs->rounds * sizeof(*numbers));
@@ -83,7 +84,8 @@ static void judge(struct tune_runs *runs)
     free(numbers);
 }
 
-/* Each round begins with another finalist: the first one of a round finds other caches. */
+/* Each round begins with another finalist, since the first one of a round finds the caches in
+ * another state. */
 int tune_run(struct tune_runs *runs, char **program, const char *limit)
 {
     int code = TOOL_OK;

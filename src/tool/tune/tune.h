@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of `rmmshim tune` share: candidates with what a replay says of them, the choice
- * among them, and what runs of the program say. */
+/* What the files of `rmmshim tune` share: the candidates with the results of their replays, the
+ * choice among them, and the results of running the program. */
 #pragma once
 
 #include "tool/replay/replay.h"
@@ -15,12 +15,13 @@ struct tune_candidate {
     char resource[TUNE_RESOURCE_BYTES];
     struct replay_result result;
     bool serves;   /* it refuses no more than the recording did */
-    bool on_front; /* no other one that serves holds as little with as few calls and waits */
+    bool on_front; /* no other one that serves is as good both in memory held and in driver calls
+                      and waits */
 
-    /* of a finalist, of which there are runs */
+    /* only for a finalist, with which the program was run */
     double *seconds;          /* of each round */
     struct interval interval; /* of them */
-    bool is_told_apart;       /* it takes longer than the fastest one, for all that can be told */
+    bool is_told_apart; /* the 95 % interval of its extra time over the fastest one is above 0 */
 };
 
 struct tune_candidates {
@@ -30,13 +31,14 @@ struct tune_candidates {
 
 enum tune_wish { TUNE_FOOTPRINT, TUNE_SPEED, TUNE_LIMIT };
 
-/* Replays the fixed set of candidates, but for those that cannot be made on the device; the one
- * that holds least comes first. */
+/* Replays the fixed set of candidates, and leaves out those that cannot be made on the device or
+ * under the limit.  *candidates is all zero before; the one that holds the least comes first after.
+ */
 void tune_replay(struct tune_candidates *candidates, const struct sequence *sequence,
                  const struct replay_settings *settings);
 
-/* Returns the best one for the wish: of TUNE_FOOTPRINT the one that holds least, else the one with
- * the fewest stops.  NULL where none serves. */
+/* Returns the best candidate that serves: for TUNE_FOOTPRINT the one that holds the least, else the
+ * one with the fewest driver calls and waits.  NULL if none serves. */
 struct tune_candidate *tune_best(struct tune_candidates *candidates, enum tune_wish wish);
 
 /* ---- runs ---- */
@@ -44,10 +46,10 @@ struct tune_candidate *tune_best(struct tune_candidates *candidates, enum tune_w
 struct tune_runs {
     struct tune_candidate *finalists[TUNE_FINALISTS_MAX];
     size_t count, rounds;
-    const struct tune_candidate *fastest; /* by the median */
+    const struct tune_candidate *fastest; /* by the median; NULL before tune_run has succeeded */
 };
 
-/* Runs the program, before whose words there are two more, once in each round with each finalist,
- * which are given, under the limit (NULL: none).  Returns an exit code, after a line where it is
- * not TOOL_OK. */
+/* Runs the program once with each finalist in each round, under RMM_LIMIT=limit (NULL: none).
+ * `finalists`, `count` and `rounds` are given.  The two words before program[0] are overwritten.
+ * Returns TOOL_OK, or another exit code after saying what failed. */
 int tune_run(struct tune_runs *runs, char **program, const char *limit);
