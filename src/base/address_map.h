@@ -70,9 +70,9 @@ bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
 
 /* Finds as rs_address_map_find_inside does, in a map whose ranges may have lost their memory: it
  * skips each range for which `counts` returns false (NULL: it skips none).  `is_inside` tells
- * `counts` whether the range contains the address.  For a range that does not contain the address,
- * `counts` may always return false.  It may return true if that range still has its memory: no
- * other range with memory overlaps it, so none contains the address, and the search ends early with
+ * `counts` whether the range contains the address.  For a range that does not, `counts` may always
+ * return false.  If it returns true, the range must still have its memory: then no range with
+ * memory that starts further below can contain the address, and the search ends early with
  * false. */
 bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
                                    bool (*counts)(const struct rs_range *range, bool is_inside),

@@ -331,9 +331,9 @@ static inline void rs_shared_lock_unlock(struct rs_shared_lock *lock)
 
 /* Monotonic time in nanoseconds (CLOCK_MONOTONIC), by which waits are bounded.
  *
- * A program may interpose clock_gettime (to fake time, say) with a clock that stands still.  So the
- * time that the thread has noted as slept (rs_clock_note_slept) counts at least: a wait that naps
- * or yields between its looks at the time ends even on such a clock. */
+ * A program may interpose clock_gettime (to fake time, say) with a clock that stands still.  So
+ * this time advances at least by what the thread has noted as slept (rs_clock_note_slept), and a
+ * wait that naps or yields between its looks at the time ends even on such a clock. */
 uint64_t rs_clock_ns(void);
 
 /* Notes that the calling thread has slept, or waited, for at least `ns`. This changes nothing while

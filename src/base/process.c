@@ -133,7 +133,7 @@ long long rs_process_start_seconds(void)
 static const char *const rank_names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
                                          NULL};
 
-/* Variables that the library reads besides those that begin with RMM_: HAMi's limits, and variables
+/* Variables that the library reads besides those that begin with RMM: HAMi's limits, and variables
  * by which tools attach to CUDA.  Longer names that begin with one of these names are copied
  * too. */
 static const char *const other_names[] = {"CUDA_DEVICE_MEMORY_LIMIT", "CUDA_INJECTION64_PATH",

@@ -77,9 +77,9 @@ uint64_t rs_request_patience_ns(void);
 void rs_request_begin_until(uint64_t deadline_ns);
 
 /* Notes what the driver's pools hold after they gave back all that they could.  Returns true when
- * that is less than in every earlier note of this request.  Otherwise the only memory that came
- * back since is memory that the driver itself had added to its pools for the attempt that it
- * refused, and false is returned. */
+ * that is less than in every earlier note of this request.  If it is not less, the pools have only
+ * given back what the driver had added to them for the attempt that it refused, and the result is
+ * false. */
 bool rs_request_note_pools(size_t held_bytes);
 
 /* Notes that a context was found busy: until rs_request_forget_busy no memory of it is given back

@@ -204,12 +204,12 @@ size_t rs_trim(int device, size_t keep_bytes, bool *is_left);
  * also when it is called from within itself. */
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait);
 
-/* ---- idle memory moves from one process of a job to another that the job's limit would refuse
- * (shared/job_limit.h).  The process that lacks memory asks those that have declared idle memory,
- * and waits for a bounded time.  A process that is asked notices that at its next call that
- * allocates, frees or waits for its work, or at once if it has a thread for commands
- * (RMM_CONTROL=thread).  It gives back what is lacking, first unused memory beyond the initial
- * sizes of its stacks; the job's limit reserves those bytes for the processes that asked ---- */
+/* ---- a process whose request the job's limit would refuse gets idle memory from the job's other
+ * processes (shared/job_limit.h).  It asks those that have declared idle memory, and waits for a
+ * bounded time.  A process that is asked notices that at its next call that allocates, frees or
+ * waits for its work, or at once if it has a thread for commands (RMM_CONTROL=thread).  It gives
+ * back what is lacking, first unused memory beyond the initial sizes of its stacks; the job's limit
+ * reserves those bytes for the processes that asked ---- */
 
 /* Gives back what other processes have asked for, and declares what is idle now; clears
  * RS_ATTENTION_JOB.  Makes no driver call that waits without bound.  No lock may be held. */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What is given back, and waited for, before a request for memory is refused; and the idle memory
+ * that processes of a job give to each other. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -23,9 +25,9 @@ enum {
 enum {
     TRIM_NS = 1000 * 1000 * 1000, /* longest wait of a trim that the program asks for */
     TRIM_SHORT_NS =
-        50 * 1000 * 1000,       /* longest wait of a trim inside another call of the program */
-    SLICE_NS = 5 * 1000 * 1000, /* the part of a wait that one stack gets */
-    SAY_NS = 1000 * 1000 * 1000,
+        50 * 1000 * 1000,          /* longest wait of a trim inside another call of the program */
+    SLICE_NS = 5 * 1000 * 1000,    /* the part of a wait that one stack gets */
+    SAY_NS = 1000 * 1000 * 1000,   /* a longer wait for the GPU is logged, once per process */
     LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
     IDLE_NAP_NS = 1000 * 1000, /* between two looks at whether a context is idle */
@@ -377,7 +379,9 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
     return job && rs_job_share_others(job) < before;
 }
 
-/* Other processes of the job are asked for idle memory only if this process's own cannot serve the
+/* Does what rs_reclaim says, for device and managed memory.
+ *
+ * Other processes of the job are asked for idle memory only if this process's own cannot serve the
  * request, or did not come back in time.
  *
  * Other threads move memory while idle, quarantined and returning memory is summed one after the

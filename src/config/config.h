@@ -264,7 +264,8 @@ bool rs_config_read_entry(struct rs_config_values *values, const char *entry,
  * counted. */
 void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *diagnostics);
 
-/* Logs each entry that begins with RMM_ and is not one of our variables (RMM_VERBOSE). */
+/* Logs each entry that begins with RMM_ and is another program's (RS_NAME_FOREIGN), for
+ * RMM_VERBOSE. */
 void rs_config_say_ignored(char *const *environment);
 
 /* What a variable is set to.  Both pointers are NULL if it is not set. */
@@ -287,8 +288,8 @@ enum rs_name_kind {
     RS_NAME_FOREIGN, /* another program's: ignored */
     RS_NAME_OURS,    /* a row of rs_variables */
     RS_NAME_WRONG,   /* one of ours in another case, or with a bad device: an error */
-    RS_NAME_DOUBTFUL /* similar to one of ours: an error if a variable of ours is set too, else
-                        ignored with a warning */
+    RS_NAME_DOUBTFUL /* similar to one of ours: an error if a variable of ours is set too or
+                        `rmmshim run` has started the process, else ignored with a warning */
 };
 
 enum { RS_NAME_BYTES_MAX = 128, RS_NAME_REASON_BYTES = 192 };
@@ -312,8 +313,8 @@ void rs_name_read(const char *name, struct rs_name *read);
 /* ---- the variables of HAMi ---- */
 
 /* RMM_COMPAT=hami: CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_MEMORY_LIMIT_<N>, with values as
- * HAMi-core reads them, stand for RMM_LIMIT and RMM_LIMIT_<N>.  If RMM_LIMIT is set, they are
- * ignored.
+ * HAMi-core reads them, stand for RMM_LIMIT and RMM_LIMIT_<N>.  If RMM_LIMIT is set, they are all
+ * ignored; if RMM_LIMIT_<N> is set, the one of device N is.
  *
  * Adds the limits of `environment` to the values if RMM_COMPAT asks for that.  The RMM_ variables
  * have all been read before. */

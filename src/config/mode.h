@@ -56,7 +56,8 @@ static inline bool rs_mode_serving(void)
     return RS_LIKELY(!rs_mode_unserving());
 }
 
-/* Called when a context has got a stack: from now on a forked child only forwards. */
+/* Called when a context was entered into the table of contexts: from now on a forked child only
+ * forwards.  The first call also calls rs_wiring.first_context. */
 void rs_mode_note_context(void);
 
 /* Called after a bad setting was reported; some show only on a device, such as a pool larger than
