@@ -97,7 +97,7 @@ class Lists(Folder):
                          ["torch:a.py 1/2", "torch:a.py 2/2", "torch:a.py@X=1", "numba:c/d.py"])
         self.assertEqual(units[0].expression, "graph and not oom")
         self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"],
-                                 "rmm": [], "thrust": []})
+                                 "rmm": [], "cuda-core": [], "thrust": []})
 
     def test_mistakes_are_named(self):
         for line, said in [
@@ -339,9 +339,9 @@ class WithPytest(Folder):
         def test_words(word): pass
         """
 
-    def run_file(self, expression="", shards=1):
+    def run_file(self, expression="", shards=1, suite="cupy", file="tests/test_it.py"):
         side = run_suites.Side("without", None, self.folder)
-        units = [suite_list.Unit("cupy", "tests/test_it.py", i, shards, expression) for i in range(shards)]
+        units = [suite_list.Unit(suite, file, i, shards, expression) for i in range(shards)]
         side.run([(self.folder, unit, None) for unit in units], 2, time.monotonic() + 600)
         return side, {name.split("test_it.py")[-1]: value[0] for name, value in side.outcomes.items()}
 
@@ -369,6 +369,18 @@ class WithPytest(Folder):
         self.write("tests/beside.py", "answer = 42")
         self.write("tests/test_it.py", "from beside import answer\ndef test_answer(): assert answer == 42")
         self.assertEqual(self.run_file()[1], {"::test_answer": "passed"})
+
+    def test_what_a_suite_imports_from(self):
+        """Its own project's folder is in the working directory, by the same name as a package in it."""
+        self.write("cuda_python_test_helpers/cuda_python_test_helpers/__init__.py", "answer = 42")
+        self.write("cuda_core/tests/conftest.py", "import helpers")
+        self.write("cuda_core/tests/helpers.py", "from cuda_python_test_helpers import answer")
+        self.write("cuda_core/tests/memory_ipc/__init__.py", "")
+        test = "from helpers import answer\ndef test_answer(): assert answer == 42"
+        for folder in ("memory_ipc", "graph"):
+            file = "cuda_core/tests/%s/test_it.py" % folder
+            self.write(file, test)
+            self.assertEqual(self.run_file(suite="cuda-core", file=file)[1], {"::test_answer": "passed"})
 
     def test_expression_and_shares(self):
         self.write("tests/test_it.py", self.SUITE)

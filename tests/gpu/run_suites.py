@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what suites.txt names of PyTorch's, CuPy's, numba-cuda's, RMM's and Thrust's own tests, without the
-library and with it under each of the stacks, and compares what became of each test.  numba-cuda's tests are
+"""Runs what suites.txt names of PyTorch's, CuPy's, numba-cuda's, RMM's, cuda.core's and Thrust's own tests, without
+the library and with it under each of the stacks, and compares what became of each test.  numba-cuda's tests are
 those of the installed package; the others lie in .suites at the top of the tree, where scripts/fetch-suites
 puts them; what is not there is left out.  build-thrust compiles Thrust's.  Tests that came out differently run
 once more by themselves on both sides: only what differs then too counts, and neither what
@@ -22,6 +22,7 @@ import glob
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -62,11 +63,13 @@ def root_of(suite):
 
 def pytest_command(root, unit):
     file = os.path.join(root, unit.file)
-    folder = os.path.dirname(file)
+    folders = [os.path.join(root, folder) for folder in suite_list.IMPORTED.get(unit.suite, ())]
+    if not os.path.exists(os.path.join(os.path.dirname(file), "__init__.py")):
+        folders.insert(0, os.path.dirname(file))  # the file may import what lies beside it
     command = [sys.executable, "-m", "pytest", "-q", "-p", "suite_plugin", "-p", "no:cacheprovider", "-c", os.devnull,
                "--rootdir", root, "-o", "consider_namespace_packages=true", "--continue-on-collection-errors"]
-    if not os.path.exists(os.path.join(folder, "__init__.py")):
-        command += ["-o", "pythonpath=" + folder]  # the file may import what lies beside it
+    if folders:
+        command += ["-o", "pythonpath=" + shlex.join(folders)]
     if unit.expression:
         command += ["-k", unit.expression]
     return command + [file]

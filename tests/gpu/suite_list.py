@@ -7,8 +7,9 @@ import shlex
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIST = os.path.join(HERE, "suites.txt")
 DIFFERENCES = os.path.join(HERE, "suite_differences.txt")
-SUITES = ("torch", "cupy", "numba", "rmm", "thrust")
+SUITES = ("torch", "cupy", "numba", "rmm", "cuda-core", "thrust")
 FETCHED = tuple(suite for suite in SUITES if suite != "numba")
+IMPORTED = {"cuda-core": ("cuda_core/tests", "cuda_python_test_helpers")}  # folders that its tests import from
 THRUST = os.path.join("thrust", "testing")  # where its tests are
 
 
