@@ -269,7 +269,7 @@ class Steer(support.Test):
                 (["limit", here, ""], 2, "limit=^: a size is missing"),
                 (["trim", here, "--keep", ""], 2, "--keep needs a value"),
                 (["limit"], 2, "no process ID given; 'rmmshim ls' lists the processes"),
-                (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; known are"),
+                (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; the possible units are"),
                 (["limit", here, "50%free"], 2, "limit=50%free: a percentage of the free memory cannot be used here"),
                 (["limit", here, "1GiB", "--device", "x"], 2, "--device x: this is not the number of a device"),
                 (["limit", here, "1GiB", "--devise", "1"], 2, "unknown option '--devise'; did you mean '--device'?"),
