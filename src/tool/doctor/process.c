@@ -33,7 +33,7 @@ struct target_process {
 };
 
 static const char start_step[] =
-    "start the program by `rmmshim run` with an option such as --pool-size";
+    "start the program with `rmmshim run` and an option such as --pool-size";
 
 /* ---- what /proc says ---- */
 
@@ -258,7 +258,7 @@ static void look_at_loaded_objects(struct target_process *target)
             namesake_look(files->paths[library], files->paths[i], &found))
             doctor_problem(
                 target->doctor, "names",
-                "start the program by `rmmshim run`, or load that file first: "
+                "start the program with `rmmshim run`, or load that file first: "
                 "LD_PRELOAD=THAT-FILE:librmmshim.so",
                 "%s defines %u variable%s with the names of driver functions (%s): functions of "
                 "librmmshim.so take their place, and the program crashes",

@@ -382,7 +382,7 @@ static const char *why_none(struct rs_document *document, const struct run_optio
 
     if (options->sets_nothing)
         return "rmmshim: nothing was served, since no setting asks for a pool or a limit "
-               "('rmmshim run --help' lists the settings)\n";
+               "(`rmmshim run --help` lists the settings)\n";
     if (!driver_can_be_loaded())
         return "rmmshim: {program} did not use CUDA: libcuda.so.1, NVIDIA's driver, cannot be "
                "loaded here\n";
