@@ -284,6 +284,14 @@ class Process(Doctor):
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[missing])
         self.expect(doctor(sleeper), 1, "GPU memory is not served: LD_PRELOAD names %s: No such file or directory" % missing)
 
+    def test_replaced_library(self):
+        library = shutil.copy(support.SHIM, self.path("librmmshim.so"))
+        sleeper = self.start([sys.executable, "-c", WAITS], preload=[library])
+        os.remove(library)
+        self.expect(doctor(sleeper), 1, "GPU memory is not served: librmmshim.so is loaded, but .*",
+                    r"- library: %s \(deleted\) is loaded, but its file was replaced or removed -> start the program again to "
+                    "use the new file$" % library)
+
     def start(self, command, settings=None, told=b"", **how):
         """A process that has printed a line, and waits; it was told something on stdin."""
         process = subprocess.Popen(command, env=support.environment(settings, **how), stdin=subprocess.PIPE,
