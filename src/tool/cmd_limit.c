@@ -265,7 +265,7 @@ static int say_answer(const struct process *process, enum steer_answer answer,
 {
     static const char *const texts[] = {
         [STEER_STUCK] =
-            "has begun to carry out the command, but not in time; it may still finish it",
+            "has begun to carry out the command, but has not finished in time; it may still finish",
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
         [STEER_REFUSED] =
