@@ -260,7 +260,7 @@ static bool add_listed_size(const struct parse *of, const char *begin, const cha
         return rs_diagnose(of->diagnostics, of->source, begin,
                            "the sizes of a list cannot be percentages");
     if (sizes->count == RS_SIZES_MAX)
-        return rs_diagnose(of->diagnostics, of->source, begin, "the list has more than %d sizes",
+        return rs_diagnose(of->diagnostics, of->source, begin, "a list can have at most %d sizes",
                            RS_SIZES_MAX);
     for (size_t i = 0; i < sizes->count; i++)
         if (sizes->bytes[i] == size.number)

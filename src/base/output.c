@@ -121,7 +121,7 @@ static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const
     case 'q':
         return variable_value(cursor, text, reason);
     default:
-        *reason = "unknown placeholder; known are %p %h %e %t %r %q{VAR} %%";
+        *reason = "unknown placeholder; the possible placeholders are %p %h %e %t %r %q{VAR} %%";
         return NULL;
     }
 }

@@ -140,7 +140,7 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
     if (unit)
         return fail_at(at, begin, reason, "this size is larger than any memory");
     return fail_at(at, cursor, reason,
-                   "unknown unit; known are B K KB KiB M MB MiB G GB GiB T TB TiB %");
+                   "unknown unit; the possible units are B K KB KiB M MB MiB G GB GiB T TB TiB %");
 }
 
 size_t rs_size_resolve(struct rs_size size, size_t total_bytes, size_t free_bytes)

@@ -88,7 +88,7 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
     if (!fits || initial_bytes(stack, environment) <= limit_bytes)
         return fits;
     return rs_diagnose(diagnostics, stack->source, stack->at,
-                       "%s has an initial size of %s, which is above the limit of %s (RMM_LIMIT)",
+                       "'%s' has an initial size of %s, which is above the limit of %s (RMM_LIMIT)",
                        stack->descriptor->name,
                        rs_size_format(initial_bytes(stack, environment), initial),
                        rs_size_format(limit_bytes, limit));

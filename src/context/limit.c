@@ -153,12 +153,14 @@ static const char *why_not_joined(int error)
     switch (-error) {
     case ESTALE:
         return "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
-               "ended, or is in another PID or network namespace";
+               "ended, or is in another PID or network namespace: start the program again with "
+               "`rmmshim run`";
     case ETIMEDOUT:
         return "the limit is shared by the processes of one `rmmshim run`, and that `run` does not "
-               "answer: start the program again by `rmmshim run`";
+               "answer: start the program again with `rmmshim run`";
     case EPROTO:
-        return "this library and the `rmmshim run` that shares the limit have different versions";
+        return "this library and the `rmmshim run` that shares the limit have different versions: "
+               "use both from one installation";
     case EACCES:
         return "the `rmmshim run` that started this process refused to share its limit";
     case ESRCH:

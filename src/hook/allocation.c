@@ -242,7 +242,7 @@ RS_COLD static void say_refused_free(CUdeviceptr address)
         say_wrong_free(address, "was freed twice");
         return;
     }
-    snprintf(how, sizeof(how), "was freed by an address inside it, byte %zu",
+    snprintf(how, sizeof(how), "was freed with an address inside it, byte %zu",
              (size_t)(address - live.address));
     if (address != live.address) /* else it is memory of another kind */
         say_wrong_free(live.address, how);

@@ -234,8 +234,8 @@ static CUresult refuse_without_resources(void)
 {
     static bool said;
 
-    (void)refuse_export(&said, "to share a block with other processes takes a file descriptor, a "
-                               "thread and memory, and this process cannot get one of them (for "
+    (void)refuse_export(&said, "sharing a block with other processes needs a file descriptor, a "
+                               "thread and memory, and at least one of these is not available (for "
                                "file descriptors see ulimit -n)");
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

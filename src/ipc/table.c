@@ -296,11 +296,12 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
                                         offsetof(struct rs_ipc_slot, generation))) == sizeof(again);
     if (is_read && slot->generation == handle->generation && again == handle->generation)
         return true;
-    *result = is_read ? RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE,
-                                      "the process that shared the memory has freed it")
-                      : RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                                      "the other process has a table of the memory blocks that it "
-                                      "shares, and this process cannot read it");
+    *result = is_read
+                  ? RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE,
+                                  "the process that shared the memory has freed it")
+                  : RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
+                                  "cannot read the table of memory blocks that are shared between "
+                                  "processes");
     return false;
 }
 

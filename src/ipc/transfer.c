@@ -189,8 +189,8 @@ static bool comes_by(const struct rs_transfer *transfer, int socket, CUresult *r
     while ((ready = poll(&one, 1, LOOK_MS)) <= 0) {
         if (ready < 0 && errno != EINTR) {
             *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
-                                    "this process has no memory left in which it could wait for "
-                                    "the one that shared the memory");
+                                    "this process has too little memory to wait for the process "
+                                    "that shared the memory");
             return false;
         }
         if (!rs_exporter_is_running(transfer->handle, result))

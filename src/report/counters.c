@@ -305,7 +305,7 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"account", "served",
      "Device memory that rmmshim has taken from the driver to serve the program, in bytes."},
     {"account", "unserved",
-     "Bytes in use that the program has from the driver without rmmshim, of all kinds."},
+     "Bytes of all kinds of memory, allocated without rmmshim and not yet freed."},
     {"account", "unserved_peak", "The highest value that `unserved` has had."},
     {"account", "driver",
      "Bytes of device memory that the driver, not rmmshim, allocated in cuMemAlloc and similar "

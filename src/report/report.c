@@ -450,9 +450,9 @@ static void say_left_out(void)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
                                  missed->names[i]);
     if (used)
-        rs_log_asked("at exit, other threads still used what these reports would print, so they "
-                     "are missing: %s",
-                     text);
+        rs_log_asked(
+            "these reports are missing, because other threads still used their data at exit: %s",
+            text);
 }
 
 static _Atomic bool armed;

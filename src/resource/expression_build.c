@@ -131,7 +131,7 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
             descriptor->name, text);
     return is_multiple(value, unit_bytes) ||
            rs_diagnose(diagnostics, expression->source, expression->at,
-                       "%s of %s must be a multiple of %s for managed memory, so that no two "
+                       "%s of '%s' must be a multiple of %s for managed memory, so that no two "
                        "blocks share a page",
                        descriptor->unit_option, descriptor->name, text);
 }
@@ -239,7 +239,7 @@ static bool check_shares(const struct rs_expression *expression, struct rs_diagn
             rs_expression_overcommits(expression))
             continue;
         return rs_diagnose(diagnostics, expression->source, expression->at,
-                           "%s of %s is more than 100%% of the memory", rows[i].name,
+                           "%s of '%s' is more than 100%% of the memory", rows[i].name,
                            expression->descriptor->name);
     }
     return true;

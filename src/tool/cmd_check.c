@@ -200,8 +200,8 @@ const struct tool_command tool_check = {
     .run = check_command,
     .help =
         "Prints the memory resources as a tree, each with the values of all its options, and its\n"
-        "upstream below it.  Given variables (RMM_X=VALUE), it prints such a tree for each device\n"
-        "and kind of memory; it ignores the variables of its environment.  If something is wrong,\n"
+        "upstream below it. Given variables (RMM_X=VALUE), it prints such a tree for each device\n"
+        "and kind of memory; it ignores the variables of its environment. If something is wrong,\n"
         "a line on stderr says where; the library would print the same line.\n\n"
         "--profile NAME|FILE   add the settings of a file, or of a profile that `rmmshim run` "
         "has;\n"

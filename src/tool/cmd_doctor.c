@@ -329,7 +329,7 @@ static void add_mps(struct doctor *doctor)
     int daemon = find_process("nvidia-cuda-mps");
 
     if (daemon)
-        doctor_note(doctor, "mps", "set the limits of MPS by CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        doctor_note(doctor, "mps", "set the limits of MPS with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
                     "MPS is running (process %d): its own limits apply in addition to RMM_LIMIT",
                     daemon);
     else if (directory && *directory)
@@ -406,10 +406,11 @@ static void add_page_limits(struct doctor *doctor)
                        "process",
                        RS_PUBLISHED_BYTES >> 20);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED)
-        doctor_problem(doctor, "files", "set `ulimit -n 1024`",
-                       "the limit on open files is %llu, which may be too low: driver and library "
-                       "keep files open",
-                       (unsigned long long)files.rlim_cur);
+        doctor_problem(
+            doctor, "files", "set `ulimit -n 1024`",
+            "the limit on open files is %llu, which may be too low: the driver and the library "
+            "keep files open",
+            (unsigned long long)files.rlim_cur);
 }
 
 /* ---- all of it ---- */
@@ -470,7 +471,7 @@ static void judge_findings(struct doctor *doctor)
         return;
     }
     doctor->verdict->text = doctor->is_unseen ? "unknown" : doctor->is_served ? "partly" : "not";
-    root->line = doctor->is_unseen   ? "not known whether GPU memory is served: {reason}\n"
+    root->line = doctor->is_unseen   ? "it is not known whether GPU memory is served: {reason}\n"
                  : doctor->is_served ? "GPU memory is served only in part: {reason}\n"
                                      : "GPU memory is not served: {reason}\n";
 }
@@ -531,11 +532,11 @@ static int doctor_command(char **arguments)
 const struct tool_command tool_doctor = {
     .name = "doctor",
     .arguments = "[--json] [PID|PROGRAM] [ARGUMENTS...]",
-    .summary =
-        "Says whether rmmshim works for a process, a program or on this machine, and if not, why",
+    .summary = "Says whether rmmshim works for a process, for a program or on this machine, and if "
+               "not, why",
     .run = doctor_command,
     .help =
-        "The first line says whether rmmshim serves GPU memory and, if not, why.  Each line\n"
+        "The first line says whether rmmshim serves GPU memory and, if not, why. Each line\n"
         "after it tells one fact: '!' marks a fact that keeps memory from being served, and '->' "
         "is\n"
         "followed by the setting or step that would change the fact.\n\n"

@@ -15,7 +15,7 @@ static const struct export_format *find_format(const char *name)
     size_t at = 0;
 
     if (!name) {
-        tool_say("export needs --format, the format to write; see rmmshim export --help");
+        tool_say("export needs --format, the format to write; see `rmmshim export --help`");
         return NULL;
     }
     while (names[at] && strcmp(names[at], name) != 0)
@@ -29,7 +29,7 @@ static bool is_wrong_usage(const struct export_format *format, const char *name,
                            char *const *files)
 {
     if (!*files) {
-        tool_say("export needs the FILE of a recording; see rmmshim export --help");
+        tool_say("export needs the FILE of a recording; see `rmmshim export --help`");
         return true;
     }
     if (format->is_of_one && files[1]) {

@@ -581,11 +581,10 @@ const struct tool_command tool_leaks = {
         "call site with RMM_TRACKING, else by library and size.\n\n"
         "  --json          print a JSON object, with sizes in bytes\n" STEER_HELP_OPTIONS
         "The process makes the list at its next CUDA call that allocates, frees, synchronises or\n"
-        "asks how much memory is free; with RMM_CONTROL=thread also between such calls. Functions\n"
-        "of C++ are demangled where libstdc++ is installed; file and line need debug information,\n"
-        "and addr2line.\n\n"
+        "asks how much memory is free; with RMM_CONTROL=thread also between such calls. Names of\n"
+        "C++ functions are demangled where libstdc++ is installed; file names and line numbers\n"
+        "need debug information, and addr2line.\n\n"
         "exit codes: 0 the memory is listed; 1 it cannot be listed; 2 wrong usage; 3 the process\n"
-        "did not answer\n"
-        "in time\n\n"
+        "did not answer in time\n\n"
         "example: rmmshim leaks 4711",
 };

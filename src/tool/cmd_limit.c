@@ -265,11 +265,11 @@ static int say_answer(const struct process *process, enum steer_answer answer,
 {
     static const char *const texts[] = {
         [STEER_STUCK] =
-            "has begun to carry out the command, but not in time; it may still finish it",
+            "has begun to carry out the command, but has not finished in time; it may still finish",
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
         [STEER_REFUSED] =
-            "accepts no commands: it is another user's, or has closed its file for commands",
+            "accepts no commands: it belongs to another user, or has closed its file for commands",
     };
     int number = process->number, device = (int)command->device;
 
@@ -341,7 +341,7 @@ int steer_open(struct steer_target *target)
     enum process_answer answer;
 
     if (!number) {
-        tool_say("'%s' is not a process ID; 'rmmshim ls' lists the processes", target->number);
+        tool_say("'%s' is not a process ID; `rmmshim ls` lists the processes", target->number);
         return TOOL_USAGE;
     }
     answer = process_open(number, &target->process);
@@ -394,7 +394,7 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
         return false;
     target->number = *arguments;
     if (!*arguments) {
-        tool_say("no process ID given; 'rmmshim ls' lists the processes");
+        tool_say("no process ID given; `rmmshim ls` lists the processes");
         return false;
     }
     arguments++;
@@ -494,8 +494,8 @@ const struct tool_command tool_limit = {
     .summary = "Changes the limit of a running process",
     .run = limit,
     .help =
-        "Limits how much memory a process may take from the driver on a device.  The new limit\n"
-        "replaces RMM_LIMIT; `none` removes the limit.  Unused memory above the limit goes back\n"
+        "Limits how much memory a process may take from the driver on a device. The new limit\n"
+        "replaces RMM_LIMIT; `none` removes the limit. Unused memory above the limit goes back\n"
         "to the driver; memory in use stays, and further requests are "
         "refused.\n\n" STEER_HELP_OPTIONS STEER_HELP_WHEN
         "exit codes: 0 the limit is set; 1 it cannot be set; 2 wrong usage; 3 the process did not\n"

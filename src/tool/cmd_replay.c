@@ -109,7 +109,7 @@ static int run(char **arguments)
     if (!replay_parse(arguments, own, &wanted))
         return TOOL_USAGE;
     if (!wanted.path || !resources[0]) {
-        tool_say("replay needs %s; see rmmshim replay --help",
+        tool_say("replay needs %s; see `rmmshim replay --help`",
                  wanted.path ? "a --resource" : "the FILE of a recording");
         return TOOL_USAGE;
     }

@@ -65,7 +65,7 @@ static bool write_all(const char *page, const char *plot, struct analysis *analy
 static bool is_wrong_usage(const char *page, const char *plot, char *const *files)
 {
     if (!*files) {
-        tool_say("report needs the FILE of a recording; see rmmshim report --help");
+        tool_say("report needs the FILE of a recording; see `rmmshim report --help`");
         return true;
     }
     if (page && plot && output_is_same(page, plot)) {

@@ -94,7 +94,7 @@ static int show_counters(const char *whose, enum rs_statistics_format format, bo
     int number = rs_process_parse(whose);
 
     if (!is_of_all && !number) {
-        tool_say("'%s' is neither a process ID nor 'all'; 'rmmshim ls' lists the processes", whose);
+        tool_say("'%s' is neither a process ID nor 'all'; `rmmshim ls` lists the processes", whose);
         return TOOL_USAGE;
     }
     if (is_of_all) {
@@ -127,7 +127,7 @@ static int stats(char **arguments)
         tool_say("use only one of --json and --prom");
     else if (!*arguments)
         tool_say(
-            "no process ID given; 'rmmshim ls' lists the processes, and 'all' means all of them");
+            "no process ID given; `rmmshim ls` lists the processes, and 'all' means all of them");
     else if (arguments[1])
         tool_say("expected one process ID, or 'all'");
     else if (has_counters && !is_prometheus)
@@ -602,13 +602,12 @@ const struct tool_command tool_serve = {
     .run = serve,
     .help =
         "Answers each GET /metrics with what `rmmshim stats all --prom` would print at that\n"
-        "moment.  SIGINT or SIGTERM ends it.\n\n"
+        "moment. SIGINT or SIGTERM ends it.\n\n"
         "--listen ADDRESS  the address and port to listen on (default " ADDRESS_DEFAULT "), as in\n"
-        "                  [::1]:9835; a port alone is at 127.0.0.1; port 0: any free port, which\n"
-        "                  is printed to stderr\n"
+        "                  [::1]:9835; if only a port is given, the address is 127.0.0.1; if the\n"
+        "                  port is 0, a free port is chosen and printed to stderr\n"
         "--all-metrics     add the counters of each memory resource, which are for developers\n\n"
         "All users of this machine can read the metrics at a loopback address; at any other\n"
         "address everybody on the network can.\n\n"
-        "exit codes: 0 ended by a signal; 1 cannot listen, or was built without HTTP; 2 wrong "
-        "usage",
+        "exit codes: 0 ended by a signal; 1 the HTTP server cannot start; 2 wrong usage",
 };

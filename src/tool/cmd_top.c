@@ -190,7 +190,7 @@ const struct tool_command tool_ls = {
     .run = ls,
     .help =
         "Prints a line for each device of each process, and one each for the process's pinned and\n"
-        "managed memory.  The lines with the most held memory come first.\n\n"
+        "managed memory. The lines with the most held memory come first.\n\n"
         "PROGRAM    the program's name, or the script's: train.py for python3 train.py\n"
         "DEVICE     the number that the device has in this process; where the number alone is\n"
         "           ambiguous, the beginning of the device's UUID too\n"
@@ -568,7 +568,7 @@ static int top(char **arguments)
     view.is_by_device = group == 1;
     view.sort = (enum row_sort)order;
     if (is_json && view.is_by_device) {
-        tool_say("--json has a row for each process, so --by device cannot be used with it");
+        tool_say("--json prints no sums for each device, so --by device cannot be used with it");
         return TOOL_USAGE;
     }
     view.has_blocks = terminal_has_blocks();
@@ -579,18 +579,20 @@ static int top(char **arguments)
 
 const struct tool_command tool_top = {
     .name = "top",
-    .arguments =
-        "[--once] [--json] [--by process|device] [--sort held|used|peak|rate|pid] [--interval S]",
+    .arguments = "[--once] [--json] [--by process|device] [--sort held|used|peak|rate|pid] "
+                 "[--interval SECONDS]",
     .summary = "Shows the processes that have GPU memory served by rmmshim, as they change",
     .run = top,
     .help =
         "Runs in a terminal until q is pressed; elsewhere, as in a pipe, it prints once.\n\n"
-        "--once           print once, without a terminal's control characters\n"
-        "--json           print once as JSON, as `rmmshim ls --json` does, in the order of --sort\n"
-        "--by WORD        process (default): a line for each process; device: one for each device\n"
-        "--sort WORD      sort by held (default), used, peak, rate or pid\n"
-        "--interval S     seconds between updates, 0.1 to 3600 (default 1); with --once: how\n"
-        "                 long it measures rates before it prints\n\n"
+        "--once              print once, without a terminal's control characters\n"
+        "--json              print once as JSON, as `rmmshim ls --json` does, in the order of\n"
+        "                    --sort\n"
+        "--by WORD           process (default): a line for each device of each process; device: a\n"
+        "                    line for each device\n"
+        "--sort WORD         sort by held (default), used, peak, rate or pid\n"
+        "--interval SECONDS  seconds between updates, 0.1 to 3600 (default 1); with --once: how\n"
+        "                    long it measures rates before it prints\n\n"
         "keys: q quit, p or space pause, s next column to sort by, r reverse, d devices or "
         "processes, h or ? help,\n"
         "arrows and page keys scroll\n\n"

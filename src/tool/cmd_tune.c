@@ -94,7 +94,7 @@ static bool parse(char **arguments, struct wanted *wanted)
         (wish && !parse_wish(wish, wanted)))
         return false;
     if (!wanted->replay.path)
-        tool_say("tune needs the FILE of a recording; see rmmshim tune --help");
+        tool_say("tune needs the FILE of a recording; see `rmmshim tune --help`");
     return wanted->replay.path;
 }
 

@@ -37,7 +37,7 @@ const char *describe_option_aliases(const struct rs_option *row, char text[DESCR
     text[0] = '\0';
     for (size_t i = 0; i < RS_OPTION_ALIASES_MAX && row->aliases[i].name; i++)
         append_text(text, "%s%s%s", i ? ", " : "", row->aliases[i].name,
-                    row->aliases[i].type == RS_OPTION_EXPONENT ? " (exponent of two)" : "");
+                    row->aliases[i].type == RS_OPTION_EXPONENT ? " (as an exponent of 2)" : "");
     return text;
 }
 

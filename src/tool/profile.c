@@ -199,7 +199,7 @@ static bool add_assignment(char *entry, unsigned number)
         !check_first(&assignment))
         return false;
     if (profile.count == ASSIGNMENTS_MAX) {
-        tool_say("%s:%u: more than %d assignments", profile.path, number, ASSIGNMENTS_MAX);
+        tool_say("%s:%u: at most %d variables can be set", profile.path, number, ASSIGNMENTS_MAX);
         return false;
     }
     profile.assignments[profile.count++] = assignment;

@@ -644,7 +644,7 @@ def short_of_files(start):
             assert not a.lines, a.lines
         except Failure as failure:
             assert failure.code == OUT_OF_MEMORY, failure
-            assert len(a.lines) <= 1 and all("cannot get one of them" in line for line in a.lines), a.lines
+            assert len(a.lines) <= 1 and all("at least one of these is not available" in line for line in a.lines), a.lines
             handle = None
             refusals += 1
         a.ask("drop_files")

@@ -116,7 +116,7 @@ class Program(Doctor):
                               (support.program("door_program_shared"), r"- runtime: .* needs libcudart\.so\.\d+$"),
                               (support.program("door_program_static"), "- runtime: .* contains a CUDA runtime"),
                               (self.elf("later", interpreter="/lib64/ld-linux-x86-64.so.2", tail=b"libcuda.so.1\0"),
-                               r"- driver: .* contains the name libcuda\.so and may load it by dlopen$"),
+                               r"- driver: .* contains the name libcuda\.so and may load it with dlopen$"),
                               (sys.executable, "- driver: .* uses neither libcuda nor a CUDA runtime itself; .* -> ")):
             with self.subTest(program):
                 self.expect(doctor(program), 0, "GPU memory would be served under `rmmshim run`", line,
@@ -183,15 +183,15 @@ class Program(Doctor):
                     self.expect(answer, 0, "GPU memory would be served under `rmmshim run`")
                     self.assertNotIn(" only: ", answer.stdout)
                 else:
-                    self.expect(answer, 1, "not known whether GPU memory is served: RMM_ONLY=%s does not match this program \\(%s\\): "
+                    self.expect(answer, 1, "it is not known whether GPU memory is served: RMM_ONLY=%s does not match this program \\(%s\\): "
                                            "the library does nothing in it, unless RMM_ONLY matches one of its arguments" %
                                 (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
         bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
-        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known whether GPU memory is served: RMM_ONLY=worker .*"))
+        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "it is not known whether GPU memory is served: RMM_ONLY=worker .*"))
 
     def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
-        self.expect(doctor(sys.executable, settings=only), 1, "not known whether GPU memory is served: RMM_ONLY=train.py does not match this program .*, unless "
+        self.expect(doctor(sys.executable, settings=only), 1, "it is not known whether GPU memory is served: RMM_ONLY=train.py does not match this program .*, unless "
                                                               "RMM_ONLY matches one of its arguments", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "GPU memory would.*")
@@ -278,11 +278,19 @@ class Process(Doctor):
     def test_no_library(self):
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[])
         self.expect(doctor(sleeper), 1, "GPU memory is not served: the process was started without the library: its LD_PRELOAD does not "
-                                        "name librmmshim.so", "! preload: .* -> start the program by `rmmshim run` with an option "
+                                        "name librmmshim.so", "! preload: .* -> start the program with `rmmshim run` and an option "
                                                    "such as --pool-size")
         missing = self.path("librmmshim.so")
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[missing])
         self.expect(doctor(sleeper), 1, "GPU memory is not served: LD_PRELOAD names %s: No such file or directory" % missing)
+
+    def test_replaced_library(self):
+        library = shutil.copy(support.SHIM, self.path("librmmshim.so"))
+        sleeper = self.start([sys.executable, "-c", WAITS], preload=[library])
+        os.remove(library)
+        self.expect(doctor(sleeper), 1, "GPU memory is not served: librmmshim.so is loaded, but .*",
+                    r"- library: %s \(deleted\) is loaded, but its file was replaced or removed -> start the program again to "
+                    "use the new file$" % library)
 
     def start(self, command, settings=None, told=b"", **how):
         """A process that has printed a line, and waits; it was told something on stdin."""
@@ -300,7 +308,7 @@ class Process(Doctor):
         for settings, verdict, line in (
                 (with_folder, "GPU memory is not served: librmmshim.so is loaded, but libcuda is not.*", "! driver: "),
                 ({}, "GPU memory is not served: librmmshim.so is loaded, but no RMM_ variable asks for a pool, a limit or a report: .*",
-                 "! settings: .* -> start the program by `rmmshim run` with an option such as --pool-size"),
+                 "! settings: .* -> start the program with `rmmshim run` and an option such as --pool-size"),
                 ({ONE_ASKED: "1GiB"}, "GPU memory is not served: librmmshim.so is loaded, but libcuda is not: .*",
                  "! driver: .* -> run `rmmshim doctor` again when the process uses the GPU"),
                 ({ONE_ASKED: "1Gib?"}, r"GPU memory is not served: RMM_POOL_SIZE=1\^Gib\?: .*", "! settings: ")):
@@ -344,7 +352,7 @@ class Process(Doctor):
         steered.step("used")
         resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
         steered.step("device", 1)
-        self.expect(doctor(steered.pid), 1, "not known whether GPU memory is served: the limit on file sizes of the process is below 32 MiB, so the process cannot "
+        self.expect(doctor(steered.pid), 1, "it is not known whether GPU memory is served: the limit on file sizes of the process is below 32 MiB, so the process cannot "
                                             "publish its counters, and .*", "! counters: .* -> set `ulimit -f unlimited`")
         self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
 

@@ -396,7 +396,7 @@ class Output(Export):
         self.refused("folded", path, "--output", "x", status=2, says="unknown option")
         self.refused("folded", path, "-o", path, status=2, says="is one of the recordings to read")
         result = run([TOOL, "export", path], preload=[])
-        self.assertEqual((result.status, result.stderr), (2, "rmmshim: export needs --format, the format to write; see rmmshim export --help\n"))
+        self.assertEqual((result.status, result.stderr), (2, "rmmshim: export needs --format, the format to write; see `rmmshim export --help`\n"))
 
 
 if __name__ == "__main__":

@@ -225,13 +225,13 @@ class AtTheEnd(Leaks):
                 with self.subTest(then):
                     _, lines = self.under_run(then, settings)
                     self.assertEqual(len(lines), 1, lines)
-                    self.assertRegex(lines[0], r"^rmmshim: no leak report of program\.py \(pid \d+\): %s; 1.00 MiB in 2 blocks "
+                    self.assertRegex(lines[0], r"^rmmshim: no leak report for program\.py \(pid \d+\): %s; 1.00 MiB in 2 blocks "
                                                r"were not freed$" % why)
 
     def test_of_a_process_that_the_program_started(self):
         then = "subprocess.run([sys.executable, sys.argv[0], '5000', 'os.kill(os.getpid(), signal.SIGKILL)'])"
         result, lines = self.under_run("blocks.clear(); " + then)
-        self.assertRegex(lines[-1], r"^rmmshim: no leak report of program\.py \(pid \d+\): it ended by a signal, _exit or exec, "
+        self.assertRegex(lines[-1], r"^rmmshim: no leak report for program\.py \(pid \d+\): it ended by a signal, _exit or exec, "
                                     r"%s; 4.88 KiB in 1 block was not freed$" % DOES_NOT_RUN_HANDLERS, result)
 
     def test_nothing_is_missing(self):

@@ -77,7 +77,7 @@ class Lives(support.Test):
             served = self.assert_same([support.program("life_driver"), scene], {"RMM_RESOURCE": "poison(pool(cuda))"},
                                       silent=False)
             for line in served.said:  # some free a block twice, or inside it
-                self.assertRegex(line, r"^poison: .* was freed (twice|by an address inside it, byte 512); the block was "
+                self.assertRegex(line, r"^poison: .* was freed (twice|with an address inside it, byte 512); the block was "
                                        r"allocated at ")
 
     def test_reused_handles_and_addresses(self):

@@ -127,12 +127,12 @@ class Limit(support.Test):
 
     def test_initial_size_above_the_limit(self):
         for settings, said in (
-                ({"RMM_POOL_SIZE": "128MiB"}, "RMM_POOL_SIZE=128MiB: pool has an initial size of 128MiB, which is above "
+                ({"RMM_POOL_SIZE": "128MiB"}, "RMM_POOL_SIZE=128MiB: 'pool' has an initial size of 128MiB, which is above "
                                               "the limit of 64MiB (RMM_LIMIT)"),
-                ({"RMM_POOL_SIZE": "50%"}, "RMM_POOL_SIZE=50%: pool has an initial size of 512MiB, which is above "
+                ({"RMM_POOL_SIZE": "50%"}, "RMM_POOL_SIZE=50%: 'pool' has an initial size of 512MiB, which is above "
                                            "the limit of 64MiB (RMM_LIMIT)"),
                 ({"RMM_POOL_SIZE": "96MiB", "RMM_LIMIT": "5%"},
-                 "RMM_POOL_SIZE=96MiB: pool has an initial size of 96MiB, which is above the limit of 50MiB (RMM_LIMIT)")):
+                 "RMM_POOL_SIZE=96MiB: 'pool' has an initial size of 96MiB, which is above the limit of 50MiB (RMM_LIMIT)")):
             with self.subTest(settings):
                 result = run([support.program("limit"), "information", "0"], dict({"RMM_LIMIT": "64MiB"}, **settings),
                              more={"HOSTCUDA_MEMORY": "1GiB"})

@@ -377,7 +377,7 @@ class LimitJob(support.Test):
                 ({}, "this process belongs to no job, so it has nobody to share the limit with: use `rmmshim run "
                      "--limit-job`, or set RMM_JOB to the same path in all processes"),
                 ({"RMMSHIM_JOB": stale}, "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
-                                         "ended, or is in another PID or network namespace"),
+                                         "ended, or is in another PID or network namespace: start the program again with `rmmshim run`"),
                 ({"RMM_JOB": foreign}, "the job's file %s was not written by this version of rmmshim: remove it, or choose "
                                        "another file" % foreign),
                 ({"RMM_JOB": shared}, "the job's file %s must belong to this user and be writable, with no access for "

@@ -87,7 +87,7 @@ class Variables(LoadOrder):
         for what in (support.program("wrangler"), library("wrangler")):
             result = self.tool("doctor", what)
             self.assertRegex(result.stdout, r"(?m)^  - names: .*libwrangler\.so defines 5 variables with the names of driver functions "
-                                            r"\(.*\bcuMemAlloc_v2\b.*\): .*crashes -> start the program by `rmmshim run`, ")
+                                            r"\(.*\bcuMemAlloc_v2\b.*\): .*crashes -> start the program with `rmmshim run`, ")
         by_hand = self.tool("doctor", support.program("wrangler"), preload=[library("wrangler"), support.SHIM])
         self.assertNotIn("names:", by_hand.stdout)
 

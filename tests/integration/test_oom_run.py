@@ -47,7 +47,7 @@ class Refused(support.Test):
         result = self.under(["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do %s; done; exit 3" % steps], 3)
         lines = support.without_neighbours(result.stderr).splitlines()
         self.assertEqual(len(lines), 10 + 8 + 1)
-        self.assertEqual(lines[-1], "rmmshim: 2 more processes were out of memory")
+        self.assertEqual(lines[-1], "rmmshim: 2 more processes ran out of memory")
 
     def test_none(self):
         self.assertEqual(self.probe("exit 3", 3, RMM_ON_OOM="none").stderr, "")

@@ -99,7 +99,7 @@ class Precedence(Test):
         path = self.profile("RMM_LIMIT=1GiB\nRMM_FREE=wait\n")
         result = tool("run", "--profile", path, "--pool-size", "2GiB", "true")
         self.assertEqual((result.status, result.stderr.splitlines()), (125, [
-            "rmmshim: RMM_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"]), result)
+            "rmmshim: RMM_POOL_SIZE=2GiB: 'pool' has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"]), result)
 
     def test_a_profile_may_need_what_is_set(self):
         path = self.profile("RMM_PREFETCH=1\n")
@@ -147,7 +147,7 @@ class Precedence(Test):
 
 class Lines(Test):
     def test_a_bad_value_says_file_and_line(self):
-        self.refused("#\nRMM_POOL_SIZE=1GiB\nRMM_LIMIT=4Q\n", "3: RMM_LIMIT=4^Q: unknown unit; known are "
+        self.refused("#\nRMM_POOL_SIZE=1GiB\nRMM_LIMIT=4Q\n", "3: RMM_LIMIT=4^Q: unknown unit; the possible units are "
                      "B K KB KiB M MB MiB G GB GiB T TB TiB %")
         self.refused("RMM_FREE=later\n", "1: RMM_FREE=^later: unknown value; the possible values are deferred, wait, "
                                          "immediate")

@@ -131,7 +131,7 @@ class Module(support.Test):
     def test_inactive(self):
         """Not preloaded; preloaded and without settings."""
         said = self.scene("inactive", {}, preload=[])
-        self.assertRegex(said, r"^0 rmmshim is not preloaded into this process: start the program by .*\ndone\n$")
+        self.assertRegex(said, r"^0 rmmshim is not preloaded into this process: start the program with .*\ndone\n$")
         self.assertRegex(self.scene("inactive", {}), r"^\d+ rmmshim does not serve this process: "
                                                      r"`rmmshim doctor \d+` says why\ndone\n$")
         self.assertIn("not preloaded", self.scene("inactive", POOL, preload=[]))

@@ -196,7 +196,7 @@ class Lines(Run):
         self.assertEqual(self.said(self.under("--limit", "1GiB", "true")),
                          ["true did not use CUDA, so rmmshim had nothing to do"])
         self.assertEqual(self.said(self.under(STEPS, "device", 1)),
-                         ["nothing was served, since no setting asks for a pool or a limit ('rmmshim run --help' lists "
+                         ["nothing was served, since no setting asks for a pool or a limit (`rmmshim run --help` lists "
                           "the settings)"])
         if not support.has_driver():
             self.assertEqual(self.said(self.under("--limit", "1GiB", "true", settings={"LD_LIBRARY_PATH": self.folder})),
@@ -480,8 +480,8 @@ class FindMin(Run):
         lines = self.said(result)
         self.assertEqual(result.status, 0, result)
         self.assertEqual(lines[:3], ["without a limit: the program succeeds; it used up to 130 MiB, held up to 130 MiB",
-                                     "with limit 130 MiB: the program succeeds",
-                                     "with limit 64.0 MiB: the program fails with exit status 1"])
+                                     "with a limit of 130 MiB: the program succeeds",
+                                     "with a limit of 64.0 MiB: the program fails with exit code 1"])
         self.assertEqual(lines[-1], "the smallest limit with which the program succeeds is 130 MiB (%d runs)" %
                          (len(lines) - 1))
         self.assertEqual((report["smallest_limit_bytes"], report["runs"]), (130 * MIB, len(lines) - 1))

@@ -151,7 +151,7 @@ class Sizes(support.Test):
             with self.subTest(str(settings)):
                 result, _ = self.steps(dict(limit, **settings), steps)
                 self.assertEqual((result.status, len(result.said)), (78, 1), result)
-                self.assertIn("pool has an initial size of 32MiB, which is above the limit of 16MiB (RMM_LIMIT)", result.said[0])
+                self.assertIn("'pool' has an initial size of 32MiB, which is above the limit of 16MiB (RMM_LIMIT)", result.said[0])
 
 
 if __name__ == "__main__":

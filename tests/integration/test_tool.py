@@ -299,10 +299,10 @@ class Check(Test):
     def test_wrong_variables_are_one_line_each(self):
         for variables, line in (
             (["RMM_POOL_SIZE=10Q"], "RMM_POOL_SIZE=10^Q: unknown unit"),
-            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"),
-            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"),
+            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "'pool' has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"),
+            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "'pool' has an initial size of 2GiB, which is above the limit of 1GiB (RMM_LIMIT)"),
             (["RMM_POOL_SIZE=200%"], "RMM_POOL_SIZE=^200%: more than 100%"),
-            (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of pool is more than 100%"),
+            (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of 'pool' is more than 100%"),
             (["RMM_POOLSIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
             (["rmm_limit=1GiB"], "did you mean RMM_LIMIT?"),
             (["RMM_MANAGED_MEMORY=1"], "RMM_MANAGED_MEMORY=1: this is not a variable of rmmshim"),

@@ -167,8 +167,8 @@ class Runs(Tune):
 
     def test_a_program_that_fails(self):
         self.record("5", "300")
-        for program, how in ((["sh", "-c", "exit 3"], "ended with exit status 3"), (["sh", "-c", "kill -9 $$"], "was ended by signal 9"),
-                             ([self.path("absent")], "ended with exit status 127")):
+        for program, how in ((["sh", "-c", "exit 3"], "ended with exit code 3"), (["sh", "-c", "kill -9 $$"], "was ended by signal 9"),
+                             ([self.path("absent")], "ended with exit code 127")):
             result = self.tune(self.recording, "--run", "6", *program)
             self.assertEqual((result.status, result.stdout), (1, ""), result)
             self.assertRegex(result.stderr, r"^rmmshim: with RMM_RESOURCE='\S.*' the program %s: no results are shown[^\n]*\n$" % how)

@@ -231,7 +231,7 @@ TEST(a_list_has_room_for_so_many_and_no_more)
     rs_option_value_clear(&value);
     strcat(text, "+2MiB");
     assert_false(parse("sizes", text, &lines, &value));
-    assert_non_null(strstr(lines.text[0], "the list has more than 32 sizes"));
+    assert_non_null(strstr(lines.text[0], "a list can have at most 32 sizes"));
 }
 
 TEST(bad_values_get_one_line_with_the_place)

@@ -140,9 +140,9 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"add_bin(1MiB, cuda)",
          "RMM_RESOURCE=add_bin(^1MiB, cuda): options need names; did you mean size=1MiB?"},
         {"binning(cuda, bins=1MiB+)", "RMM_RESOURCE=binning(cuda, bins=1MiB+^): a size is missing"},
-        {"binning(cuda, bins=1MiB+2Q)",
-         "RMM_RESOURCE=binning(cuda, bins=1MiB+2^Q): unknown unit; known are B K KB KiB M MB MiB G "
-         "GB GiB T TB TiB %"},
+        {"binning(cuda, bins=1MiB+2Q)", "RMM_RESOURCE=binning(cuda, bins=1MiB+2^Q): unknown unit; "
+                                        "the possible units are B K KB KiB M MB MiB G "
+                                        "GB GiB T TB TiB %"},
         {"cuda(x=1)", "RMM_RESOURCE=cuda(^x=1): 'cuda' has no options"},
         {"pool(cuda, managed)",
          "RMM_RESOURCE=pool(cuda, ^managed): 'pool' has its upstream already; options need names, "

@@ -467,7 +467,7 @@ TEST(a_path_must_be_given_and_make_sense)
     char line[400], too_long[5000] = "path=";
 
     assert_false(options_are_valid(&rs_mr_descriptor_logging, NULL, NULL, line, sizeof(line)));
-    assert_non_null(strstr(line, "logging needs a path"));
+    assert_non_null(strstr(line, "'logging' needs a path"));
     assert_false(options_are_valid(&rs_mr_descriptor_logging, NULL, OPTIONS("path=log.%z.csv"),
                                    line, sizeof(line)));
     memset(too_long + 5, 'a', sizeof(too_long) - 6);

@@ -349,14 +349,13 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_LIMIT=10001%"}, "RMM_LIMIT=^10001%: more than 10000%"},
         {{"RMM_LIMIT_JOB=80%free"}, "RMM_LIMIT_JOB=80%^free: "},
         {{"RMM_RESOURCE=statistics(pool(cuda, initial_size=101%))"},
-         "RMM_RESOURCE=statistics(^pool(cuda, initial_size=101%)): initial_size of pool is more "
+         "RMM_RESOURCE=statistics(^pool(cuda, initial_size=101%)): initial_size of 'pool' is more "
          "than"},
         {{"RMM_RESOURCE=virtual(initial_size=101%)"},
          "RMM_RESOURCE=virtual(initial_size=^101%): more than 100%"},
         {{"RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"},
-         "RMM_MANAGED_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above the limit "
-         "of "
-         "1GiB (RMM_LIMIT)"},
+         "RMM_MANAGED_POOL_SIZE=2GiB: 'pool' has an initial size of 2GiB, which is above the limit "
+         "of 1GiB (RMM_LIMIT)"},
         {{"RMM_POOL_SIZE=2GiB", "RMM_POOL_MAX_SIZE=1GiB"}, "RMM_POOL_MAX_SIZE=1GiB: "},
         {{"RMM_RESOURCE=pol(cuda)"},
          "RMM_RESOURCE=^pol(cuda): there is no memory resource of this name"},
@@ -507,11 +506,11 @@ TEST(bad_settings_are_one_line_each)
          "RMM_RESOURCE=async(initial_size=^9999TiB): more than 128TiB"},
         {{"RMM_MANAGED=y"}, "RMM_MANAGED=^y: unknown value; did you mean 'yes'?"},
         {{"RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"},
-         "RMM_POOL_SIZE=2GiB: pool has an initial size of 2GiB, which is above the limit of 1GiB "
+         "RMM_POOL_SIZE=2GiB: 'pool' has an initial size of 2GiB, which is above the limit of 1GiB "
          "(RMM_LIMIT)"},
         {{"RMM_LIMIT_1=1GiB", "RMM_RESOURCE=statistics(pool(cuda, initial_size=1025MiB))"},
-         "RMM_RESOURCE=statistics(^pool(cuda, initial_size=1025MiB)): pool has an initial size of "
-         "1025MiB"},
+         "RMM_RESOURCE=statistics(^pool(cuda, initial_size=1025MiB)): 'pool' has an initial size "
+         "of 1025MiB"},
         {{"RMM_RESOURCE=pool(pinned)"},
          "RMM_RESOURCE=pool(^pinned): device memory cannot come from 'pinned'"},
         {{"RMM_RESOURCE=pool(simulated(size=1GiB))"},
@@ -530,7 +529,7 @@ TEST(bad_settings_are_one_line_each)
          "RMM_MANAGED_RESOURCE=binning(managed, bin(^arena(managed), size=1MiB)): 'arena' cannot"},
         {{"RMM_LIMIT=1GiB",
           "RMM_RESOURCE=binning(cuda, bin(pool(cuda, initial_size=2GiB), size=1MiB))"},
-         "RMM_RESOURCE=binning(cuda, bin(^pool(cuda, initial_size=2GiB), size=1MiB...: pool "
+         "RMM_RESOURCE=binning(cuda, bin(^pool(cuda, initial_size=2GiB), size=1MiB...: 'pool' "
          "has an initial size"},
         {{"RMM_PINNED_RESOURCE=pool(system)"},
          "RMM_PINNED_RESOURCE=pool(^system): pinned memory must come from the memory resource "
@@ -579,11 +578,11 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_MANAGED_RESOURCE=managed", "RMM_MANAGED_POOL_SIZE=1GiB"},
          "RMM_MANAGED_POOL_SIZE=1GiB: RMM_MANAGED_RESOURCE already says which memory resources"},
         {{"RMM_MANAGED_RESOURCE=pool(managed, alignment=4KiB)"},
-         "RMM_MANAGED_RESOURCE=^pool(managed, alignment=4KiB): alignment of pool must be a "
+         "RMM_MANAGED_RESOURCE=^pool(managed, alignment=4KiB): alignment of 'pool' must be a "
          "multiple of 64KiB"},
         {{"RMM_MANAGED_RESOURCE=binning(pool(managed), minimum_size=4KiB, maximum_size=1MiB)"},
          "RMM_MANAGED_RESOURCE=^binning(pool(managed), minimum_size=4KiB...: minimum_size of "
-         "binning must be"},
+         "'binning' must be"},
         {{"RMM_MANAGED_RESOURCE=binning(pool(managed), bins=64KiB+100000)"},
          "RMM_MANAGED_RESOURCE=^binning(pool(managed), bins=64KiB+100000...: each size in 'bins' "
          "of 'binning' must be a multiple of 64KiB for managed memory, so that no two blocks share "

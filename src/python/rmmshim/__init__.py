@@ -38,7 +38,7 @@ Row = Dict[str, Union[int, str]]
 Size = Union[int, str]
 
 _KINDS = ("device", "pinned", "managed")  # by enum rmmshim_kind
-_NOT_LOADED = "rmmshim is not preloaded into this process: start the program by `rmmshim run` or with LD_PRELOAD=librmmshim.so"
+_NOT_LOADED = "rmmshim is not preloaded into this process: start the program with `rmmshim run` or with LD_PRELOAD=librmmshim.so"
 
 
 class Error(RuntimeError):

@@ -202,7 +202,7 @@ static bool headroom_validate(const void *config, const struct rs_validation *of
     const struct headroom_config *settings = config;
 
     return settings->headroom != SIZE_MAX ||
-           RS_REFUSE(of, "headroom needs a size, as in headroom=1GiB");
+           RS_REFUSE(of, "'headroom' needs a size, as in headroom=1GiB");
 }
 
 static const struct rs_option headroom_options[] = {

@@ -116,7 +116,8 @@ static bool limiting_validate(const void *config, const struct rs_validation *of
 {
     const struct limiting_config *settings = config;
 
-    return settings->limit != SIZE_MAX || RS_REFUSE(of, "limiting needs a limit, as in limit=8GiB");
+    return settings->limit != SIZE_MAX ||
+           RS_REFUSE(of, "'limiting' needs a limit, as in limit=8GiB");
 }
 
 static const struct rs_option limiting_options[] = {

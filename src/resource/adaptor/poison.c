@@ -660,7 +660,7 @@ static const struct rs_option poison_options[] = {
                         "32-bit value with which freed memory is filled", .maximum = UINT32_MAX),
     RS_OPTION_WORD_ROW(struct poison_config, on_error, on_error_words, "report",
                        "what happens when a wrong write or free is found; report (the default): a "
-                       "line is printed; abort: a line is printed, and the process ends by abort()",
+                       "line is printed; abort: a line is printed, and abort() ends the process",
                        .aliases = {{"abort", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };
@@ -668,7 +668,7 @@ static const struct rs_option poison_options[] = {
 const struct rs_mr_descriptor rs_mr_descriptor_poison = {
     .name = "poison",
     .summary =
-        "finds writes outside of a block or after its free, by guard bytes and fill patterns",
+        "finds writes outside of a block or after its free, with guard bytes and fill patterns",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
     .keeps_blocks = true,

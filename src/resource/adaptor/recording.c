@@ -188,7 +188,7 @@ static bool recording_validate(const void *config, const struct rs_validation *o
     const char *at, *reason;
 
     if (!settings->path || !*settings->path)
-        return RS_REFUSE(of, "recording needs a path, as in path=%%e.%%p.rec");
+        return RS_REFUSE(of, "'recording' needs a path, as in path=%%e.%%p.rec");
     /* Without memory for the path, making the resource fails. */
     return !path || rs_path_expand(settings->path, path, PATH_MAX, &at, &reason) ||
            RS_REFUSE(of, "path '%s': %s", settings->path, reason);
@@ -204,7 +204,7 @@ static const struct rs_option recording_options[] = {
         "required"),
     RS_OPTION_SIZE_ROW(
         struct recording_config, size, "256MiB",
-        "the greatest size of the file; when it is full, new events replace the oldest ones",
+        "the maximum size of the file; when it is full, new events replace the oldest ones",
         .minimum = 4 << 20, .unit_below = 4 << 20),
     RS_OPTION_SIZE_ROW(struct recording_config, sites, "none",
                        "for which blocks the call site is recorded; all: for every block; a size "

@@ -496,7 +496,7 @@ static bool fixed_size_validate(const void *config, const struct rs_validation *
                                     &chunk_bytes)) ||
            RS_REFUSE(
                of,
-               "%llu blocks of %s are more than fixed_size can take from its upstream at a time",
+               "%llu blocks of %s are more than 'fixed_size' can take from its upstream at a time",
                (unsigned long long)settings->blocks_to_preallocate,
                rs_size_format(settings->block_size, block));
 }
@@ -550,7 +550,7 @@ static bool bin_validate(const void *config, const struct rs_validation *of)
 {
     const struct bin_config *settings = config;
 
-    return settings->size != SIZE_MAX || RS_REFUSE(of, "bin needs a size, as in size=1MiB");
+    return settings->size != SIZE_MAX || RS_REFUSE(of, "'bin' needs a size, as in size=1MiB");
 }
 
 static const struct rs_option bin_options[] = {
@@ -624,12 +624,12 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
     if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
         return true; /* without these options there are no bins of powers of two, as in RMM */
     if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
-        wrong = "binning needs both minimum_size and maximum_size, or neither";
+        wrong = "'binning' needs both minimum_size and maximum_size, or neither";
     else if (!rs_is_power_of_two(settings->minimum_size) ||
              !rs_is_power_of_two(settings->maximum_size))
         wrong = "minimum_size and maximum_size must be powers of two, as in 256KiB and 4MiB";
     else if (settings->maximum_size < settings->minimum_size)
-        wrong = "binning's maximum_size is below its minimum_size";
+        wrong = "maximum_size of 'binning' is below its minimum_size";
     return !wrong || RS_REFUSE(of, "%s", wrong);
 }
 

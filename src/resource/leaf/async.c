@@ -548,10 +548,11 @@ static bool async_validate(const void *config, const struct rs_validation *of)
     if (of->environment && !has_pools(of->environment))
         return RS_REFUSE(
             of,
-            "async needs memory pools (cudaMemPool), which this driver or device does not have");
+            "'async' needs memory pools (cudaMemPool), which this driver or device does not have");
     if (of->environment && settings->ipc && !can_share_pools(of->environment->device))
-        return RS_REFUSE(of, "ipc=true needs memory pools that can be shared by file descriptors, "
-                             "which this driver or device does not have");
+        return RS_REFUSE(of,
+                         "ipc=true needs memory pools that can be shared through file descriptors, "
+                         "which this driver or device does not have");
     return validate(config, of);
 }
 
@@ -573,7 +574,7 @@ static const struct rs_option async_options[] = {
     SIZE_OPTIONS,
     RS_OPTION_BOOLEAN_ROW(
         struct async_config, ipc, "0",
-        "1: other processes under rmmshim can open the pool's blocks by CUDA IPC; "
+        "1: other processes under rmmshim can open the pool's blocks through CUDA IPC; "
         "0: no process can",
         .aliases = {{"enable_ipc", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
@@ -611,8 +612,9 @@ static bool async_managed_validate(const void *config, const struct rs_validatio
 {
     if (of->environment && !driver_has_managed_pools(of->environment))
         return RS_REFUSE(
-            of, "async_managed needs a driver for CUDA 13.0 or newer, and a device that can access "
-                "managed memory at the same time as the host (concurrentManagedAccess)");
+            of,
+            "'async_managed' needs a driver for CUDA 13.0 or newer, and a device that can access "
+            "managed memory at the same time as the host (concurrentManagedAccess)");
     return validate(config, of);
 }
 
@@ -621,8 +623,8 @@ static const struct rs_option async_managed_options[] = {SIZE_OPTIONS, RS_OPTION
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .name = "async_managed",
     .aliases = {"cuda_async_managed"},
-    .summary =
-        "managed memory from a stream-ordered pool of the driver (driver of CUDA 13.0 or newer)",
+    .summary = "managed memory from a stream-ordered pool of the driver; needs a driver for CUDA "
+               "13.0 or newer",
     .memory = RS_MEMORY_MANAGED,
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,

@@ -480,7 +480,7 @@ static const struct rs_option virtual_options[] = {
         struct virtual_config, granularity, "none",
         "size of the pieces in which physical memory is taken and mapped, a power of two; none "
         "(the default): about 1/2048 of the device's memory, of the limit or of maximum_size, "
-        "whichever is smallest, but at least 2 and at most 32 MiB",
+        "whichever is smallest, but at least 2 MiB and at most 32 MiB",
         .none = true, .minimum = RS_DRIVER_GRANULARITY, .maximum = (uint64_t)1 << 34),
     RS_OPTION_SIZE_ROW(
         struct virtual_config, initial_size, "0",

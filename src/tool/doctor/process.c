@@ -33,7 +33,7 @@ struct target_process {
 };
 
 static const char start_step[] =
-    "start the program by `rmmshim run` with an option such as --pool-size";
+    "start the program with `rmmshim run` and an option such as --pool-size";
 
 /* ---- what /proc says ---- */
 
@@ -77,11 +77,14 @@ static bool is_bundled(const char *path)
 static void note_library(struct target_process *target, const char *path)
 {
     static const char host_memory[] = ", which serves host memory, not GPU memory";
+    const char *name = basename(path), *step = NULL;
+    bool is_deleted = strstr(name, "(deleted)");
     const struct {
         const char *begin, *topic, *more;
         bool *has;
     } rows[] = {
-        {"librmmshim", "library", "", &target->has_library},
+        {"librmmshim", "library", is_deleted ? ", but its file was replaced or removed" : "",
+         &target->has_library},
         {"libcuda.so", "driver", "", &target->has_driver},
         {"libcudart", "runtime", is_bundled(path) ? ", which belongs to a Python package" : "",
          NULL},
@@ -91,15 +94,14 @@ static void note_library(struct target_process *target, const char *path)
         {"libtcmalloc", "preload", host_memory, NULL},
         {"libmimalloc", "preload", host_memory, NULL},
     };
-    const char *name = basename(path), *step = NULL;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++) {
         if (!tool_begins(name, rows[i].begin))
             continue;
         if (rows[i].has)
             *rows[i].has = true;
-        if (rows[i].has == &target->has_library && strstr(name, "(deleted)"))
-            step = "its file was replaced or removed: start the program again to use the new file";
+        if (rows[i].has == &target->has_library && is_deleted)
+            step = "start the program again to use the new file";
         doctor_note(target->doctor, rows[i].topic, step, "%s is loaded%s", path, rows[i].more);
         return;
     }
@@ -258,7 +260,7 @@ static void look_at_loaded_objects(struct target_process *target)
             namesake_look(files->paths[library], files->paths[i], &found))
             doctor_problem(
                 target->doctor, "names",
-                "start the program by `rmmshim run`, or load that file first: "
+                "start the program with `rmmshim run`, or load that file first: "
                 "LD_PRELOAD=THAT-FILE:librmmshim.so",
                 "%s defines %u variable%s with the names of driver functions (%s): functions of "
                 "librmmshim.so take their place, and the program crashes",

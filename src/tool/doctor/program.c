@@ -68,7 +68,7 @@ static void add_way(struct doctor *doctor, const char *path)
         doctor_note(doctor, "runtime", NULL, "%s contains a CUDA runtime (libcudart_static)", path);
     else if (!needs_driver && !needs_runtime && names_driver)
         doctor_note(doctor, "driver", NULL,
-                    "%s contains the name libcuda.so and may load it by dlopen", path);
+                    "%s contains the name libcuda.so and may load it with dlopen", path);
     else if (!needs_driver && !needs_runtime)
         doctor_note(doctor, "driver",
                     "run `rmmshim doctor PID` while the program runs, to see what it has loaded",
@@ -93,7 +93,7 @@ static void add_namesake(struct doctor *doctor, const char *path, const struct n
 {
     doctor_note(
         doctor, "names",
-        "start the program by `rmmshim run`, or load that file first: "
+        "start the program with `rmmshim run`, or load that file first: "
         "LD_PRELOAD=THAT-FILE:librmmshim.so",
         "%s defines %u variable%s with the names of driver functions (%s): if librmmshim.so is "
         "loaded before that file, functions of librmmshim.so take their place, and the program "

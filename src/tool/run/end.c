@@ -382,7 +382,7 @@ static const char *why_none(struct rs_document *document, const struct run_optio
 
     if (options->sets_nothing)
         return "rmmshim: nothing was served, since no setting asks for a pool or a limit "
-               "('rmmshim run --help' lists the settings)\n";
+               "(`rmmshim run --help` lists the settings)\n";
     if (!driver_can_be_loaded())
         return "rmmshim: {program} did not use CUDA: libcuda.so.1, NVIDIA's driver, cannot be "
                "loaded here\n";
@@ -470,7 +470,7 @@ static void say_refusals(const struct summary *summary)
             (void)rs_write_all(STDERR_FILENO, text, strlen(text));
     }
     if (count > SAID_MAX)
-        tool_say("%zu more processes were out of memory", count - SAID_MAX);
+        tool_say("%zu more processes ran out of memory", count - SAID_MAX);
 }
 
 /* Writes how a process ended, as far as it is known: the signal is known only of the program
@@ -508,7 +508,7 @@ static void say_no_leak_report(const struct summary_process *process,
         snprintf(left, sizeof(left), "%s in %llu %s not freed", rs_size_format_short(bytes, text),
                  (unsigned long long)blocks, blocks == 1 ? "block was" : "blocks were");
     put_why(process, result, why, sizeof(why));
-    tool_say("no leak report of %s (pid %d): %s; %s", shown_name(process, name), process->number,
+    tool_say("no leak report for %s (pid %d): %s; %s", shown_name(process, name), process->number,
              why, left);
 }
 

@@ -295,11 +295,12 @@ static void say_step(const struct search *search, size_t limit_bytes)
         return;
     rs_size_format_short(limit_bytes, text);
     if (has_succeeded(search))
-        tool_say("with limit %s: the program succeeds", text);
+        tool_say("with a limit of %s: the program succeeds", text);
     else if (WIFSIGNALED(status))
-        tool_say("with limit %s: the program is ended by signal %d", text, WTERMSIG(status));
+        tool_say("with a limit of %s: the program is ended by signal %d", text, WTERMSIG(status));
     else
-        tool_say("with limit %s: the program fails with exit status %d", text, WEXITSTATUS(status));
+        tool_say("with a limit of %s: the program fails with exit code %d", text,
+                 WEXITSTATUS(status));
 }
 
 static bool try_limit(struct search *search, size_t limit_bytes)

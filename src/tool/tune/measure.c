@@ -35,7 +35,7 @@ static int say_failed(int status, const char *resource)
         tool_say("with RMM_RESOURCE='%s' the program was ended by signal %d: no results are shown",
                  resource, WTERMSIG(status));
     else
-        tool_say("with RMM_RESOURCE='%s' the program ended with exit status %d: no results are "
+        tool_say("with RMM_RESOURCE='%s' the program ended with exit code %d: no results are "
                  "shown; run it with `rmmshim run --resource` to see its output",
                  resource, WEXITSTATUS(status));
     return TOOL_FINDING;
