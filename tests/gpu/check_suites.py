@@ -97,12 +97,13 @@ class Lists(Folder):
                          ["torch:a.py 1/2", "torch:a.py 2/2", "torch:a.py@X=1", "numba:c/d.py"])
         self.assertEqual(units[0].expression, "graph and not oom")
         self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"],
-                                 "rmm": [], "cuda-core": [], "thrust": []})
+                                 "rmm": [], "cuda-core": [], "thrust": [], "cub": [], "catch2": []})
 
     def test_mistakes_are_named(self):
         for line, said in [
                 ("walk torch a.py", "list.txt:1: a line is"), ("run torch", "list.txt:1: a line is"),
-                ("run jax a.py", "unknown suite jax"), ("run torch /etc/passwd", "leads out"),
+                ("run jax a.py", "unknown suite jax"), ("run catch2 a", "unknown suite catch2"),
+                ("run torch /etc/passwd", "leads out"),
                 ("run torch a/../../b.py", "leads out"), ("run torch a.py shards=0", "shards=0 is none of"),
                 ("run torch a.py fast", "fast is none of"),
                 ("run torch a.py\nrun torch a.py", "list.txt:2: torch a.py again"),
@@ -117,6 +118,10 @@ class Lists(Folder):
                          {"torch:a.py::t": ("passed", "failed"), "cupy:b.py::t[x y]": ("a", "b")})
         with self.assertRaises(suite_list.Bad):
             suite_list.read_differences(self.write("differences.txt", "torch:a.py::t passed failed\n"))
+
+    def test_each_variant_is_a_program(self):
+        units, _ = self.read("run cub cub/test/deep/a.cu\nrun cub cub/test/deep/a.cu B=2\nrun thrust thrust/testing/a.cu")
+        self.assertEqual([suite_list.program(unit) for unit in units], ["deep.a", "deep.a.B_2", "a"])
 
     def test_the_lists_of_this_tree(self):
         units, files = suite_list.read_list()
@@ -443,6 +448,75 @@ class Thrust(Folder):
         again = run_suites.Side("again", None, self.folder)
         again.run([(self.folder, units[0].alone(), ["cuda.it::TestFails"])], 1, time.monotonic() + 600)
         self.assertEqual(list(again.outcomes), ["thrust:cuda.it::TestFails"])
+
+
+# What Catch2 does with names, files of them and signals, and writes as XML to the file that it is told.
+CATCH2_STAND_IN = """#!%s
+import os, re, signal, sys
+from xml.sax.saxutils import escape, quoteattr
+TESTS = ['"Passes, [all] of <int>"(0) - 0', 'Fails *', 'Skips', 'Aborts', 'Exits', 'Last']
+if "--list-tests" in sys.argv:
+    print("<MatchingTests>%%s</MatchingTests>" %% "".join(
+        "<TestCase><Name>%%s</Name></TestCase>" %% escape(test) for test in TESTS))
+    sys.exit(0)
+option = sys.argv[1:]
+chosen = []
+for line in open(option[option.index("--input-file") + 1]).read().splitlines():
+    assert re.fullmatch(r'"([^\\\\",*]|\\\\.)*"', line), line  # it would read another as several
+    chosen.append(re.sub(r'\\\\(.)', r'\\1', line[1:-1]))
+assert set(chosen) <= set(TESTS) and option[option.index("--rng-seed") + 1] == "1"
+out = open(option[option.index("--reporter") + 1].replace("xml::out=", ""), "w")
+print("<TestCase name='Said'>", flush=True)
+
+def write(text):
+    print(text, file=out, flush=True)
+
+write('<?xml version="1.0" encoding="UTF-8"?><Catch2TestRun>')
+failed = False
+for test in [test for test in TESTS if test in chosen]:
+    write("<TestCase name=%%s>" %% quoteattr(test))
+    good = not test.startswith("Fails")
+    failed |= not good
+    if test == "Aborts":
+        write("<FatalErrorCondition/><OverallResult success='false' skips='0'/></TestCase>")
+        os.abort()
+    if test == "Exits":
+        os._exit(42)
+    if not good:
+        write("<Section><Expression><Original>a == b</Original>\\n<Expanded>1 == 2</Expanded></Expression></Section>")
+    write("<OverallResult success='%%s' skips='%%d'/></TestCase>" %% (str(good).lower(), test == "Skips"))
+write("</Catch2TestRun>")
+sys.exit(42 if failed else 4 if chosen == ["Skips"] else 0)
+""" % sys.executable
+
+
+class Cub(Folder):
+    def run_unit(self, unit, program, only=None):
+        os.chmod(self.write(os.path.join("built", suite_list.program(unit)), program), 0o755)
+        side = run_suites.Side("run %d" % len(os.listdir(self.folder)), None, self.folder)
+        side.run([(self.folder, unit, only)], 1, time.monotonic() + 600)
+        self.assertEqual(sum(side.unrun.values()), 0)
+        return {name.split(":", 1)[1]: value for name, value in side.outcomes.items()}
+
+    def test_outcomes(self):
+        unit = suite_list.Unit("cub", "cub/test/catch2_it.cu", environment={"A": "1"})
+        outcomes = self.run_unit(unit, CATCH2_STAND_IN)
+        self.assertEqual({name.split("::")[1]: value[0] for name, value in outcomes.items()}, {
+            '"Passes, [all] of <int>"(0) - 0@A=1': "passed", "Fails *@A=1": "failed", "Skips@A=1": "skipped",
+            "Aborts@A=1": "crashed", "Exits@A=1": "crashed", "Last@A=1": "passed"})
+        self.assertEqual(outcomes["catch2_it.A_1::Fails *@A=1"][1], "a == b 1 == 2")
+
+    def test_one_of_them(self):
+        unit = suite_list.Unit("cub", "cub/test/catch2_it.cu")
+        for test, outcome in [("Skips", ("skipped", "")), ("Fails *", ("failed", "a == b 1 == 2"))]:
+            name = "catch2_it::" + test
+            self.assertEqual(self.run_unit(unit, CATCH2_STAND_IN, [name]), {name: outcome})
+
+    def test_without_catch2(self):
+        unit = suite_list.Unit("cub", "cub/test/it.cu")
+        for program, outcome in [("true", ("passed", "")), ("echo why; exit 3", ("failed", "why\n"))]:
+            self.assertEqual(self.run_unit(unit, "#!/bin/sh\n%s\n" % program), {"it": outcome})
+        self.assertEqual(self.run_unit(unit, "#!/bin/sh\nkill -9 $$\n")["it"][0], "crashed")
 
 
 @unittest.skipUnless(shutil.which("git"), "no git")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what suites.txt names of PyTorch's, CuPy's, numba-cuda's, RMM's, cuda.core's and Thrust's own tests, without
-the library and with it under each of the stacks, and compares what became of each test.  numba-cuda's tests are
+"""Runs what suites.txt names of PyTorch's, CuPy's, numba-cuda's, RMM's, cuda.core's, Thrust's and CUB's own tests,
+without the library and with it under each of the stacks, and compares what became of each test.  numba-cuda's tests are
 those of the installed package; the others lie in .suites at the top of the tree, where scripts/fetch-suites
-puts them; what is not there is left out.  build-thrust compiles Thrust's.  Tests that came out differently run
+puts them; what is not there is left out.  build-cccl compiles Thrust's and CUB's.  Tests that came out differently run
 once more by themselves on both sides: only what differs then too counts, and neither what
 suite_differences.txt explains nor what came out both ways without the library.
 
@@ -75,13 +75,11 @@ def pytest_command(root, unit):
     return command + [file]
 
 
-def thrust_command(root, unit):
-    program = suite_list.thrust_program(os.path.relpath(unit.file, suite_list.THRUST))
-    return [sys.executable, os.path.join(gpu_common.HERE, "thrust_outcomes.py"), os.path.join(root, "built", program)]
-
-
 def command_of(root, unit):
-    return (thrust_command if unit.suite == "thrust" else pytest_command)(root, unit)
+    if unit.suite not in suite_list.COMPILED:
+        return pytest_command(root, unit)
+    return [sys.executable, os.path.join(gpu_common.HERE, unit.suite + "_outcomes.py"),
+            os.path.join(root, "built", suite_list.program(unit))]
 
 
 class Outcomes:

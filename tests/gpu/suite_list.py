@@ -7,10 +7,10 @@ import shlex
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIST = os.path.join(HERE, "suites.txt")
 DIFFERENCES = os.path.join(HERE, "suite_differences.txt")
-SUITES = ("torch", "cupy", "numba", "rmm", "cuda-core", "thrust")
-FETCHED = tuple(suite for suite in SUITES if suite != "numba")
+SUITES = ("torch", "cupy", "numba", "rmm", "cuda-core", "thrust", "cub")
+FETCHED = tuple(suite for suite in SUITES if suite != "numba") + ("catch2",)  # which CUB's tests need
 IMPORTED = {"cuda-core": ("cuda_core/tests", "cuda_python_test_helpers")}  # folders that its tests import from
-THRUST = os.path.join("thrust", "testing")  # where its tests are
+COMPILED = {"thrust": "thrust/testing", "cub": "cub/test"}  # where their tests are
 
 
 class Bad(Exception):
@@ -40,9 +40,15 @@ class Unit:
         return Unit(self.suite, self.file, 0, 1, self.expression, self.environment)
 
 
-def thrust_program(file):
-    """What a test below THRUST is compiled to."""
-    return os.path.splitext(file)[0].replace("/", ".")
+def program(unit):
+    """What a file of a suite of COMPILED is compiled to; nvcc cannot read a name with a comma or equals sign."""
+    name = os.path.splitext(os.path.relpath(unit.file, COMPILED[unit.suite]))[0].replace("/", ".")
+    return name + "".join(".%s_%s" % item for item in sorted(unit.environment.items()))
+
+
+def has_catch2(path):
+    """Whether this is one of CUB's tests, or its program, that has Catch2's main(); others have their own."""
+    return os.path.basename(path).startswith("catch2_")
 
 
 def lines_of(path):
@@ -60,13 +66,13 @@ def lines_of(path):
 
 def read_list(path=LIST):
     """(units, files): what is run, and by suite what must lie there: those files and those they need."""
-    units, files, seen = [], {suite: [] for suite in SUITES}, set()
+    units, files, seen = [], {suite: [] for suite in SUITES + ("catch2",)}, set()
     for place, words in lines_of(path):
         if len(words) < 3 or words[0] not in ("run", "needs"):
             raise Bad("%s: a line is 'run SUITE FILE [shards=N] [k=EXPRESSION] [VARIABLE=VALUE]' or 'needs SUITE PATH'"
                       % place)
         kind, suite, file = words[:3]
-        if suite not in SUITES:
+        if suite not in (SUITES if kind == "run" else files):
             raise Bad("%s: unknown suite %s; known are %s" % (place, suite, " ".join(SUITES)))
         if os.path.isabs(file) or ".." in file.split("/"):
             raise Bad("%s: %s leads out of the suite" % (place, file))
