@@ -353,14 +353,15 @@ FILE *tool_start(char *const *words, char *const *environment, unsigned seconds,
 
     if (pipe2(ends, O_CLOEXEC) != 0)
         return NULL;
-    *child = fork();
+    output = fdopen(ends[0], "r");
+    *child = output ? fork() : -1;
     if (*child == 0)
         become(words, environment, seconds, ends[1]);
     close(ends[1]);
-    output = *child < 0 ? NULL : fdopen(ends[0], "r");
-    if (!output)
-        close(ends[0]);
-    return output;
+    if (*child > 0)
+        return output;
+    (void)(output ? fclose(output) : close(ends[0]));
+    return NULL;
 }
 
 void tool_end(FILE *output, pid_t child)
