@@ -115,7 +115,8 @@ static const struct own_option {
     {"--quiet", NULL, "print no summary of memory use at the end", MEMBER(is_quiet)},
     {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", MEMBER(json)},
     {"--fail-over", "SIZE",
-     "exit with 1 if a process had more than SIZE of a GPU's memory in use at one time",
+     "exit with 1 if a process's peaks of device and managed memory on one GPU add up to more than "
+     "SIZE",
      .set = set_fail_over},
     {"--fail-on-leak", NULL, "exit with 1 if a process ended with GPU memory that it had not freed",
      MEMBER(fails_on_leak)},
