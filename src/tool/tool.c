@@ -321,23 +321,27 @@ char *tool_format(const char *format, ...)
     return text;
 }
 
-void tool_end_by(int signal)
+void tool_let_end(int number)
 {
-    struct sigaction usual = {.sa_handler = SIG_DFL};
     sigset_t only;
 
-    sigaction(signal, &usual, NULL);
+    signal(number, SIG_DFL);
     sigemptyset(&only);
-    sigaddset(&only, signal);
+    sigaddset(&only, number);
     sigprocmask(SIG_UNBLOCK, &only, NULL);
-    raise(signal);
+}
+
+void tool_end_by(int number)
+{
+    tool_let_end(number);
+    raise(number);
 }
 
 static void become(char *const *words, char *const *environment, unsigned seconds, int to)
 {
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    signal(SIGALRM, SIG_DFL);
+    tool_let_end(SIGALRM);
     alarm(seconds);
     dup2(nothing, STDIN_FILENO);
     dup2(to, STDOUT_FILENO);

@@ -139,8 +139,10 @@ void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number);
 /* Returns formatted text, which the caller frees; ends the command if there is no memory. */
 char *tool_format(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Ends this process by a signal, after restoring its default action and unblocking it. */
-void tool_end_by(int signal);
+/* tool_let_end restores the default action of a signal and unblocks it: `run` blocks those that it
+ * passes on. tool_end_by then ends this process by it. */
+void tool_let_end(int number);
+void tool_end_by(int number);
 
 /* Starts a program that may run for `seconds` (0: no bound), and returns its output, to be read;
  * its stdin and stderr are /dev/null.  A program that cannot be executed has no output.  NULL if
