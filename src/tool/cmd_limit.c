@@ -31,8 +31,9 @@
 #define TAKEN_WAIT_NS 3000000000ull
 
 enum {
-    /* The time between two tries to lock the file that another writer has locked. */
-    TURN_NS = 20 * 1000 * 1000,
+    /* The time in microseconds between two tries to lock the file that another writer has locked.
+     */
+    TURN_US = 20 * 1000,
     /* The time between two looks at whether the process still exists. */
     LOOK_NS = 200 * 1000 * 1000,
 };
@@ -80,12 +81,10 @@ static int open_commands(const struct process *process)
  * until until_ns, or the lock failed. */
 static bool lock_in_time(int fd, uint64_t until_ns)
 {
-    const struct timespec turn = {0, TURN_NS};
-
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK || rs_clock_ns() >= until_ns)
             return false;
-        nanosleep(&turn, NULL);
+        usleep(TURN_US);
     }
     return true;
 }
@@ -390,7 +389,7 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
     *target = (struct steer_target){.device = -1, .wait_ns = WAIT_NS};
     if (!tool_take_options(arguments, true, options) ||
         (device && !tool_parse_device(device, &target->device)) ||
-        (wait && !tool_parse_seconds("--wait", wait, &target->wait_ns)))
+        (wait && !tool_parse_seconds("--wait", wait, 0, &target->wait_ns)))
         return false;
     target->number = *arguments;
     if (!*arguments) {

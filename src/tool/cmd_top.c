@@ -32,7 +32,7 @@ struct view {
     bool is_by_device, is_reversed, is_paused;
     bool shows_help; /* the help is shown in place of the table */
     enum row_sort sort;
-    double interval_seconds;
+    uint64_t interval_ns;
     size_t first;   /* the first row that is shown, if not all fit */
     size_t visible; /* the number of rows that fitted last time */
     bool has_blocks;
@@ -291,12 +291,10 @@ static void put_meters(struct frame *frame, const struct watch *watch)
 {
     int count = 0;
 
-    for (size_t i = 0; i < watch->device_count && count < METERS_MAX; i++) {
+    for (size_t i = 0; i < watch->device_count; i++) {
         const struct row *row = &watch->devices[i];
-        if (row->kind != RS_KIND_DEVICE || row->device_bytes == 0)
-            continue;
-        put_meter(frame, row);
-        count++;
+        if (row->kind == RS_KIND_DEVICE && row->device_bytes && count++ < METERS_MAX)
+            put_meter(frame, row);
     }
 }
 
@@ -379,19 +377,7 @@ static void draw_all(struct view *view, const struct watch *watch, struct frame 
 
 enum { SAMPLE_SHARE = 20 }; /* reading pages takes at most 1/20 of the time */
 
-static const double interval_least = 0.1, interval_most = 3600;
-
 /* ---- once ---- */
-
-static void sleep_for(double seconds)
-{
-    struct timespec left = {.tv_sec = (time_t)seconds};
-
-    left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
-
-    while (nanosleep(&left, &left) != 0)
-        continue;
-}
 
 static int show_once(struct view *view, bool is_json, bool has_interval)
 {
@@ -403,7 +389,7 @@ static int show_once(struct view *view, bool is_json, bool has_interval)
 
     watch_sample(&watch);
     if (has_interval || view->sort == ROW_BY_RATE) {
-        sleep_for(view->interval_seconds);
+        usleep((useconds_t)(view->interval_ns / 1000));
         watch_sample(&watch);
     }
     terminal_size(&frame.columns, &lines);
@@ -482,8 +468,7 @@ static uint64_t sample(const struct view *view, struct watch *watch)
     uint64_t begin_ns = rs_clock_ns();
 
     watch_sample(watch);
-    return rs_max(begin_ns + (uint64_t)(view->interval_seconds * 1e9),
-                  rs_clock_ns() + SAMPLE_SHARE * watch->reading_ns);
+    return rs_max(begin_ns + view->interval_ns, rs_clock_ns() + SAMPLE_SHARE * watch->reading_ns);
 }
 
 static int timeout_until(uint64_t time_ns)
@@ -531,18 +516,6 @@ static int index_of_word(const char *word, const char *option, const char *const
     return -1;
 }
 
-static bool take_interval(const char *text, double *seconds)
-{
-    char *end;
-
-    *seconds = strtod(text, &end);
-    if (end != text && !*end && *seconds >= interval_least && *seconds <= interval_most)
-        return true;
-    tool_say("--interval '%s': expected a number of seconds from %g to %g", text, interval_least,
-             interval_most);
-    return false;
-}
-
 static int top(char **arguments)
 {
     static const char *const groups[] = {"process", "device", NULL};
@@ -556,12 +529,12 @@ static int top(char **arguments)
         {.name = "--interval", .value = &interval},
         {.name = NULL},
     };
-    struct view view = {.interval_seconds = 1};
+    struct view view = {.interval_ns = 1000000000};
     int group, order;
 
     setlocale(LC_CTYPE, "");
     if (!tool_take_options(arguments, false, options) ||
-        (interval && !take_interval(interval, &view.interval_seconds)) ||
+        (interval && !tool_parse_seconds("--interval", interval, 0.1, &view.interval_ns)) ||
         (group = index_of_word(by, "--by", groups)) < 0 ||
         (order = index_of_word(sort, "--sort", row_sort_names)) < 0)
         return TOOL_USAGE;

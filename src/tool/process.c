@@ -18,11 +18,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A process may take 2 s from closing its files to its end, on a busy machine. */
-enum { ENDING_NAP_NS = 5 * 1000 * 1000, ENDING_TURNS = 400 };
+enum { ENDING_NAP_US = 5 * 1000, ENDING_TURNS = 400 };
 
 enum { LIST_STEP = 1024 };
 
@@ -45,7 +44,6 @@ bool process_has_ended(const struct process *process)
 
 bool process_is_ending(const struct process *process)
 {
-    const struct timespec turn = {0, ENDING_NAP_NS};
     struct stat status;
     bool has_ended;
 
@@ -53,7 +51,7 @@ bool process_is_ending(const struct process *process)
         /* A process without a program file is about to become a zombie, or is a kernel thread. */
         if (fstatat(process->directory, "exe", &status, 0) == 0 || errno == EACCES)
             break;
-        nanosleep(&turn, NULL);
+        usleep(ENDING_NAP_US);
     }
     return has_ended;
 }

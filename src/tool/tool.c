@@ -195,13 +195,13 @@ bool tool_parse_device(const char *text, int *device)
     return true;
 }
 
-bool tool_parse_seconds(const char *option, const char *text, uint64_t *ns)
+bool tool_parse_seconds(const char *option, const char *text, double least, uint64_t *ns)
 {
     char *end;
     double seconds = strtod(text, &end);
 
-    if (end == text || *end || !(seconds >= 0 && seconds <= 3600)) {
-        tool_say("%s %s: expected a number of seconds from 0 to 3600", option, text);
+    if (end == text || *end || !(seconds >= least && seconds <= 3600)) {
+        tool_say("%s %s: expected a number of seconds from %g to 3600", option, text, least);
         return false;
     }
     *ns = (uint64_t)(seconds * 1e9);

@@ -87,10 +87,10 @@ char **tool_take_leading_options(char **arguments, const struct tool_option *opt
 /* True if no word is left; else prints the first one as an error, and returns false. */
 bool tool_has_no_more(char *const *arguments);
 
-/* Parse the value of --device, and the seconds that are the value of another option.  False after
- * saying what is wrong. */
+/* Parse the value of --device, and the seconds, `least` or more, that are the value of another
+ * option.  False after saying what is wrong. */
 bool tool_parse_device(const char *text, int *device);
-bool tool_parse_seconds(const char *option, const char *text, uint64_t *ns);
+bool tool_parse_seconds(const char *option, const char *text, double least, uint64_t *ns);
 
 void tool_print_help(const struct tool_command *command);
 void tool_print_usage(const struct tool_command *command); /* prints the first lines of the help */
