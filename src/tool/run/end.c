@@ -181,19 +181,16 @@ static void note_unsaid(struct summary_process *process, const struct publicatio
 
 /* ---- what a process did ---- */
 
+/* The stacks of one device follow each other, as rs_gather sorts them. */
 static struct summary_device *summary_device_of(struct summary_process *process, int number)
 {
-    size_t at = 0;
+    struct summary_device *next = &process->devices[process->device_count];
 
-    while (at < process->device_count && process->devices[at].device < number)
-        at++;
-    if (at < process->device_count && process->devices[at].device == number)
-        return &process->devices[at];
-    memmove(&process->devices[at + 1], &process->devices[at],
-            (process->device_count - at) * sizeof(*process->devices));
+    if (process->device_count && next[-1].device == number)
+        return next - 1;
     process->device_count++;
-    process->devices[at] = (struct summary_device){.device = number};
-    return &process->devices[at];
+    next->device = number;
+    return next;
 }
 
 /* Adds a stack's numbers to its device.  The counters of the device's account are among those of
