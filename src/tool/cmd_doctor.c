@@ -86,13 +86,13 @@ enum { NAMES_BYTES = 512 };
  * the first word of the command line. */
 static void put_names(const struct rs_program_names *process, char *text, size_t room)
 {
-    size_t at = 0, length;
+    size_t at = 0;
     const char *executable = rs_program_names_next(process, &at), *name;
 
-    length = (size_t)snprintf(text, room, "%s", executable);
-    while (length < room && (name = rs_program_names_next(process, &at)))
+    snprintf(text, room, "%s", executable);
+    while ((name = rs_program_names_next(process, &at)))
         if (strcmp(name, executable) != 0)
-            length += (size_t)snprintf(text + length, room - length, ", %s", name);
+            rs_text_add(text, room, ", %s", name);
 }
 
 bool doctor_program_filter(struct doctor *doctor, const char *patterns,

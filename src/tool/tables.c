@@ -119,9 +119,8 @@ static void print_names(void)
     char names[DESCRIBE_BYTES] = "";
     struct rs_name read;
 
-    for (size_t i = 0, length = 0; rs_names_elsewhere[i] && length < sizeof(names); i++)
-        length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s", i ? ", " : "",
-                                   code(rs_names_elsewhere[i]));
+    for (size_t i = 0; rs_names_elsewhere[i]; i++)
+        rs_text_add(names, sizeof(names), "%s%s", i ? ", " : "", code(rs_names_elsewhere[i]));
     PUT_TITLES("Name", "Example", "Alone", "Beside a setting of ours, or under `rmmshim run`");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++) {
         rs_name_read(rows[i].example ? rows[i].example : rs_names_elsewhere[0], &read);
