@@ -502,20 +502,6 @@ static int show_live(struct view *view)
 
 /* ---- the command ---- */
 
-/* Returns the index of the word; 0 if `word` is NULL; -1 after saying that there is no such word.
- */
-static int index_of_word(const char *word, const char *option, const char *const *words)
-{
-    int i = 0;
-
-    while (word && words[i] && strcmp(words[i], word) != 0)
-        i++;
-    if (words[i])
-        return i;
-    tool_say_unknown(option, word, words);
-    return -1;
-}
-
 static int top(char **arguments)
 {
     static const char *const groups[] = {"process", "device", NULL};
@@ -535,8 +521,8 @@ static int top(char **arguments)
     setlocale(LC_CTYPE, "");
     if (!tool_take_options(arguments, false, options) ||
         (interval && !tool_parse_seconds("--interval", interval, 0.1, &view.interval_ns)) ||
-        (group = index_of_word(by, "--by", groups)) < 0 ||
-        (order = index_of_word(sort, "--sort", row_sort_names)) < 0)
+        (group = tool_find_word("--by", by, groups)) < 0 ||
+        (order = tool_find_word("--sort", sort, row_sort_names)) < 0)
         return TOOL_USAGE;
     view.is_by_device = group == 1;
     view.sort = (enum row_sort)order;

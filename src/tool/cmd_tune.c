@@ -40,18 +40,15 @@ static bool parse_limit(const char *text, struct wanted *wanted)
 
 static bool parse_wish(const char *text, struct wanted *wanted)
 {
-    enum tune_wish wish = TUNE_FOOTPRINT;
+    int wish;
 
     if (tool_begins(text, "limit="))
         return parse_limit(text + strlen("limit="), wanted);
-    while (wishes[wish] && strcmp(text, wishes[wish]) != 0)
-        wish++;
-    if (!wishes[wish])
-        tool_say_unknown("--for", text, wishes);
-    else if (wish == TUNE_LIMIT)
+    wish = tool_find_word("--for", text, wishes);
+    if (wish == TUNE_LIMIT)
         tool_say("--for limit needs a size, as in --for limit=8GiB");
-    wanted->first = wanted->last = wish;
-    return wish < TUNE_LIMIT;
+    wanted->first = wanted->last = (enum tune_wish)wish;
+    return wish >= 0 && wish < TUNE_LIMIT;
 }
 
 /* Takes "--run N PROGRAM..." off the end of the arguments. */

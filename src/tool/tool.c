@@ -82,6 +82,18 @@ void tool_say_unknown(const char *kind, const char *word, const char *const *wor
         tool_say("unknown %s '%s'", kind, word);
 }
 
+int tool_find_word(const char *kind, const char *word, const char *const *words)
+{
+    int i = 0;
+
+    while (word && words[i] && strcmp(words[i], word) != 0)
+        i++;
+    if (words[i])
+        return i;
+    tool_say_unknown(kind, word, words);
+    return -1;
+}
+
 /* ---- options ---- */
 
 bool tool_is_help(const char *argument)

@@ -59,6 +59,9 @@ void tool_ignore_line(void *data, const char *line);
 /* Prints "unknown <kind> '<word>'" and the nearest of `words` (NULL-terminated). */
 void tool_say_unknown(const char *kind, const char *word, const char *const *words);
 
+/* Returns the index of the word; 0 if `word` is NULL; -1 after tool_say_unknown. */
+int tool_find_word(const char *kind, const char *word, const char *const *words);
+
 /* ---- options ---- */
 
 bool tool_is_help(const char *argument);
