@@ -3,7 +3,6 @@
  * as a program that is started now would find it. */
 #include "base/file.h"
 #include "base/process.h"
-#include "base/size.h"
 #include "shared/published.h"
 #include "tool/doctor/doctor.h"
 #include "tool/process.h"
@@ -351,7 +350,7 @@ static void add_mps(struct doctor *doctor)
 /* Adds the limits of one cgroup, from its file dmem.max, whose lines are "REGION BYTES|max". */
 static void add_dmem_of(struct doctor *doctor, const char *directory)
 {
-    char path[PATH_MAX + 64], region[256], limit[32], text[RS_SIZE_TEXT_BYTES];
+    char path[PATH_MAX + 64], region[256], limit[32];
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/dmem.max", directory);
@@ -361,8 +360,7 @@ static void add_dmem_of(struct doctor *doctor, const char *directory)
             doctor_note(doctor, "cgroup",
                         "set RMM_LIMIT below this limit, so that rmmshim gives back unused memory "
                         "before the kernel refuses an allocation",
-                        "%s limits %s to %s", path, region,
-                        rs_size_format_short(strtoull(limit, NULL, 10), text));
+                        "%s limits %s to %s", path, region, tool_bytes(strtoull(limit, NULL, 10)));
     if (file)
         (void)fclose(file);
 }

@@ -249,7 +249,7 @@ static void put_top_row(struct frame *frame, const struct view *view, const stru
  * sums, since a narrow screen cuts off the end. */
 static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
 {
-    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], clock[16] = "";
+    char clock[16] = "";
     struct rs_usage sum = {0};
     time_t now = time(NULL);
     struct tm local;
@@ -266,19 +266,18 @@ static void put_summary(struct frame *frame, const struct view *view, const stru
               watch->with_rows == 1 ? "" : "es");
     if (watch->unreadable)
         frame_put(frame, FRAME_WARN, " + %zu unreadable", watch->unreadable);
-    frame_put(frame, FRAME_PLAIN, "  used %s  held %s", rs_size_format_short(sum.used, used),
-              rs_size_format_short(sum.held, held));
+    frame_put(frame, FRAME_PLAIN, "  used %s  held %s", tool_bytes(sum.used), tool_bytes(sum.held));
     frame_end_line(frame);
 }
 
 /* Adds a meter that shows how full a device is, by what processes hold through rmmshim. */
 static void put_meter(struct frame *frame, const struct row *row)
 {
-    char held[RS_SIZE_TEXT_BYTES], total[RS_SIZE_TEXT_BYTES], numbers[2 * RS_SIZE_TEXT_BYTES];
+    char numbers[2 * RS_SIZE_TEXT_BYTES];
     int width;
 
-    snprintf(numbers, sizeof(numbers), "] %s of %s", rs_size_format_short(row->usage.held, held),
-             rs_size_format_short(row->device_bytes, total));
+    snprintf(numbers, sizeof(numbers), "] %s of %s", tool_bytes(row->usage.held),
+             tool_bytes(row->device_bytes));
     frame_put(frame, FRAME_PLAIN, "device %d %.8s [", row->device, row->uuid);
     width = frame_columns_left(frame) - (int)strlen(numbers);
     width = width < 0 ? 0 : width > METER_WIDTH ? METER_WIDTH : width;

@@ -164,7 +164,6 @@ static void give_reason(char reason[REASON_BYTES], const struct tune_candidates 
                         const struct tune_candidate *fastest_run)
 {
     const struct replay_result *result = &chosen->result;
-    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES];
 
     rs_text_add(reason, REASON_BYTES,
                 "of %zu combinations of memory resources that were replayed, this one %s: it "
@@ -176,8 +175,7 @@ static void give_reason(char reason[REASON_BYTES], const struct tune_candidates 
                 : fastest_run == chosen
                     ? "has the lowest median time"
                     : "holds the least memory of those that are about as fast as the fastest",
-                rs_size_format_short(result->held_peak, held),
-                rs_size_format_short(result->used_peak, used), result->driver_calls,
+                tool_bytes(result->held_peak), tool_bytes(result->used_peak), result->driver_calls,
                 result->driver_calls == 1 ? "" : "s", result->waits, result->waits == 1 ? "" : "s");
 }
 

@@ -291,6 +291,14 @@ bool tool_show(const struct rs_node *root, bool as_json)
                       "standard output");
 }
 
+const char *tool_bytes(uint64_t bytes)
+{
+    static char texts[8][RS_SIZE_TEXT_BYTES];
+    static unsigned next;
+
+    return rs_size_format_short(bytes, texts[next++ % RS_ARRAY_LENGTH(texts)]);
+}
+
 /* ---- memory and other programs ---- */
 
 void tool_end_without_memory(void)

@@ -120,6 +120,9 @@ bool tool_set_first(const char *name, const char *path, const char *ends);
 bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,
                 const char *name);
 
+/* Returns "1.25 GiB"; the text lasts for some further calls.  Not thread safe. */
+const char *tool_bytes(uint64_t bytes);
+
 /* Prints a document on stdout, as text or JSON.  Returns false as tool_print does. */
 bool tool_show(const struct rs_node *root, bool as_json);
 

@@ -3,7 +3,6 @@
  */
 #include "tool/process.h"
 #include "base/file.h"
-#include "base/size.h"
 #include "shared/published.h"
 #include "tool/advice.h"
 #include "tool/doctor/doctor.h"
@@ -360,7 +359,6 @@ static const struct {
 static void add_stack_counters(struct doctor *doctor, const struct rs_reported_stack *stack)
 {
     const struct rs_report *report = &stack->report;
-    char text[RS_SIZE_TEXT_BYTES], limit[RS_SIZE_TEXT_BYTES];
     uint64_t limit_bytes = rs_report_value(report, "account", "limit", 0);
 
     doctor_note(doctor, "stack", NULL, "device %d, %s memory: %s", stack->device,
@@ -368,15 +366,14 @@ static void add_stack_counters(struct doctor *doctor, const struct rs_reported_s
     if (rs_report_value(report, "account", "charged_peak", 0) || limit_bytes)
         doctor_note(doctor, "memory", NULL,
                     "device %d: %s taken from the driver to serve the program, limit %s",
-                    stack->device,
-                    rs_size_format_short(rs_report_value(report, "account", "served", 0), text),
-                    limit_bytes ? rs_size_format_short(limit_bytes, limit) : "none");
+                    stack->device, tool_bytes(rs_report_value(report, "account", "served", 0)),
+                    limit_bytes ? tool_bytes(limit_bytes) : "none");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(paths); i++) {
         uint64_t bytes = rs_report_value(report, "account", paths[i].counter, 0);
         if (bytes)
             doctor_problem(doctor, "memory", paths[i].step,
                            "device %d: %s not served by rmmshim: %s", stack->device,
-                           rs_size_format_short(bytes, text), paths[i].what);
+                           tool_bytes(bytes), paths[i].what);
     }
 }
 
