@@ -251,7 +251,7 @@ bool process_next_mapping(FILE *maps, struct process_mapping *mapping)
 
 /* ---- its script ---- */
 
-enum { WORDS_BYTES = 4096, ENTRY_BYTES = 4096 };
+enum { WORDS_BYTES = 4096 };
 
 /* For each interpreter, the letters of the options that have an argument, at once or as the next
  * word: the argument is some value, code to run, or the name of a module. */
@@ -356,13 +356,12 @@ static void put_user(long user, char name[IDENTITY_USER_BYTES])
 {
     static char known[IDENTITY_USER_BYTES];
     static long known_user = -1;
-    char text[ENTRY_BYTES];
-    struct passwd entry, *found = NULL;
+    const struct passwd *found;
 
     if (user != known_user) {
+        found = getpwuid((uid_t)user);
         snprintf(known, sizeof(known), "%ld", user);
-        if (getpwuid_r((uid_t)user, &entry, text, sizeof(text), &found) == 0 && found &&
-            *found->pw_name)
+        if (found && *found->pw_name)
             snprintf(known, sizeof(known), "%s", found->pw_name);
         rs_plain_make(known);
     }

@@ -53,21 +53,17 @@ void tool_close_added_streams(void)
 
 void tool_say(const char *format, ...)
 {
-    static const char prefix[] = "rmmshim: ";
-    char line[TOOL_LINE_BYTES];
-    size_t begin = sizeof(prefix) - 1, room = sizeof(line) - begin - 1, length;
+    char line[TOOL_LINE_BYTES] = "rmmshim: ";
+    size_t begin = strlen(line), length;
     va_list arguments;
-    int body;
 
     (void)fflush(stdout);
-    memcpy(line, prefix, begin);
     va_start(arguments, format);
-    body = vsnprintf(line + begin, room, format, arguments);
+    (void)vsnprintf(line + begin, sizeof(line) - begin - 1, format, arguments);
     va_end(arguments);
-    line[begin] = body < 0 ? '\0' : line[begin];
     /* Paths, words and names of processes may contain any characters. */
     rs_plain_make(line + begin);
-    length = begin + strlen(line + begin);
+    length = strlen(line);
     line[length] = '\n';
     (void)rs_write_all(STDERR_FILENO, line, length + 1);
 }
