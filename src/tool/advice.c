@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "tool/process.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,13 +45,8 @@ static const char *grouped(uint64_t number, char text[32])
 
 static bool pools(const char *expression)
 {
-    static const char *const words[] = {"pool(",       "arena(", "binning(",
-                                        "fixed_size(", "async",  "virtual"};
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(words); i++)
-        if (strstr(expression, words[i]))
-            return true;
-    return false;
+    return fnmatch("*@(@(pool|arena|binning|fixed_size)[(]|async|virtual)*", expression,
+                   FNM_EXTMATCH) == 0;
 }
 
 /* Adds the driver allocations of all stacks of this kind to *calls, and to *repeated as many of

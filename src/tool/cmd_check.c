@@ -276,13 +276,6 @@ static void print_cells(const struct rs_mr_descriptor *of, table_cell *cell,
     }
 }
 
-static void list_resources(void)
-{
-    static const char *const titles[] = {"RESOURCE", "KIND", "WHAT IT DOES", "NAME IN RMM", NULL};
-
-    print_cells(NULL, resource_cell, titles);
-}
-
 static bool is_valid(const char *text)
 {
     struct rs_source source = {"EXAMPLE", text};
@@ -355,11 +348,12 @@ static int say_unknown_resource(const char *name)
 
 static int resources(char **arguments)
 {
+    static const char *const titles[] = {"RESOURCE", "KIND", "WHAT IT DOES", "NAME IN RMM", NULL};
     const struct rs_mr_descriptor *descriptor;
     const char *name = arguments[0];
 
     if (!name) {
-        list_resources();
+        print_cells(NULL, resource_cell, titles);
         return TOOL_OK;
     }
     if (arguments[1]) {

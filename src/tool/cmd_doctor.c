@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim doctor: says whether memory is served, and if not, why.  This file examines the machine,
  * as a program that is started now would find it. */
+#include "base/file.h"
 #include "base/process.h"
-#include "base/size.h"
 #include "shared/published.h"
 #include "tool/doctor/doctor.h"
 #include "tool/process.h"
@@ -85,13 +85,13 @@ enum { NAMES_BYTES = 512 };
  * the first word of the command line. */
 static void put_names(const struct rs_program_names *process, char *text, size_t room)
 {
-    size_t at = 0, length;
+    size_t at = 0;
     const char *executable = rs_program_names_next(process, &at), *name;
 
-    length = (size_t)snprintf(text, room, "%s", executable);
-    while (length < room && (name = rs_program_names_next(process, &at)))
+    snprintf(text, room, "%s", executable);
+    while ((name = rs_program_names_next(process, &at)))
         if (strcmp(name, executable) != 0)
-            length += (size_t)snprintf(text + length, room - length, ", %s", name);
+            rs_text_add(text, room, ", %s", name);
 }
 
 bool doctor_program_filter(struct doctor *doctor, const char *patterns,
@@ -112,13 +112,28 @@ bool doctor_program_filter(struct doctor *doctor, const char *patterns,
 
 /* ---- the driver in the wrong place ---- */
 
-void doctor_driver_first(struct doctor *doctor, const char *path)
+void doctor_driver_first(struct doctor *doctor, const struct load_order *order)
 {
-    doctor_problem(
-        doctor, "preload", "name librmmshim.so first in LD_PRELOAD, or use `rmmshim run`",
-        "%s comes before librmmshim.so: what the program allocates by calling the driver "
-        "directly is neither served nor limited",
-        path);
+    size_t driver = load_order_find(order, "libcuda.so"),
+           ours = load_order_find(order, "librmmshim");
+
+    if (driver < ours && ours < order->count)
+        doctor_problem(
+            doctor, "preload", "name librmmshim.so first in LD_PRELOAD, or use `rmmshim run`",
+            "%s comes before librmmshim.so: what the program allocates by calling the driver "
+            "directly is neither served nor limited",
+            order->paths[driver]);
+}
+
+void doctor_namesake(struct doctor *doctor, bool is_problem, const char *path,
+                     const struct namesake *found, const char *when)
+{
+    doctor_add(doctor, is_problem, "names",
+               "start the program with `rmmshim run`, or load that file first: "
+               "LD_PRELOAD=THAT-FILE:librmmshim.so",
+               "%s defines %u variable%s with the names of driver functions (%s): %sfunctions of "
+               "librmmshim.so take their place, and the program crashes",
+               path, found->count, found->count == 1 ? "" : "s", found->names, when);
 }
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -164,13 +179,8 @@ static void try_to_load(const char *name, struct answer *answer)
 static void be_child(int to, const char *name)
 {
     struct answer answer = {.is_loaded = false};
-    sigset_t only;
 
-    /* Under `run` this signal may be blocked, since `run` blocks the signals that it passes on. */
-    sigemptyset(&only);
-    sigaddset(&only, SIGALRM);
-    signal(SIGALRM, SIG_DFL);
-    sigprocmask(SIG_UNBLOCK, &only, NULL);
+    tool_let_end(SIGALRM);
     alarm(CHILD_SECONDS);
     try_to_load(name, &answer);
     _exit(write(to, &answer, sizeof(answer)) == (ssize_t)sizeof(answer) ? 0 : 1);
@@ -260,13 +270,9 @@ static void add_driver(struct doctor *doctor)
 
 static bool read_first_line(const char *path, char *line, size_t bytes)
 {
-    FILE *file = fopen(path, "re");
-    bool is_read = file && fgets(line, (int)bytes, file);
+    bool is_read = rs_file_text(path, line, bytes) > 0;
 
-    if (file)
-        (void)fclose(file);
-    if (is_read)
-        line[strcspn(line, "\n")] = '\0';
+    line[strcspn(line, "\n")] = '\0';
     return is_read;
 }
 
@@ -344,7 +350,7 @@ static void add_mps(struct doctor *doctor)
 /* Adds the limits of one cgroup, from its file dmem.max, whose lines are "REGION BYTES|max". */
 static void add_dmem_of(struct doctor *doctor, const char *directory)
 {
-    char path[PATH_MAX + 64], region[256], limit[32], text[RS_SIZE_TEXT_BYTES];
+    char path[PATH_MAX + 64], region[256], limit[32];
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/dmem.max", directory);
@@ -354,8 +360,7 @@ static void add_dmem_of(struct doctor *doctor, const char *directory)
             doctor_note(doctor, "cgroup",
                         "set RMM_LIMIT below this limit, so that rmmshim gives back unused memory "
                         "before the kernel refuses an allocation",
-                        "%s limits %s to %s", path, region,
-                        rs_size_format_short(strtoull(limit, NULL, 10), text));
+                        "%s limits %s to %s", path, region, tool_bytes(strtoull(limit, NULL, 10)));
     if (file)
         (void)fclose(file);
 }

@@ -8,21 +8,18 @@
 
 static const char *const names[] = {"perfetto", "pytorch", "csv", "folded", NULL};
 static const struct export_format *const formats[] = {&export_perfetto, &export_pytorch,
-                                                      &export_csv, &export_folded, NULL};
+                                                      &export_csv, &export_folded};
 
 static const struct export_format *find_format(const char *name)
 {
-    size_t at = 0;
+    int at;
 
     if (!name) {
         tool_say("export needs --format, the format to write; see `rmmshim export --help`");
         return NULL;
     }
-    while (names[at] && strcmp(names[at], name) != 0)
-        at++;
-    if (!names[at])
-        tool_say_unknown("format", name, names);
-    return formats[at];
+    at = tool_find_word("format", name, names);
+    return at < 0 ? NULL : formats[at];
 }
 
 static bool is_wrong_usage(const struct export_format *format, const char *name, const char *path,

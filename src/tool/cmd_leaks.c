@@ -521,15 +521,16 @@ static int ask_device(const struct steer_target *target, int device, struct rs_n
     char *list = NULL;
     int code = steer(target, &command, &list);
 
-    if (code == TOOL_OK && list)
-        add_device_holders(devices, target, device, list, is_json);
-    else if (code == TOOL_OK)
+    if (code != TOOL_OK)
+        return code;
+    if (!list) {
         tool_say("process %d wrote an invalid list of its blocks; try again",
                  target->process.number);
-    if (code == TOOL_OK && !list)
-        code = TOOL_FINDING;
+        return TOOL_FINDING;
+    }
+    add_device_holders(devices, target, device, list, is_json);
     free(list);
-    return code;
+    return TOOL_OK;
 }
 
 /* Asks about each device.  As text the answer is printed before the next device is asked about;

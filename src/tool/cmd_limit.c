@@ -31,8 +31,9 @@
 #define TAKEN_WAIT_NS 3000000000ull
 
 enum {
-    /* The time between two tries to lock the file that another writer has locked. */
-    TURN_NS = 20 * 1000 * 1000,
+    /* The time in microseconds between two tries to lock the file that another writer has locked.
+     */
+    TURN_US = 20 * 1000,
     /* The time between two looks at whether the process still exists. */
     LOOK_NS = 200 * 1000 * 1000,
 };
@@ -80,12 +81,10 @@ static int open_commands(const struct process *process)
  * until until_ns, or the lock failed. */
 static bool lock_in_time(int fd, uint64_t until_ns)
 {
-    const struct timespec turn = {0, TURN_NS};
-
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK || rs_clock_ns() >= until_ns)
             return false;
-        nanosleep(&turn, NULL);
+        usleep(TURN_US);
     }
     return true;
 }
@@ -390,7 +389,7 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
     *target = (struct steer_target){.device = -1, .wait_ns = WAIT_NS};
     if (!tool_take_options(arguments, true, options) ||
         (device && !tool_parse_device(device, &target->device)) ||
-        (wait && !tool_parse_seconds("--wait", wait, &target->wait_ns)))
+        (wait && !tool_parse_seconds("--wait", wait, 0, &target->wait_ns)))
         return false;
     target->number = *arguments;
     if (!*arguments) {
@@ -406,23 +405,19 @@ bool steer_parse(char **arguments, const char *value_option, bool *flag,
 /* ---- rmmshim limit ---- */
 
 /* Returns a limit as text: "none" or "6.00 GiB". */
-static const char *limit_text(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES])
+static const char *limit_text(uint64_t bytes)
 {
-    return bytes ? rs_size_format_short(bytes, text) : "none";
+    return bytes ? tool_bytes(bytes) : "none";
 }
 
 static void print_limit(const struct steer_target *target, const struct rs_commands *command)
 {
-    char before[RS_SIZE_TEXT_BYTES], after[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
-    char above[RS_SIZE_TEXT_BYTES];
-
     printf("%s [%d] device %d: limit %s (was %s); holds %s", target->program,
-           target->process.number, (int)command->device, limit_text(command->after_bytes, after),
-           limit_text(command->before_bytes, before),
-           rs_size_format_short(command->held_bytes, held));
+           target->process.number, (int)command->device, limit_text(command->after_bytes),
+           limit_text(command->before_bytes), tool_bytes(command->held_bytes));
     if (command->after_bytes && command->held_bytes > command->after_bytes)
         printf(", %s above the limit: memory in use stays, and further requests are refused",
-               rs_size_format_short(command->held_bytes - command->after_bytes, above));
+               tool_bytes(command->held_bytes - command->after_bytes));
     printf("%s%s\n", command->text[0] ? "; " : "", command->text);
 }
 
@@ -507,13 +502,12 @@ const struct tool_command tool_limit = {
 
 static void print_trim(const struct steer_target *target, const struct rs_commands *command)
 {
-    char gave[RS_SIZE_TEXT_BYTES], holds[RS_SIZE_TEXT_BYTES];
     uint64_t before = command->before_bytes, after = command->after_bytes;
 
     printf("%s [%d] device %d: gave back %s, holds %s%s%s\n", target->program,
            target->process.number, (int)command->device,
-           rs_size_format_short(before > after ? before - after : 0, gave),
-           rs_size_format_short(after, holds), command->text[0] ? "; " : "", command->text);
+           tool_bytes(before > after ? before - after : 0), tool_bytes(after),
+           command->text[0] ? "; " : "", command->text);
 }
 
 static int trim_command(char **arguments)

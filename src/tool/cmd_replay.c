@@ -75,7 +75,7 @@ bool replay_parse(char **arguments, struct tool_option own, struct replay_wanted
     wanted->device = -1;
     wanted->settings.lag_ns = REPLAY_LAG_NS;
     if (!tool_take_options(arguments, true, options) ||
-        (lag && !tool_parse_seconds("--lag", lag, &wanted->settings.lag_ns)) ||
+        (lag && !tool_parse_seconds("--lag", lag, 0, &wanted->settings.lag_ns)) ||
         (device && !tool_parse_device(device, &wanted->device)))
         return false;
     wanted->path = *arguments;

@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdint.h>
@@ -162,7 +163,7 @@ const struct tool_command tool_stats = {
 /* The default of --listen. */
 #define ADDRESS_DEFAULT "127.0.0.1:9835"
 
-enum { BACKLOG = 16, PORT_MAX = 65535, ADDRESS_TEXT_BYTES = INET6_ADDRSTRLEN + 16 };
+enum { BACKLOG = 16, PORT_MAX = 65535, PORT_BYTES = 8, ADDRESS_TEXT_BYTES = INET6_ADDRSTRLEN + 16 };
 
 union address {
     struct sockaddr any;
@@ -244,15 +245,12 @@ static int serve_at(union address *address, const char *text, bool has_counters)
 /* Formats an address as parse_address takes it; the port may be 0. */
 static void format_address(const union address *address, char text[ADDRESS_TEXT_BYTES])
 {
-    char host[INET6_ADDRSTRLEN] = "";
+    char host[INET6_ADDRSTRLEN] = "", port[PORT_BYTES] = "";
 
-    if (address->any.sa_family == AF_INET6) {
-        inet_ntop(AF_INET6, &address->ipv6.sin6_addr, host, sizeof(host));
-        snprintf(text, ADDRESS_TEXT_BYTES, "[%s]:%u", host, ntohs(address->ipv6.sin6_port));
-    } else {
-        inet_ntop(AF_INET, &address->ipv4.sin_addr, host, sizeof(host));
-        snprintf(text, ADDRESS_TEXT_BYTES, "%s:%u", host, ntohs(address->ipv4.sin_port));
-    }
+    (void)getnameinfo(&address->any, sizeof(*address), host, sizeof(host), port, sizeof(port),
+                      NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(text, ADDRESS_TEXT_BYTES, address->any.sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s",
+             host, port);
 }
 
 /* True when only programs of this machine can reach the address. */

@@ -32,7 +32,7 @@ struct view {
     bool is_by_device, is_reversed, is_paused;
     bool shows_help; /* the help is shown in place of the table */
     enum row_sort sort;
-    double interval_seconds;
+    uint64_t interval_ns;
     size_t first;   /* the first row that is shown, if not all fit */
     size_t visible; /* the number of rows that fitted last time */
     bool has_blocks;
@@ -249,7 +249,7 @@ static void put_top_row(struct frame *frame, const struct view *view, const stru
  * sums, since a narrow screen cuts off the end. */
 static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
 {
-    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES], clock[16] = "";
+    char clock[16] = "";
     struct rs_usage sum = {0};
     time_t now = time(NULL);
     struct tm local;
@@ -266,19 +266,18 @@ static void put_summary(struct frame *frame, const struct view *view, const stru
               watch->with_rows == 1 ? "" : "es");
     if (watch->unreadable)
         frame_put(frame, FRAME_WARN, " + %zu unreadable", watch->unreadable);
-    frame_put(frame, FRAME_PLAIN, "  used %s  held %s", rs_size_format_short(sum.used, used),
-              rs_size_format_short(sum.held, held));
+    frame_put(frame, FRAME_PLAIN, "  used %s  held %s", tool_bytes(sum.used), tool_bytes(sum.held));
     frame_end_line(frame);
 }
 
 /* Adds a meter that shows how full a device is, by what processes hold through rmmshim. */
 static void put_meter(struct frame *frame, const struct row *row)
 {
-    char held[RS_SIZE_TEXT_BYTES], total[RS_SIZE_TEXT_BYTES], numbers[2 * RS_SIZE_TEXT_BYTES];
+    char numbers[2 * RS_SIZE_TEXT_BYTES];
     int width;
 
-    snprintf(numbers, sizeof(numbers), "] %s of %s", rs_size_format_short(row->usage.held, held),
-             rs_size_format_short(row->device_bytes, total));
+    snprintf(numbers, sizeof(numbers), "] %s of %s", tool_bytes(row->usage.held),
+             tool_bytes(row->device_bytes));
     frame_put(frame, FRAME_PLAIN, "device %d %.8s [", row->device, row->uuid);
     width = frame_columns_left(frame) - (int)strlen(numbers);
     width = width < 0 ? 0 : width > METER_WIDTH ? METER_WIDTH : width;
@@ -291,12 +290,10 @@ static void put_meters(struct frame *frame, const struct watch *watch)
 {
     int count = 0;
 
-    for (size_t i = 0; i < watch->device_count && count < METERS_MAX; i++) {
+    for (size_t i = 0; i < watch->device_count; i++) {
         const struct row *row = &watch->devices[i];
-        if (row->kind != RS_KIND_DEVICE || row->device_bytes == 0)
-            continue;
-        put_meter(frame, row);
-        count++;
+        if (row->kind == RS_KIND_DEVICE && row->device_bytes && count++ < METERS_MAX)
+            put_meter(frame, row);
     }
 }
 
@@ -379,19 +376,7 @@ static void draw_all(struct view *view, const struct watch *watch, struct frame 
 
 enum { SAMPLE_SHARE = 20 }; /* reading pages takes at most 1/20 of the time */
 
-static const double interval_least = 0.1, interval_most = 3600;
-
 /* ---- once ---- */
-
-static void sleep_for(double seconds)
-{
-    struct timespec left = {.tv_sec = (time_t)seconds};
-
-    left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
-
-    while (nanosleep(&left, &left) != 0)
-        continue;
-}
 
 static int show_once(struct view *view, bool is_json, bool has_interval)
 {
@@ -403,7 +388,7 @@ static int show_once(struct view *view, bool is_json, bool has_interval)
 
     watch_sample(&watch);
     if (has_interval || view->sort == ROW_BY_RATE) {
-        sleep_for(view->interval_seconds);
+        usleep((useconds_t)(view->interval_ns / 1000));
         watch_sample(&watch);
     }
     terminal_size(&frame.columns, &lines);
@@ -482,8 +467,7 @@ static uint64_t sample(const struct view *view, struct watch *watch)
     uint64_t begin_ns = rs_clock_ns();
 
     watch_sample(watch);
-    return rs_max(begin_ns + (uint64_t)(view->interval_seconds * 1e9),
-                  rs_clock_ns() + SAMPLE_SHARE * watch->reading_ns);
+    return rs_max(begin_ns + view->interval_ns, rs_clock_ns() + SAMPLE_SHARE * watch->reading_ns);
 }
 
 static int timeout_until(uint64_t time_ns)
@@ -517,32 +501,6 @@ static int show_live(struct view *view)
 
 /* ---- the command ---- */
 
-/* Returns the index of the word; 0 if `word` is NULL; -1 after saying that there is no such word.
- */
-static int index_of_word(const char *word, const char *option, const char *const *words)
-{
-    int i = 0;
-
-    while (word && words[i] && strcmp(words[i], word) != 0)
-        i++;
-    if (words[i])
-        return i;
-    tool_say_unknown(option, word, words);
-    return -1;
-}
-
-static bool take_interval(const char *text, double *seconds)
-{
-    char *end;
-
-    *seconds = strtod(text, &end);
-    if (end != text && !*end && *seconds >= interval_least && *seconds <= interval_most)
-        return true;
-    tool_say("--interval '%s': expected a number of seconds from %g to %g", text, interval_least,
-             interval_most);
-    return false;
-}
-
 static int top(char **arguments)
 {
     static const char *const groups[] = {"process", "device", NULL};
@@ -556,14 +514,14 @@ static int top(char **arguments)
         {.name = "--interval", .value = &interval},
         {.name = NULL},
     };
-    struct view view = {.interval_seconds = 1};
+    struct view view = {.interval_ns = 1000000000};
     int group, order;
 
     setlocale(LC_CTYPE, "");
     if (!tool_take_options(arguments, false, options) ||
-        (interval && !take_interval(interval, &view.interval_seconds)) ||
-        (group = index_of_word(by, "--by", groups)) < 0 ||
-        (order = index_of_word(sort, "--sort", row_sort_names)) < 0)
+        (interval && !tool_parse_seconds("--interval", interval, 0.1, &view.interval_ns)) ||
+        (group = tool_find_word("--by", by, groups)) < 0 ||
+        (order = tool_find_word("--sort", sort, row_sort_names)) < 0)
         return TOOL_USAGE;
     view.is_by_device = group == 1;
     view.sort = (enum row_sort)order;

@@ -40,18 +40,15 @@ static bool parse_limit(const char *text, struct wanted *wanted)
 
 static bool parse_wish(const char *text, struct wanted *wanted)
 {
-    enum tune_wish wish = TUNE_FOOTPRINT;
+    int wish;
 
     if (tool_begins(text, "limit="))
         return parse_limit(text + strlen("limit="), wanted);
-    while (wishes[wish] && strcmp(text, wishes[wish]) != 0)
-        wish++;
-    if (!wishes[wish])
-        tool_say_unknown("--for", text, wishes);
-    else if (wish == TUNE_LIMIT)
+    wish = tool_find_word("--for", text, wishes);
+    if (wish == TUNE_LIMIT)
         tool_say("--for limit needs a size, as in --for limit=8GiB");
-    wanted->first = wanted->last = wish;
-    return wish < TUNE_LIMIT;
+    wanted->first = wanted->last = (enum tune_wish)wish;
+    return wish >= 0 && wish < TUNE_LIMIT;
 }
 
 /* Takes "--run N PROGRAM..." off the end of the arguments. */
@@ -167,7 +164,6 @@ static void give_reason(char reason[REASON_BYTES], const struct tune_candidates 
                         const struct tune_candidate *fastest_run)
 {
     const struct replay_result *result = &chosen->result;
-    char held[RS_SIZE_TEXT_BYTES], used[RS_SIZE_TEXT_BYTES];
 
     rs_text_add(reason, REASON_BYTES,
                 "of %zu combinations of memory resources that were replayed, this one %s: it "
@@ -179,8 +175,7 @@ static void give_reason(char reason[REASON_BYTES], const struct tune_candidates 
                 : fastest_run == chosen
                     ? "has the lowest median time"
                     : "holds the least memory of those that are about as fast as the fastest",
-                rs_size_format_short(result->held_peak, held),
-                rs_size_format_short(result->used_peak, used), result->driver_calls,
+                tool_bytes(result->held_peak), tool_bytes(result->used_peak), result->driver_calls,
                 result->driver_calls == 1 ? "" : "s", result->waits, result->waits == 1 ? "" : "s");
 }
 

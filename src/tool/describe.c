@@ -1,21 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/describe.h"
 
-#include <stdarg.h>
+#include "base/log.h"
+
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-static void append_text(char text[DESCRIBE_BYTES], const char *format, ...) RS_PRINTF(2, 3);
-
-static void append_text(char text[DESCRIBE_BYTES], const char *format, ...)
-{
-    size_t length = strlen(text);
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text + length, DESCRIBE_BYTES - length, format, arguments);
-    va_end(arguments);
-}
 
 const char *describe_kind(const struct rs_mr_descriptor *descriptor)
 {
@@ -28,7 +18,7 @@ const char *describe_aliases(const char *const *aliases, size_t count, char text
 {
     text[0] = '\0';
     for (size_t i = 0; i < count && aliases[i]; i++)
-        append_text(text, "%s%s", i ? ", " : "", aliases[i]);
+        rs_text_add(text, DESCRIBE_BYTES, "%s%s", i ? ", " : "", aliases[i]);
     return text;
 }
 
@@ -36,7 +26,7 @@ const char *describe_option_aliases(const struct rs_option *row, char text[DESCR
 {
     text[0] = '\0';
     for (size_t i = 0; i < RS_OPTION_ALIASES_MAX && row->aliases[i].name; i++)
-        append_text(text, "%s%s%s", i ? ", " : "", row->aliases[i].name,
+        rs_text_add(text, DESCRIBE_BYTES, "%s%s%s", i ? ", " : "", row->aliases[i].name,
                     row->aliases[i].type == RS_OPTION_EXPONENT ? " (as an exponent of 2)" : "");
     return text;
 }
@@ -48,14 +38,9 @@ const char *describe_default(const struct rs_option *row)
 
 const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES])
 {
-    text[0] = '\0';
-    append_text(text, "--%s", name + strlen("RMM_"));
-    for (char *c = text; *c; c++) {
-        if (*c >= 'A' && *c <= 'Z')
-            *c = (char)(*c - 'A' + 'a');
-        else if (*c == '_')
-            *c = '-';
-    }
+    snprintf(text, DESCRIBE_BYTES, "--%s", name + strlen("RMM_"));
+    for (char *c = text; *c; c++)
+        *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
     return text;
 }
 

@@ -91,10 +91,9 @@ static const struct tool_command *find_command(const char *name)
 static int say_run_was_meant(char *const *words)
 {
     char line[TOOL_LINE_BYTES / 2] = "";
-    size_t length = 0;
 
-    for (size_t i = 0; words[i] && length < sizeof(line); i++)
-        length += (size_t)snprintf(line + length, sizeof(line) - length, " %s", words[i]);
+    for (size_t i = 0; words[i]; i++)
+        rs_text_add(line, sizeof(line), " %s", words[i]);
     tool_say("unknown %s '%s'; did you mean 'rmmshim run%s'?",
              words[0][0] == '-' ? "option" : "command", words[0], line);
     return TOOL_USAGE;

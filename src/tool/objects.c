@@ -216,7 +216,6 @@ static void free_symbols(struct symbols *symbols)
 {
     free(symbols->symbols);
     free(symbols->names);
-    *symbols = (struct symbols){.count = 0};
 }
 
 static bool read_symbols(const struct elf_file *elf, struct symbols *symbols)
@@ -382,17 +381,12 @@ size_t load_order_find(const struct load_order *order, const char *begin)
 {
     size_t i = 0;
 
-    while (i < order->count && strncmp(basename(order->paths[i]), begin, strlen(begin)) != 0)
+    while (i < order->count && !tool_begins(basename(order->paths[i]), begin))
         i++;
     return i;
 }
 
 /* ---- variables with names of functions ---- */
-
-static bool is_of_cuda(const char *name)
-{
-    return name[0] == 'c' && name[1] == 'u';
-}
 
 static bool exports(const struct symbols *library, const char *name)
 {
@@ -412,24 +406,21 @@ static bool is_redirected(const struct elf_file *elf, const struct symbols *symb
     return ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT && symbol->st_shndx != SHN_UNDEF &&
            ELF64_ST_BIND(symbol->st_info) != STB_LOCAL &&
            ELF64_ST_VISIBILITY(symbol->st_other) == STV_DEFAULT &&
-           is_of_cuda(symbol_name(symbols, index)) && refers_to(elf, symbols, index);
+           tool_begins(symbol_name(symbols, index), "cu") && refers_to(elf, symbols, index);
 }
 
 static void look_at_symbols(const struct symbols *library, const struct elf_file *elf,
                             struct namesake *found)
 {
     struct symbols symbols;
-    size_t length;
 
     if (!read_symbols(elf, &symbols))
         return;
     for (size_t i = 0; i < symbols.count; i++) {
         const char *name = symbol_name(&symbols, i);
-        if (!is_redirected(elf, &symbols, i) || !exports(library, name))
-            continue;
-        length = strlen(found->names);
-        snprintf(found->names + length, sizeof(found->names) - length, "%s%s",
-                 found->count++ ? ", " : "", name);
+        if (is_redirected(elf, &symbols, i) && exports(library, name))
+            rs_text_add(found->names, sizeof(found->names), "%s%s", found->count++ ? ", " : "",
+                        name);
     }
     free_symbols(&symbols);
 }

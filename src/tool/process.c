@@ -18,11 +18,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A process may take 2 s from closing its files to its end, on a busy machine. */
-enum { ENDING_NAP_NS = 5 * 1000 * 1000, ENDING_TURNS = 400 };
+enum { ENDING_NAP_US = 5 * 1000, ENDING_TURNS = 400 };
 
 enum { LIST_STEP = 1024 };
 
@@ -45,7 +44,6 @@ bool process_has_ended(const struct process *process)
 
 bool process_is_ending(const struct process *process)
 {
-    const struct timespec turn = {0, ENDING_NAP_NS};
     struct stat status;
     bool has_ended;
 
@@ -53,7 +51,7 @@ bool process_is_ending(const struct process *process)
         /* A process without a program file is about to become a zombie, or is a kernel thread. */
         if (fstatat(process->directory, "exe", &status, 0) == 0 || errno == EACCES)
             break;
-        nanosleep(&turn, NULL);
+        usleep(ENDING_NAP_US);
     }
     return has_ended;
 }
@@ -253,7 +251,7 @@ bool process_next_mapping(FILE *maps, struct process_mapping *mapping)
 
 /* ---- its script ---- */
 
-enum { WORDS_BYTES = 4096, ENTRY_BYTES = 4096 };
+enum { WORDS_BYTES = 4096 };
 
 /* For each interpreter, the letters of the options that have an argument, at once or as the next
  * word: the argument is some value, code to run, or the name of a module. */
@@ -358,13 +356,12 @@ static void put_user(long user, char name[IDENTITY_USER_BYTES])
 {
     static char known[IDENTITY_USER_BYTES];
     static long known_user = -1;
-    char text[ENTRY_BYTES];
-    struct passwd entry, *found = NULL;
+    const struct passwd *found;
 
     if (user != known_user) {
+        found = getpwuid((uid_t)user);
         snprintf(known, sizeof(known), "%ld", user);
-        if (getpwuid_r((uid_t)user, &entry, text, sizeof(text), &found) == 0 && found &&
-            *found->pw_name)
+        if (found && *found->pw_name)
             snprintf(known, sizeof(known), "%s", found->pw_name);
         rs_plain_make(known);
     }

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,9 +46,7 @@ static struct {
 
 static int is_shipped(const struct dirent *entry)
 {
-    const char *suffix = strrchr(entry->d_name, '.');
-
-    return suffix && suffix > entry->d_name && strcmp(suffix, SUFFIX) == 0;
+    return fnmatch("?*" SUFFIX, entry->d_name, 0) == 0;
 }
 
 /* Reads the summary of a profile, its first comment without the name: "at most 80 %" of "capped: at

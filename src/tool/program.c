@@ -196,9 +196,7 @@ struct question {
     struct program_refusal *refusal;
 };
 
-static bool refuse_program(const struct question *of, const char *path, const char *step,
-                           const char *format, ...) RS_PRINTF(4, 5);
-
+RS_PRINTF(4, 5)
 static bool refuse_program(const struct question *of, const char *path, const char *step,
                            const char *format, ...)
 {
@@ -432,23 +430,18 @@ int library_check_program(const char *library, const char *program)
     return TOOL_RUN_FAILED;
 }
 
-/* Puts the object in front of LD_PRELOAD.  False, with nothing changed, if that fails, or if a
- * program that does not itself need the object (this command is tried) could not load it: the
- * program that is started may start such programs. */
+/* Puts the object in front of LD_PRELOAD, which names the library already.  False, with nothing
+ * changed, if that fails, or if a program that does not itself need the object (this command is
+ * tried) could not load it: the program that is started may start such programs. */
 static bool preload_first(const char *path)
 {
-    const char *preloaded = getenv("LD_PRELOAD");
-    char *before = strdup(preloaded ? preloaded : ""), own[PATH_MAX];
-    struct load_order order;
-    bool done;
+    char *before = tool_format("%s", getenv("LD_PRELOAD")), own[PATH_MAX];
+    struct load_order order = {.count = 0};
+    bool done = realpath("/proc/self/exe", own) && !strpbrk(path, ": ") && library_preload(path) &&
+                load_order_read(own, environ, &order) && order.missing == 0;
 
-    done = before && realpath("/proc/self/exe", own) && !strpbrk(path, ": ") &&
-           library_preload(path) && load_order_read(own, environ, &order);
-    if (done) {
-        done = order.missing == 0;
-        load_order_free(&order);
-    }
-    if (!done && before)
+    load_order_free(&order);
+    if (!done)
         (void)tool_set("LD_PRELOAD", before);
     free(before);
     return done;

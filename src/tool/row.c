@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "base/lock.h"
-#include "base/size.h"
 #include "tool/screen.h"
 #include "tool/tool.h"
 
@@ -432,13 +431,6 @@ static void put_device_cell(const struct row *row, char text[COLUMN_BYTES])
              shows_uuids ? row->uuid : "");
 }
 
-static void put_bytes(uint64_t bytes, char text[COLUMN_BYTES])
-{
-    char size[RS_SIZE_TEXT_BYTES];
-
-    snprintf(text, COLUMN_BYTES, "%s", rs_size_format_short(bytes, size));
-}
-
 static void put_rate(enum column column, const struct row *row, char text[COLUMN_BYTES])
 {
     double rate = row->allocations_per_second;
@@ -446,7 +438,7 @@ static void put_rate(enum column column, const struct row *row, char text[COLUMN
     if (!row->has_rates)
         snprintf(text, COLUMN_BYTES, "-");
     else if (column == COLUMN_BYTE_RATE)
-        put_bytes(whole_number(row->bytes_per_second), text);
+        snprintf(text, COLUMN_BYTES, "%s", tool_bytes(whole_number(row->bytes_per_second)));
     else
         snprintf(text, COLUMN_BYTES, rate > 0 && rate < 9.95 ? "%.1f" : "%.0f", rate);
 }
@@ -468,7 +460,7 @@ void column_put(enum column column, const struct row *row, char text[COLUMN_BYTE
     else if (column == COLUMN_ALLOCATION_RATE || column == COLUMN_BYTE_RATE)
         put_rate(column, row, text);
     else if (form->is_bytes && (bytes > 0 || !form->of_zero))
-        put_bytes(bytes, text);
+        snprintf(text, COLUMN_BYTES, "%s", tool_bytes(bytes));
     else if (column == COLUMN_PROGRAM && *row->identity.script)
         snprintf(text, COLUMN_BYTES, "%s", row->identity.script);
     else

@@ -243,13 +243,10 @@ bool terminal_is_usable(void)
 
 bool terminal_has_colors(void)
 {
-    static const char *const without[] = {"", "dumb*", "vt[1-5]*", "*-mono*", "*-m"};
+    static const char without[] = "@(|dumb*|vt[1-5]*|*-mono*|*-m)";
     const char *no_color = getenv("NO_COLOR"), *name = getenv("TERM");
-    bool has = name && !(no_color && *no_color);
 
-    for (size_t i = 0; has && i < RS_ARRAY_LENGTH(without); i++)
-        has = fnmatch(without[i], name, 0) != 0;
-    return has;
+    return name && !(no_color && *no_color) && fnmatch(without, name, FNM_EXTMATCH) != 0;
 }
 
 bool terminal_has_blocks(void)

@@ -86,20 +86,13 @@ static void print_variables(void)
                 rs_variables[i].option.help);
 }
 
-static const char *verdict(enum rs_name_kind kind, bool beside)
-{
-    switch (kind) {
-    case RS_NAME_OURS:
-        return "a setting";
-    case RS_NAME_WRONG:
-        return "an invalid setting";
-    case RS_NAME_DOUBTFUL:
-        return beside ? "an invalid setting" : "one line, and ignored";
-    case RS_NAME_FOREIGN:
-        break;
-    }
-    return "ignored";
-}
+/* What a name is alone, and beside a setting of ours. */
+static const char *const verdicts[][2] = {
+    [RS_NAME_OURS] = {"a setting", "a setting"},
+    [RS_NAME_WRONG] = {"an invalid setting", "an invalid setting"},
+    [RS_NAME_DOUBTFUL] = {"one line, and ignored", "an invalid setting"},
+    [RS_NAME_FOREIGN] = {"ignored", "ignored"},
+};
 
 static void print_names(void)
 {
@@ -119,14 +112,13 @@ static void print_names(void)
     char names[DESCRIBE_BYTES] = "";
     struct rs_name read;
 
-    for (size_t i = 0, length = 0; rs_names_elsewhere[i] && length < sizeof(names); i++)
-        length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s", i ? ", " : "",
-                                   code(rs_names_elsewhere[i]));
+    for (size_t i = 0; rs_names_elsewhere[i]; i++)
+        rs_text_add(names, sizeof(names), "%s%s", i ? ", " : "", code(rs_names_elsewhere[i]));
     PUT_TITLES("Name", "Example", "Alone", "Beside a setting of ours, or under `rmmshim run`");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rows); i++) {
         rs_name_read(rows[i].example ? rows[i].example : rs_names_elsewhere[0], &read);
         PUT_ROW(rows[i].what, rows[i].example ? code(rows[i].example) : names,
-                verdict(read.kind, false), verdict(read.kind, true));
+                verdicts[read.kind][0], verdicts[read.kind][1]);
     }
 }
 

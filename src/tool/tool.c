@@ -53,21 +53,17 @@ void tool_close_added_streams(void)
 
 void tool_say(const char *format, ...)
 {
-    static const char prefix[] = "rmmshim: ";
-    char line[TOOL_LINE_BYTES];
-    size_t begin = sizeof(prefix) - 1, room = sizeof(line) - begin - 1, length;
+    char line[TOOL_LINE_BYTES] = "rmmshim: ";
+    size_t begin = strlen(line), length;
     va_list arguments;
-    int body;
 
     (void)fflush(stdout);
-    memcpy(line, prefix, begin);
     va_start(arguments, format);
-    body = vsnprintf(line + begin, room, format, arguments);
+    (void)vsnprintf(line + begin, sizeof(line) - begin - 1, format, arguments);
     va_end(arguments);
-    line[begin] = body < 0 ? '\0' : line[begin];
     /* Paths, words and names of processes may contain any characters. */
     rs_plain_make(line + begin);
-    length = begin + strlen(line + begin);
+    length = strlen(line);
     line[length] = '\n';
     (void)rs_write_all(STDERR_FILENO, line, length + 1);
 }
@@ -80,6 +76,18 @@ void tool_say_unknown(const char *kind, const char *word, const char *const *wor
         tool_say("unknown %s '%s'; did you mean '%s'?", kind, word, nearest);
     else
         tool_say("unknown %s '%s'", kind, word);
+}
+
+int tool_find_word(const char *kind, const char *word, const char *const *words)
+{
+    int i = 0;
+
+    while (word && words[i] && strcmp(words[i], word) != 0)
+        i++;
+    if (words[i])
+        return i;
+    tool_say_unknown(kind, word, words);
+    return -1;
 }
 
 /* ---- options ---- */
@@ -195,13 +203,13 @@ bool tool_parse_device(const char *text, int *device)
     return true;
 }
 
-bool tool_parse_seconds(const char *option, const char *text, uint64_t *ns)
+bool tool_parse_seconds(const char *option, const char *text, double least, uint64_t *ns)
 {
     char *end;
     double seconds = strtod(text, &end);
 
-    if (end == text || *end || !(seconds >= 0 && seconds <= 3600)) {
-        tool_say("%s %s: expected a number of seconds from 0 to 3600", option, text);
+    if (end == text || *end || !(seconds >= least && seconds <= 3600)) {
+        tool_say("%s %s: expected a number of seconds from %g to 3600", option, text, least);
         return false;
     }
     *ns = (uint64_t)(seconds * 1e9);
@@ -279,6 +287,14 @@ bool tool_show(const struct rs_node *root, bool as_json)
                       "standard output");
 }
 
+const char *tool_bytes(uint64_t bytes)
+{
+    static char texts[8][RS_SIZE_TEXT_BYTES];
+    static unsigned next;
+
+    return rs_size_format_short(bytes, texts[next++ % RS_ARRAY_LENGTH(texts)]);
+}
+
 /* ---- memory and other programs ---- */
 
 void tool_end_without_memory(void)
@@ -321,23 +337,27 @@ char *tool_format(const char *format, ...)
     return text;
 }
 
-void tool_end_by(int signal)
+void tool_let_end(int number)
 {
-    struct sigaction usual = {.sa_handler = SIG_DFL};
     sigset_t only;
 
-    sigaction(signal, &usual, NULL);
+    signal(number, SIG_DFL);
     sigemptyset(&only);
-    sigaddset(&only, signal);
+    sigaddset(&only, number);
     sigprocmask(SIG_UNBLOCK, &only, NULL);
-    raise(signal);
+}
+
+void tool_end_by(int number)
+{
+    tool_let_end(number);
+    raise(number);
 }
 
 static void become(char *const *words, char *const *environment, unsigned seconds, int to)
 {
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    signal(SIGALRM, SIG_DFL);
+    tool_let_end(SIGALRM);
     alarm(seconds);
     dup2(nothing, STDIN_FILENO);
     dup2(to, STDOUT_FILENO);
@@ -353,14 +373,15 @@ FILE *tool_start(char *const *words, char *const *environment, unsigned seconds,
 
     if (pipe2(ends, O_CLOEXEC) != 0)
         return NULL;
-    *child = fork();
+    output = fdopen(ends[0], "r");
+    *child = output ? fork() : -1;
     if (*child == 0)
         become(words, environment, seconds, ends[1]);
     close(ends[1]);
-    output = *child < 0 ? NULL : fdopen(ends[0], "r");
-    if (!output)
-        close(ends[0]);
-    return output;
+    if (*child > 0)
+        return output;
+    (void)(output ? fclose(output) : close(ends[0]));
+    return NULL;
 }
 
 void tool_end(FILE *output, pid_t child)

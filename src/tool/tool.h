@@ -59,6 +59,9 @@ void tool_ignore_line(void *data, const char *line);
 /* Prints "unknown <kind> '<word>'" and the nearest of `words` (NULL-terminated). */
 void tool_say_unknown(const char *kind, const char *word, const char *const *words);
 
+/* Returns the index of the word; 0 if `word` is NULL; -1 after tool_say_unknown. */
+int tool_find_word(const char *kind, const char *word, const char *const *words);
+
 /* ---- options ---- */
 
 bool tool_is_help(const char *argument);
@@ -87,10 +90,10 @@ char **tool_take_leading_options(char **arguments, const struct tool_option *opt
 /* True if no word is left; else prints the first one as an error, and returns false. */
 bool tool_has_no_more(char *const *arguments);
 
-/* Parse the value of --device, and the seconds that are the value of another option.  False after
- * saying what is wrong. */
+/* Parse the value of --device, and the seconds, `least` or more, that are the value of another
+ * option.  False after saying what is wrong. */
 bool tool_parse_device(const char *text, int *device);
-bool tool_parse_seconds(const char *option, const char *text, uint64_t *ns);
+bool tool_parse_seconds(const char *option, const char *text, double least, uint64_t *ns);
 
 void tool_print_help(const struct tool_command *command);
 void tool_print_usage(const struct tool_command *command); /* prints the first lines of the help */
@@ -117,6 +120,9 @@ bool tool_set_first(const char *name, const char *path, const char *ends);
 bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,
                 const char *name);
 
+/* Returns "1.25 GiB"; the text lasts for some further calls.  Not thread safe. */
+const char *tool_bytes(uint64_t bytes);
+
 /* Prints a document on stdout, as text or JSON.  Returns false as tool_print does. */
 bool tool_show(const struct rs_node *root, bool as_json);
 
@@ -139,8 +145,10 @@ void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number);
 /* Returns formatted text, which the caller frees; ends the command if there is no memory. */
 char *tool_format(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Ends this process by a signal, after restoring its default action and unblocking it. */
-void tool_end_by(int signal);
+/* tool_let_end restores the default action of a signal and unblocks it: `run` blocks those that it
+ * passes on. tool_end_by then ends this process by it. */
+void tool_let_end(int number);
+void tool_end_by(int number);
 
 /* Starts a program that may run for `seconds` (0: no bound), and returns its output, to be read;
  * its stdin and stderr are /dev/null.  A program that cannot be executed has no output.  NULL if

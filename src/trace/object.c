@@ -2,6 +2,7 @@
 #include "trace/object.h"
 
 #include "base/file.h"
+#include "base/hash_table.h"
 #include "base/lock.h"
 #include "driver/driver.h"
 
@@ -38,11 +39,7 @@ RS_RESET_IN_CHILD(trace_object, table_lock);
  * after the first is unloaded. */
 static unsigned long long identity_of(const char *path)
 {
-    unsigned long long hash = 14695981039346656037u; /* FNV-1a */
-
-    for (; *path; path++)
-        hash = (hash ^ (unsigned char)*path) * 1099511628211u;
-    return hash | 1;
+    return rs_hash_bytes(path, strlen(path)) | 1;
 }
 
 /* The file from which an object was loaded, and the place to which it was. */

@@ -377,6 +377,15 @@ class Output(Report):
         self.assertTrue(os.path.islink(self.path("link")))
         self.assertEqual(stat.S_IMODE(os.stat(self.path("real")).st_mode) & 0o600, 0o600)
 
+    def test_a_link_leads_to_a_file_that_is_not_there_yet(self):
+        os.symlink("real", self.path("link"))
+        self.assertEqual(self.report(self.made(training()), "-o", self.path("link")).status, 0)
+        self.assertTrue(document_of(self.path("real")))
+        self.assertTrue(os.path.islink(self.path("link")))
+        os.symlink("round", self.path("round"))
+        self.refused(self.made(training()), "-o", self.path("round"), says="round: Too many levels of symbolic links")
+        self.assertTrue(os.path.islink(self.path("round")))
+
     def test_standard_output(self):
         words = "'%s' report '%s' -o /dev/stdout > '%s'" % (TOOL, self.made(training()), self.path("out.html"))
         self.assertEqual(run(["sh", "-c", words], preload=[]).status, 0)

@@ -177,18 +177,19 @@ class Metrics(support.Test):
     def test_pages_that_lie(self):
         """A line says how many are left out when that has changed.  (What is told of numbers at random, test_ls asks.)"""
         real = scene(self, "use:3")
-        server = Server(self, "--listen", "0")
         for change in ("version", "directory:8", "directory:18446744073709551600", "empty", "truncated", "mine"):
             with self.subTest(change):
-                process = page(self, real.pid, change)
-                texts = [server.get() for _ in range(20 if change == "version" else 2)]
-                for text in texts:
+                server, process = Server(self, "--listen", "0"), page(self, real.pid, change)
+                for text in [server.get() for _ in range(20 if change == "version" else 2)]:
                     self.assertEqual(allocations(text, real, process), {real.pid: 3})
                 process.end()
-        self.assertEqual(server.end(), (0, []))
-        for line in server.left_out:
-            self.assertRegex(line, r"^rmmshim: left out: \d+ process(es)? served by another version ")
-        self.assertIn(len(server.left_out), range(1, 20))
+                self.assertEqual(server.end(), (0, []))
+                for line in server.left_out:
+                    self.assertRegex(line, r"^rmmshim: left out: \d+ process(es)? served by another version ")
+                if change == "version":  # others' tests may change the number between any two answers, but not to 0
+                    self.assertTrue(server.left_out)
+                    for line, following in zip(server.left_out, server.left_out[1:]):
+                        self.assertNotEqual(line, following)
 
     def test_hostile_names(self):
         # Short, since the columns of `top` are as wide as all programs of the machine need.

@@ -447,9 +447,9 @@ class Once(Test):
             (["--by"], "--by needs a value"),
             (["--sort", "usd"], "unknown --sort 'usd'; did you mean 'used'?"),
             (["--sort="], "--sort needs a value"),
-            (["--interval", "0"], "--interval '0': expected a number of seconds from 0.1 to 3600"),
-            (["--interval", "nan"], "--interval 'nan': expected a number of seconds from 0.1 to 3600"),
-            (["--interval", "1s"], "--interval '1s': expected a number of seconds from 0.1 to 3600"),
+            (["--interval", "0"], "--interval 0: expected a number of seconds from 0.1 to 3600"),
+            (["--interval", "nan"], "--interval nan: expected a number of seconds from 0.1 to 3600"),
+            (["--interval", "1s"], "--interval 1s: expected a number of seconds from 0.1 to 3600"),
             (["--interval"], "--interval needs a value"),
             (["--json", "--by", "device"], "--json prints no sums for each device, so --by device cannot be used with it"),
         ):

@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "config/program_filter.h"
 #include "report/document.h"
+#include "tool/objects.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -48,8 +49,13 @@ bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks
 bool doctor_program_filter(struct doctor *doctor, const char *patterns,
                            const struct rs_program_names *process, bool has_arguments);
 
-/* Adds the finding that the driver comes before the library. */
-void doctor_driver_first(struct doctor *doctor, const char *path);
+/* Adds the finding that the driver comes before the library, if it does. */
+void doctor_driver_first(struct doctor *doctor, const struct load_order *order);
+
+/* Adds the finding that functions of the library take the place of variables of the file at `path`:
+ * `when` they do, ended by a comma and a blank, or "". */
+void doctor_namesake(struct doctor *doctor, bool is_problem, const char *path,
+                     const struct namesake *found, const char *when);
 
 /* Examine a program (a path, or a name in PATH) with its arguments, or a process. */
 void doctor_program(struct doctor *doctor, const char *name, char *const *arguments);

@@ -3,17 +3,16 @@
  */
 #include "tool/process.h"
 #include "base/file.h"
-#include "base/size.h"
 #include "shared/published.h"
 #include "tool/advice.h"
 #include "tool/doctor/doctor.h"
-#include "tool/objects.h"
 #include "tool/program.h"
 #include "tool/tool.h"
 
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,16 +130,6 @@ static void read_libraries(struct target_process *target)
 
 /* ---- preloaded libraries ---- */
 
-static bool is_sanitizer(const char *name)
-{
-    static const char *const names[] = {"libasan", "libtsan", "liblsan", "libubsan", "libmsan"};
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
-        if (tool_begins(name, names[i]))
-            return true;
-    return false;
-}
-
 /* Adds a finding about each entry before the library in LD_PRELOAD, and copies the library's own
  * entry to `ours`.  False, with an empty copy, if LD_PRELOAD does not name the library. */
 static bool find_in_preload(struct target_process *target, char ours[PATH_MAX])
@@ -160,7 +149,7 @@ static bool find_in_preload(struct target_process *target, char ours[PATH_MAX])
             snprintf(ours, PATH_MAX, "%s", word);
             return true;
         }
-        if (is_sanitizer(name))
+        if (fnmatch("lib@(a|t|l|ub|m)san*", name, FNM_EXTMATCH) == 0)
             doctor_note(target->doctor, "preload", NULL,
                         "%s comes before librmmshim.so, which is right for a sanitizer's runtime",
                         name);
@@ -242,7 +231,7 @@ static bool read_order(struct target_process *target, struct load_order *order)
 static void look_at_loaded_objects(struct target_process *target)
 {
     const struct load_order *files = &target->files;
-    size_t library = load_order_find(files, "librmmshim"), ours, driver;
+    size_t library = load_order_find(files, "librmmshim"), ours;
     char executable[PATH_MAX];
     struct load_order order;
     struct namesake found;
@@ -250,21 +239,13 @@ static void look_at_loaded_objects(struct target_process *target)
     if (library == files->count || !read_order(target, &order))
         return;
     ours = load_order_find(&order, "librmmshim");
-    driver = load_order_find(&order, "libcuda.so");
-    if (driver < ours && driver < order.count && ours < order.count)
-        doctor_driver_first(target->doctor, order.paths[driver]);
+    doctor_driver_first(target->doctor, &order);
     (void)read_executable(&target->process, executable);
     for (size_t i = 0; i < files->count; i++)
         if (i != library && strcmp(files->paths[i], executable) != 0 &&
             !is_among(&order, ours, files->paths[i]) &&
             namesake_look(files->paths[library], files->paths[i], &found))
-            doctor_problem(
-                target->doctor, "names",
-                "start the program with `rmmshim run`, or load that file first: "
-                "LD_PRELOAD=THAT-FILE:librmmshim.so",
-                "%s defines %u variable%s with the names of driver functions (%s): functions of "
-                "librmmshim.so take their place, and the program crashes",
-                files->paths[i], found.count, found.count == 1 ? "" : "s", found.names);
+            doctor_namesake(target->doctor, true, files->paths[i], &found, "");
     load_order_free(&order);
 }
 
@@ -380,7 +361,6 @@ static const struct {
 static void add_stack_counters(struct doctor *doctor, const struct rs_reported_stack *stack)
 {
     const struct rs_report *report = &stack->report;
-    char text[RS_SIZE_TEXT_BYTES], limit[RS_SIZE_TEXT_BYTES];
     uint64_t limit_bytes = rs_report_value(report, "account", "limit", 0);
 
     doctor_note(doctor, "stack", NULL, "device %d, %s memory: %s", stack->device,
@@ -388,15 +368,14 @@ static void add_stack_counters(struct doctor *doctor, const struct rs_reported_s
     if (rs_report_value(report, "account", "charged_peak", 0) || limit_bytes)
         doctor_note(doctor, "memory", NULL,
                     "device %d: %s taken from the driver to serve the program, limit %s",
-                    stack->device,
-                    rs_size_format_short(rs_report_value(report, "account", "served", 0), text),
-                    limit_bytes ? rs_size_format_short(limit_bytes, limit) : "none");
+                    stack->device, tool_bytes(rs_report_value(report, "account", "served", 0)),
+                    limit_bytes ? tool_bytes(limit_bytes) : "none");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(paths); i++) {
         uint64_t bytes = rs_report_value(report, "account", paths[i].counter, 0);
         if (bytes)
             doctor_problem(doctor, "memory", paths[i].step,
                            "device %d: %s not served by rmmshim: %s", stack->device,
-                           rs_size_format_short(bytes, text), paths[i].what);
+                           tool_bytes(bytes), paths[i].what);
     }
 }
 

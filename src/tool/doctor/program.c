@@ -2,10 +2,10 @@
 /* `rmmshim doctor PROGRAM`: what a program's file tells before it is run. */
 #include "tool/program.h"
 #include "tool/doctor/doctor.h"
-#include "tool/objects.h"
 #include "tool/tool.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,16 +89,13 @@ static bool is_library(const char *path)
     return elf.is_elf && !elf.has_interpreter;
 }
 
-static void add_namesake(struct doctor *doctor, const char *path, const struct namesake *found)
+static void look_at_names_in(struct doctor *doctor, const char *library, const char *path)
 {
-    doctor_note(
-        doctor, "names",
-        "start the program with `rmmshim run`, or load that file first: "
-        "LD_PRELOAD=THAT-FILE:librmmshim.so",
-        "%s defines %u variable%s with the names of driver functions (%s): if librmmshim.so is "
-        "loaded before that file, functions of librmmshim.so take their place, and the program "
-        "crashes",
-        path, found->count, found->count == 1 ? "" : "s", found->names);
+    struct namesake found;
+
+    if (namesake_look(library, path, &found))
+        doctor_namesake(doctor, false, path, &found,
+                        "if librmmshim.so is loaded before that file, ");
 }
 
 /* Examines the order of loading as `run` would start the program, or, if LD_PRELOAD already names
@@ -107,21 +104,16 @@ static void look_at_load_order(struct doctor *doctor, const char *library, const
 {
     const char *preload = getenv("LD_PRELOAD");
     struct load_order order;
-    struct namesake found;
-    size_t driver;
 
     if (!(preload && strstr(preload, "librmmshim")) && !library_preload(library))
         return;
     if (load_order_read(path, environ, &order)) {
-        driver = load_order_find(&order, "libcuda.so");
-        if (driver < load_order_find(&order, "librmmshim") && driver < order.count)
-            doctor_driver_first(doctor, order.paths[driver]);
+        doctor_driver_first(doctor, &order);
         for (size_t i = load_order_find(&order, "librmmshim"); i < order.count; i++)
-            if (namesake_look(library, order.paths[i], &found))
-                add_namesake(doctor, order.paths[i], &found);
+            look_at_names_in(doctor, library, order.paths[i]);
     }
-    if (is_library(path) && namesake_look(library, path, &found))
-        add_namesake(doctor, path, &found);
+    if (is_library(path))
+        look_at_names_in(doctor, library, path);
     load_order_free(&order);
 }
 
@@ -129,12 +121,7 @@ static void look_at_load_order(struct doctor *doctor, const char *library, const
  * which. */
 static bool is_shell(const char *runner)
 {
-    static const char *const shells[] = {"sh", "bash", "dash", "ksh", "zsh", "busybox"};
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(shells); i++)
-        if (strcmp(basename(runner), shells[i]) == 0)
-            return true;
-    return false;
+    return fnmatch("@(sh|bash|dash|ksh|zsh|busybox)", basename(runner), FNM_EXTMATCH) == 0;
 }
 
 static void note_runner(struct doctor *doctor, const char *path, const char *runner)

@@ -13,25 +13,23 @@
 const char *const manual_topics[] = {"commands", "variables", "stacks", "reports",
                                      "recipes",  "api",       "limits", NULL};
 
-/* The page of each topic, in the same order. */
-static const struct {
-    const char *page, *folder;
-} pages[] = {
-    {"rmmshim.1", "man1"},         {"rmmshim-variables.7", "man7"}, {"rmmshim-resources.7", "man7"},
-    {"rmmshim-reports.7", "man7"}, {"rmmshim-recipes.7", "man7"},   {"rmmshim.3", "man3"},
-    {"rmmshim.7", "man7"},
+/* The page of each topic, in the same order; the last character is its section's. */
+static const char *const pages[] = {
+    "rmmshim.1",         "rmmshim-variables.7", "rmmshim-resources.7", "rmmshim-reports.7",
+    "rmmshim-recipes.7", "rmmshim.3",           "rmmshim.7",
 };
 
 _Static_assert(RS_ARRAY_LENGTH(pages) + 1 == RS_ARRAY_LENGTH(manual_topics), "a page each");
 
-static int show_page(const char *page, const char *folder)
+static int show_page(const char *page)
 {
+    char section = page[strlen(page) - 1];
     char installed[PATH_MAX], compressed[PATH_MAX], built[PATH_MAX], path[PATH_MAX];
     const char *const places[] = {installed, compressed, built};
 
-    snprintf(installed, sizeof(installed), "../" RMMSHIM_MANDIR "/%s/%s", folder, page);
+    snprintf(installed, sizeof(installed), "../" RMMSHIM_MANDIR "/man%c/%s", section, page);
     /* distributions' packages compress manual pages */
-    snprintf(compressed, sizeof(compressed), "../" RMMSHIM_MANDIR "/%s/%s.gz", folder, page);
+    snprintf(compressed, sizeof(compressed), "../" RMMSHIM_MANDIR "/man%c/%s.gz", section, page);
     snprintf(built, sizeof(built), "man/%s", page);
     if (!library_find_beside(places, RS_ARRAY_LENGTH(places), path)) {
         tool_say("the manual page %s is not installed beside this command", page);
@@ -46,6 +44,6 @@ int manual_show(const char *topic)
 {
     for (size_t i = 0; i < RS_ARRAY_LENGTH(pages); i++)
         if (strcmp(manual_topics[i], topic) == 0)
-            return show_page(pages[i].page, pages[i].folder);
+            return show_page(pages[i]);
     return -1;
 }

@@ -62,7 +62,9 @@ static int resolve(const char *path, char at[PATH_MAX])
         if (snprintf(at, PATH_MAX, "%s", whole) >= PATH_MAX)
             return ENAMETOOLONG;
     }
-    (void)snprintf(at, PATH_MAX, "%s", path); /* nothing is there, or what has no path, as a pipe */
+    if (stat(path, &status) != 0) /* if the last link leads to nothing, the file is made there */
+        return errno == ENOENT ? 0 : errno;
+    (void)snprintf(at, PATH_MAX, "%s", path); /* it has no path, as a pipe */
     return 0;
 }
 

@@ -2,8 +2,8 @@
 /* A picture of memory over time, in SVG (tool/report/outputs.h): a panel for each kind of memory on
  * each device. */
 #include "base/check.h"
-#include "base/size.h"
 #include "tool/report/outputs.h"
+#include "tool/tool.h"
 
 enum {
     WIDTH = 960,
@@ -84,14 +84,14 @@ static double size_step(double bytes)
 
 static void put_axes(FILE *to, const struct scale *scale)
 {
-    char text[DURATION_TEXT_BYTES], size[RS_SIZE_TEXT_BYTES];
+    char text[DURATION_TEXT_BYTES];
     double step = size_step(scale->top);
 
     for (double bytes = 0; bytes <= scale->top; bytes += step) {
         double y = y_of(scale, (uint64_t)bytes);
         fprintf(to, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, y, LEFT + PLOT_WIDTH);
         fprintf(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 6, y + 4,
-                rs_size_format_short((uint64_t)bytes, size));
+                tool_bytes((uint64_t)bytes));
     }
     step = time_step(scale->all_ns);
     for (double ns = 0; ns <= scale->all_ns; ns += step) {
@@ -123,7 +123,7 @@ static void put_levels(FILE *to, const struct scale *scale, const struct timelin
 
 static void put_panel(FILE *to, const struct run *run, const struct series *series, int number)
 {
-    char name[SERIES_TEXT_BYTES], peak[RS_SIZE_TEXT_BYTES];
+    char name[SERIES_TEXT_BYTES];
     uint64_t top = rs_max(rs_max(series->peak_used, series->peak_held), 1);
     struct scale scale = {.width_ns = (double)series->timeline.width_ns,
                           .all_ns = (double)rs_max(run->end_ns, 1)};
@@ -133,7 +133,7 @@ static void put_panel(FILE *to, const struct run *run, const struct series *seri
             LEFT);
     put_escaped(to, run->title, SIZE_MAX, false);
     fprintf(to, ", %s: peak %s used</text>\n", series_text(series, name),
-            rs_size_format_short(series->peak_used, peak));
+            tool_bytes(series->peak_used));
     put_axes(to, &scale);
     if (series->timeline.count)
         put_levels(to, &scale, &series->timeline, false);

@@ -3,9 +3,9 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/size.h"
 #include "tool/report/outputs.h"
 #include "tool/screen.h"
+#include "tool/tool.h"
 
 #include <inttypes.h>
 #include <locale.h>
@@ -59,15 +59,6 @@ RS_PRINTF(2, 3) static void put_line(FILE *to, const char *format, ...)
     va_end(arguments);
     (void)screen_fit(fitted, sizeof(fitted), text, COLUMNS);
     fprintf(to, "%s\n", fitted);
-}
-
-/* "1.25 GiB"; the text lasts for some further calls. */
-static const char *bytes_text(uint64_t bytes)
-{
-    static char texts[8][RS_SIZE_TEXT_BYTES];
-    static unsigned next;
-
-    return rs_size_format_short(bytes, texts[next++ % RS_ARRAY_LENGTH(texts)]);
 }
 
 static const char *plural(uint64_t count)
@@ -125,14 +116,14 @@ static void put_peak_sites(FILE *to, const struct analysis *analysis, const stru
     for (i = 0; i < count && sums[i].peak.blocks; i++)
         if (i < SITES_SHOWN)
             put_line(
-                to, "    %10s %5.1f %% %9" PRIu64 " block%s  %s", bytes_text(sums[i].peak.bytes),
+                to, "    %10s %5.1f %% %9" PRIu64 " block%s  %s", tool_bytes(sums[i].peak.bytes),
                 100.0 * (double)sums[i].peak.bytes / (double)series->peak_used, sums[i].peak.blocks,
                 sums[i].peak.blocks == 1 ? " " : "s", site_text(analysis, sums[i].site));
         else
             rs_block_sum_add(&rest, sums[i].peak);
     if (i > SITES_SHOWN)
         put_line(to, "    %10s %5.1f %% %9" PRIu64 " blocks  from %zu more call site%s",
-                 bytes_text(rest.bytes), 100.0 * (double)rest.bytes / (double)series->peak_used,
+                 tool_bytes(rest.bytes), 100.0 * (double)rest.bytes / (double)series->peak_used,
                  rest.blocks, i - SITES_SHOWN, plural(i - SITES_SHOWN));
     free(sums);
 }
@@ -144,14 +135,14 @@ static void put_series(FILE *to, const struct analysis *analysis, const struct r
     char name[SERIES_TEXT_BYTES], when[DURATION_TEXT_BYTES];
 
     put_line(to, "  %s", series_text(series, name));
-    put_line(to, "    peak: %s used, after %s%s%s%s%s", bytes_text(series->peak_used),
+    put_line(to, "    peak: %s used, after %s%s%s%s%s", tool_bytes(series->peak_used),
              duration_text(series->peak_ns, when), series->peak_held ? "; held at most: " : "",
-             series->peak_held ? bytes_text(series->peak_held) : "",
-             series->limit ? "; limit: " : "", series->limit ? bytes_text(series->limit) : "");
+             series->peak_held ? tool_bytes(series->peak_held) : "",
+             series->limit ? "; limit: " : "", series->limit ? tool_bytes(series->limit) : "");
     put_line(
         to, "    %" PRIu64 " allocation%s, %s in all; in use at the end: %s in %" PRIu64 " block%s",
-        series->allocations, plural(series->allocations), bytes_text(series->allocated_bytes),
-        bytes_text(series->used), series->live_blocks, plural(series->live_blocks));
+        series->allocations, plural(series->allocations), tool_bytes(series->allocated_bytes),
+        tool_bytes(series->used), series->live_blocks, plural(series->live_blocks));
     if (series->peak_used)
         put_line(to, "    in use at the peak, by call site:");
     put_peak_sites(to, analysis, run, number);
@@ -170,13 +161,13 @@ static void put_phase(FILE *to, const struct analysis *analysis, const struct ru
     for (size_t i = 0; i < phase->count; i++)
         peak = rs_max(peak, phase->occurrences[i].peak_used);
     put_line(to, "  phase %s: entered %zu time%s, used up to %s", phase->name, phase->count,
-             plural(phase->count), bytes_text(peak));
+             plural(phase->count), tool_bytes(peak));
     if (growth > 0)
-        put_line(to, "    memory in use grows by %s each time", bytes_text((uint64_t)growth));
+        put_line(to, "    memory in use grows by %s each time", tool_bytes((uint64_t)growth));
     for (size_t i = 0; i < rs_min(count, SURVIVORS_SHOWN) && growth > 0; i++)
         put_line(to,
                  "    %10s in %" PRIu64 " block%s not freed, from %" PRIu32 " of the %zu times  %s",
-                 bytes_text(survivors[i].total.bytes), survivors[i].total.blocks,
+                 tool_bytes(survivors[i].total.bytes), survivors[i].total.blocks,
                  plural(survivors[i].total.blocks), survivors[i].occurrences, phase->count,
                  site_text(analysis, survivors[i].site));
     free(survivors);
@@ -188,7 +179,7 @@ static void put_incidents(FILE *to, const struct run *run)
 
     if (run->refusals.count)
         put_line(to, "  refused: %" PRIu64 " request%s, %s in all", run->refusals.count,
-                 plural(run->refusals.count), bytes_text(run->refusals.size_bytes));
+                 plural(run->refusals.count), tool_bytes(run->refusals.size_bytes));
     if (run->waits.count)
         put_line(to, "  waited for the GPU: %" PRIu64 " time%s, %s in all", run->waits.count,
                  plural(run->waits.count), duration_text(run->waits.duration_ns, text));
@@ -205,7 +196,7 @@ static void put_run(FILE *to, const struct analysis *analysis, const struct run 
              run->events, plural(run->events));
     if (run->facts.sample_bytes)
         put_line(to, "  figures by call site are estimates: one call site per %s is recorded",
-                 bytes_text(run->facts.sample_bytes));
+                 tool_bytes(run->facts.sample_bytes));
     for (uint32_t i = 0; i < run->series_count; i++)
         put_series(to, analysis, run, i);
     for (size_t i = 0; i < rs_min(run->phase_count, PHASES_SHOWN); i++)

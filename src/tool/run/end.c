@@ -181,19 +181,16 @@ static void note_unsaid(struct summary_process *process, const struct publicatio
 
 /* ---- what a process did ---- */
 
+/* The stacks of one device follow each other, as rs_gather sorts them. */
 static struct summary_device *summary_device_of(struct summary_process *process, int number)
 {
-    size_t at = 0;
+    struct summary_device *next = &process->devices[process->device_count];
 
-    while (at < process->device_count && process->devices[at].device < number)
-        at++;
-    if (at < process->device_count && process->devices[at].device == number)
-        return &process->devices[at];
-    memmove(&process->devices[at + 1], &process->devices[at],
-            (process->device_count - at) * sizeof(*process->devices));
+    if (process->device_count && next[-1].device == number)
+        return next - 1;
     process->device_count++;
-    process->devices[at] = (struct summary_device){.device = number};
-    return &process->devices[at];
+    next->device = number;
+    return next;
 }
 
 /* Adds a stack's numbers to its device.  The counters of the device's account are among those of
@@ -496,8 +493,7 @@ static void put_why(const struct summary_process *process, const struct parent_r
 static void say_no_leak_report(const struct summary_process *process,
                                const struct parent_result *result)
 {
-    char name[NAME_BYTES], why[96], left[96] = "all its blocks had been freed",
-                                    text[RS_SIZE_TEXT_BYTES];
+    char name[NAME_BYTES], why[96], left[96] = "all its blocks had been freed";
     uint64_t bytes = 0, blocks = 0;
 
     for (size_t i = 0; i < process->device_count; i++) {
@@ -505,7 +501,7 @@ static void say_no_leak_report(const struct summary_process *process,
         blocks += process->devices[i].unfreed_blocks;
     }
     if (blocks)
-        snprintf(left, sizeof(left), "%s in %llu %s not freed", rs_size_format_short(bytes, text),
+        snprintf(left, sizeof(left), "%s in %llu %s not freed", tool_bytes(bytes),
                  (unsigned long long)blocks, blocks == 1 ? "block was" : "blocks were");
     put_why(process, result, why, sizeof(why));
     tool_say("no leak report for %s (pid %d): %s; %s", shown_name(process, name), process->number,
@@ -547,7 +543,7 @@ static bool used_more(const struct run_options *options, const struct summary_pr
 {
     size_t most = rs_size_resolve(options->over, device->total_bytes, device->total_bytes);
     bool is_known = options->over.kind == RS_SIZE_BYTES || device->total_bytes;
-    char name[NAME_BYTES], used[RS_SIZE_TEXT_BYTES];
+    char name[NAME_BYTES];
 
     if (!options->has_fail_over || (is_known && device->used_peak_bytes <= most))
         return false;
@@ -558,15 +554,15 @@ static bool used_more(const struct run_options *options, const struct summary_pr
             options->over_text, device->device);
     else if (is_said)
         tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
-                 shown_name(process, name), process->number,
-                 rs_size_format_short(device->used_peak_bytes, used), device->device);
+                 shown_name(process, name), process->number, tool_bytes(device->used_peak_bytes),
+                 device->device);
     return true;
 }
 
 static bool leaked(const struct run_options *options, const struct summary_process *process,
                    const struct summary_device *device, bool is_said)
 {
-    char name[NAME_BYTES], bytes[RS_SIZE_TEXT_BYTES];
+    char name[NAME_BYTES];
     bool has_leaked = options->fails_on_leak && process->has_ended && device->unfreed_blocks;
 
     if (has_leaked && is_said)
@@ -574,7 +570,7 @@ static bool leaked(const struct run_options *options, const struct summary_proce
                  shown_name(process, name), process->number,
                  (unsigned long long)device->unfreed_blocks,
                  device->unfreed_blocks == 1 ? "block" : "blocks", device->device,
-                 rs_size_format_short(device->unfreed_bytes, bytes));
+                 tool_bytes(device->unfreed_bytes));
     return has_leaked;
 }
 

@@ -6,6 +6,7 @@
 #include "tool/run/run.h"
 #include "tool/tool.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,8 @@ static const struct own_option {
     {"--quiet", NULL, "print no summary of memory use at the end", MEMBER(is_quiet)},
     {"--json", "PATH", "write the summary to PATH as JSON (-: stderr)", MEMBER(json)},
     {"--fail-over", "SIZE",
-     "exit with 1 if a process had more than SIZE of a GPU's memory in use at one time",
+     "exit with 1 if a process's peaks of device and managed memory on one GPU add up to more than "
+     "SIZE",
      .set = set_fail_over},
     {"--fail-on-leak", NULL, "exit with 1 if a process ended with GPU memory that it had not freed",
      MEMBER(fails_on_leak)},
@@ -294,17 +296,6 @@ bool run_options_take(char ***arguments, struct run_options *options)
 
 /* ---- together ---- */
 
-/* True for "RMM_LIMIT=..." and "RMM_LIMIT_<N>=...". */
-static bool is_limit(const char *entry)
-{
-    size_t length = strlen("RMM_LIMIT");
-
-    if (strncmp(entry, "RMM_LIMIT", length) != 0)
-        return false;
-    return entry[length] == '=' ||
-           (entry[length] == '_' && entry[length + 1] >= '0' && entry[length + 1] <= '9');
-}
-
 bool run_options_agree(const struct run_options *options)
 {
     const char *left = options->json            ? "--json"
@@ -324,7 +315,7 @@ bool run_options_agree(const struct run_options *options)
         return false;
     }
     for (char **entry = environ; options->finds_min && *entry; entry++)
-        if (is_limit(*entry)) {
+        if (fnmatch("RMM_LIMIT@(=|_[0-9])*", *entry, FNM_EXTMATCH) == 0) {
             tool_say("--find-min sets RMM_LIMIT itself: remove %s", *entry);
             return false;
         }

@@ -288,12 +288,11 @@ static bool has_succeeded(const struct search *search)
 
 static void say_step(const struct search *search, size_t limit_bytes)
 {
-    char text[RS_SIZE_TEXT_BYTES];
+    const char *text = tool_bytes(limit_bytes);
     int status = search->result.status;
 
     if (search->options->is_quiet)
         return;
-    rs_size_format_short(limit_bytes, text);
     if (has_succeeded(search))
         tool_say("with a limit of %s: the program succeeds", text);
     else if (WIFSIGNALED(status))
@@ -401,15 +400,13 @@ static int give_up(const struct search *search)
 
 static int say_found(const struct search *search, struct run_outcome *first)
 {
-    char text[RS_SIZE_TEXT_BYTES];
-
     if (!search->succeeds_bytes) {
         tool_say("--find-min: the program fails with every limit that was tried, even with %s",
-                 rs_size_format_short(search->fails_bytes, text));
+                 tool_bytes(search->fails_bytes));
         return TOOL_FINDING;
     }
     tool_say("the smallest limit with which the program succeeds is %s (%s%u runs)",
-             rs_size_format_short(search->succeeds_bytes, text),
+             tool_bytes(search->succeeds_bytes),
              search->empty_pools ? "with a pool that starts empty; " : "", search->runs);
     first->smallest_limit_bytes = search->succeeds_bytes;
     first->runs = search->runs;
@@ -421,7 +418,6 @@ static int search_from(struct search *search, struct run_outcome *first)
 {
     struct summary_device most = highest_peaks(&first->summary);
     size_t used_bytes = most.used_peak_bytes, held_bytes = most.held_peak_bytes;
-    char used[RS_SIZE_TEXT_BYTES], held[RS_SIZE_TEXT_BYTES];
 
     if (!held_bytes) {
         tool_say("--find-min: no process had GPU memory served by rmmshim");
@@ -429,7 +425,7 @@ static int search_from(struct search *search, struct run_outcome *first)
     }
     if (!search->options->is_quiet)
         tool_say("without a limit: the program succeeds; it used up to %s, held up to %s",
-                 rs_size_format_short(used_bytes, used), rs_size_format_short(held_bytes, held));
+                 tool_bytes(used_bytes), tool_bytes(held_bytes));
     if (!empty_pools(search, &most) || !find_upper(search, rs_max(used_bytes, 1), held_bytes) ||
         (search->succeeds_bytes && !bisect(search)))
         return give_up(search);

@@ -90,15 +90,6 @@ static bool is_below(const struct row *rows, size_t count, const struct row *row
     return false;
 }
 
-/* Returns the variables with which the process was started, or NULL. */
-static char **environment_of_process(int number)
-{
-    char directory[PROCESS_PATH_BYTES];
-
-    snprintf(directory, sizeof(directory), "/proc/%d", number);
-    return process_environment(directory);
-}
-
 /* True for a process of the job: one below this process, or, if its parents have ended, one with
  * the job's variable. */
 static bool is_of_job(const struct row *rows, size_t count, const struct row *row)
@@ -106,12 +97,13 @@ static bool is_of_job(const struct row *rows, size_t count, const struct row *ro
     const struct row *own = find_row(rows, count, getpid());
     const char *job = getenv(RS_JOB_VARIABLE);
     bool is_of = is_below(rows, count, row);
-    char **environment;
+    char directory[PROCESS_PATH_BYTES], **environment;
     const char *value;
 
     if (is_of || !own || !job || row->started < own->started || row == own)
         return is_of;
-    environment = environment_of_process(row->number);
+    snprintf(directory, sizeof(directory), "/proc/%d", row->number);
+    environment = process_environment(directory);
     value = tool_variable(environment, RS_JOB_VARIABLE);
     is_of = value && strcmp(value, job) == 0;
     process_free_environment(environment);
@@ -131,14 +123,11 @@ struct use {
 /* Reads what the process has mapped.  If the process ends or becomes another program meanwhile, the
  * list ends early and lacks libraries.  So it is only used if it has the line of the stack, which
  * is one of the last. */
-static void read_loaded(int number, struct use *use)
+static void read_loaded(const char *directory, struct use *use)
 {
     struct process_mapping mapping = {.line = NULL};
-    char directory[PROCESS_PATH_BYTES];
-    FILE *maps;
+    FILE *maps = process_file(directory, "maps");
 
-    snprintf(directory, sizeof(directory), "/proc/%d", number);
-    maps = process_file(directory, "maps");
     while (process_next_mapping(maps, &mapping)) {
         const char *name = mapping.name, *tail = strrchr(name, '/');
         use->can_read |= strcmp(name, "[stack]") == 0;
@@ -150,14 +139,14 @@ static void read_loaded(int number, struct use *use)
     }
 }
 
-static void read_page(int number, struct use *use)
+static void read_page(const char *directory, struct use *use)
 {
-    char path[64], link[64];
+    char path[PROCESS_PATH_BYTES + 8], link[64];
     const struct dirent *entry;
     struct stat status;
     DIR *listing;
 
-    snprintf(path, sizeof(path), "/proc/%d/fd", number);
+    snprintf(path, sizeof(path), "%s/fd", directory);
     listing = opendir(path);
     while (listing && (entry = readdir(listing))) {
         ssize_t length = readlinkat(dirfd(listing), entry->d_name, link, sizeof(link) - 1);
@@ -172,23 +161,21 @@ static void read_page(int number, struct use *use)
 
 /* True when RMM_ONLY has the library serve the process.  The processes of the job have inherited
  * the value that this process has. */
-static bool is_chosen(int number)
+static bool is_chosen(const char *directory)
 {
     const char *patterns = getenv(rs_variables[RS_VARIABLE_ONLY].option.name);
     struct rs_program_names process;
-    char directory[64];
 
     if (!patterns || !*patterns)
         return true;
-    snprintf(directory, sizeof(directory), "/proc/%d", number);
     rs_program_names_read(&process, directory);
     return rs_program_filter_serves(patterns, &process);
 }
 
 /* True when the process's LD_PRELOAD names the driver before the library. */
-static bool is_behind_driver(int number)
+static bool is_behind_driver(const char *directory)
 {
-    char **environment = environment_of_process(number);
+    char **environment = process_environment(directory);
     const char *preload = tool_variable(environment, "LD_PRELOAD");
     const char *driver = preload ? strstr(preload, "libcuda.so") : NULL;
     const char *library = preload ? strstr(preload, "librmmshim") : NULL;
@@ -205,18 +192,20 @@ static bool is_behind_driver(int number)
 static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
                         enum unserved_reason *reason)
 {
+    char directory[PROCESS_PATH_BYTES];
     struct use use = {.page = 0};
 
-    read_loaded(number, &use);
+    snprintf(directory, sizeof(directory), "/proc/%d", number);
+    read_loaded(directory, &use);
     if (!use.can_read || (use.has_library && !use.has_libcuda))
         return false;
-    read_page(number, &use);
+    read_page(directory, &use);
     if (!use.has_context && (use.has_library || !use.has_libcuda))
         return false;
     *reason = use.page ? UNSERVED_NOT_HELD : use.has_linker ? UNSERVED_NO_PRELOAD : UNSERVED_STATIC;
     if (!use.page && use.has_library)
-        *reason = is_behind_driver(number) ? UNSERVED_BEHIND : UNSERVED_NO_CALL;
-    return is_chosen(number) && !(use.page && is_held(number, use.page));
+        *reason = is_behind_driver(directory) ? UNSERVED_BEHIND : UNSERVED_NO_CALL;
+    return is_chosen(directory) && !(use.page && is_held(number, use.page));
 }
 
 /* ---- the list ---- */
