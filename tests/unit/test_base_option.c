@@ -303,6 +303,8 @@ TEST(bad_values_get_one_line_with_the_place)
         {"sizes", "+1MiB", "sizes=^+1MiB: a size is missing"},
         {"sizes", "1MiB++2MiB", "sizes=1MiB+^+2MiB: a size is missing"},
         {"sizes", "1MiB+1Q", "sizes=1MiB+1^Q: unknown unit"},
+        {"sizes", "%q{ONE+%q{TWO}", "sizes=^%q{ONE+%q{TWO}: expected %q{VARIABLE}"},
+        {"sizes", "%q+{TWO}", "sizes=^%q+{TWO}: expected %q{VARIABLE}"},
         {"sizes", "1MiB+100", "sizes=1MiB+^100: less than 512B"},
         {"sizes", "1MiB+2GiB", "sizes=1MiB+^2GiB: more than 1GiB"},
         {"sizes", "1MiB+50%", "sizes=1MiB+^50%: the sizes of a list cannot be percentages"},
