@@ -646,7 +646,7 @@ static const struct rs_option binning_options[] = {
                        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZES_ROW(
-        struct binning_config, bins, "",
+        struct binning_config, bins, "none",
         "block sizes of further bins, as in 256KiB+300000+1MiB, rounded up to multiples of 512 "
         "bytes; a bin that has its own memory resource is not listed here but written after the "
         "upstream, as in binning(cuda, bin(arena(cuda), size=1MiB))",
