@@ -99,37 +99,30 @@ void rs_log_asked(const char *format, ...)
 }
 
 static _Atomic bool serving;
-static struct {
-    /* Stored after `name`; the thread that logs the line replaces it by NULL, so that no other
-     * thread does. */
-    _Atomic(const char *) text;
-    char name[64];
-} kept;
+static _Atomic(struct rs_late_line *) late; /* lines that are not logged yet */
 
-static void write_kept(void)
+static void write_late(void)
 {
-    const char *text = atomic_exchange(&kept.text, NULL);
-
-    if (text)
-        rs_log("%s%s", kept.name, text);
+    for (struct rs_late_line *line = atomic_exchange(&late, NULL); line; line = line->next)
+        rs_log("%s%s", line->name, line->text);
 }
 
-void rs_log_once_serving(const char *text, const char *name)
+void rs_log_once_serving(struct rs_late_line *line, const char *name)
 {
-    static bool said;
-
-    if (!rs_log_once(&said))
+    if (!rs_log_once(&line->said))
         return;
-    snprintf(kept.name, sizeof(kept.name), "%s", name);
-    atomic_store(&kept.text, text);
+    snprintf(line->name, sizeof(line->name), "%s", name);
+    line->next = atomic_load(&late);
+    while (!atomic_compare_exchange_weak(&late, &line->next, line))
+        continue;
     if (atomic_load(&serving))
-        write_kept();
+        write_late();
 }
 
 void rs_log_serving(void)
 {
     atomic_store(&serving, true);
-    write_kept();
+    write_late();
 }
 
 bool rs_log_once(bool *said)
