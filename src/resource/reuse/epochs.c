@@ -185,12 +185,9 @@ static bool seal_locked(struct rs_reuse *reuse)
 
 bool rs_reuse_seal(struct rs_reuse *reuse)
 {
-    bool fenced;
+    RS_MUTEX_GUARD(&reuse->lock);
 
-    rs_mutex_lock(&reuse->lock);
-    fenced = seal_locked(reuse);
-    rs_mutex_unlock(&reuse->lock);
-    return fenced;
+    return seal_locked(reuse);
 }
 
 /* Moves ready ordered blocks to the list until it has `count`.  Allocations in the order of their
@@ -251,10 +248,10 @@ static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *ready, 
 
 void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_block_list *list)
 {
-    rs_mutex_lock(&reuse->lock);
+    RS_MUTEX_GUARD(&reuse->lock);
+
     rs_block_list_append(&reuse->backlog, list);
     note_backlog(reuse);
-    rs_mutex_unlock(&reuse->lock);
 }
 
 void rs_reuse_give_backlog(struct rs_reuse *reuse)
@@ -443,20 +440,17 @@ bool rs_reuse_retire_some(struct rs_reuse *reuse)
 
 bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out)
 {
-    bool sealed;
+    RS_MUTEX_GUARD(&reuse->lock);
 
-    rs_mutex_lock(&reuse->lock);
-    sealed = reuse->sealed_count && !(not_timed_out && reuse->sealed[0]->timed_out);
-    rs_mutex_unlock(&reuse->lock);
-    return sealed;
+    return reuse->sealed_count && !(not_timed_out && reuse->sealed[0]->timed_out);
 }
 
 static void give_up_first(struct rs_reuse *reuse)
 {
-    rs_mutex_lock(&reuse->lock);
+    RS_MUTEX_GUARD(&reuse->lock);
+
     if (reuse->sealed_count)
         reuse->sealed[0]->timed_out = true;
-    rs_mutex_unlock(&reuse->lock);
     rs_reuse_count(&reuse->timeouts, 1);
 }
 
@@ -498,11 +492,11 @@ bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns)
 
 void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open)
 {
-    rs_mutex_lock(&reuse->lock);
+    RS_MUTEX_GUARD(&reuse->lock);
+
     rs_reuse_gather(reuse, open);
     (void)rs_ordered_drain(&reuse->ordered, reuse->ordered.sealed, UINT64_MAX, SIZE_MAX,
                            &open->rest);
-    rs_mutex_unlock(&reuse->lock);
 }
 
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
