@@ -223,15 +223,6 @@ static int check_output(int fd, bool created)
     return status.st_nlink > 1 ? -EMLINK : 0;
 }
 
-static int empty_file(int fd)
-{
-    struct stat status;
-
-    if (fstat(fd, &status) != 0)
-        return -errno;
-    return !S_ISREG(status.st_mode) || ftruncate(fd, 0) == 0 ? 0 : -errno;
-}
-
 static int open_output(const char *path, bool *created)
 {
     /* O_NONBLOCK, since opening a FIFO waits for its reader otherwise. */
@@ -282,12 +273,12 @@ int rs_path_open_output(const char *path)
 {
     bool created;
     int fd = rs_path_open_untouched(path, &created), result;
+    struct stat status;
 
-    if (fd < 0 || created || rs_path_is_stream(path))
+    if (fd < 0 || created || rs_path_is_stream(path) ||
+        (fstat(fd, &status) == 0 && (!S_ISREG(status.st_mode) || ftruncate(fd, 0) == 0)))
         return fd;
-    result = empty_file(fd);
-    if (result == 0)
-        return fd;
+    result = -errno;
     rs_file_close(fd);
     return result;
 }
