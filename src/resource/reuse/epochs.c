@@ -267,8 +267,10 @@ void rs_reuse_give_backlog(struct rs_reuse *reuse)
 }
 
 /* Takes the blocks of the `count` oldest epochs.  The youngest fence among them is done; it was
- * recorded after the others, and so covers their work. */
-static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse_batch *ready)
+ * recorded after the others, and so covers their work.  (Or nothing uses the blocks any more:
+ * rs_reuse_destroy_epochs.) */
+RS_HOT_INLINE void take_through(struct rs_reuse *reuse, unsigned count,
+                                struct rs_reuse_batch *ready)
 {
     RS_ASSERT(count <= reuse->sealed_count);
     for (unsigned i = 0; i < count; i++) {
@@ -531,26 +533,17 @@ struct rs_reuse_quantity rs_reuse_in_epochs(const struct rs_reuse *reuse)
     return sum;
 }
 
-static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
-{
-    rs_reuse_give_ready(reuse, &epoch->blocks);
-    if (!reuse->memory_is_gone)
-        rs_fence_destroy(epoch->event);
-    free(epoch);
-}
-
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
     struct rs_reuse_epoch *epoch;
 
-    for (unsigned i = 0; i < reuse->sealed_count; i++) {
-        reuse->ready_seal = rs_max(reuse->ready_seal, reuse->sealed[i]->ordered_seal);
-        destroy_epoch(reuse, reuse->sealed[i]);
-    }
+    take_through(reuse, reuse->sealed_count, &ready);
     while ((epoch = reuse->spare)) {
         reuse->spare = epoch->next;
-        destroy_epoch(reuse, epoch);
+        if (!reuse->memory_is_gone)
+            rs_fence_destroy(epoch->event);
+        free(epoch);
     }
     take_backlog(reuse, SIZE_MAX, &ready.rest);
     rs_reuse_give_ready(reuse, &ready);
