@@ -616,12 +616,3 @@ void rs_address_map_each(struct rs_address_map *map,
             return;
     }
 }
-
-size_t rs_address_map_count(struct rs_address_map *map)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < SHARD_COUNT; i++)
-        count += atomic_load_explicit(&map->shards[i].count, memory_order_relaxed);
-    return count;
-}

@@ -83,6 +83,3 @@ bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
  * Stops when visit returns false. */
 void rs_address_map_each(struct rs_address_map *map,
                          bool (*visit)(void *data, const struct rs_range *range), void *data);
-
-/* Returns the number of ranges; a snapshot while other threads enter or remove some. */
-size_t rs_address_map_count(struct rs_address_map *map);

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -50,18 +51,34 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
     return pread(fd, bytes, length_bytes, offset_bytes);
 }
 
-static int write_all_at(int fd, const char *bytes, size_t length_bytes, off_t offset_bytes)
-{
-    ssize_t written;
+enum { LONGEST_MS = 1000 };
 
-    for (; length_bytes > 0; length_bytes -= (size_t)written) {
-        written = pwrite(fd, bytes, length_bytes, offset_bytes);
-        if (written < 0 && errno != EINTR)
-            return -errno;
-        if (written < 0)
-            written = 0;
+/* Waits until fd takes more bytes; it may be non-blocking, since another process that shares it may
+ * have made it so.  Returns false when it takes nothing for LONGEST_MS, or has an error. */
+static bool takes_more(int fd)
+{
+    struct pollfd one = {fd, POLLOUT, 0};
+    int ready;
+
+    while ((ready = poll(&one, 1, LONGEST_MS)) < 0 && errno == EINTR)
+        continue;
+    return ready > 0 && !(one.revents & (POLLERR | POLLHUP));
+}
+
+static int write_all(int fd, const char *bytes, size_t length_bytes, off_t offset_bytes)
+{
+    while (length_bytes > 0) {
+        ssize_t written = offset_bytes < 0 ? write(fd, bytes, length_bytes)
+                                           : pwrite(fd, bytes, length_bytes, offset_bytes);
+        if (written < 0) {
+            int failed = errno;
+            if (failed == EINTR || (failed == EAGAIN && takes_more(fd)))
+                continue;
+            return -failed;
+        }
         bytes += written;
-        offset_bytes += written;
+        length_bytes -= (size_t)written;
+        offset_bytes += offset_bytes < 0 ? 0 : written;
     }
     return 0;
 }
@@ -72,7 +89,7 @@ int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_b
     int kept_errno = errno, result;
 
     rs_unsignalled_begin(&unsignalled);
-    result = write_all_at(fd, bytes, length_bytes, offset_bytes);
+    result = write_all(fd, bytes, length_bytes, offset_bytes);
     rs_unsignalled_end(&unsignalled, -result);
     errno = kept_errno;
     return result;

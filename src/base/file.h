@@ -29,7 +29,7 @@ int rs_file_hold(const char *path);
  * with errno. */
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes);
 
-/* Writes all bytes at offset_bytes.  Returns 0 or -errno, and keeps errno. */
+/* Does as rs_write_all (base/log.h), but writes at offset_bytes; -1: at the file's own position. */
 int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_bytes);
 
 /* Reads at most room - 1 bytes from the beginning of a file into `text`, and adds a zero byte.

@@ -4,7 +4,6 @@
 #include "base/file.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,48 +13,9 @@
 
 static atomic_uint lines_written;
 
-enum { LONGEST_MS = 1000 };
-
-/* Waits until fd takes more bytes; it may be non-blocking, since another process that shares it may
- * have made it so.  Returns false when it takes nothing for LONGEST_MS, or has an error. */
-static bool takes_more(int fd)
-{
-    struct pollfd one = {fd, POLLOUT, 0};
-    int ready;
-
-    while ((ready = poll(&one, 1, LONGEST_MS)) < 0 && errno == EINTR)
-        continue;
-    return ready > 0 && !(one.revents & (POLLERR | POLLHUP));
-}
-
-static int write_all(int fd, const void *bytes, size_t length_bytes)
-{
-    const char *at = bytes;
-
-    while (length_bytes > 0) {
-        ssize_t written = write(fd, at, length_bytes);
-        if (written < 0) {
-            int failed = errno;
-            if (failed == EINTR || (failed == EAGAIN && takes_more(fd)))
-                continue;
-            return -failed;
-        }
-        at += written;
-        length_bytes -= (size_t)written;
-    }
-    return 0;
-}
-
 int rs_write_all(int fd, const void *bytes, size_t length_bytes)
 {
-    struct rs_unsignalled unsignalled;
-    int kept_errno = errno, result;
-
-    rs_unsignalled_begin(&unsignalled);
-    result = write_all(fd, bytes, length_bytes);
-    rs_unsignalled_end(&unsignalled, -result);
-    errno = kept_errno;
-    return result;
+    return rs_file_write(fd, bytes, length_bytes, -1);
 }
 
 RS_PRINTF(1, 0) static void write_line(const char *format, va_list arguments)
@@ -99,37 +59,30 @@ void rs_log_asked(const char *format, ...)
 }
 
 static _Atomic bool serving;
-static struct {
-    /* Stored after `name`; the thread that logs the line replaces it by NULL, so that no other
-     * thread does. */
-    _Atomic(const char *) text;
-    char name[64];
-} kept;
+static _Atomic(struct rs_late_line *) late; /* lines that are not logged yet */
 
-static void write_kept(void)
+static void write_late(void)
 {
-    const char *text = atomic_exchange(&kept.text, NULL);
-
-    if (text)
-        rs_log("%s%s", kept.name, text);
+    for (struct rs_late_line *line = atomic_exchange(&late, NULL); line; line = line->next)
+        rs_log("%s%s", line->name, line->text);
 }
 
-void rs_log_once_serving(const char *text, const char *name)
+void rs_log_once_serving(struct rs_late_line *line, const char *name)
 {
-    static bool said;
-
-    if (!rs_log_once(&said))
+    if (!rs_log_once(&line->said))
         return;
-    snprintf(kept.name, sizeof(kept.name), "%s", name);
-    atomic_store(&kept.text, text);
+    snprintf(line->name, sizeof(line->name), "%s", name);
+    line->next = atomic_load(&late);
+    while (!atomic_compare_exchange_weak(&late, &line->next, line))
+        continue;
     if (atomic_load(&serving))
-        write_kept();
+        write_late();
 }
 
 void rs_log_serving(void)
 {
     atomic_store(&serving, true);
-    write_kept();
+    write_late();
 }
 
 bool rs_log_once(bool *said)

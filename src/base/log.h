@@ -14,11 +14,18 @@ enum { RS_LOG_LINES_MAX = 40, RS_LOG_LINE_BYTES = 1024 };
 /* Writes "rmmshim[pid]: <text>\n" to stderr.  Counts against RS_LOG_LINES_MAX.  Thread safe. */
 void rs_log(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Logs "<name><text>", but not before rs_log_serving is called: a look-up of a function may find
- * something to report before it is known whether this process has settings at all.  Only the first
- * call in the process logs anything, whatever its text.  `text` has static storage; `name` is
- * copied, at most 63 bytes of it. */
-void rs_log_once_serving(const char *text, const char *name);
+/* A line of rs_log_once_serving: static, with only `text` set. */
+struct rs_late_line {
+    const char *text;
+    bool said;
+    char name[64];
+    struct rs_late_line *next;
+};
+
+/* Logs "<name><text>" at the first call with this line, but not before rs_log_serving is called: a
+ * look-up of a function may find something to report before it is known whether this process has
+ * settings at all.  `name` is copied, at most 63 bytes of it.  Thread safe. */
+void rs_log_once_serving(struct rs_late_line *line, const char *name);
 
 /* Called when stacks serve in this process: logs what rs_log_once_serving has kept. */
 void rs_log_serving(void);

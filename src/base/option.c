@@ -383,7 +383,7 @@ static bool parse_as(enum rs_option_type type, const struct parse *of, const cha
     case RS_OPTION_EXPONENT:
         return parse_exponent(of, begin, end, &value->size);
     case RS_OPTION_SIZES:
-        return parse_sizes(of, begin, end, &value->text);
+        return is_word(begin, end, "none") || parse_sizes(of, begin, end, &value->text);
     case RS_OPTION_RANGE:
         return parse_range(of, begin, end, value);
     case RS_OPTION_COUNT:
@@ -420,8 +420,7 @@ int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *val
         struct rs_source source = {rows[i].name, text};
 
         values[i] = (struct rs_option_value){.given = false};
-        if (!text ||
-            (!*text && (rows[i].type == RS_OPTION_TEXT || rows[i].type == RS_OPTION_SIZES)))
+        if (!text || (!*text && rows[i].type == RS_OPTION_TEXT))
             continue;
         if (!rs_option_parse(&rows[i], rows[i].type, &source, text, text + strlen(text), &nobody,
                              &values[i]))

@@ -10,7 +10,7 @@
 enum rs_option_type {
     RS_OPTION_SIZE,     /* size_t field; 4GiB, 80%, and "none" (SIZE_MAX) where .none is set */
     RS_OPTION_EXPONENT, /* alias type for a SIZE field: 18 means 2^18 bytes */
-    RS_OPTION_SIZES,    /* struct rs_sizes field: 256KiB+300000+1MiB */
+    RS_OPTION_SIZES,    /* struct rs_sizes field: 256KiB+300000+1MiB, or none */
     RS_OPTION_RANGE,    /* struct rs_size_range field (two size_t): 256KiB-4MiB */
     RS_OPTION_COUNT,    /* uint64_t field; decimal, or hexadecimal with 0x */
     RS_OPTION_BOOLEAN,  /* bool field; 1 0 true false yes no on off */

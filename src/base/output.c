@@ -48,11 +48,13 @@ static bool put_piece(struct output *output, const char *text, size_t length)
 }
 
 /* Returns the value of VAR for %q{VAR}; NULL with *reason when the variable is not set or the form
- * is wrong.  *cursor is at the opening brace and moves past the closing one. */
-static const char *variable_value(const char **cursor, char text[TEXT_BYTES], const char **reason)
+ * is wrong.  *cursor is where the opening brace must be, and moves past the closing one. */
+static const char *variable_value(const char **cursor, const char *end, char text[TEXT_BYTES],
+                                  const char **reason)
 {
     const char *name = *cursor + 1;
-    const char *close = **cursor == '{' ? strchr(name, '}') : NULL;
+    const char *close =
+        *cursor < end && **cursor == '{' ? memchr(name, '}', (size_t)(end - name)) : NULL;
     const char *value;
 
     if (!close || close == name || close - name >= TEXT_BYTES) {
@@ -95,7 +97,8 @@ static bool put_working_directory(struct output *output)
 
 /* Returns the text that replaces the placeholder whose letter is at *cursor; NULL with *reason when
  * there is none.  *cursor moves past the placeholder.  `text` may hold the result. */
-static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const char **reason)
+static const char *placeholder(const char **cursor, const char *end, char text[TEXT_BYTES],
+                               const char **reason)
 {
     switch (*(*cursor)++) {
     case '%':
@@ -119,7 +122,7 @@ static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const
     case 'r':
         return *rs_process_rank() ? rs_process_rank() : "0";
     case 'q':
-        return variable_value(cursor, text, reason);
+        return variable_value(cursor, end, text, reason);
     default:
         *reason = "unknown placeholder; the possible placeholders are %p %h %e %t %r %q{VAR} %%";
         return NULL;
@@ -138,7 +141,7 @@ static bool expand(const char *begin, const char *end, bool only_variables, stru
         char text[TEXT_BYTES];
 
         *at = begin++;
-        if (expands && !(value = placeholder(&begin, text, reason)))
+        if (expands && !(value = placeholder(&begin, end, text, reason)))
             return false;
         if (!put_piece(output, value, expands ? strlen(value) : 1)) {
             *reason = only_variables ? "the value is too long after its placeholders are replaced"
@@ -220,15 +223,6 @@ static int check_output(int fd, bool created)
     return status.st_nlink > 1 ? -EMLINK : 0;
 }
 
-static int empty_file(int fd)
-{
-    struct stat status;
-
-    if (fstat(fd, &status) != 0)
-        return -errno;
-    return !S_ISREG(status.st_mode) || ftruncate(fd, 0) == 0 ? 0 : -errno;
-}
-
 static int open_output(const char *path, bool *created)
 {
     /* O_NONBLOCK, since opening a FIFO waits for its reader otherwise. */
@@ -279,12 +273,12 @@ int rs_path_open_output(const char *path)
 {
     bool created;
     int fd = rs_path_open_untouched(path, &created), result;
+    struct stat status;
 
-    if (fd < 0 || created || rs_path_is_stream(path))
+    if (fd < 0 || created || rs_path_is_stream(path) ||
+        (fstat(fd, &status) == 0 && (!S_ISREG(status.st_mode) || ftruncate(fd, 0) == 0)))
         return fd;
-    result = empty_file(fd);
-    if (result == 0)
-        return fd;
+    result = -errno;
     rs_file_close(fd);
     return result;
 }

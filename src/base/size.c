@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -166,33 +167,48 @@ const char *rs_size_format(size_t bytes, char text[RS_SIZE_TEXT_BYTES])
     return text;
 }
 
+/* Writes number / 10^digits.  The program's locale decides which decimal point printf writes for a
+ * double, so the digits are written as whole numbers. */
+static void put_decimal(char text[RS_SIZE_TEXT_BYTES], uint64_t number, int digits)
+{
+    uint64_t scale = 1;
+
+    for (int i = 0; i < digits; i++)
+        scale *= 10;
+    snprintf(text, RS_SIZE_TEXT_BYTES, "%" PRIu64 "%s%.*" PRIu64, number / scale, digits ? "." : "",
+             digits, number % scale);
+}
+
 const char *rs_size_write(struct rs_size size, char text[RS_SIZE_TEXT_BYTES])
 {
+    uint64_t number = size.number;
+    int digits = 4; /* a percentage with 4 decimals has parts per million */
+
     if (size.kind == RS_SIZE_BYTES)
-        return rs_size_format((size_t)size.number, text);
-    /* 9 digits: the largest percentage, 10000, with the 4 decimals of a part per million */
-    snprintf(text, RS_SIZE_TEXT_BYTES, "%.9g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
-             size.kind == RS_SIZE_OF_FREE ? "free" : "");
-    return text;
+        return rs_size_format((size_t)number, text);
+    for (; digits > 0 && number % 10 == 0; digits--)
+        number /= 10;
+    put_decimal(text, number, digits);
+    return strcat(text, size.kind == RS_SIZE_OF_FREE ? "%free" : "%");
+}
+
+/* Returns bytes * factor / 1024^unit, rounded. */
+static uint64_t in_unit(uint64_t bytes, size_t unit, unsigned factor)
+{
+    return (uint64_t)((((unsigned __int128)bytes * factor * 2 >> (10 * unit)) + 1) / 2);
 }
 
 const char *rs_size_format_short(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES])
 {
-    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double value = (double)bytes;
+    static const char *const names[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+    static const unsigned factors[] = {1, 10, 100};
+    int digits = 2;
     size_t unit = 0;
 
-    while (value >= 1023.5 && unit + 1 < RS_ARRAY_LENGTH(names)) { /* 1023.5 prints as 1024 */
-        value /= 1024;
+    while (in_unit(bytes, unit, 1) >= 1024 && unit + 1 < RS_ARRAY_LENGTH(names))
         unit++;
-    }
-    if (unit == 0)
-        snprintf(text, RS_SIZE_TEXT_BYTES, "%llu B", (unsigned long long)bytes);
-    else
-        snprintf(text, RS_SIZE_TEXT_BYTES, "%.*f %s",
-                 value < 9.995   ? 2
-                 : value < 99.95 ? 1
-                                 : 0,
-                 value, names[unit]);
-    return text;
+    while (digits > 0 && (unit == 0 || in_unit(bytes, unit, factors[digits]) >= 1000))
+        digits--;
+    put_decimal(text, in_unit(bytes, unit, factors[digits]), digits);
+    return strcat(text, names[unit]);
 }

@@ -56,13 +56,6 @@ static bool is_mps_daemon(void)
     return strncmp(program_invocation_short_name, "nvidia-cuda-mps", 15) == 0;
 }
 
-/* Runs in a forked child before after_fork_in_child.  It is registered even if nothing is served,
- * since hooks that only observe take locks too. */
-static void reset_in_child(void)
-{
-    rs_wiring.reset_locks();
-}
-
 /* Runs in a forked child, which has only this thread. */
 static void after_fork_in_child(void)
 {
@@ -139,7 +132,9 @@ static enum rs_mode read_settings(void)
     static bool handlers, resets;
 
     if (!resets)
-        pthread_atfork(NULL, NULL, reset_in_child);
+        /* Runs in a forked child before after_fork_in_child.  It is registered even if nothing is
+         * served, since hooks that only observe take locks too. */
+        pthread_atfork(NULL, NULL, rs_wiring.reset_locks);
     resets = true;
     if (getauxval(AT_SECURE) || is_mps_daemon())
         return RS_MODE_FORWARD;

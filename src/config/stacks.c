@@ -317,50 +317,40 @@ static bool add_tracking(struct build *build)
     return true;
 }
 
-/* Sets the option `path` of the topmost resource to a copy of the setting's text.  Returns false
- * when out of host memory. */
-static bool set_path(struct build *build, struct rs_setting setting)
+/* Puts a resource that writes to the path of the setting, if it is given, on the stack.  A stack
+ * that has one already is reported, and left as it is. */
+static bool add_writer(struct build *build, struct rs_setting setting,
+                       const struct rs_mr_descriptor *writer, const char *what)
 {
-    struct rs_option_value *path = rs_expression_value(build->stack, "path");
+    struct rs_option_value *path;
 
+    if (!setting.value)
+        return true;
+    if (rs_expression_find(build->stack, writer)) {
+        rs_diagnose(build->diagnostics, setting.source, NULL,
+                    "RMM_RESOURCE already writes a %s: remove '%s' from RMM_RESOURCE, or unset %s",
+                    what, writer->name, setting.source->name);
+        return true;
+    }
+    if (!stack_on(build, writer, setting.source))
+        return false;
+    path = rs_expression_value(build->stack, "path");
     rs_option_value_clear(path);
     *path = (struct rs_option_value){.given = true, .text = strdup(setting.value->text)};
     return path->text;
-}
-
-static bool add_log(struct build *build)
-{
-    struct rs_setting log = setting_of(build, RS_VARIABLE_LOG);
-
-    if (!log.value)
-        return true;
-    if (rs_expression_find(build->stack, &rs_mr_descriptor_logging)) {
-        rs_diagnose(build->diagnostics, log.source, NULL,
-                    "RMM_RESOURCE already writes a log: remove 'logging' from RMM_RESOURCE, or "
-                    "unset RMM_LOG");
-        return true;
-    }
-    return stack_on(build, &rs_mr_descriptor_logging, log.source) && set_path(build, log);
 }
 
 static bool add_recording(struct build *build)
 {
     struct rs_setting record = setting_of(build, RS_VARIABLE_RECORD);
 
-    if (!record.value)
-        return true;
-    if (rs_expression_find(build->stack, &rs_mr_descriptor_recording)) {
-        rs_diagnose(
-            build->diagnostics, record.source, NULL,
-            "RMM_RESOURCE already writes a recording: remove 'recording' from RMM_RESOURCE, or "
-            "unset RMM_RECORD");
-        return true;
-    }
-    if (!stack_on(build, &rs_mr_descriptor_recording, record.source) || !set_path(build, record))
+    if (!add_writer(build, record, &rs_mr_descriptor_recording, "recording"))
         return false;
-    set_option(build->stack, "size", setting_of(build, RS_VARIABLE_RECORD_SIZE).value);
-    set_option(build->stack, "sites", setting_of(build, RS_VARIABLE_RECORD_SITES).value);
-    set_option(build->stack, "kind", &(struct rs_option_value){.count = build->kind});
+    if (record.value && build->stack->descriptor == &rs_mr_descriptor_recording) {
+        set_option(build->stack, "size", setting_of(build, RS_VARIABLE_RECORD_SIZE).value);
+        set_option(build->stack, "sites", setting_of(build, RS_VARIABLE_RECORD_SITES).value);
+        set_option(build->stack, "kind", &(struct rs_option_value){.count = build->kind});
+    }
     return true;
 }
 
@@ -377,7 +367,9 @@ static bool add_observers(struct build *build)
         !stack_on(build, &rs_mr_descriptor_statistics,
                   &config->values->general.source[RS_VARIABLE_STATISTICS]))
         return false;
-    return add_log(build) && add_recording(build);
+    return add_writer(build, setting_of(build, RS_VARIABLE_LOG), &rs_mr_descriptor_logging,
+                      "log") &&
+           add_recording(build);
 }
 
 /* Returns the index of a set variable of the scope that describes the whole stack of the kind (with

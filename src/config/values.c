@@ -315,18 +315,6 @@ static struct rs_config_scope *claim_value(struct rs_config_values *values, int 
     return NULL;
 }
 
-/* Sets one of our variables to a value that another program's variable, `source`, gives, unless
- * ours has a value already. */
-static void enter_value(struct rs_config_values *values, int device, int index,
-                        const struct rs_source *source, const struct rs_option_value *value,
-                        struct rs_diagnostics *diagnostics)
-{
-    struct rs_config_scope *scope = claim_value(values, device, index, source, diagnostics);
-
-    if (scope)
-        scope->value[index] = *value;
-}
-
 /* An entry of the environment, whose name begins as ours. */
 struct entry {
     char name[RS_NAME_BYTES_MAX];
@@ -518,6 +506,7 @@ static const char *limit_in_front(const struct rs_config_values *values, int dev
 void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
                            struct rs_diagnostics *diagnostics)
 {
+    struct rs_config_scope *scope;
     struct alias alias;
 
     if (!is_asked(values))
@@ -529,8 +518,9 @@ void rs_config_read_compat(struct rs_config_values *values, char *const *environ
         if (!read_alias(*environment, &alias) || limit_in_front(values, alias.device))
             continue;
         source.text = alias.text;
-        if (read_alias_bytes(&source, diagnostics, &value.size.number) && value.size.number > 0)
-            enter_value(values, alias.device, RS_VARIABLE_LIMIT, &source, &value, diagnostics);
+        if (read_alias_bytes(&source, diagnostics, &value.size.number) && value.size.number > 0 &&
+            (scope = claim_value(values, alias.device, RS_VARIABLE_LIMIT, &source, diagnostics)))
+            scope->value[RS_VARIABLE_LIMIT] = value;
     }
 }
 

@@ -257,10 +257,12 @@ void rs_capture_review(CUcontext context)
 
 void rs_capture_distrust(const char *name)
 {
-    if (!atomic_exchange(&distrusted, true))
-        rs_log_once_serving(" may start GPU work whose end rmmshim cannot see: from now on freed "
-                            "memory is reused only after a wait for all work of the GPU",
-                            name);
+    static struct rs_late_line line = {
+        .text = " may start GPU work whose end rmmshim cannot see: from now on freed memory is "
+                "reused only after a wait for all work of the GPU"};
+
+    atomic_store(&distrusted, true);
+    rs_log_once_serving(&line, name);
 }
 
 bool rs_capture_is_distrusted(void)

@@ -232,6 +232,9 @@ static void *replacement_named(const char *name, const void *function)
  * driver's version, or another shim's function. The program gets that function. */
 static void say_unknown_function(const char *name, int version, cuuint64_t flags)
 {
+    static struct rs_late_line line = {
+        .text = ": the driver returned a version of this function that rmmshim does not know, so "
+                "rmmshim does not serve calls of this function"};
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++) {
@@ -243,9 +246,7 @@ static void say_unknown_function(const char *name, int version, cuuint64_t flags
             return;
         if (hook->loss == LIMIT)
             rs_mode_note_unknown(name);
-        rs_log_once_serving(": the driver returned a version of this function that rmmshim does "
-                            "not know, so rmmshim does not serve calls of this function",
-                            name);
+        rs_log_once_serving(&line, name);
         return;
     }
 }

@@ -224,7 +224,7 @@ static void put_number(struct rs_page *page, const struct rs_node *node, const c
     else if (node->value == RS_VALUE_BYTES)
         rs_page_put(page, "%*s", columns, rs_size_format_short(number, text));
     else if (node->value == RS_VALUE_NANOSECONDS)
-        rs_page_put(page, "%.3f ms", (double)number / 1e6);
+        rs_page_put(page, "%llu.%03llu ms", number / 1000000, number / 1000 % 1000);
     else
         rs_page_put(page, "%*llu", columns, number);
 }

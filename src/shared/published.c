@@ -20,7 +20,7 @@
 
 enum { STEP_BYTES = 64 << 10 }; /* the step by which the file's memory grows */
 
-/* Precedes each allocation; `next` links freed ones. */
+/* Precedes each allocation; `next` links freed ones, and of others is the header itself. */
 union header {
     struct {
         size_t bytes; /* the size of the allocation, this header included */
@@ -148,6 +148,7 @@ static void *take_piece(size_t bytes)
     RS_ASSERT((uintptr_t)header % RS_PUBLISHED_ALIGNMENT == 0);
     RS_ASSERT_SLOW(header->piece.bytes == 0 && !header->piece.next);
     header->piece.bytes = bytes;
+    header->piece.next = header;
     return header + 1;
 }
 
@@ -182,9 +183,9 @@ void rs_published_free(void *memory)
         return;
     }
     header--;
-    /* This fails for most memory that is freed twice. */
-    RS_ASSERT(header->piece.bytes > sizeof(*header) && !header->piece.next);
     RS_MUTEX_GUARD(&published.lock);
+    RS_ASSERT(header->piece.bytes > sizeof(*header));
+    RS_ASSERT(header->piece.next == header); /* else it was freed before */
     header->piece.next = published.freed;
     published.freed = header;
 }

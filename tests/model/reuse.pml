@@ -646,7 +646,7 @@ inline allocate()
 
 /* ---- a free ---- */
 
-/* open_push */
+/* enter_open */
 inline push_open()
 {
     d_step { one = LOWEST(mine); note_need(3); count_entered(1); open[me] = open[me] | one; one = 0 }

@@ -152,6 +152,33 @@ TEST(the_cap_holds_for_all_threads_together)
     assert_int_equal(count_of(text, "no further messages"), 1);
 }
 
+static void say_late(void)
+{
+    static struct rs_late_line lines[3] = {{.text = " is old"}, {.text = " is new"}, {.text = "!"}};
+
+    for (int i = 0; i < 2; i++) {
+        rs_log_once_serving(&lines[0], "First");
+        rs_log_once_serving(&lines[1], "Second");
+    }
+    rs_log("before");
+    rs_log_serving();
+    rs_log_once_serving(&lines[1], "Third");
+    rs_log("between");
+    for (int i = 0; i < 2; i++)
+        rs_log_once_serving(&lines[2], "Fourth");
+}
+
+TEST(each_late_line_is_said_once_and_not_before_serving)
+{
+    const char *text = stderr_of(say_late);
+
+    assert_int_equal(count_of(text, "\n"), 5);
+    assert_true(strstr(text, "First is old\n") > strstr(text, "before"));
+    assert_true(strstr(text, "Second is new\n") > strstr(text, "before"));
+    assert_true(strstr(text, "between") > strstr(text, "First"));
+    assert_true(strstr(text, "Fourth!\n") > strstr(text, "between"));
+}
+
 static void say_without_stderr(void)
 {
     close(STDERR_FILENO);

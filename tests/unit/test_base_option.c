@@ -42,7 +42,7 @@ static const struct rs_option rows[] = {
         .help = "bins",
         .minimum = 512,
     },
-    RS_OPTION_SIZES_ROW(struct config, sizes, "", "sizes", .minimum = 512, .maximum = GIB),
+    RS_OPTION_SIZES_ROW(struct config, sizes, "none", "sizes", .minimum = 512, .maximum = GIB),
     RS_OPTION_COUNT_ROW(struct config, count, "128", "blocks", .minimum = 1, .maximum = 1000),
     RS_OPTION_BOOLEAN_ROW(struct config, on, "yes", "switch"),
     RS_OPTION_WORD_ROW(struct config, mode, modes, "deferred", "mode"),
@@ -196,6 +196,7 @@ TEST(sizes_of_a_list_are_stored_as_they_stand)
         {"256KiB+300000+1MiB", "256KiB+300000B+1MiB", 3, {MIB / 4, 300000, MIB}},
         {"1G + 2**20 ", "1GiB+1MiB", 2, {GIB, MIB}},
         {" 1.5MiB+1024", "1536KiB+1KiB", 2, {3 * MIB / 2, 1024}},
+        {"None", "none", 0, {0}},
     };
     enum rs_option_type type;
     struct lines lines;
@@ -203,9 +204,12 @@ TEST(sizes_of_a_list_are_stored_as_they_stand)
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_option_value value = {0};
         struct config config;
+        char written[64];
         if (!parse("sizes", cases[i].text, &lines, &value))
             fail_msg("%s: %s", cases[i].text, lines.text[0]);
-        assert_string_equal(value.text, cases[i].canonical);
+        assert_string_equal(
+            rs_option_write(row_of("sizes", &type), &value, written, sizeof(written)),
+            cases[i].canonical);
         rs_option_store(row_of("sizes", &type), &value, &config, GIB, 0);
         assert_int_equal(config.sizes.count, cases[i].count);
         for (size_t j = 0; j < cases[i].count; j++)
@@ -303,6 +307,8 @@ TEST(bad_values_get_one_line_with_the_place)
         {"sizes", "+1MiB", "sizes=^+1MiB: a size is missing"},
         {"sizes", "1MiB++2MiB", "sizes=1MiB+^+2MiB: a size is missing"},
         {"sizes", "1MiB+1Q", "sizes=1MiB+1^Q: unknown unit"},
+        {"sizes", "%q{ONE+%q{TWO}", "sizes=^%q{ONE+%q{TWO}: expected %q{VARIABLE}"},
+        {"sizes", "%q+{TWO}", "sizes=^%q+{TWO}: expected %q{VARIABLE}"},
         {"sizes", "1MiB+100", "sizes=1MiB+^100: less than 512B"},
         {"sizes", "1MiB+2GiB", "sizes=1MiB+^2GiB: more than 1GiB"},
         {"sizes", "1MiB+50%", "sizes=1MiB+^50%: the sizes of a list cannot be percentages"},

@@ -75,6 +75,28 @@ TEST_WITH(begin, end, what_is_freed_comes_back_zeroed)
     rs_published_free(second);
 }
 
+#if !defined(NDEBUG) || defined(RS_KEEP_ASSERTS)
+TEST(what_is_freed_twice_aborts)
+{
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        struct thing *thing;
+        signal(SIGABRT, SIG_DFL); /* cmocka's handler goes on with the next test */
+        close(STDERR_FILENO);
+        if (rs_published_begin(HEAD_BYTES) != 0)
+            _exit(1);
+        thing = RS_PUBLISHED_NEW(struct thing);
+        rs_published_free(thing);
+        rs_published_free(thing);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+#endif
+
 TEST_WITH(begin, end, things_do_not_overlap)
 {
     unsigned char *things[200];

@@ -3,6 +3,7 @@
 #include "reuse_stack.h"
 
 #include "context/block.h"
+#include "count_ranges.h"
 
 #include <pthread.h>
 
@@ -31,7 +32,7 @@ static void give_at_door(struct stack *stack, CUdeviceptr address)
 
 static size_t in_map(void)
 {
-    return rs_address_map_count(rs_blocks);
+    return count_ranges(rs_blocks);
 }
 
 /* KEPT blocks were freed, and all but the last epoch of them are clean and kept. */

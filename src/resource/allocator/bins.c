@@ -299,35 +299,35 @@ static size_t give_chunks_back(struct bins *bins, struct bin *bin, size_t keep_b
 static bool bin_check(struct bin *bin)
 {
     size_t held_bytes = 0, live = 0, chunks = 0, open = 0;
-    bool good = true;
+    RS_MUTEX_GUARD(&bin->lock);
 
-    rs_mutex_lock(&bin->lock);
     for (const struct chunk *chunk = bin->chunks; chunk; chunk = chunk->next, chunks++) {
         size_t slots = chunk->live_count;
 
-        for (const struct slot *slot = chunk->free_slots; slot && good; slot = slot->next)
-            good = !slot->is_live && slot->chunk == chunk && ++slots <= chunk->slot_count;
-        good = good && slots == chunk->slot_count;
+        for (const struct slot *slot = chunk->free_slots; slot; slot = slot->next)
+            if (slot->is_live || slot->chunk != chunk || ++slots > chunk->slot_count)
+                return false;
+        if (slots != chunk->slot_count)
+            return false;
         held_bytes += chunk->upstream.size_bytes;
         live += chunk->live_count;
         open += chunk->free_slots != NULL;
     }
-    for (const struct chunk *chunk = bin->open; chunk && good; chunk = chunk->next_open)
-        good = chunk->free_slots && open-- > 0;
-    good = good && open == 0 && chunks == bin->chunk_count && held_bytes == bin->held_bytes &&
+    for (const struct chunk *chunk = bin->open; chunk; chunk = chunk->next_open)
+        if (!chunk->free_slots || open-- == 0)
+            return false;
+    return open == 0 && chunks == bin->chunk_count && held_bytes == bin->held_bytes &&
            live * bin->bytes == bin->live_bytes;
-    rs_mutex_unlock(&bin->lock);
-    return good;
 }
 
 static bool bins_check(struct rs_mr *mr)
 {
     struct bins *bins = RS_MR_AS(bins, mr);
-    bool good = true;
 
     for (unsigned i = 0; i < bins->count; i++)
-        good = (i == 0 || bins->bytes[i - 1] < bins->bytes[i]) && bin_check(&bins->bins[i]) && good;
-    return good;
+        if ((i > 0 && bins->bytes[i - 1] >= bins->bytes[i]) || !bin_check(&bins->bins[i]))
+            return false;
+    return true;
 }
 
 static size_t bins_trim(struct rs_mr *mr, const struct rs_trim *trim)
@@ -646,7 +646,7 @@ static const struct rs_option binning_options[] = {
                        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZES_ROW(
-        struct binning_config, bins, "",
+        struct binning_config, bins, "none",
         "block sizes of further bins, as in 256KiB+300000+1MiB, rounded up to multiples of 512 "
         "bytes; a bin that has its own memory resource is not listed here but written after the "
         "upstream, as in binning(cuda, bin(arena(cuda), size=1MiB))",

@@ -275,25 +275,19 @@ static size_t pool_idle_bytes(struct rs_mr *mr)
 static size_t pool_growable_bytes(struct rs_mr *mr)
 {
     struct rs_pool *pool = RS_MR_AS(rs_pool, mr);
-    size_t bytes;
 
     if (pool->maximum_bytes == SIZE_MAX)
         return SIZE_MAX;
-    rs_mutex_lock(&pool->base.lock);
-    bytes = pool->maximum_bytes - pool->charged_bytes;
-    rs_mutex_unlock(&pool->base.lock);
-    return bytes;
+    RS_MUTEX_GUARD(&pool->base.lock);
+    return pool->maximum_bytes - pool->charged_bytes;
 }
 
 static size_t pool_free_blocks(struct rs_mr *mr)
 {
     struct rs_pool *pool = RS_MR_AS(rs_pool, mr);
-    size_t blocks;
+    RS_MUTEX_GUARD(&pool->base.lock);
 
-    rs_mutex_lock(&pool->base.lock);
-    blocks = pool->blocks.free_block_count;
-    rs_mutex_unlock(&pool->base.lock);
-    return blocks;
+    return pool->blocks.free_block_count;
 }
 
 static void pool_report(struct rs_mr *mr, struct rs_report *report)

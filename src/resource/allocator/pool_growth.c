@@ -432,6 +432,7 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
     pool->charged_bytes += size_bytes;
     chunk->group = ask->group;
     chunk->is_initial = ask->is_initial;
+    chunk->is_away = ask->is_away;
     add_free_chunk(pool, chunk);
     return CUDA_SUCCESS;
 }
@@ -443,13 +444,6 @@ static enum rs_block_group group_to_grow(const struct rs_block_request *request)
 {
     return request->stays_away && request->group == RS_BLOCKS_COMMON ? RS_BLOCKS_END
                                                                      : request->group;
-}
-
-static void set_away(struct rs_pool *pool, struct rs_pool_chunk *chunk)
-{
-    RS_ASSERT(!chunk->is_away);
-    chunk->is_away = true;
-    pool->away_bytes += chunk->upstream.size_bytes;
 }
 
 /* Returns the bytes that a growth asks for first, or 0 for the request alone; remaining_bytes are
@@ -477,6 +471,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     size_t least_bytes = rs_min(needed_bytes(pool, request), remaining_bytes);
     struct rs_pool_ask ask = {.least_bytes = least_bytes,
                               .group = group_to_grow(request),
+                              .is_away = request->stays_away,
                               .is_ahead = request->stays_away || rs_effort_is_ahead(effort)};
     bool leads;
     CUresult result;
@@ -507,8 +502,6 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
         pool->is_growing_ahead = false;
         pool->ahead_bytes = 0;
     }
-    if (result == CUDA_SUCCESS && request->stays_away)
-        set_away(pool, pool->chunks);
     pool->growths += result == CUDA_SUCCESS;
     return result;
 }

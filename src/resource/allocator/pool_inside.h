@@ -131,7 +131,7 @@ enum rs_pool_how_much { RS_POOL_A_STEP, RS_POOL_A_LITTLE, RS_POOL_EXACTLY };
 struct rs_pool_ask {
     size_t most_bytes, least_bytes;
     enum rs_block_group group;
-    bool is_initial;
+    bool is_initial, is_away; /* as in the chunk */
     bool is_ahead; /* the pool can do without the whole chunk; it can always do without the bytes
                       past least_bytes */
 };

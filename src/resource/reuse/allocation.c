@@ -23,14 +23,13 @@ enum {
 static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_served)
 {
     size_t peak_bytes;
+    RS_MUTEX_GUARD(&reuse->lock);
 
-    rs_mutex_lock(&reuse->lock);
     peak_bytes = rs_reuse_gather(reuse, NULL) + size_bytes;
     peak_bytes =
         rs_max(peak_bytes, atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed));
     if (is_served)
         atomic_store_explicit(&reuse->peak_live_bytes, peak_bytes, memory_order_relaxed);
-    rs_mutex_unlock(&reuse->lock);
     return peak_bytes;
 }
 

@@ -49,18 +49,14 @@ static size_t device_left_bytes(const struct rs_reuse *reuse, bool asks)
 {
     const struct rs_environment *environment = reuse->base.environment;
     size_t held_bytes = rs_reuse_held_bytes(reuse), free_bytes = SIZE_MAX, total_bytes;
-    CUstreamCaptureMode mode;
     CUresult result;
-    bool entered;
 
     if (asks && rs_driver.cuMemGetInfo_v2) {
-        mode = rs_capture_relax();
-        entered = rs_driver_context_enter(environment->context, &result);
+        RS_RELAXED_GUARD();
+        RS_CONTEXT_GUARD(environment->context, &result);
         if (result == CUDA_SUCCESS &&
             rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS)
             free_bytes = SIZE_MAX;
-        rs_driver_context_leave(entered);
-        rs_capture_restore(mode);
     }
     return rs_min(free_bytes,
                   environment->total_bytes - rs_min(held_bytes, environment->total_bytes));
@@ -215,11 +211,6 @@ RS_HOT_INLINE bool enter_open(struct rs_reuse *reuse, struct rs_block_record *re
     return looks && is_time_to_seal(reuse, open_bytes, opened);
 }
 
-RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_block_record *record)
-{
-    return enter_open(reuse, record, NULL);
-}
-
 /* Enters a block that was freed in the order of a stream into a slot.  A block that it replaces
  * there joins the open list; its fence may then be later than it would have been. */
 static bool ordered_push(struct rs_reuse *reuse, struct rs_block_record *record,
@@ -281,7 +272,7 @@ __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *re
     CUresult result = rs_request_is_under_way() ? CUDA_ERROR_OUT_OF_MEMORY : wait_fully(reuse);
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        (void)open_push(reuse, record);
+        (void)enter_open(reuse, record, NULL);
         return CUDA_SUCCESS;
     }
     rs_reuse_count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
@@ -407,7 +398,7 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
         rs_stream_key_to_free(stream, reuse->base.environment->context, record->stream, &key);
     bool time_to_seal;
 
-    time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
+    time_to_seal = in_order ? ordered_push(reuse, record, key) : enter_open(reuse, record, NULL);
     return time_to_seal || seals_at_once(reuse, size_bytes)
                ? seal_after_free(reuse, record, size_bytes, stream)
                : CUDA_SUCCESS;
@@ -424,7 +415,7 @@ RS_HOT CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation
     if (RS_UNLIKELY((uintptr_t)stream | reuse->frees_wait))
         return stream ? deallocate_in_order(reuse, allocation, stream)
                       : deallocate_waiting(reuse, allocation);
-    return RS_UNLIKELY(open_push(reuse, record) || seals_at_once(reuse, size_bytes))
+    return RS_UNLIKELY(enter_open(reuse, record, NULL) || seals_at_once(reuse, size_bytes))
                ? seal_after_free(reuse, record, size_bytes, NULL)
                : CUDA_SUCCESS;
 }

@@ -185,12 +185,9 @@ static bool seal_locked(struct rs_reuse *reuse)
 
 bool rs_reuse_seal(struct rs_reuse *reuse)
 {
-    bool fenced;
+    RS_MUTEX_GUARD(&reuse->lock);
 
-    rs_mutex_lock(&reuse->lock);
-    fenced = seal_locked(reuse);
-    rs_mutex_unlock(&reuse->lock);
-    return fenced;
+    return seal_locked(reuse);
 }
 
 /* Moves ready ordered blocks to the list until it has `count`.  Allocations in the order of their
@@ -251,10 +248,10 @@ static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *ready, 
 
 void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_block_list *list)
 {
-    rs_mutex_lock(&reuse->lock);
+    RS_MUTEX_GUARD(&reuse->lock);
+
     rs_block_list_append(&reuse->backlog, list);
     note_backlog(reuse);
-    rs_mutex_unlock(&reuse->lock);
 }
 
 void rs_reuse_give_backlog(struct rs_reuse *reuse)
@@ -270,8 +267,10 @@ void rs_reuse_give_backlog(struct rs_reuse *reuse)
 }
 
 /* Takes the blocks of the `count` oldest epochs.  The youngest fence among them is done; it was
- * recorded after the others, and so covers their work. */
-static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse_batch *ready)
+ * recorded after the others, and so covers their work.  (Or nothing uses the blocks any more:
+ * rs_reuse_destroy_epochs.) */
+RS_HOT_INLINE void take_through(struct rs_reuse *reuse, unsigned count,
+                                struct rs_reuse_batch *ready)
 {
     RS_ASSERT(count <= reuse->sealed_count);
     for (unsigned i = 0; i < count; i++) {
@@ -443,20 +442,17 @@ bool rs_reuse_retire_some(struct rs_reuse *reuse)
 
 bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out)
 {
-    bool sealed;
+    RS_MUTEX_GUARD(&reuse->lock);
 
-    rs_mutex_lock(&reuse->lock);
-    sealed = reuse->sealed_count && !(not_timed_out && reuse->sealed[0]->timed_out);
-    rs_mutex_unlock(&reuse->lock);
-    return sealed;
+    return reuse->sealed_count && !(not_timed_out && reuse->sealed[0]->timed_out);
 }
 
 static void give_up_first(struct rs_reuse *reuse)
 {
-    rs_mutex_lock(&reuse->lock);
+    RS_MUTEX_GUARD(&reuse->lock);
+
     if (reuse->sealed_count)
         reuse->sealed[0]->timed_out = true;
-    rs_mutex_unlock(&reuse->lock);
     rs_reuse_count(&reuse->timeouts, 1);
 }
 
@@ -498,11 +494,11 @@ bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns)
 
 void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open)
 {
-    rs_mutex_lock(&reuse->lock);
+    RS_MUTEX_GUARD(&reuse->lock);
+
     rs_reuse_gather(reuse, open);
     (void)rs_ordered_drain(&reuse->ordered, reuse->ordered.sealed, UINT64_MAX, SIZE_MAX,
                            &open->rest);
-    rs_mutex_unlock(&reuse->lock);
 }
 
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
@@ -537,26 +533,17 @@ struct rs_reuse_quantity rs_reuse_in_epochs(const struct rs_reuse *reuse)
     return sum;
 }
 
-static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
-{
-    rs_reuse_give_ready(reuse, &epoch->blocks);
-    if (!reuse->memory_is_gone)
-        rs_fence_destroy(epoch->event);
-    free(epoch);
-}
-
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
     struct rs_reuse_epoch *epoch;
 
-    for (unsigned i = 0; i < reuse->sealed_count; i++) {
-        reuse->ready_seal = rs_max(reuse->ready_seal, reuse->sealed[i]->ordered_seal);
-        destroy_epoch(reuse, reuse->sealed[i]);
-    }
+    take_through(reuse, reuse->sealed_count, &ready);
     while ((epoch = reuse->spare)) {
         reuse->spare = epoch->next;
-        destroy_epoch(reuse, epoch);
+        if (!reuse->memory_is_gone)
+            rs_fence_destroy(epoch->event);
+        free(epoch);
     }
     take_backlog(reuse, SIZE_MAX, &ready.rest);
     rs_reuse_give_ready(reuse, &ready);

@@ -289,27 +289,22 @@ static struct rs_reuse_quantity count_from(const struct rs_ordered_blocks *order
 
 uint64_t rs_ordered_begin_seal(struct rs_ordered_blocks *ordered)
 {
-    uint64_t seal;
+    RS_MUTEX_GUARD(&ordered->lock);
 
-    rs_mutex_lock(&ordered->lock);
-    seal = ordered->open.blocks > 0 ? ++ordered->begun : 0;
-    rs_mutex_unlock(&ordered->lock);
-    return seal;
+    return ordered->open.blocks > 0 ? ++ordered->begun : 0;
 }
 
 size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal)
 {
-    struct rs_reuse_quantity before;
+    size_t before_bytes;
+    RS_MUTEX_GUARD(&ordered->lock);
 
-    rs_mutex_lock(&ordered->lock);
     RS_ASSERT(seal == ordered->begun && seal > ordered->sealed);
-    before = ordered->open;
+    before_bytes = ordered->open.bytes;
     ordered->sealed = seal;
     ordered->open = count_from(ordered, seal);
-    RS_ASSERT(before.bytes >= ordered->open.bytes);
-    before.bytes -= ordered->open.bytes;
-    rs_mutex_unlock(&ordered->lock);
-    return before.bytes;
+    RS_ASSERT(before_bytes >= ordered->open.bytes);
+    return before_bytes - ordered->open.bytes;
 }
 
 /* Moves up to `most` of a set's blocks with numbers from `first` to below `end` to a list, and
@@ -340,23 +335,19 @@ bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_
 
     if (!is_used(ordered))
         return false;
-    rs_mutex_lock(&ordered->lock);
+    RS_MUTEX_GUARD(&ordered->lock);
     /* The blocks are ready ones, or the open ones. */
     RS_ASSERT(end <= ordered->sealed || first == ordered->sealed);
     for (uint64_t sets = ordered->filled; sets && moved < most; sets &= sets - 1)
         moved += drain_set(ordered, (unsigned)__builtin_ctzll(sets), first, end, most - moved, to);
-    rs_mutex_unlock(&ordered->lock);
     return moved == most;
 }
 
 size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered)
 {
-    size_t count;
+    RS_MUTEX_GUARD(&ordered->lock);
 
-    rs_mutex_lock(&ordered->lock);
-    count = ordered->open.blocks;
-    rs_mutex_unlock(&ordered->lock);
-    return count;
+    return ordered->open.blocks;
 }
 
 bool rs_ordered_check(const struct rs_ordered_blocks *ordered, struct rs_reuse_quantity *sum)

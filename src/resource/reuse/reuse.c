@@ -64,8 +64,8 @@ static bool reuse_check(struct rs_mr *mr)
     struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
     struct rs_reuse_quantity sum;
     bool good = true;
+    RS_MUTEX_GUARD(&reuse->lock);
 
-    rs_mutex_lock(&reuse->lock);
     sum = rs_reuse_in_epochs(reuse);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
@@ -74,16 +74,13 @@ static bool reuse_check(struct rs_mr *mr)
         good = rs_kept_check(&reuse->shards[i].kept) && good;
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
-    rs_mutex_lock(&reuse->ordered.lock);
-    good = rs_ordered_check(&reuse->ordered, &sum) && good;
+    RS_MUTEX_GUARD(&reuse->ordered.lock);
     /* Blocks on their way upstream are in no list but still count as quarantined, so the sum over
      * the lists may be smaller.  The lock of the ordered blocks keeps any of them from being taken
      * between the two sums. */
-    good = good && sum.bytes <= rs_reuse_quarantined(reuse).bytes &&
+    return rs_ordered_check(&reuse->ordered, &sum) && good &&
+           sum.bytes <= rs_reuse_quarantined(reuse).bytes &&
            sum.blocks <= rs_reuse_quarantined(reuse).blocks;
-    rs_mutex_unlock(&reuse->ordered.lock);
-    rs_mutex_unlock(&reuse->lock);
-    return good;
 }
 
 static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
