@@ -147,8 +147,8 @@ RS_HOT_INLINE void rs_block_publish(struct rs_block_record *block, struct rs_sta
 }
 
 /* Enters a block that `object` has just allocated. A block that comes with its record
- * (allocation->block) needs no new one. Returns false when out of host memory; for a block whose
- * record is in the map already, also when the context has ended. */
+ * (allocation->block) needs no new one. Returns false when out of host memory, and when the context
+ * has ended. */
 RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation,
                                   unsigned object)
 {
