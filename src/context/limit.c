@@ -267,22 +267,37 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     return false;
 }
 
-/* Stores the device's UUID and memory; false when the driver does not tell. On a driver without
- * UUIDs the device's number stands in for the UUID. */
-static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
+/* True when the size of a device is needed to know its limit in some job. */
+static bool needs_total(void)
 {
-    memset(uuid, 0, sizeof(*uuid));
-    if (!rs_driver.cuDeviceTotalMem_v2 ||
-        rs_driver.cuDeviceTotalMem_v2(total_bytes, device) != CUDA_SUCCESS)
-        return false;
-    if (!rs_driver.cuDeviceGetUuid_v2 || rs_driver.cuDeviceGetUuid_v2(uuid, device) != CUDA_SUCCESS)
-        snprintf(uuid->bytes, sizeof(uuid->bytes), "device %d", (int)device);
-    return true;
+    bool needs = rs_config.limit_job_size.kind != RS_SIZE_BYTES;
+
+    for (unsigned i = 0; i < job_count; i++)
+        needs = needs || jobs[i].limit.kind != RS_SIZE_BYTES;
+    return needs;
 }
 
+/* Stores the device's UUID and memory, the latter only if the driver tells it; false when the
+ * driver does not tell enough. On a driver without UUIDs the device's number stands in for the
+ * UUID. */
+static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
+{
+    bool has_total = rs_driver.cuDeviceTotalMem_v2 &&
+                     rs_driver.cuDeviceTotalMem_v2(total_bytes, device) == CUDA_SUCCESS;
+
+    memset(uuid, 0, sizeof(*uuid));
+    if (rs_driver.cuDeviceGetUuid_v2 && rs_driver.cuDeviceGetUuid_v2(uuid, device) == CUDA_SUCCESS)
+        return has_total || !needs_total();
+    snprintf(uuid->bytes, sizeof(uuid->bytes), "device %d", (int)device);
+    return has_total;
+}
+
+/* What the process has of the device already, since the driver told the device's size late, counts
+ * in the job too. The mutex keeps requests from changing it meanwhile. */
 static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_bytes)
 {
-    size_t most = SIZE_MAX;
+    RS_MUTEX_GUARD(&of->account.mutex);
+    size_t charged_bytes = rs_counter_get(&of->account.charged_bytes), most = SIZE_MAX;
     struct rs_job_share *share = NULL;
 
     for (unsigned i = job_count; i-- > 0;) {
@@ -294,7 +309,8 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
         of->shares[i] = (struct rs_job_share){.job = jobs[i].job,
                                               .member = jobs[i].member,
                                               .next = share,
-                                              .limit_bytes = rs_max(most, 1)};
+                                              .limit_bytes = rs_max(most, 1),
+                                              .missed_bytes = charged_bytes};
         share = &of->shares[i];
         memcpy(share->uuid, uuid->bytes, sizeof(share->uuid));
     }
@@ -302,13 +318,13 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
     atomic_store_explicit(&of->account.job, share, memory_order_release);
 }
 
-/* Joins the job for one device: from now on the job is charged too. This comes before a context of
- * the device is entered in the table, so nothing has been charged yet. */
+/* Joins the job for one device: from now on the job is charged too. A device that the driver does
+ * not describe yet joins at a later call. */
 static void join_device(CUdevice device)
 {
     struct device_limit *of = &devices[device];
     unsigned seen = JOINING_NOT;
-    size_t total_bytes;
+    size_t total_bytes = 0;
     CUuuid uuid;
 
     if (job_count == 0 || atomic_load(&of->joining) == JOINING_DONE ||
