@@ -266,7 +266,8 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
     return -EINVAL;
 }
 
-static struct rs_stack *find_or_make_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
+/* A new context and its first stack are published once, together, when the stack has been made. */
+struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
 {
     struct rs_context *context = look_up(true, false);
     struct rs_stack *stack;
@@ -281,16 +282,6 @@ static struct rs_stack *find_or_make_stack(enum rs_kind kind, unsigned host_flag
         return stack;
     rs_stack_settle(stack, denied);
     return atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
-}
-
-/* A new context and its first stack are published once, together. */
-struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
-{
-    struct rs_stack *stack = find_or_make_stack(kind, host_flags, denied);
-
-    if (!rs_context_is_creating()) /* else this thread may hold the contexts' lock */
-        rs_context_publish_stacks();
-    return stack;
 }
 
 struct rs_stack *rs_stack_if_made(unsigned which)
