@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/output.h"
-#include "base/process.h"
 #include "config/mode.h"
 #include "context/block_counts.h"
 #include "context/table.h"
@@ -18,7 +17,6 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct device_limit {

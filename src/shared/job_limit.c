@@ -8,7 +8,6 @@
 #include "shared/job_layout.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
