@@ -225,7 +225,7 @@ static bool is_possible(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
     size_t limit = rs_account_limit(account), total = limit;
-    size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes) +
+    size_t others = rs_context_idle_bytes_of(device, ~0u) + atomic_load(&account->asked_bytes) +
                     atomic_load(&account->returning_bytes) + rs_charge_spare_bytes(device);
     bool has_limit = limit != SIZE_MAX;
     size_t held = has_limit ? atomic_load(&account->charged_bytes)

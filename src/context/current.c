@@ -48,6 +48,11 @@ static bool reclaim_for(const struct rs_environment *environment, const struct r
     return rs_wiring.reclaim(environment->device, refusal, may_wait);
 }
 
+RS_COLD static void note_fault(const struct rs_environment *environment)
+{
+    rs_context_note_fault(rs_stack_of(environment)->context);
+}
+
 static bool has_memory(const struct rs_environment *environment, CUdeviceptr address)
 {
     return rs_context_has_memory(rs_stack_of(environment)->context, address);
@@ -96,7 +101,7 @@ static struct rs_context *describe_context(struct rs_context *context, CUcontext
             .account = &context->account,
             .peers = &context->peers,
             .reclaim = reclaim_for,
-            .note_fault = rs_context_note_fault_of,
+            .note_fault = note_fault,
             .has_memory = has_memory,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
                                               : i - RS_STACK_PINNED,

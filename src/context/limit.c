@@ -383,7 +383,7 @@ void rs_limit_resolve(CUdevice device)
 {
     const struct rs_size *size;
     size_t total = 0, free_bytes = 0, bytes;
-    bool is_final = true;
+    bool is_final;
 
     if (!is_device_number(device))
         return;
@@ -396,14 +396,10 @@ void rs_limit_resolve(CUdevice device)
         (!rs_driver.cuDeviceTotalMem_v2 ||
          rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return; /* no such device, or the driver is not ready: a later call resolves it */
-    if (size && size->kind == RS_SIZE_OF_FREE && !rs_limit_ask_free(device, &free_bytes)) {
-        /* A context of the device must be current for this; until then the percentage is taken of
-         * the total. */
-        bytes = rs_max(rs_size_resolve(*size, total, total), 1);
-        is_final = false;
-    } else {
-        bytes = size ? rs_max(rs_size_resolve(*size, total, free_bytes), 1) : 0;
-    }
+    /* A context of the device must be current to ask for its free memory; until then the percentage
+     * is taken of the total. */
+    is_final = !size || size->kind != RS_SIZE_OF_FREE || rs_limit_ask_free(device, &free_bytes);
+    bytes = size ? rs_max(rs_size_resolve(*size, total, is_final ? free_bytes : total), 1) : 0;
     if (!set_begin(device, true))
         return;
     if (bytes)

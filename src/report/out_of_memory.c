@@ -476,9 +476,8 @@ RS_COLD void rs_oom_refused(int device, enum rs_kind kind, size_t size_bytes)
     if (device < 0 || device >= RS_DEVICES_MAX || !rs_mode_serving())
         return;
     rs_limit_note_refused(device);
-    if ((!at_once && (rs_config.on_oom_given || !rs_publish_is_held())))
-        return;
-    if (!rs_mutex_try_lock(&reporting))
+    if ((!at_once && (rs_config.on_oom_given || !rs_publish_is_held())) ||
+        !rs_mutex_try_lock(&reporting))
         return;
     if (at_once)
         write_at_once(device, kind, size_bytes);
