@@ -128,59 +128,51 @@ static void set_end(int device, bool for_good)
 
 /* ---- the job ---- */
 
-/* Returns what is wrong with the job's file, or NULL when the error is another one. */
-static const char *why_not_of_file(int error)
-{
-    switch (-error) {
-    case EPROTO:
-        return "was not written by this version of rmmshim: remove it, or choose another file";
-    case EACCES:
-        return "must belong to this user and be writable, with no access for others (chmod 600)";
-    case EXDEV:
-        return "is used by processes in another PID namespace, and this process cannot see whether "
-               "they still run: set RMM_JOB to another file, or remove this one when they have "
-               "ended";
-    default:
-        return NULL;
-    }
-}
+/* Why a job was not joined. */
+struct reason {
+    int error;
+    const char *text;
+};
+
+/* What is wrong with the job's file. */
+static const struct reason reasons_of_file[] = {
+    {EPROTO, "was not written by this version of rmmshim: remove it, or choose another file"},
+    {EACCES, "must belong to this user and be writable, with no access for others (chmod 600)"},
+    {EXDEV, "is used by processes in another PID namespace, and this process cannot see whether "
+            "they still run: set RMM_JOB to another file, or remove this one when they have ended"},
+    {0, NULL},
+};
+
+static const struct reason reasons_of_job[] = {
+    {ESTALE, "the limit is shared by the processes of one `rmmshim run`, and that `run` has ended, "
+             "or is in another PID or network namespace"},
+    {ETIMEDOUT, "the limit is shared by the processes of one `rmmshim run`, and that `run` does "
+                "not answer: start the program again by `rmmshim run`"},
+    {EPROTO, "this library and the `rmmshim run` that shares the limit have different versions"},
+    {EACCES, "the `rmmshim run` that started this process refused to share its limit"},
+    {ESRCH, "/proc cannot be read here, so the job could not see when this process ends"},
+    {EBUSY, "timed out: another process was joining the job and did not finish"},
+    {ENOTSUP, "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
+              "limit for each process"},
+    {E2BIG, "more than 4 `rmmshim run --limit-job` are nested in each other"},
+    {EFBIG, "the limit on file sizes (ulimit -f) leaves no room for the job's file"},
+    {EUSERS, "too many processes share the job's limit"},
+    {0, NULL},
+};
 
 /* Returns NULL when only the number of the error is known. */
-static const char *why_not_joined(int error)
+static const char *why_not(const struct reason *reason, int error)
 {
-    switch (-error) {
-    case ESTALE:
-        return "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
-               "ended, or is in another PID or network namespace";
-    case ETIMEDOUT:
-        return "the limit is shared by the processes of one `rmmshim run`, and that `run` does not "
-               "answer: start the program again by `rmmshim run`";
-    case EPROTO:
-        return "this library and the `rmmshim run` that shares the limit have different versions";
-    case EACCES:
-        return "the `rmmshim run` that started this process refused to share its limit";
-    case ESRCH:
-        return "/proc cannot be read here, so the job could not see when this process ends";
-    case EBUSY:
-        return "timed out: another process was joining the job and did not finish";
-    case ENOTSUP:
-        return "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
-               "limit for each process";
-    case E2BIG:
-        return "more than 4 `rmmshim run --limit-job` are nested in each other";
-    case EFBIG:
-        return "the limit on file sizes (ulimit -f) leaves no room for the job's file";
-    case EUSERS:
-        return "too many processes share the job's limit";
-    default:
-        return NULL;
-    }
+    while (reason->text && reason->error != -error)
+        reason++;
+    return reason->text;
 }
 
 /* path: the job's file, where the error is that file's; else NULL. */
 static void say_not_joined(struct rs_diagnostics *diagnostics, int error, const char *path)
 {
-    const char *of_file = path ? why_not_of_file(error) : NULL, *reason = why_not_joined(error);
+    const char *of_file = path ? why_not(reasons_of_file, error) : NULL,
+               *reason = why_not(reasons_of_job, error);
 
     if (of_file)
         rs_diagnose(diagnostics, rs_config.limit_job, NULL, "the job's file %s %s", path, of_file);

@@ -103,7 +103,7 @@ static bool is_managed_poolable(void)
     static bool said;
     int devices = 0, without = 0;
 
-    if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+    if (rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         return false;
     while (without < devices &&
            rs_driver_device_has(without, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
@@ -125,7 +125,7 @@ static void say_absent_devices(void)
     char others[64] = "";
     unsigned count;
 
-    if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+    if (rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         return;
     count = rs_config_count_absent(&rs_config, devices, &first, &device);
     if (count == 0 || !rs_log_once(&said))

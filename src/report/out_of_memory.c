@@ -131,7 +131,7 @@ static void look_at_memory(void)
         refused.limit_bytes = 0;
     refused.own_limit_bytes = rs_limit_get(refused.device);
     (void)rs_limit_job(refused.device, &refused.job_limit_bytes, &refused.job_others_bytes);
-    if (!rs_limit_ask_free(refused.device, &refused.free_bytes) || !rs_driver.cuDeviceTotalMem_v2 ||
+    if (!rs_limit_ask_free(refused.device, &refused.free_bytes) ||
         rs_driver.cuDeviceTotalMem_v2(&refused.total_bytes, refused.device) != CUDA_SUCCESS)
         refused.free_bytes = refused.total_bytes = 0;
 }
