@@ -74,3 +74,18 @@ TEST(bytes_that_a_process_had_before_are_counted_when_its_device_is_entered)
     rs_job_share_add(&below, 0 - (size_t)600);
     assert_int_equal(total_in(above.job), 0);
 }
+
+TEST(a_device_that_a_stuck_mutex_kept_out_of_an_outer_job_is_entered_later)
+{
+    struct rs_job_share above = {.job = new_job(), .limit_bytes = LIMIT};
+    struct rs_job_share below = share_of(new_job(), first_uuid, 600);
+
+    above.member = rs_job_limit_join(above.job);
+    below.next = &above;
+    assert_true(job_lock(above.job, true)); /* nobody waits for a mutex that it has itself */
+    rs_job_share_enter(&below);
+    assert_null(above.entry);
+    job_unlock(above.job);
+    assert_true(rs_job_share_take(&below, 600));
+    assert_int_equal(total_in(above.job), 600);
+}
