@@ -115,6 +115,13 @@ static void put_record(struct rs_charged *record)
     }
 }
 
+/* Counts one more handle.  The first handle enters the record into its table. */
+static void add_handle(struct rs_charged *memory)
+{
+    if (memory->handles++ == 0)
+        put_record(memory);
+}
+
 struct rs_charged *rs_charged_new(enum rs_charge_keys keys)
 {
     RS_ASSERT_HELD(&rs_charge_lock);
@@ -125,9 +132,8 @@ void rs_charged_enter(struct rs_charged *record, unsigned long long key)
 {
     RS_ASSERT_HELD(&rs_charge_lock);
     atomic_fetch_add(&entered, 1);
-    record->handles = 1;
     record->key = key;
-    put_record(record);
+    add_handle(record);
 }
 
 /* ---- allocations ---- */
@@ -226,13 +232,6 @@ struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
             (void)rs_hash_take(&tables[keys], key);
     }
     return record;
-}
-
-/* Counts one more handle.  The first handle enters the record into its table. */
-static void add_handle(struct rs_charged *memory)
-{
-    if (memory->handles++ == 0)
-        put_record(memory);
 }
 
 CUresult rs_charge_free_end(struct rs_charged *record, CUresult result)

@@ -72,12 +72,10 @@ static struct rs_pool_record *find_or_add_pool(CUmemoryPool handle, int device)
     RS_ASSERT_HELD(&rs_charge_lock);
     if (pool)
         return pool;
-    pool = calloc(1, sizeof(*pool));
+    pool = malloc(sizeof(*pool));
     if (!pool)
         return NULL;
-    pool->next = pools;
-    pool->handle = handle;
-    pool->device = device;
+    *pool = (struct rs_pool_record){.next = pools, .handle = handle, .device = device};
     pools = pool;
     return pool;
 }

@@ -225,7 +225,7 @@ static bool is_possible(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
     size_t limit = rs_account_limit(account), total = limit;
-    size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes) +
+    size_t others = rs_context_idle_bytes_of(device, ~0u) + atomic_load(&account->asked_bytes) +
                     atomic_load(&account->returning_bytes) + rs_charge_spare_bytes(device);
     bool has_limit = limit != SIZE_MAX;
     size_t held = has_limit ? atomic_load(&account->charged_bytes)
@@ -233,8 +233,7 @@ static bool is_possible(int device, const struct rs_refusal *refusal)
 
     if (!has_limit && refusal->memory != RS_MEMORY_DEVICE)
         return true; /* the memory may also lie outside the device */
-    if (!has_limit && (!rs_driver.cuDeviceTotalMem_v2 ||
-                       rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
+    if (!has_limit && rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
         return true;
     return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
@@ -251,8 +250,7 @@ static bool room_may_come(int device, const struct rs_refusal *refusal)
 
     if (refusal->memory != RS_MEMORY_DEVICE) {
         rs_host_memory(&host_total, &room);
-        return !rs_driver.cuDeviceTotalMem_v2 ||
-               rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS ||
+        return rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS ||
                refusal->size_bytes <= total + host_total;
     }
     asked = atomic_load(&account->asked_bytes);

@@ -70,16 +70,16 @@ bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *a
 {
     struct rs_block_record *block = allocation->block;
 
+    if (atomic_load(&stack->context->ending) == RS_ENDING_OVER)
+        return false; /* rs_block_forget_all has been called, or is about to be */
     if (!block) {
         block = rs_block_record_take();
         if (!block)
             return refuse_block(stack);
         block->upstream_bytes = 0;
     }
-    if (atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_TAKEN) {
-        if (atomic_load(&stack->context->ending) == RS_ENDING_OVER)
-            return false;
-    } else if (!enter_new(block, stack, allocation)) {
+    if (atomic_load_explicit(&block->state, memory_order_relaxed) != RS_BLOCK_TAKEN &&
+        !enter_new(block, stack, allocation)) {
         if (!allocation->block)
             rs_block_record_give(block);
         return refuse_block(stack);

@@ -128,11 +128,6 @@ RS_HOT_INLINE unsigned rs_block_alive_in(const struct rs_stack *stack)
     return atomic_load_explicit(&stack->context->alive, memory_order_relaxed);
 }
 
-RS_HOT_INLINE unsigned rs_block_alive(struct rs_block_record *block)
-{
-    return rs_block_alive_in(rs_block_stack(block));
-}
-
 /* Resets the record, counts the block and makes it live: from here on look-ups find it. */
 RS_HOT_INLINE void rs_block_publish(struct rs_block_record *block, struct rs_stack *stack,
                                     const struct rs_allocation *allocation, unsigned object)
@@ -147,8 +142,8 @@ RS_HOT_INLINE void rs_block_publish(struct rs_block_record *block, struct rs_sta
 }
 
 /* Enters a block that `object` has just allocated. A block that comes with its record
- * (allocation->block) needs no new one. Returns false when out of host memory; for a block whose
- * record is in the map already, also when the context has ended. */
+ * (allocation->block) needs no new one. Returns false when out of host memory, and when the context
+ * has ended. */
 RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation,
                                   unsigned object)
 {
@@ -225,7 +220,8 @@ RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdevicep
                                         unsigned kinds, struct rs_taken_block *taken)
 {
     return RS_LIKELY(block) &&
-           RS_LIKELY(rs_block_alive(block) & kinds >> rs_block_stack(block)->kind) &&
+           RS_LIKELY(rs_block_alive_in(rs_block_stack(block)) &
+                     kinds >> rs_block_stack(block)->kind) &&
            rs_block_take_checked(block, address, taken);
 }
 

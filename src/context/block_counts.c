@@ -240,8 +240,9 @@ uint64_t rs_block_counts_devices(enum rs_kind kind)
 
 /* Returns the counts of the share.  If it is the only one in use, the fast path does not raise its
  * own peak, and the process's peak is taken instead. */
-static struct rs_block_thread_counts thread_counts(struct rs_block_counter *counter, unsigned index)
+struct rs_block_thread_counts rs_block_counts_thread(enum rs_kind kind, int device, unsigned index)
 {
+    struct rs_block_counter *counter = rs_block_counter(kind, device);
     struct rs_block_share *share = &counter->shares[index];
     struct rs_block_thread_counts counts = {
         .entered = get_count(&share->entered),
@@ -249,6 +250,7 @@ static struct rs_block_thread_counts thread_counts(struct rs_block_counter *coun
         .live_bytes = live_bytes_of(share),
     };
 
+    RS_ASSERT(index < RS_THREAD_INDEXES);
     raise_own_peak(share, counts.live_bytes);
     if (get_count(&counter->used) == (uint64_t)1 << index)
         raise_own_peak(share, (int64_t)atomic_load(&counter->peak_live_bytes));
@@ -256,23 +258,14 @@ static struct rs_block_thread_counts thread_counts(struct rs_block_counter *coun
     return counts;
 }
 
-struct rs_block_thread_counts rs_block_counts_thread(enum rs_kind kind, int device, unsigned index)
-{
-    RS_ASSERT(index < RS_THREAD_INDEXES);
-    return thread_counts(rs_block_counter(kind, device), index);
-}
-
 struct rs_block_thread_counts rs_block_counts_restart_thread(enum rs_kind kind, int device,
                                                              unsigned index)
 {
-    struct rs_block_counter *counter = rs_block_counter(kind, device);
-    struct rs_block_thread_counts counts;
+    struct rs_block_thread_counts counts = rs_block_counts_thread(kind, device, index);
+    struct rs_block_share *share = &rs_block_counter(kind, device)->shares[index];
 
-    RS_ASSERT(index < RS_THREAD_INDEXES);
-    counts = thread_counts(counter, index);
-    counts.peak_live_bytes =
-        atomic_exchange(&counter->shares[index].peak_live_bytes, counts.live_bytes);
-    raise_own_peak(&counter->shares[index], live_bytes_of(&counter->shares[index]));
+    counts.peak_live_bytes = atomic_exchange(&share->peak_live_bytes, counts.live_bytes);
+    raise_own_peak(share, live_bytes_of(share));
     return counts;
 }
 

@@ -48,6 +48,11 @@ static bool reclaim_for(const struct rs_environment *environment, const struct r
     return rs_wiring.reclaim(environment->device, refusal, may_wait);
 }
 
+RS_COLD static void note_fault(const struct rs_environment *environment)
+{
+    rs_context_note_fault(rs_stack_of(environment)->context);
+}
+
 static bool has_memory(const struct rs_environment *environment, CUdeviceptr address)
 {
     return rs_context_has_memory(rs_stack_of(environment)->context, address);
@@ -96,7 +101,7 @@ static struct rs_context *describe_context(struct rs_context *context, CUcontext
             .account = &context->account,
             .peers = &context->peers,
             .reclaim = reclaim_for,
-            .note_fault = rs_context_note_fault_of,
+            .note_fault = note_fault,
             .has_memory = has_memory,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
                                               : i - RS_STACK_PINNED,
@@ -266,7 +271,8 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
     return -EINVAL;
 }
 
-static struct rs_stack *find_or_make_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
+/* A new context and its first stack are published once, together, when the stack has been made. */
+struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
 {
     struct rs_context *context = look_up(true, false);
     struct rs_stack *stack;
@@ -281,16 +287,6 @@ static struct rs_stack *find_or_make_stack(enum rs_kind kind, unsigned host_flag
         return stack;
     rs_stack_settle(stack, denied);
     return atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
-}
-
-/* A new context and its first stack are published once, together. */
-struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
-{
-    struct rs_stack *stack = find_or_make_stack(kind, host_flags, denied);
-
-    if (!rs_context_is_creating()) /* else this thread may hold the contexts' lock */
-        rs_context_publish_stacks();
-    return stack;
 }
 
 struct rs_stack *rs_stack_if_made(unsigned which)

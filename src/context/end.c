@@ -118,11 +118,6 @@ RS_COLD void rs_context_note_fault(struct rs_context *context)
     change_alive(context, RS_CONTEXT_SERVES, RS_CONTEXT_FAULTY);
 }
 
-RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment)
-{
-    rs_context_note_fault(rs_stack_of(environment)->context);
-}
-
 static CUresult ask_without_wait(CUcontext handle)
 {
     size_t free_bytes, total_bytes;

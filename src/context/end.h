@@ -29,10 +29,6 @@ bool rs_context_any_fault(void);
  * makes no driver call. */
 RS_COLD void rs_context_note_fault(struct rs_context *context);
 
-/* The function behind rs_environment.note_fault: does the same for the context of the environment.
- */
-RS_COLD void rs_context_note_fault_of(const struct rs_environment *environment);
-
 /* Returns the error that the driver's own free would return now in a faulty context. It may wait,
  * so it is not called inside a request. When the driver no longer reports a fault (rs_is_fault), it
  * returns CUDA_SUCCESS and the context is served again. */

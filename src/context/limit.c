@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/output.h"
-#include "base/process.h"
 #include "config/mode.h"
 #include "context/block_counts.h"
 #include "context/table.h"
@@ -18,7 +17,6 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct device_limit {
@@ -130,67 +128,60 @@ static void set_end(int device, bool for_good)
 
 /* ---- the job ---- */
 
-/* Returns what is wrong with the job's file, or NULL when the error is another one. */
-static const char *why_not_of_file(int error)
-{
-    switch (-error) {
-    case EPROTO:
-        return "was not written by this version of rmmshim: remove it, or choose another file";
-    case EACCES:
-        return "must belong to this user and be writable, with no access for others (chmod 600)";
-    case EXDEV:
-        return "is used by processes in another PID namespace, and this process cannot see whether "
-               "they still run: set RMM_JOB to another file, or remove this one when they have "
-               "ended";
-    default:
-        return NULL;
-    }
-}
+/* Why a job was not joined. */
+struct reason {
+    int error;
+    const char *text;
+};
+
+/* What is wrong with the job's file. */
+static const struct reason reasons_of_file[] = {
+    {EPROTO, "was not written by this version of rmmshim: remove it, or choose another file"},
+    {EACCES, "must belong to this user and be writable, with no access for others (chmod 600)"},
+    {EXDEV, "is used by processes in another PID namespace, and this process cannot see whether "
+            "they still run: set RMM_JOB to another file, or remove this one when they have ended"},
+    {0, NULL},
+};
+
+static const struct reason reasons_of_job[] = {
+    {ESTALE, "the limit is shared by the processes of one `rmmshim run`, and that `run` has ended, "
+             "or is in another PID or network namespace: start the program again with "
+             "`rmmshim run`"},
+    {ETIMEDOUT, "the limit is shared by the processes of one `rmmshim run`, and that `run` does "
+                "not answer: start the program again with `rmmshim run`"},
+    {EPROTO, "this library and the `rmmshim run` that shares the limit have different versions: "
+             "use both from one installation"},
+    {EACCES, "the `rmmshim run` that started this process refused to share its limit"},
+    {ESRCH, "/proc cannot be read here, so the job could not see when this process ends"},
+    {EBUSY, "timed out: another process was joining the job and did not finish"},
+    {ENOTSUP, "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
+              "limit for each process"},
+    {E2BIG, "more than 4 `rmmshim run --limit-job` are nested in each other"},
+    {EFBIG, "the limit on file sizes (ulimit -f) leaves no room for the job's file"},
+    {EUSERS, "too many processes share the job's limit"},
+    {0, NULL},
+};
 
 /* Returns NULL when only the number of the error is known. */
-static const char *why_not_joined(int error)
+static const char *why_not(const struct reason *reason, int error)
 {
-    switch (-error) {
-    case ESTALE:
-        return "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
-               "ended, or is in another PID or network namespace: start the program again with "
-               "`rmmshim run`";
-    case ETIMEDOUT:
-        return "the limit is shared by the processes of one `rmmshim run`, and that `run` does not "
-               "answer: start the program again with `rmmshim run`";
-    case EPROTO:
-        return "this library and the `rmmshim run` that shares the limit have different versions: "
-               "use both from one installation";
-    case EACCES:
-        return "the `rmmshim run` that started this process refused to share its limit";
-    case ESRCH:
-        return "/proc cannot be read here, so the job could not see when this process ends";
-    case EBUSY:
-        return "timed out: another process was joining the job and did not finish";
-    case ENOTSUP:
-        return "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
-               "limit for each process";
-    case E2BIG:
-        return "more than 4 `rmmshim run --limit-job` are nested in each other";
-    case EFBIG:
-        return "the limit on file sizes (ulimit -f) leaves no room for the job's file";
-    case EUSERS:
-        return "too many processes share the job's limit";
-    default:
-        return NULL;
-    }
+    while (reason->text && reason->error != -error)
+        reason++;
+    return reason->text;
 }
 
 /* path: the job's file, where the error is that file's; else NULL. */
 static void say_not_joined(struct rs_diagnostics *diagnostics, int error, const char *path)
 {
-    const char *of_file = path ? why_not_of_file(error) : NULL, *reason = why_not_joined(error);
+    const char *of_file = path ? why_not(reasons_of_file, error) : NULL,
+               *reason = why_not(reasons_of_job, error);
 
     if (of_file)
-        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "the job's file %s %s", path, of_file);
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "the job's file (RMM_JOB) %s %s", path,
+                    of_file);
     else if (path && !reason)
-        rs_diagnose(diagnostics, rs_config.limit_job, NULL, "the job's file %s: %s", path,
-                    strerror(-error));
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL,
+                    "cannot use the job's file (RMM_JOB) %s: %s", path, strerror(-error));
     else
         rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s",
                     reason ? reason : strerror(-error));
@@ -269,22 +260,37 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     return false;
 }
 
-/* Stores the device's UUID and memory; false when the driver does not tell. On a driver without
- * UUIDs the device's number stands in for the UUID. */
-static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
+/* True when the size of a device is needed to know its limit in some job. */
+static bool needs_total(void)
 {
-    memset(uuid, 0, sizeof(*uuid));
-    if (!rs_driver.cuDeviceTotalMem_v2 ||
-        rs_driver.cuDeviceTotalMem_v2(total_bytes, device) != CUDA_SUCCESS)
-        return false;
-    if (!rs_driver.cuDeviceGetUuid_v2 || rs_driver.cuDeviceGetUuid_v2(uuid, device) != CUDA_SUCCESS)
-        snprintf(uuid->bytes, sizeof(uuid->bytes), "device %d", (int)device);
-    return true;
+    bool needs = rs_config.limit_job_size.kind != RS_SIZE_BYTES;
+
+    for (unsigned i = 0; i < job_count; i++)
+        needs = needs || jobs[i].limit.kind != RS_SIZE_BYTES;
+    return needs;
 }
 
+/* Stores the device's UUID and memory, the latter only if the driver tells it; false when the
+ * driver does not tell enough. On a driver without UUIDs the device's number stands in for the
+ * UUID. */
+static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
+{
+    bool has_total = rs_driver.cuDeviceTotalMem_v2 &&
+                     rs_driver.cuDeviceTotalMem_v2(total_bytes, device) == CUDA_SUCCESS;
+
+    memset(uuid, 0, sizeof(*uuid));
+    if (rs_driver.cuDeviceGetUuid_v2 && rs_driver.cuDeviceGetUuid_v2(uuid, device) == CUDA_SUCCESS)
+        return has_total || !needs_total();
+    snprintf(uuid->bytes, sizeof(uuid->bytes), "device %d", (int)device);
+    return has_total;
+}
+
+/* What the process has of the device already, since the driver told the device's size late, counts
+ * in the job too. The mutex keeps requests from changing it meanwhile. */
 static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_bytes)
 {
-    size_t most = SIZE_MAX;
+    RS_MUTEX_GUARD(&of->account.mutex);
+    size_t charged_bytes = rs_counter_get(&of->account.charged_bytes), most = SIZE_MAX;
     struct rs_job_share *share = NULL;
 
     for (unsigned i = job_count; i-- > 0;) {
@@ -296,7 +302,8 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
         of->shares[i] = (struct rs_job_share){.job = jobs[i].job,
                                               .member = jobs[i].member,
                                               .next = share,
-                                              .limit_bytes = rs_max(most, 1)};
+                                              .limit_bytes = rs_max(most, 1),
+                                              .missed_bytes = charged_bytes};
         share = &of->shares[i];
         memcpy(share->uuid, uuid->bytes, sizeof(share->uuid));
     }
@@ -304,13 +311,13 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
     atomic_store_explicit(&of->account.job, share, memory_order_release);
 }
 
-/* Joins the job for one device: from now on the job is charged too. This comes before a context of
- * the device is entered in the table, so nothing has been charged yet. */
+/* Joins the job for one device: from now on the job is charged too. A device that the driver does
+ * not describe yet joins at a later call. */
 static void join_device(CUdevice device)
 {
     struct device_limit *of = &devices[device];
     unsigned seen = JOINING_NOT;
-    size_t total_bytes;
+    size_t total_bytes = 0;
     CUuuid uuid;
 
     if (job_count == 0 || atomic_load(&of->joining) == JOINING_DONE ||
@@ -371,7 +378,7 @@ void rs_limit_resolve(CUdevice device)
 {
     const struct rs_size *size;
     size_t total = 0, free_bytes = 0, bytes;
-    bool is_final = true;
+    bool is_final;
 
     if (!is_device_number(device))
         return;
@@ -384,14 +391,10 @@ void rs_limit_resolve(CUdevice device)
         (!rs_driver.cuDeviceTotalMem_v2 ||
          rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return; /* no such device, or the driver is not ready: a later call resolves it */
-    if (size && size->kind == RS_SIZE_OF_FREE && !rs_limit_ask_free(device, &free_bytes)) {
-        /* A context of the device must be current for this; until then the percentage is taken of
-         * the total. */
-        bytes = rs_max(rs_size_resolve(*size, total, total), 1);
-        is_final = false;
-    } else {
-        bytes = size ? rs_max(rs_size_resolve(*size, total, free_bytes), 1) : 0;
-    }
+    /* A context of the device must be current to ask for its free memory; until then the percentage
+     * is taken of the total. */
+    is_final = !size || size->kind != RS_SIZE_OF_FREE || rs_limit_ask_free(device, &free_bytes);
+    bytes = size ? rs_max(rs_size_resolve(*size, total, is_final ? free_bytes : total), 1) : 0;
     if (!set_begin(device, true))
         return;
     if (bytes)

@@ -369,17 +369,6 @@ static struct name *make_name(const char *text)
     return name;
 }
 
-static struct name *get_name(const char *text)
-{
-    struct name *name = find_name(text);
-
-    if (!name && name_count >= RS_PHASE_NAMES - 1) {
-        text = RS_PHASE_OTHERS;
-        name = find_name(text);
-    }
-    return name ? name : make_name(text);
-}
-
 /* Copies a phase's name.  If it must be cut, no UTF-8 character is cut in two. */
 static void copy_phase_name(char text[RS_PHASE_NAME_BYTES], const char *name)
 {
@@ -477,11 +466,14 @@ static bool is_end_noticed(void)
  * no memory for it. The caller holds the lock. */
 static struct name *enter_name(const char *text)
 {
-    struct name *name;
+    struct name *name = find_name(text);
 
     RS_ASSERT_HELD(&lock);
-    name = get_name(text);
-    if (name)
+    if (!name && name_count >= RS_PHASE_NAMES - 1) {
+        text = RS_PHASE_OTHERS;
+        name = find_name(text);
+    }
+    if (name || (name = make_name(text)))
         name->entries++;
     return name;
 }

@@ -103,7 +103,7 @@ static bool is_managed_poolable(void)
     static bool said;
     int devices = 0, without = 0;
 
-    if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+    if (rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         return false;
     while (without < devices &&
            rs_driver_device_has(without, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
@@ -125,7 +125,7 @@ static void say_absent_devices(void)
     char others[64] = "";
     unsigned count;
 
-    if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+    if (rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         return;
     count = rs_config_count_absent(&rs_config, devices, &first, &device);
     if (count == 0 || !rs_log_once(&said))
@@ -331,8 +331,7 @@ static struct rs_pushed_stack *take_pushed_record(struct rs_context *context,
         .stack = {.context = context,
                   .kind = RS_KIND_DEVICE,
                   .counter = context->stack[RS_STACK_DEVICE].counter,
-                  .environment = context->stack[RS_STACK_DEVICE].environment,
-                  .settled = true},
+                  .environment = context->stack[RS_STACK_DEVICE].environment},
         .resource = resource,
     };
     return pushed;
@@ -350,8 +349,9 @@ static struct rs_pushed_stack *find_pushed(struct rs_context *context,
 }
 
 /* Makes a stack and enters it into the context's list; its mr stays NULL where the driver is to
- * serve the allocations. Returns false, after reporting why, when the resource does not fit this
- * device: then the entry denies allocations, or, without `deny`, no entry is made. */
+ * serve the allocations. No entry is made where the next call is to try again. Returns false, after
+ * reporting why, when the resource does not fit this device: then the entry denies allocations, or,
+ * without `deny`, no entry is made. */
 static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
                        struct rs_diagnostics *diagnostics, bool deny)
 {
@@ -363,11 +363,12 @@ static bool add_pushed(struct rs_context *context, const struct rs_pushed *resou
     if (!pushed)
         return true; /* out of host memory: the driver serves this allocation */
     RS_CONTEXT_GUARD(context->handle, &result);
-    if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
+    pushed->stack.settled = result == CUDA_SUCCESS;
+    if (pushed->stack.settled && rs_context_owns_memory(context))
         good = make_stack(&pushed->stack, resource->expression, true, diagnostics);
-    if (!good && !deny) {
+    if (!pushed->stack.settled || (!good && !deny)) {
         rs_pushed_stack_recycle(pushed);
-        return false;
+        return good;
     }
     pushed->denies = !good;
     pushed->next = atomic_load(&context->pushed);

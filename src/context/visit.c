@@ -362,15 +362,10 @@ size_t rs_context_idle_bytes_of(int device, unsigned memories)
     return bytes;
 }
 
-size_t rs_context_idle_bytes(int device)
-{
-    return rs_context_idle_bytes_of(device, ~0u);
-}
-
 bool rs_context_idle_bytes_at_once(int device, size_t *bytes)
 {
     if (rs_context_is_creating())
         return false;
-    *bytes = rs_context_idle_bytes(device);
+    *bytes = rs_context_idle_bytes_of(device, ~0u);
     return true;
 }

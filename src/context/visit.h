@@ -52,17 +52,14 @@ static inline size_t rs_context_trim_all(int device, unsigned initial_of)
  * again, and returns RS_READY_SOME, or RS_READY_PENDING while the end takes longer. */
 enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
 
-/* Returns the idle bytes of the device's stacks, quarantine included, those of ending contexts too.
- * Skips pinned memory. */
-size_t rs_context_idle_bytes(int device);
-
-/* Stores what rs_context_idle_bytes returns, and returns true. Returns false, with *bytes
- * unchanged, inside rs_context_creating_begin, where no stack can be visited. */
-bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
-
-/* Returns the idle bytes as rs_context_idle_bytes does, but only of resources over any of these
- * memories (bits 1 << rs_memory); `device` may be RS_VISIT_HOST. */
+/* Returns the idle bytes of the device's stacks, quarantine included, those of ending contexts too,
+ * but only of resources over any of these memories (bits 1 << rs_memory; ~0: all). Skips pinned
+ * memory, unless `device` is RS_VISIT_HOST. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories);
+
+/* Stores what rs_context_idle_bytes_of returns for all memories, and returns true. Returns false,
+ * with *bytes unchanged, inside rs_context_creating_begin, where no stack can be visited. */
+bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
 
 /* Called before a capture (RS_SYNCHRONISE_CAPTURE): calls rs_mr_synchronise for all stacks. For any
  * other `when` it does so only for the stacks that have a release threshold, pinned memory's left

@@ -8,7 +8,6 @@
 #include "driver/cuda.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 
 enum rs_introspected {
     RS_INTROSPECTED_FOREIGN, /* the memory is not ours: forward the call */

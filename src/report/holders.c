@@ -226,12 +226,13 @@ void rs_library_fill(struct rs_node *list, const struct rs_library *library, enu
                      bool is_said)
 {
     struct rs_node *holder = rs_node_object(list, NULL);
-    bool has_sizes = library->size_count > 1;
+    bool has_sizes = library->size_count > 1, has_range;
     struct rs_block_sum rest = {0, 0};
     struct rs_node *sizes;
     char of[RS_SIZE_TEXT_BYTES], to[RS_SIZE_TEXT_BYTES];
     const struct rs_holder *only = library->sizes;
 
+    has_range = !has_sizes && only->smallest_bytes != only->largest_bytes;
     rs_node_word(holder, "kind", rs_kind_names[library->kind]);
     rs_node_block_sum(holder, library->amount);
     if (library->name)
@@ -241,10 +242,7 @@ void rs_library_fill(struct rs_node *list, const struct rs_library *library, enu
             list->document, "  {bytes} in {blocks} block{blocks||s}%s%s%s%s%s, allocated by %s\n",
             has_sizes ? "" : " of ",
             has_sizes ? "" : rs_size_format_short(only->smallest_bytes, of),
-            has_sizes || only->smallest_bytes == only->largest_bytes ? "" : " to ",
-            has_sizes || only->smallest_bytes == only->largest_bytes
-                ? ""
-                : rs_size_format_short(only->largest_bytes, to),
+            has_range ? " to " : "", has_range ? rs_size_format_short(only->largest_bytes, to) : "",
             library->kind == usual ? "" : rs_kind_texts[library->kind],
             library->name ? "{library}" : "an unknown library");
     sizes = rs_node_list(holder, "sizes");

@@ -5,13 +5,11 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/size.h"
 #include "config/mode.h"
 #include "context/block.h"
 #include "context/block_counts.h"
 #include "context/limit.h"
 #include "context/visit.h"
-#include "driver/capture.h"
 #include "driver/driver.h"
 #include "report/counters.h"
 #include "report/document.h"
@@ -133,7 +131,7 @@ static void look_at_memory(void)
         refused.limit_bytes = 0;
     refused.own_limit_bytes = rs_limit_get(refused.device);
     (void)rs_limit_job(refused.device, &refused.job_limit_bytes, &refused.job_others_bytes);
-    if (!rs_limit_ask_free(refused.device, &refused.free_bytes) || !rs_driver.cuDeviceTotalMem_v2 ||
+    if (!rs_limit_ask_free(refused.device, &refused.free_bytes) ||
         rs_driver.cuDeviceTotalMem_v2(&refused.total_bytes, refused.device) != CUDA_SUCCESS)
         refused.free_bytes = refused.total_bytes = 0;
 }
@@ -478,9 +476,8 @@ RS_COLD void rs_oom_refused(int device, enum rs_kind kind, size_t size_bytes)
     if (device < 0 || device >= RS_DEVICES_MAX || !rs_mode_serving())
         return;
     rs_limit_note_refused(device);
-    if ((!at_once && (rs_config.on_oom_given || !rs_publish_is_held())))
-        return;
-    if (!rs_mutex_try_lock(&reporting))
+    if ((!at_once && (rs_config.on_oom_given || !rs_publish_is_held())) ||
+        !rs_mutex_try_lock(&reporting))
         return;
     if (at_once)
         write_at_once(device, kind, size_bytes);

@@ -13,7 +13,6 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define RS_COMMANDS_LAYOUT "rmmshim " RMMSHIM_VERSION " commands 1"

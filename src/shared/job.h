@@ -9,8 +9,6 @@
  * of the `run`, if it can open that through /proc. */
 #pragma once
 
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

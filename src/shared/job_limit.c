@@ -8,7 +8,6 @@
 #include "shared/job_layout.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
@@ -249,8 +248,9 @@ struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,
     return NULL;
 }
 
-static struct rs_job_entry *join(struct rs_job_limit *job, uint64_t own)
+struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
 {
+    uint64_t own = own_word();
     struct rs_job_entry *entry;
 
     if (own == 0 || !job_lock(job, true))
@@ -258,11 +258,6 @@ static struct rs_job_entry *join(struct rs_job_limit *job, uint64_t own)
     entry = job_take_entry(job, own, (const uint64_t[2]){0, 0});
     job_unlock(job);
     return entry;
-}
-
-struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
-{
-    return join(job, own_word());
 }
 
 /* True when the owner is certainly dead.  That /proc cannot be read is no proof: this process may
@@ -393,10 +388,10 @@ static int enter_job(struct rs_job_limit *job, struct rs_job_entry **member)
         return -ESRCH;
     if (!leave_earlier_places(job, own))
         return -EBUSY;
-    *member = join(job, own);
+    *member = rs_job_limit_join(job);
     if (!*member) {
         (void)rs_job_limit_reap(job);
-        *member = join(job, own);
+        *member = rs_job_limit_join(job);
     }
     return *member ? 0 : -EUSERS;
 }

@@ -79,6 +79,7 @@ struct rs_job_share {
     size_t limit_bytes;          /* at most that of `next` */
     uint64_t uuid[2];            /* the UUID of the device */
     _Atomic(struct rs_job_entry *) entry; /* NULL: not entered yet, or there was no room */
+    _Atomic size_t missed_bytes;          /* bytes counted while the device was not entered */
     /* The value of `asked` that this process has last answered for the device. */
     _Atomic uint32_t seen_asked;
 };
@@ -90,9 +91,9 @@ struct rs_job_share {
 void rs_job_share_enter(struct rs_job_share *share);
 
 /* Takes the bytes in all jobs if they fit in each, and returns whether it did. If the device is not
- * entered in the innermost job, it first tries to enter it. It waits for the mutexes; for an owner
- * that does not run it waits 2 s and logs that, and after that it returns false at once as long as
- * the owner stays stopped. */
+ * entered in one of them, it first tries to enter it. It waits for the mutexes; for an owner that
+ * does not run it waits 2 s and logs that, and after that it returns false at once as long as the
+ * owner stays stopped. */
 bool rs_job_share_take(struct rs_job_share *share, size_t bytes);
 
 /* Counts `bytes` as taken, as the process has them already; the negative number 0 - N counts N

@@ -13,7 +13,8 @@ __thread bool rs_job_giving;
 /* ---- devices ---- */
 
 /* Enters the device in the share's job unless it is entered already. Returns true when the table
- * has no room for it. */
+ * has no room for it. The bytes are stored under the mutex, so that no other member can take room
+ * that they fill. */
 static bool lacks_room(struct rs_job_share *share)
 {
     struct rs_job_entry *entry;
@@ -21,6 +22,8 @@ static bool lacks_room(struct rs_job_share *share)
     if (atomic_load(&share->entry) || !job_lock(share->job, true))
         return false;
     entry = job_take_entry(share->job, job_get(&share->member->owner), share->uuid);
+    if (entry)
+        atomic_store(&entry->taken_bytes, share->missed_bytes);
     atomic_store(&share->entry, entry);
     job_unlock(share->job);
     return !entry;
@@ -175,8 +178,7 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
 {
     bool taken = true;
 
-    if (RS_UNLIKELY(!entry_of(share)))
-        rs_job_share_enter(share);
+    rs_job_share_enter(share);
     if (!lock_all(share))
         return false;
     for (const struct rs_job_share *at = share; at && taken; at = at->next)
@@ -195,6 +197,9 @@ uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes)
     uint32_t releases = 0;
 
     RS_ASSERT(share->member && (!share->next || share->limit_bytes <= share->next->limit_bytes));
+    for (struct rs_job_share *at = share; at; at = at->next)
+        if (!entry_of(at))
+            at->missed_bytes += bytes;
     FOR_EACH_JOB(at, share)
     {
         bool keeps = is_given && rs_job_giving && job_lock(at->job, false);

@@ -808,6 +808,18 @@ def denied_late():
     free(allocate(1000))
 
 
+def pushed_again():
+    """A driver that does not tell once how much memory there is costs a pushed resource one call, not its stack."""
+    start()
+    free(allocate(1000))
+    total = now()["total_bytes"]
+    ok(cuda.hostcuda_fault_add(b"cuMemGetInfo_v2:count=1:code=%d" % OUT_OF_MEMORY))
+    with rmmshim.using_resource("pool(cuda, initial_size=16MiB)"):
+        assert now()["total_bytes"] == total
+        free(allocate(1000))
+        assert now()["total_bytes"] == total + 16 * MIB
+
+
 def pushed_by_threads():
     """A push is the thread's own; the stack is everybody's."""
     context = start()

@@ -193,6 +193,9 @@ class Control(support.Test):
         result = self.scene("denied_late", POOL)
         self.assertEqual(len(result.said), 1, result)
 
+    def test_pushed_when_the_driver_fails_once(self):
+        self.quiet("pushed_again", GROWING)
+
     def test_pushed_by_threads(self):
         self.quiet("pushed_by_threads", GROWING)
 

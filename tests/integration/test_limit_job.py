@@ -103,6 +103,24 @@ class LimitJob(support.Test):
         self.assertEqual(second.step("device", 128), [])
         self.assertEqual(Job(self.path("job")).sums(), (192 * MIB, 2))
 
+    def test_a_driver_that_does_not_tell_the_device_s_size(self):
+        """A limit in bytes holds without it."""
+        process = Steered(self, self.settings(HOSTCUDA_FAULT="cuDeviceTotalMem:code=2"))
+        self.assertEqual(process.step("device", 160), [])
+        self.assertEqual(process.step("device", 100), ["device 100: 2"])
+
+    def test_a_driver_that_tells_the_device_s_size_late(self):
+        """What was allocated before counts from then on."""
+        process = Steered(self, self.settings("25%", HOSTCUDA_MEMORY="1GiB", RMM_RESOURCE="cuda",
+                                              HOSTCUDA_FAULT="cuDeviceTotalMem:count=3:code=2"))
+        self.assertEqual(process.step("device", 160), [])
+        self.assertEqual(Job(self.path("job")).sums()[0], 0)
+        process.step("info")
+        self.assertEqual(process.step("device", 100), ["device 100: 2"])
+        self.assertEqual(Job(self.path("job")).sums()[0], 160 * MIB)
+        process.step("free")
+        self.assertEqual(Job(self.path("job")).sums()[0], 0)
+
     def test_what_a_process_had_comes_back_when_it_is_gone(self):
         """The request waits for it, as for any memory that is about to be free."""
         first, second = Steered(self, self.settings()), Steered(self, self.settings())

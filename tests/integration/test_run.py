@@ -387,6 +387,19 @@ class Parent(Run):
         result = self.under(["--pool-size", "64MiB", support.program("outputs"), "cancelled"])
         self.assertEqual(result.outcome, (0, "all calls came back; cancelled\ndone\n"), result)
 
+    def test_a_process_that_has_no_processor_between_two_calls(self):
+        """It has connected, and sends its request after `run` has looked several times, a second after the other."""
+        script = ("import os, socket, sys, time; sys.path.insert(0, %r); import run_socket, support\n"
+                  "name, token = os.environ['RMMSHIM_JOB'].split(':')[:2]\n"
+                  "connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                  "connection.connect('\\0' + name)\n"
+                  "end = time.monotonic() + 4\n"
+                  "support.until(lambda: time.monotonic() > end)\n"
+                  "connection.send(run_socket.REQUEST.pack(run_socket.LAYOUT, token.encode(), run_socket.GIVE_LIMIT, 9))\n"
+                  "print(run_socket.ANSWER.unpack(connection.recv(4)))" % served.FOLDER)
+        result = self.under(PYTHON + ["-c", script])
+        self.assertEqual((result.outcome, result.stderr), ((0, "(0,)\n"), ""), result)
+
     def test_many_processes_at_once(self):
         """Each is held.  They begin when the last of them is there."""
         script = ("import os, sys; sys.path.insert(0, %r); import output_scenes\n"

@@ -3,11 +3,11 @@
  * of the driver failing in turn. */
 #include "unit.h"
 
+#include "descriptors.h"
 #include "driver/driver.h"
 #include "ipc/pool.h"
 #include "ipc/transfer.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -167,18 +167,6 @@ void __wrap_rs_transfer_end(struct rs_transfer *transfer)
 }
 
 /* ---- */
-
-static unsigned open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    unsigned count = 0;
-
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static int begin(void **state)
 {

@@ -5,9 +5,9 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/thread.h"
+#include "descriptors.h"
 #include "ipc/transfer.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -105,18 +105,6 @@ static int allow_all(void **state)
 }
 
 FIXTURE(allow_all, NULL);
-
-static unsigned open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    unsigned count = 0;
-
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 /* A file whose size tells which one it is. */
 static int make_file(int size)

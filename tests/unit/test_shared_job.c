@@ -180,7 +180,7 @@ TEST(a_descriptor_that_is_not_wanted_is_closed)
 /* The message itself comes. */
 TEST(a_descriptor_without_room)
 {
-    int ends[2], received, first_free;
+    int ends[2], received, first_free, result;
     struct rlimit limit, few;
     char message = 'x';
 
@@ -192,8 +192,9 @@ TEST(a_descriptor_without_room)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     few = (struct rlimit){(rlim_t)first_free, limit.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    assert_int_equal(rs_job_receive(ends[1], &message, sizeof(message), &received), -EMFILE);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    result = rs_job_receive(ends[1], &message, sizeof(message), &received);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0); /* before anything can fail */
+    assert_int_equal(result, -EMFILE);
     assert_int_equal(message, 'x');
     assert_int_equal(received, -1);
     close(ends[0]);

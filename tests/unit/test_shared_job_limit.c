@@ -5,9 +5,8 @@
 #include "base/process.h"
 #include "flying_clock.h"
 #include "folder.h"
+#include "job_shares.h"
 #include "shared/commands.h"
-#include "shared/job_layout.h"
-#include "shared/job_limit.h"
 #include "until.h"
 
 #include <errno.h>
@@ -45,57 +44,15 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t length)
     return fallocate_error ? fallocate_error : __real_posix_fallocate64(fd, offset, length);
 }
 
-enum { LIMIT = 1000, PROCESSES = 12, SERVED = 600, CROWD = 256 };
+enum { PROCESSES = 12, SERVED = 600, CROWD = 256 };
 
-static struct rs_size limit_size = {LIMIT, RS_SIZE_BYTES};
-
-static const unsigned char first_uuid[16] = "first device";
 static const unsigned char other_uuid[16] = "other device";
-
-/* Memory that is not mapped for one process alone. */
-static void *shared_memory(size_t bytes)
-{
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    assert_ptr_not_equal(memory, MAP_FAILED);
-    return memory;
-}
-
-static struct rs_job_limit *new_job(void)
-{
-    struct rs_job_limit *job = shared_memory(sizeof(*job));
-
-    assert_int_equal(rs_job_limit_init(job, limit_size), 0);
-    return job;
-}
 
 static int open_at(const char *path, struct rs_job_limit **job, struct rs_job_entry **member)
 {
     struct rs_size limit = limit_size;
 
     return rs_job_limit_open(-1, path, &limit, job, member);
-}
-
-static struct rs_job_share share_of(struct rs_job_limit *job, const unsigned char *uuid,
-                                    size_t limit_bytes)
-{
-    struct rs_job_share share = {
-        .job = job, .member = rs_job_limit_join(job), .limit_bytes = limit_bytes};
-
-    assert_non_null(share.member);
-    memcpy(share.uuid, uuid, sizeof(share.uuid));
-    rs_job_share_enter(&share);
-    return share;
-}
-
-/* What is counted of all devices. */
-static uint64_t total_in(struct rs_job_limit *job)
-{
-    uint64_t bytes = 0;
-
-    FOR_EACH_ENTRY(entry, job)
-    bytes += entry->taken_bytes + entry->kept_bytes;
-    return bytes;
 }
 
 TEST(members_share_the_limit_of_a_device)
@@ -141,32 +98,6 @@ TEST(one_process_has_more_than_a_hundred_devices)
 }
 
 /* ---- a job within a job ---- */
-
-TEST(bytes_are_taken_of_both_jobs_or_of_none)
-{
-    struct rs_job_limit *inner = new_job(), *outer = new_job();
-    struct rs_job_share above = share_of(outer, first_uuid, LIMIT);
-    struct rs_job_share beside = share_of(outer, first_uuid, LIMIT);
-    struct rs_job_share below = share_of(inner, first_uuid, 600);
-    struct rs_job_share besides = share_of(inner, first_uuid, 600);
-
-    below.next = &above;
-    assert_true(rs_job_share_take(&beside, 500));
-    assert_false(rs_job_share_take(&below, 501)); /* the outer one refuses */
-    assert_int_equal(rs_job_share_others(&besides), 0);
-    assert_int_equal(rs_job_share_others(&below), 100); /* 600 less what is left */
-    assert_ptr_equal(rs_job_share_tightest(&below), &above);
-    assert_true(rs_job_share_take(&below, 500));
-    assert_int_equal(rs_job_share_others(&besides), 500);
-    rs_job_share_add(&beside, (size_t)-500);
-    assert_false(rs_job_share_take(&below, 101)); /* and now the inner one */
-    assert_int_equal(rs_job_share_others(&beside), 500);
-    assert_int_equal(rs_job_share_missing(&below, 101), 1);
-    assert_ptr_equal(rs_job_share_tightest(&below), &below);
-    rs_job_share_add(&below, (size_t)-500);
-    assert_int_equal(total_in(inner), 0);
-    assert_int_equal(total_in(outer), 0);
-}
 
 /* ---- many processes ---- */
 

@@ -70,3 +70,16 @@ TEST(a_look_up_steps_over_the_entry_of_a_record_of_another_block)
     assert_found(wide + OLD_OFFSET + OLD_BYTES);
     assert_null(rs_block_beginning_at(wide + OLD_OFFSET));
 }
+
+/* Nobody would forget it. */
+TEST(a_block_of_a_context_that_has_ended_is_not_entered)
+{
+    const struct rs_allocation block = {elsewhere + WIDE_BYTES, 512, NULL, NULL};
+    size_t live = rs_block_counts(RS_KIND_DEVICE, 0).live_blocks;
+
+    atomic_store(&context.alive, RS_CONTEXT_ENDS);
+    atomic_store(&context.ending, RS_ENDING_OVER);
+    assert_false(rs_block_enter(&stack, &block, 0));
+    assert_null(rs_block_beginning_at(block.address));
+    assert_int_equal(rs_block_counts(RS_KIND_DEVICE, 0).live_blocks, live);
+}

@@ -32,8 +32,9 @@
 enum {
     LOOK_MS = 1000, /* the loop checks at least this often which processes have ended */
     NS_PER_MS = 1000 * 1000,
-    NAP_MS = 10,  /* the nap while this process has no descriptors left */
-    AT_ONCE = 64, /* the most events that are taken at a time */
+    NAP_MS = 10,           /* the nap while this process has no descriptors left */
+    SILENT_MS = 60 * 1000, /* how long a connection may wait for its request */
+    AT_ONCE = 64,          /* the most events that are taken at a time */
     WORD_LENGTH = RS_JOB_WORD_BYTES - 1,
     RANDOM_BYTES = WORD_LENGTH / 2,
 };
@@ -368,16 +369,16 @@ static bool accept_one(void)
     return true;
 }
 
-/* Closes the connections that have waited for more than RS_JOB_ANSWER_MS without a request; a
- * request that has just come is still taken.  Processes of the job send it at once; others may
- * connect only to use up descriptors. */
-static void end_silent_connections(void)
+/* Closes the connections that have waited for more than `most_ms` without a request; a request that
+ * has just come is still taken.  Processes of the job send it at once, but on a busy machine one
+ * may get no processor for seconds; others may connect only to use up descriptors. */
+static void end_silent_connections(uint64_t most_ms)
 {
     uint64_t now_ns = rs_clock_ns();
 
     for (struct connection *one = connections, *next; one; one = next) {
         next = one->next;
-        if (now_ns - one->since_ns <= (uint64_t)RS_JOB_ANSWER_MS * NS_PER_MS)
+        if (now_ns - one->since_ns <= most_ms * NS_PER_MS)
             continue;
         (void)shutdown(one->watched.fd, SHUT_RD); /* from here on the process cannot send */
         take_request(one->watched.fd);
@@ -418,7 +419,7 @@ static void look_now_and_then(void)
     if (now_ns < due_ns)
         return;
     due_ns = now_ns + (uint64_t)LOOK_MS * NS_PER_MS;
-    end_silent_connections();
+    end_silent_connections(is_full ? RS_JOB_ANSWER_MS : SILENT_MS);
     report_gone();
     for (uint32_t i = 0; i < job_count; i++)
         (void)rs_job_limit_reap(jobs[i].job);
@@ -508,7 +509,7 @@ void job_end(void)
         while (accept_one())
             continue;
         any = connections;
-        for (; connections; end_silent_connections())
+        for (; connections; end_silent_connections(RS_JOB_ANSWER_MS))
             (void)serve_some(NAP_MS);
         report_gone();
     } while (any && is_full);
