@@ -62,6 +62,13 @@ static void give_advice(const struct prefetch *prefetch, const struct rs_allocat
                   CU_MEM_ADVISE_SET_ACCESSED_BY);
 }
 
+static void take_advice_back(const struct prefetch *prefetch,
+                             const struct rs_allocation *allocation)
+{
+    advise_as_set(prefetch, allocation, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
+                  CU_MEM_ADVISE_UNSET_ACCESSED_BY);
+}
+
 static void start(struct prefetch *prefetch, const struct rs_allocation *allocation)
 {
     CUstream stream =
@@ -79,8 +86,10 @@ static void start(struct prefetch *prefetch, const struct rs_allocation *allocat
         return;
     }
     atomic_fetch_add_explicit(&prefetch->refusals, 1, memory_order_relaxed);
-    if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED)
+    if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED) {
         atomic_store_explicit(&prefetch->is_idle, true, memory_order_relaxed);
+        take_advice_back(prefetch, allocation); /* the block's free will not */
+    }
 }
 
 static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -105,8 +114,7 @@ static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation
     CUresult result;
 
     if (advised)
-        advise_as_set(prefetch, allocation, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
-                      CU_MEM_ADVISE_UNSET_ACCESSED_BY);
+        take_advice_back(prefetch, allocation);
     result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
     if (advised && result != CUDA_SUCCESS)
         give_advice(prefetch, allocation);
