@@ -22,11 +22,9 @@ enum {
 
 static CUresult give_waiting(struct rs_leaf *leaf, CUdeviceptr address)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = leaf->calls->give(address);
+    RS_RELAXED_GUARD();
 
-    rs_capture_restore(mode);
-    return result;
+    return leaf->calls->give(address);
 }
 
 static CUstream stream_of_leaf(const struct rs_leaf *leaf)
@@ -43,15 +41,11 @@ static bool has_order(const struct rs_leaf *leaf)
 
 static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_driver_context_enter(leaf->base.environment->context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(leaf->base.environment->context, &result);
 
-    if (result == CUDA_SUCCESS)
-        result = rs_driver.cuMemFreeAsync(address, stream);
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
-    return result;
+    return result == CUDA_SUCCESS ? rs_driver.cuMemFreeAsync(address, stream) : result;
 }
 
 /* Gives an allocation back. stream: the stream of the program in whose order the block is freed;
@@ -270,14 +264,10 @@ static CUresult give_block_back(struct rs_leaf *leaf, const struct rs_allocation
 static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                 CUstream stream)
 {
-    struct rs_uncancelled uncancelled;
-    CUresult result;
-
     /* A thread that was cancelled inside the driver would lose the block. */
-    rs_uncancelled_begin(&uncancelled);
-    result = give_block_back(RS_MR_AS(rs_leaf, mr), allocation, stream);
-    rs_uncancelled_end(&uncancelled);
-    return result;
+    RS_UNCANCELLED_GUARD();
+
+    return give_block_back(RS_MR_AS(rs_leaf, mr), allocation, stream);
 }
 
 static void leaf_end(struct rs_mr *mr, bool memory_is_gone)
