@@ -118,12 +118,11 @@ static CUresult try_socket(void)
 {
     int fd = open_socket();
 
-    if (fd >= 0)
-        rs_file_close(fd);
-    else
+    if (fd < 0)
         return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
                    ? CUDA_ERROR_OUT_OF_MEMORY
                    : CUDA_ERROR_NOT_SUPPORTED;
+    rs_file_close(fd);
     return CUDA_SUCCESS;
 }
 

@@ -189,13 +189,6 @@ static struct difference compare(const unsigned char *bytes, unsigned pattern, s
     return (struct difference){false, 0, 0};
 }
 
-static CUresult prepare_buffer(struct poison *poison)
-{
-    return poison->buffer
-               ? CUDA_SUCCESS
-               : rs_driver.cuMemHostAlloc(&poison->buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
-}
-
 /* Finds the first of `bytes` bytes of device memory at `address` that differs from the pattern, by
  * copies into the buffer.  Finds none after an error (visit->result). */
 static struct difference find_difference(struct poison *poison, struct visit *visit,
@@ -204,8 +197,9 @@ static struct difference find_difference(struct poison *poison, struct visit *vi
     struct difference difference = {false, 0, 0};
 
     RS_MUTEX_GUARD(&poison->copy_lock);
-    if (visit->result == CUDA_SUCCESS)
-        visit->result = prepare_buffer(poison);
+    if (visit->result == CUDA_SUCCESS && !poison->buffer)
+        visit->result =
+            rs_driver.cuMemHostAlloc(&poison->buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
     for (size_t done = 0, part; done < bytes && !difference.found; done += part) {
         part = rs_min(bytes - done, CHECK_BYTES);
         if (visit->result == CUDA_SUCCESS) {

@@ -423,7 +423,7 @@ static const struct rs_detached_calls async_calls = {
     .holds_more = true,
 };
 
-/* ---- creation ---- */
+/* ---- creation; the caller of `init` has set relaxed capture mode (context/stack.c) ---- */
 
 static bool make_pool(struct async *async)
 {
@@ -491,11 +491,6 @@ static int async_init(struct rs_mr *mr, const void *config)
     if (async->set.initial_size > 0 && mr->environment->first_on_device)
         reserve_initial(async);
     return 0;
-}
-
-CUmemoryPool rs_async_pool(struct rs_mr *mr)
-{
-    return async_of(RS_MR_AS(rs_detached_leaf, mr))->pool;
 }
 
 /* ---- settings ---- */
