@@ -118,49 +118,37 @@ RS_COLD static CUresult node_refused(const struct node *node)
                             : rs_again_refused(node->device, 0);
 }
 
-/* Makes the driver's call for a node, unless the limit leaves no room for it.  Its value is the
- * result for the program. */
-#define ADD_NODE(described, call)                                                                  \
-    ({                                                                                             \
-        struct node node_ = described;                                                             \
-        CUresult added_ = CUDA_ERROR_OUT_OF_MEMORY;                                                \
-        if (!node_.is_counted || rs_charge_graph_node(node_.device, node_.size_bytes))             \
-            added_ = RS_AGAIN_FOR(node_.device, 0, call);                                          \
-        RS_UNLIKELY(added_ == CUDA_ERROR_OUT_OF_MEMORY) ? node_refused(&node_) : added_;           \
-    })
+/* Defines a hook that has the driver make the node that `described` tells, unless the limit leaves
+ * no room for it. */
+#define ADD_NODE(symbol, parameters, arguments, described)                                         \
+    CUresult symbol parameters                                                                     \
+    {                                                                                              \
+        struct node about = described;                                                             \
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                \
+                                                                                                   \
+        if (!about.is_counted || rs_charge_graph_node(about.device, about.size_bytes))             \
+            result = RS_AGAIN_FOR(about.device, 0, RS_FORWARD(symbol, arguments));                 \
+        return RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) ? node_refused(&about) : result;    \
+    }
 
-CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                                size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
-    return ADD_NODE(memory_node(node && graph, params ? &params->poolProps : NULL,
-                                params ? params->bytesize : 0),
-                    RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
-}
-
-CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                        size_t count, CUgraphNodeParams *params)
-{
-    return ADD_NODE(any_node(node && graph, params),
-                    RS_FORWARD(cuGraphAddNode, (node, graph, dependencies, count, params)));
-}
-
-static CUresult add_node(__typeof__(&cuGraphAddNode_v2) real, CUgraphNode *node, CUgraph graph,
-                         const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
-                         size_t count, CUgraphNodeParams *params)
-{
-    return ADD_NODE(any_node(node && graph, params),
-                    real ? real(node, graph, dependencies, edges, count, params)
-                         : rs_hook_missing());
-}
-
-RS_HOOK_BY(cuGraphAddNode_v2,
-           (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies,
-            const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params),
-           add_node, node, graph, dependencies, edges, count, params)
-RS_HOOK_BY(cuGraphAddNode_v3,
-           (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies,
-            const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params),
-           add_node, node, graph, dependencies, edges, count, params)
+ADD_NODE(cuGraphAddMemAllocNode,
+         (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+          CUDA_MEM_ALLOC_NODE_PARAMS *params),
+         (node, graph, dependencies, count, params),
+         memory_node(node &&graph, params ? &params->poolProps : NULL,
+                     params ? params->bytesize : 0))
+ADD_NODE(cuGraphAddNode,
+         (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+          CUgraphNodeParams *params),
+         (node, graph, dependencies, count, params), any_node(node &&graph, params))
+ADD_NODE(cuGraphAddNode_v2,
+         (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies,
+          const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params),
+         (node, graph, dependencies, edges, count, params), any_node(node &&graph, params))
+ADD_NODE(cuGraphAddNode_v3,
+         (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies,
+          const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params),
+         (node, graph, dependencies, edges, count, params), any_node(node &&graph, params))
 
 /* ---- virtual memory ---- */
 
