@@ -76,13 +76,11 @@ static void count_given(struct rs_leaf *leaf, size_t size_bytes, size_t charge_b
     atomic_fetch_sub_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
 }
 
-static void leave_unsettled(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes,
-                            uint64_t count)
+static void leave_unsettled(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes)
 {
     rs_spinlock_lock(&leaf->lock);
     leaf->unsettled_bytes += size_bytes;
     leaf->unsettled_charge_bytes += charge_bytes;
-    leaf->unsettled_count += count;
     rs_spinlock_unlock(&leaf->lock);
 }
 
@@ -103,7 +101,6 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 {
     struct rs_account *account = leaf->base.environment->account;
     size_t bytes, charge_bytes;
-    uint64_t count;
     bool settled;
 
     if (unsettled_bytes(leaf) == 0)
@@ -112,14 +109,12 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
     bytes = leaf->unsettled_bytes;
     charge_bytes = leaf->unsettled_charge_bytes;
     rs_account_begin_return(account, charge_bytes);
-    count = leaf->unsettled_count;
     leaf->unsettled_bytes = leaf->unsettled_charge_bytes = 0;
-    leaf->unsettled_count = 0;
     rs_spinlock_unlock(&leaf->lock);
-    settled = count == 0 || rs_own_stream_settle(stream_of_leaf(leaf), bound_ns);
+    settled = bytes == 0 || rs_own_stream_settle(stream_of_leaf(leaf), bound_ns);
     if (!settled)
-        leave_unsettled(leaf, bytes, charge_bytes, count);
-    else if (count > 0)
+        leave_unsettled(leaf, bytes, charge_bytes);
+    else if (bytes > 0)
         count_given(leaf, bytes, charge_bytes);
     rs_account_end_return(account, charge_bytes);
     return settled ? bytes : 0;
@@ -257,7 +252,7 @@ static CUresult give_block_back(struct rs_leaf *leaf, const struct rs_allocation
     if (settled)
         count_given(leaf, size_bytes, charge_bytes);
     else
-        leave_unsettled(leaf, size_bytes, charge_bytes, 1);
+        leave_unsettled(leaf, size_bytes, charge_bytes);
     return CUDA_SUCCESS;
 }
 
