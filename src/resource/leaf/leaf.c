@@ -27,16 +27,15 @@ static CUresult give_waiting(struct rs_leaf *leaf, CUdeviceptr address)
     return leaf->calls->give(address);
 }
 
-static CUstream stream_of_leaf(const struct rs_leaf *leaf)
-{
-    return leaf->base.environment->own_stream
-               ? rs_own_stream(leaf->base.environment->own_stream, leaf->base.environment->context)
-               : NULL;
-}
-
 static bool has_order(const struct rs_leaf *leaf)
 {
     return leaf->calls->has_order && rs_driver.cuMemFreeAsync && leaf->base.environment->own_stream;
+}
+
+static CUstream stream_of_leaf(const struct rs_leaf *leaf)
+{
+    RS_ASSERT(has_order(leaf)); /* else nothing is given back in order, and nothing is unsettled */
+    return rs_own_stream(leaf->base.environment->own_stream, leaf->base.environment->context);
 }
 
 static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream)
