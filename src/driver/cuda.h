@@ -17,7 +17,11 @@
 #define CU_MEM_LOCATION_TYPE_HOST ((CUmemLocationType)2)
 CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream);
-typedef struct CUgraphNodeParams_st CUgraphNodeParams;
+typedef struct CUgraphNodeParams_st {
+    CUgraphNodeType type;
+    int reserved[3];
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc; /* for a memory node */
+} CUgraphNodeParams;
 CUresult cuGraphAddNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *);
 #endif
 #if CUDA_VERSION < 12030

@@ -107,17 +107,6 @@ static void note_alive(CUstream stream, unsigned long long key)
         *handle = (struct handle){stream, key};
 }
 
-static bool ask_number(CUstream stream, unsigned long long *key)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-
-    /* cuStreamIsCapturing of the legacy stream returns an error while a blocking stream
-     * captures. */
-    return rs_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-           status == CU_STREAM_CAPTURE_STATUS_NONE &&
-           rs_driver.cuStreamGetId(stream, key) == CUDA_SUCCESS;
-}
-
 static bool is_default(CUstream stream)
 {
     return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -138,6 +127,7 @@ CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream)
 
 static bool ask_in(CUstream stream, CUcontext context, unsigned long long *key)
 {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     CUcontext current = NULL;
 
     if (!stream || !rs_driver.cuStreamGetId || !rs_driver.cuStreamIsCapturing)
@@ -145,7 +135,11 @@ static bool ask_in(CUstream stream, CUcontext context, unsigned long long *key)
     if (is_default(stream) &&
         (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context))
         return false;
-    return ask_number(stream, key);
+    /* cuStreamIsCapturing of the legacy stream returns an error while a blocking stream
+     * captures. */
+    return rs_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status == CU_STREAM_CAPTURE_STATUS_NONE &&
+           rs_driver.cuStreamGetId(stream, key) == CUDA_SUCCESS;
 }
 
 bool rs_stream_key(CUstream stream, CUcontext context, unsigned long long *key)

@@ -358,6 +358,22 @@ RS_COLD static void note_forwarded(enum rs_kind kind)
         rs_publish_forwarded(kind);
 }
 
+static CUresult undo_allocate(unsigned long long address)
+{
+    return RS_FORWARD(cuMemFree_v2, (address));
+}
+
+/* Begins a forwarded call of device memory or managed memory.  `is_odd`: the driver probably
+ * refuses the call as invalid. */
+RS_COLD static struct rs_charged_call begin_forwarded(enum rs_kind kind, size_t size_bytes,
+                                                      CUdeviceptr *address, bool is_odd)
+{
+    note_forwarded(kind);
+    return rs_charged_begin(RS_NO_DEVICE,
+                            kind == RS_KIND_MANAGED ? RS_PATH_MANAGED : RS_PATH_DRIVER, size_bytes,
+                            address, is_odd ? undo_allocate : NULL);
+}
+
 /* Serves, or forwards, the first allocation in a context and every unusual one. */
 RS_COLD static CUresult allocate_device_slowly(CUdeviceptr *address, size_t size_bytes,
                                                unsigned object)
@@ -368,8 +384,7 @@ RS_COLD static CUresult allocate_device_slowly(CUdeviceptr *address, size_t size
         rs_shim_allocate(rs_mode_now(), RS_HOOK_GROUP_DEVICE, 0, size_bytes, NULL, object, address,
                          &result))
         return result;
-    note_forwarded(RS_KIND_DEVICE);
-    return RS_CHARGED(rs_charged_begin(RS_NO_DEVICE, RS_PATH_DRIVER, size_bytes, address, NULL),
+    return RS_CHARGED(begin_forwarded(RS_KIND_DEVICE, size_bytes, address, false),
                       RS_FORWARD(cuMemAlloc_v2, (address, size_bytes)));
 }
 
@@ -385,11 +400,6 @@ RS_HOT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
     if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
         return allocate_device_slowly(address, size_bytes, object);
     return allocate_from(stack, size_bytes, NULL, object, address);
-}
-
-static CUresult undo_allocate(unsigned long long address)
-{
-    return RS_FORWARD(cuMemFree_v2, (address));
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes, size_t width_bytes,
@@ -410,8 +420,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes, size_t wi
         return result;
     }
     return RS_CHARGED(
-        rs_charged_begin(RS_NO_DEVICE, RS_PATH_DRIVER, size_bytes, address,
-                         is_odd ? undo_allocate : NULL),
+        begin_forwarded(RS_KIND_DEVICE, size_bytes, address, is_odd),
         RS_FORWARD(cuMemAllocPitch_v2, (address, pitch_bytes, width_bytes, height, element_bytes)));
 }
 
@@ -448,9 +457,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned fla
         rs_shim_allocate(rs_mode_now(), RS_HOOK_GROUP_MANAGED, 0, size_bytes, NULL,
                          RS_CALLER_OBJECT(), address, &result))
         return result;
-    note_forwarded(RS_KIND_MANAGED);
-    return RS_CHARGED(rs_charged_begin(RS_NO_DEVICE, RS_PATH_MANAGED, size_bytes, address,
-                                       is_odd ? undo_allocate : NULL),
+    return RS_CHARGED(begin_forwarded(RS_KIND_MANAGED, size_bytes, address, is_odd),
                       RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags)));
 }
 

@@ -177,70 +177,40 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
     return CUDA_SUCCESS;
 }
 
-/* Corrects the answer to RANGE_START_ADDR or RANGE_SIZE; returns false for another attribute. */
-static bool correct_range(const struct rs_introspection *introspection,
-                          CUpointer_attribute attribute, void *data)
-{
-    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-        *(CUdeviceptr *)data = introspection->block.address;
-    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-        *(size_t *)data = introspection->block.size_bytes;
-    else
-        return false;
-    return true;
-}
-
-/* Corrects an answer about a block of another process.  It may be mapped here, and then in several
- * pieces (ipc/pieces.h), for which the driver tells no context and an id each. */
-static void correct_opened(const struct rs_introspection *introspection,
-                           CUpointer_attribute attribute, void *data)
-{
-    uint64_t id;
-
-    if (correct_range(introspection, attribute, data))
-        return;
-    switch ((int)attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-        if (!*(CUcontext *)data)
-            *(CUcontext *)data = rs_import_context(introspection->block.address);
-        break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        id = rs_driver_allocation_id(introspection->block.address);
-        if (id)
-            *(unsigned long long *)data = id;
-        break;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)data = 0;
-        break;
-    default:
-        break;
-    }
-}
-
+/* A block of another process may be mapped here, and then in several pieces (ipc/pieces.h), for
+ * which the driver tells no context and an id each. */
 static void correct(const struct rs_introspection *introspection, CUpointer_attribute attribute,
                     void *data)
 {
+    const struct rs_block_view *block = &introspection->block;
+    bool is_opened = introspection->what == RS_INTROSPECTED_OPENED;
     uint64_t id;
 
-    if (correct_range(introspection, attribute, data))
-        return;
     switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *(CUdeviceptr *)data = block->address;
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *(size_t *)data = block->size_bytes;
+        break;
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         /* for mapped memory (`virtual`) the driver reports no context */
         if (!*(CUcontext *)data)
-            *(CUcontext *)data = introspection->block.context;
+            *(CUcontext *)data = is_opened ? rs_import_context(block->address) : block->context;
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        id = rs_block_id(introspection->block.address);
+        id = is_opened ? rs_driver_allocation_id(block->address) : rs_block_id(block->address);
         if (id)
             *(unsigned long long *)data = id;
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)data = rs_sync_memops_get(
-            introspection->block.address, introspection->block.kind, *(const unsigned *)data != 0);
+        if (!is_opened)
+            *(unsigned *)data =
+                rs_sync_memops_get(block->address, block->kind, *(const unsigned *)data != 0);
         break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking for tokens sets SYNC_MEMOPS in the driver */
-        rs_sync_memops_note(introspection->block.address);
+        if (!is_opened)
+            rs_sync_memops_note(block->address);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         /* The pieces of mapped memory can be shared (ipc/pieces.h), but hold other blocks too. */
@@ -266,11 +236,6 @@ static CUresult correct_answer(const struct rs_introspection *introspection, CUd
 {
     if (!data)
         return result;
-    if (introspection->what == RS_INTROSPECTED_OPENED) {
-        if (result == CUDA_SUCCESS)
-            correct_opened(introspection, attribute, data);
-        return result;
-    }
     if (result == CUDA_ERROR_INVALID_VALUE && is_as_requested(introspection) &&
         !is_known_to_driver(address))
         result = answer_unknown(introspection, address, attribute, data);

@@ -84,24 +84,71 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return result;
 }
 
-CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                                size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
-    bool is_device = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    int device = is_device ? params->poolProps.location.id : RS_AGAIN_CURRENT;
-    /* If `node` or `graph` is NULL, the driver answers with its own error. */
-    bool is_counted = is_device && node && graph && rs_mode_now() == RS_MODE_SERVE;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+/* ---- memory nodes of graphs ---- */
 
-    if (!is_counted || rs_charge_graph_node(device, params->bytesize))
-        result = RS_AGAIN_FOR(
-            device, 0,
-            RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
-    if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) && is_counted)
-        return rs_charged_refused(&(struct rs_charge_owner){.device = device}, RS_PATH_GRAPH,
-                                  params->bytesize);
-    return result;
+/* A node that is about to be made. */
+struct node {
+    int device;      /* whose memory it takes; RS_AGAIN_CURRENT: no device's, or it is not known */
+    bool is_counted; /* the node takes size_bytes of the device's memory, which count */
+    size_t size_bytes;
+};
+
+/* `props` is NULL for a node of another type.  `is_complete` is false for a call for which the
+ * driver answers with its own error. */
+static struct node memory_node(bool is_complete, const CUmemPoolProps *props, size_t size_bytes)
+{
+    if (!props || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return (struct node){.device = RS_AGAIN_CURRENT};
+    return (struct node){props->location.id, is_complete && rs_mode_now() == RS_MODE_SERVE,
+                         size_bytes};
 }
+
+static struct node any_node(bool is_complete, const CUgraphNodeParams *params)
+{
+    bool is_memory = params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+
+    return memory_node(is_complete, is_memory ? &params->alloc.poolProps : NULL,
+                       is_memory ? params->alloc.bytesize : 0);
+}
+
+RS_COLD static CUresult node_refused(const struct node *node)
+{
+    return node->is_counted ? rs_charged_refused(&(struct rs_charge_owner){.device = node->device},
+                                                 RS_PATH_GRAPH, node->size_bytes)
+                            : rs_again_refused(node->device, 0);
+}
+
+/* Defines a hook that has the driver make the node that `described` tells, unless the limit leaves
+ * no room for it. */
+#define ADD_NODE(symbol, parameters, arguments, described)                                         \
+    CUresult symbol parameters                                                                     \
+    {                                                                                              \
+        struct node about = described;                                                             \
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                \
+                                                                                                   \
+        if (!about.is_counted || rs_charge_graph_node(about.device, about.size_bytes))             \
+            result = RS_AGAIN_FOR(about.device, 0, RS_FORWARD(symbol, arguments));                 \
+        return RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) ? node_refused(&about) : result;    \
+    }
+
+ADD_NODE(cuGraphAddMemAllocNode,
+         (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+          CUDA_MEM_ALLOC_NODE_PARAMS *params),
+         (node, graph, dependencies, count, params),
+         memory_node(node &&graph, params ? &params->poolProps : NULL,
+                     params ? params->bytesize : 0))
+ADD_NODE(cuGraphAddNode,
+         (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+          CUgraphNodeParams *params),
+         (node, graph, dependencies, count, params), any_node(node &&graph, params))
+ADD_NODE(cuGraphAddNode_v2,
+         (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies,
+          const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params),
+         (node, graph, dependencies, edges, count, params), any_node(node &&graph, params))
+ADD_NODE(cuGraphAddNode_v3,
+         (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies,
+          const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params),
+         (node, graph, dependencies, edges, count, params), any_node(node &&graph, params))
 
 /* ---- virtual memory ---- */
 

@@ -4,7 +4,6 @@
  * The real look-up is always made first, and the address that it found is translated to that of a
  * hook, since a name alone does not tell which version of the function is meant. */
 #include "base/check.h"
-#include "base/lock.h"
 #include "base/log.h"
 #include "config/mode.h"
 #include "driver/capture.h"
@@ -104,40 +103,6 @@ static const struct hook *hook_named(const char *symbol)
 
 /* ---- from addresses of the driver's functions to hooks ---- */
 
-enum { SLOTS = 256 }; /* a power of two; there are some 120 hooks */
-
-static struct {
-    void *real, *replacement;
-} slots[SLOTS];
-
-static _Atomic int slots_state; /* 0 empty, 1 being filled, 2 filled */
-
-static size_t hook_slot_of(const void *address)
-{
-    return ((uintptr_t)address * 0x9e3779b97f4a7c15u) >> 56;
-}
-
-_Static_assert(SLOTS == 1 << (64 - 56), "slot_of fits the table");
-
-static void add_slot(void *real, void *replacement)
-{
-    size_t i = hook_slot_of(real);
-
-    if (!real || real == replacement)
-        return;
-    while (slots[i].real && slots[i].real != real)
-        i = (i + 1) % SLOTS;
-    slots[i].real = real;
-    slots[i].replacement = replacement;
-}
-
-/* Fills the table from the functions that the driver exports, without a call of the driver. */
-static void fill_slots(void)
-{
-    for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++)
-        add_slot(real_of(&hooks[i]), hooks[i].replacement);
-}
-
 /* Calls rs_driver_ready after a look-up of the program that found its symbol. dlerror() must report
  * no error then, but the library's own look-ups may leave one (no driver, or one without a
  * function), so this clears it.  It must not be called after a look-up that failed, since that
@@ -145,41 +110,25 @@ static void fill_slots(void)
 static bool driver_ready_quietly(void)
 {
     int error = errno;
-    bool ready = rs_driver_ready(false);
+    bool ready;
 
+    if (RS_LIKELY(atomic_load_explicit(&rs_driver_is_ready, memory_order_acquire)))
+        return true;
+    ready = rs_driver_ready(false);
     (void)dlerror();
     errno = error;
     return ready;
 }
 
-/* Fills the table at the first call; another thread that calls meanwhile waits for about a
- * microsecond. Returns false without a driver. */
-static bool slots_ready(void)
+/* Returns the hook of a function that the driver exports, or NULL; where the driver exports one
+ * function under several names, that of the last name in the table. */
+static void *replacement_of(const void *real)
 {
-    int empty = 0;
-
-    if (RS_LIKELY(atomic_load_explicit(&slots_state, memory_order_acquire) == 2))
-        return true;
     if (!driver_ready_quietly())
-        return false;
-    if (atomic_compare_exchange_strong(&slots_state, &empty, 1)) {
-        fill_slots();
-        atomic_store_explicit(&slots_state, 2, memory_order_release);
-    }
-    for (unsigned turn = 0; atomic_load_explicit(&slots_state, memory_order_acquire) != 2; turn++)
-        rs_pause(turn);
-    return true;
-}
-
-static void *replacement_of(void *real)
-{
-    size_t i = hook_slot_of(real);
-
-    if (!slots_ready())
         return NULL;
-    for (; slots[i].real; i = (i + 1) % SLOTS)
-        if (slots[i].real == real)
-            return slots[i].replacement;
+    for (unsigned i = RS_ARRAY_LENGTH(hooks); i-- > 0;)
+        if (real_of(&hooks[i]) == real && hooks[i].replacement != real)
+            return hooks[i].replacement;
     return NULL;
 }
 

@@ -550,12 +550,11 @@ static CUresult close_block(struct record *block)
         result = leave_segment(block->segment);
     if (waited == CUDA_ERROR_OUT_OF_MEMORY)
         return result; /* the block stays in `closing` */
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     while (*link != block)
         link = &(*link)->next;
     *link = block->next;
     leave_exporter(block->exporter, block->slot);
-    rs_mutex_unlock(&lock);
     free(block);
     return result;
 }

@@ -63,10 +63,9 @@ CUresult rs_piece_export(CUdeviceptr address, int *fd)
     result = rs_driver.cuMemExportToShareableHandle(fd, handle,
                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     (void)rs_driver.cuMemRelease(handle);
-    if (result != CUDA_SUCCESS)
-        return rs_ipc_export_result(result);
-    (void)fcntl(*fd, F_SETFD, FD_CLOEXEC);
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        (void)fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    return rs_ipc_export_result(result);
 }
 
 /* ---- the importer ---- */

@@ -118,12 +118,11 @@ static CUresult try_socket(void)
 {
     int fd = open_socket();
 
-    if (fd >= 0)
-        rs_file_close(fd);
-    else
+    if (fd < 0)
         return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
                    ? CUDA_ERROR_OUT_OF_MEMORY
                    : CUDA_ERROR_NOT_SUPPORTED;
+    rs_file_close(fd);
     return CUDA_SUCCESS;
 }
 
@@ -176,12 +175,13 @@ CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 /* ---- the importer ---- */
 
 #define NONE_LEFT "this process has no file descriptor left (ulimit -n), or may not open a socket"
+#define NO_ANSWER "the process that shared the memory does not answer"
 
 /* Waits until the socket has something to receive, while the exporter runs and has not failed to
  * answer.  Returns false with the CUDA error in *result otherwise. */
-static bool comes_by(const struct rs_transfer *transfer, int socket, CUresult *result)
+static bool comes_by(const struct rs_transfer *transfer, int socket, uint64_t until_ns,
+                     CUresult *result)
 {
-    uint64_t until_ns = rs_clock_ns() + answer_wait_ns;
     struct pollfd one = {socket, POLLIN, 0};
     struct rs_ipc_header now;
     int ready;
@@ -201,8 +201,7 @@ static bool comes_by(const struct rs_transfer *transfer, int socket, CUresult *r
             return false;
         }
         if (rs_clock_ns() > until_ns) {
-            *result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                                    "the process that shared the memory does not answer");
+            *result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_ANSWER);
             return false;
         }
     }
@@ -258,9 +257,10 @@ static int listen_at_new_name(struct request *request)
 /* Accepts the exporter's connection; anybody may connect who reads the name in /proc/net/unix. */
 static CUresult accept_exporter(struct rs_transfer *transfer, int listener)
 {
+    uint64_t until_ns = rs_clock_ns() + answer_wait_ns;
     CUresult result = CUDA_SUCCESS;
 
-    while (comes_by(transfer, listener, &result)) {
+    while (comes_by(transfer, listener, until_ns, &result)) {
         int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (connection >= 0 && is_of(connection, transfer->handle->process)) {
             transfer->connection = connection;
@@ -270,6 +270,8 @@ static CUresult accept_exporter(struct rs_transfer *transfer, int listener)
             rs_file_close(connection);
         else if (errno == EMFILE || errno == ENFILE)
             return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
+        if (rs_clock_ns() > until_ns) /* strangers have come all the time */
+            return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_ANSWER);
     }
     return result;
 }
@@ -310,7 +312,7 @@ static CUresult receive(const struct rs_transfer *transfer, int *fd)
     char message;
 
     *fd = -1;
-    if (!comes_by(transfer, transfer->connection, &result))
+    if (!comes_by(transfer, transfer->connection, rs_clock_ns() + answer_wait_ns, &result))
         return result;
     /* The kernel leaves out a descriptor for which this process has no room. */
     if (rs_job_receive(transfer->connection, &message, sizeof(message), fd) == -EMFILE)

@@ -438,9 +438,9 @@ int rmmshim_set_limit_fraction(int device, double fraction)
     if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
         return rs_control_error(-ENODEV,
                                 "the driver does not report how much memory the device has");
-    if (fraction > 0) /* at least one byte: 0 means no limit */
-        return rmmshim_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1));
-    return rmmshim_set_limit(device, 0);
+    /* A fraction above 0 is at least one byte, since 0 means no limit. */
+    return rmmshim_set_limit(
+        device, fraction > 0 ? rs_max((size_t)((double)total_bytes * fraction), 1) : 0);
 }
 
 int rmmshim_get_limit(int device, size_t *bytes)

@@ -82,13 +82,12 @@ static const char *keep_text(const char *text)
 
     if (!copy)
         return RS_PHASE_OTHERS;
-    rs_mutex_lock(&lock);
+    RS_MUTEX_GUARD(&lock);
     found = find_kept(copy);
     if (!found && kept_count < KEPT_MAX) {
         found = kept[kept_count++] = copy;
         copy = NULL;
     }
-    rs_mutex_unlock(&lock);
     free(copy);
     return found ? found : RS_PHASE_OTHERS;
 }

@@ -2,7 +2,7 @@
 /* Steps in the order of the arguments, for scenes about what a stack holds when:
  *
  * - device|managed|pinned|ordered MIB: allocates; prints the result where it is a refusal
- * - node MIB: adds a node that allocates to a graph; prints a refusal
+ * - node|any_node|any_node_v2 MIB: adds a node that allocates to a graph; prints a refusal
  * - free: the latest block
  * - push EXPRESSION, pop: the resource of the thread
  * - used: prints what the device has in use, in MiB, contexts aside
@@ -59,26 +59,35 @@ static void end(int is_primary)
     block_count = 0;
 }
 
-static CUresult add_node(size_t bytes)
+/* By the call for memory nodes, or by the first or second version of the one for all nodes. */
+static CUresult add_node(const char *kind, size_t bytes)
 {
-    CUDA_MEM_ALLOC_NODE_PARAMS params = {
-        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
-        .bytesize = bytes,
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+        .alloc = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+                  .bytesize = bytes},
     };
+    CUresult (*first)(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *) =
+        (__typeof__(first))(uintptr_t)dlsym(RTLD_DEFAULT, "cuGraphAddNode");
     CUgraphNode node;
     CUgraph graph;
 
     MUST(cuGraphCreate(&graph, 0));
-    return cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params);
+    if (strcmp(kind, "any_node") == 0)
+        return first(&node, graph, NULL, 0, &params);
+    if (strcmp(kind, "any_node_v2") == 0)
+        return cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params);
+    return cuGraphAddMemAllocNode(&node, graph, NULL, 0,
+                                  (CUDA_MEM_ALLOC_NODE_PARAMS *)&params.alloc);
 }
 
-static void allocate_node(size_t bytes)
+static void allocate_node(const char *kind, size_t bytes)
 {
-    CUresult result = add_node(bytes);
+    CUresult result = add_node(kind, bytes);
 
     if (result != CUDA_SUCCESS)
-        printf("node %zu: %d\n", bytes / MIB, (int)result);
+        printf("%s %zu: %d\n", kind, bytes / MIB, (int)result);
 }
 
 static void allocate(const char *kind, size_t bytes)
@@ -87,8 +96,8 @@ static void allocate(const char *kind, size_t bytes)
     CUdeviceptr address = 0;
     CUresult result;
 
-    if (strcmp(kind, "node") == 0) {
-        allocate_node(bytes);
+    if (strstr(kind, "node")) {
+        allocate_node(kind, bytes);
         return;
     }
     CHECK(block_count < BLOCKS_MAX);

@@ -14,12 +14,13 @@ TOOL = os.environ["TOOL"]
 PROGRAM = """
 import ctypes, sys
 cuda, kind, count, frees = ctypes.CDLL("libcuda.so.1"), sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["frees"]
-context, block, size = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(1000)
+context, block, size, pitch = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(1000), ctypes.c_size_t()
 assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == cuda.cuCtxSetCurrent(context) == 0
 assert cuda.cuMemAlloc_v2(ctypes.byref(block), size) == 0
 for i in range(count):
     result = (cuda.cuMemHostAlloc(ctypes.byref(block), size, 0) if kind == "pinned" else
               cuda.cuMemAllocManaged(ctypes.byref(block), size, 1) if kind == "managed" else
+              cuda.cuMemAllocPitch_v2(ctypes.byref(block), ctypes.byref(pitch), size, size, 4) if kind == "pitch" else
               cuda.cuMemAlloc_v2(ctypes.byref(block), size))
     assert result == 0
     if frees:
@@ -45,8 +46,10 @@ class Advice(support.Test):
         self.assertEqual(self.advised(["--pool-size", "1MiB"], "managed", MANY, "frees"),
                          ["4,200 managed allocations went to the driver one by one -> add --managed-pool-size 0 "
                           "(RMM_MANAGED_POOL_SIZE)"])
-        self.assertEqual(self.advised(["--limit", "1GiB"], "device", MANY, "frees"),
-                         ["4,201 device memory allocations went to the driver one by one -> add --pool-size 0 (RMM_POOL_SIZE)"])
+        device = ["4,201 device memory allocations went to the driver one by one -> add --pool-size 0 (RMM_POOL_SIZE)"]
+        self.assertEqual(self.advised(["--limit", "1GiB"], "device", MANY, "frees"), device)
+        for kind in ("device", "pitch"):
+            self.assertEqual(self.advised(["--managed-pool-size", "0"], kind, MANY, "frees"), device, kind)
 
     def test_where_it_would_not_help(self):
         """A pool is there; few calls; nothing to be used again; a stack that the user has written."""

@@ -218,6 +218,7 @@ static CUresult fake_pool_create(CUmemoryPool *handle, const CUmemPoolProps *pro
             continue;
         *pool = (struct fake_pool){.is_live = true, .properties = *properties};
         *handle = (CUmemoryPool)pool;
+        device.last_pool = pool;
         return CUDA_SUCCESS;
     }
     return CUDA_ERROR_OUT_OF_MEMORY;

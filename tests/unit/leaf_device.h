@@ -33,8 +33,8 @@ struct fake_block {
 };
 
 struct leaf_device {
-    pthread_mutex_t lock; /* protects what follows */
-    struct fake_pool pools[POOLS_MAX];
+    pthread_mutex_t lock;                          /* protects what follows */
+    struct fake_pool pools[POOLS_MAX], *last_pool; /* that was made */
     struct fake_block blocks[BLOCKS_MAX];
     size_t block_count;
     CUdeviceptr next_address;

@@ -20,6 +20,7 @@ struct site {
     struct rs_sentinel sentinel;
     struct rs_environment environment;
     struct rs_mr *mr;
+    struct fake_pool *pool; /* of an async leaf */
 };
 
 static inline void make(struct site *site, const struct rs_mr_descriptor *descriptor,
@@ -42,16 +43,12 @@ static inline void make(struct site *site, const struct rs_mr_descriptor *descri
     };
     site->mr = make_resource_at(&site->environment, descriptor, NULL, options, &error);
     assert_non_null(site->mr);
+    site->pool = device.last_pool;
 }
 
 static inline size_t held(const struct site *site)
 {
     return rs_account_held_bytes(&site->device_account);
-}
-
-static inline struct fake_pool *pool_of(const struct site *site)
-{
-    return (struct fake_pool *)rs_async_pool(site->mr);
 }
 
 static inline void end(struct site *site)

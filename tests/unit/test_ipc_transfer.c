@@ -32,7 +32,8 @@ enum { PIECES = 20, GENERATION = 7, RIGHT = 100, WRONG = 200 };
 
 static atomic_uint sockets, failing_socket; /* how many were asked for, and which one is refused */
 static bool refuses_pipes, refuses_threads, refuses_accepts, refuses_numbers, shows_nothing;
-static uint64_t ahead_s; /* of the clock, a second for each look that shows nothing */
+static bool shows_strangers;
+static uint64_t ahead_s; /* of the clock, a second for each look that shows nothing or a stranger */
 
 int __real_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags);
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
@@ -57,7 +58,10 @@ static int refuse(int error)
 
 int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags)
 {
-    return refuses_accepts ? refuse(EMFILE) : __real_accept4(listener, address, bytes, flags);
+    if (shows_strangers && ++ahead_s < 100)
+        return memfd_create("no connection of the exporter's", MFD_CLOEXEC);
+    return refuses_accepts || shows_strangers ? refuse(EMFILE)
+                                              : __real_accept4(listener, address, bytes, flags);
 }
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
@@ -80,6 +84,8 @@ int __wrap_pipe2(int ends[2], int flags)
 
 int __wrap_poll(struct pollfd *files, nfds_t count, int timeout_ms)
 {
+    if (shows_strangers)
+        return 1;
     if (!shows_nothing)
         return __real_poll(files, count, timeout_ms);
     ahead_s++;
@@ -101,6 +107,7 @@ static int allow_all(void **state)
     (void)state;
     sockets = failing_socket = 0;
     refuses_pipes = refuses_threads = refuses_accepts = refuses_numbers = shows_nothing = false;
+    shows_strangers = false;
     return 0;
 }
 
@@ -364,6 +371,14 @@ TEST(an_importer_that_may_not_listen_is_out_of_memory)
 TEST(an_exporter_that_does_not_answer_is_given_up)
 {
     shows_nothing = true;
+    ahead_s = 0;
+    is_refused(CUDA_ERROR_MAP_FAILED);
+    assert_in_range(ahead_s, 10, 12);
+}
+
+TEST(strangers_do_not_prolong_the_wait)
+{
+    shows_strangers = true;
     ahead_s = 0;
     is_refused(CUDA_ERROR_MAP_FAILED);
     assert_in_range(ahead_s, 10, 12);

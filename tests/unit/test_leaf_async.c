@@ -22,11 +22,11 @@ TEST(line_47_a_pool_has_an_initial_size_and_a_release_threshold)
         struct site site;
         int error;
         make(&site, pooled[i], OPTIONS("initial_pool_size=100MiB"));
-        assert_true(pool_of(&site)->threshold == UINT64_MAX);
-        assert_true(pool_of(&site)->reserved_bytes >= 100 * MIB);
-        assert_int_equal(held(&site), pool_of(&site)->reserved_bytes);
+        assert_true(site.pool->threshold == UINT64_MAX);
+        assert_true(site.pool->reserved_bytes >= 100 * MIB);
+        assert_int_equal(held(&site), site.pool->reserved_bytes);
         (void)rs_mr_trim(site.mr, 0);
-        assert_true(pool_of(&site)->reserved_bytes >= 100 * MIB);
+        assert_true(site.pool->reserved_bytes >= 100 * MIB);
         give(&site, (struct rs_allocation[]){take(&site, 100 * MIB)});
         second = site.environment;
         second.first_on_device = false; /* takes no initial pool */
@@ -36,7 +36,7 @@ TEST(line_47_a_pool_has_an_initial_size_and_a_release_threshold)
         assert_int_equal(held(&site), 0);
         end(&site);
         make(&site, pooled[i], OPTIONS("release_threshold=123456"));
-        assert_int_equal(pool_of(&site)->threshold, 123456);
+        assert_int_equal(site.pool->threshold, 123456);
         end(&site);
     }
 }
@@ -50,7 +50,7 @@ TEST(line_48_and_49_each_has_a_pool_of_its_own)
         struct rs_allocation block;
         make(&first, pooled[i], NULL);
         make(&second, pooled[i], NULL);
-        assert_ptr_not_equal(rs_async_pool(first.mr), rs_async_pool(second.mr));
+        assert_ptr_not_equal(first.pool, second.pool);
         block = take(&second, MIB);
         end(&first);
         give(&second, &block);
@@ -63,13 +63,13 @@ TEST(line_52_managed_pools_are_managed)
     struct site site;
 
     make(&site, &rs_mr_descriptor_async_managed, NULL);
-    assert_int_equal(pool_of(&site)->properties.allocType, CU_MEM_ALLOCATION_TYPE_MANAGED);
+    assert_int_equal(site.pool->properties.allocType, CU_MEM_ALLOCATION_TYPE_MANAGED);
     take(&site, 100);
     assert_int_equal(atomic_load(&site.device_account.held_bytes[RS_MEMORY_DEVICE]), 0);
     assert_int_equal(atomic_load(&site.device_account.held_bytes[RS_MEMORY_MANAGED]), POOL_STEP);
     end(&site);
     make(&site, &rs_mr_descriptor_async, NULL);
-    assert_int_equal(pool_of(&site)->properties.allocType, CU_MEM_ALLOCATION_TYPE_PINNED);
+    assert_int_equal(site.pool->properties.allocType, CU_MEM_ALLOCATION_TYPE_PINNED);
     end(&site);
 }
 
@@ -131,7 +131,7 @@ TEST(what_is_above_the_threshold_goes_back_when_the_program_synchronises)
 
     make(&site, &rs_mr_descriptor_async, OPTIONS("release_threshold=8MiB"));
     assert_true(site.mr->has_threshold);
-    pool_of(&site)->threshold = UINT64_MAX;
+    site.pool->threshold = UINT64_MAX;
     block = take(&site, 40 * MIB);
     assert_int_equal(rs_mr_excess_bytes(site.mr), 2 * POOL_STEP - 8 * MIB);
     rs_mr_synchronise(site.mr,
@@ -184,7 +184,7 @@ TEST(growth_past_the_limit_is_undone)
     atomic_store(&site.device_account.limit_bytes, POOL_STEP);
     device.pools_grow_always = true;
     refuse(&site, 4 * MIB, CUDA_ERROR_OUT_OF_MEMORY);
-    assert_true(pool_of(&site)->reserved_bytes <= POOL_STEP);
+    assert_true(site.pool->reserved_bytes <= POOL_STEP);
     assert_true(held(&site) <= POOL_STEP);
     assert_int_equal(device.block_count, 1);
     give(&site, &kept);
@@ -224,7 +224,7 @@ TEST(a_held_request_leaves_the_pool_as_it_is)
             assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &block),
                              CUDA_ERROR_NOT_READY);
         assert_int_equal(device.asked, asked + 1);
-        assert_int_equal(pool_of(&site)->reserved_bytes, POOL_STEP);
+        assert_int_equal(site.pool->reserved_bytes, POOL_STEP);
         assert_int_equal(held(&site), POOL_STEP);
         assert_int_equal(device.block_count, 2);
         give(&site, &small);

@@ -127,6 +127,23 @@ TEST(a_device_that_cannot_is_asked_once)
     }
 }
 
+/* Later frees take back nothing, so a block of a pool would keep the advice. */
+TEST(a_device_that_cannot_keeps_no_advice)
+{
+    struct stack stack =
+        start(RS_MEMORY_MANAGED, false, OPTIONS("preferred_location=host", "accessed_by=1"));
+    struct rs_allocation block;
+
+    placing.answer = CUDA_ERROR_INVALID_DEVICE;
+    block = take(&stack, MIB);
+    assert_placed(2, PREFETCH, block.address, MIB, PLACING_DEVICE);
+    assert_placed(3, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, block.address, MIB, CU_DEVICE_CPU);
+    assert_placed(4, CU_MEM_ADVISE_UNSET_ACCESSED_BY, block.address, MIB, PLACING_DEVICE);
+    give(&stack, &block);
+    assert_int_equal(placing.count, 5);
+    end(&stack);
+}
+
 TEST(a_driver_without_prefetch_is_served)
 {
     struct stack stack = start(RS_MEMORY_MANAGED, true, OPTIONS("preferred_location=host"));

@@ -94,14 +94,11 @@ static void leave_side(struct fallback *fallback, const struct spillable *record
 static bool is_known_full(struct fallback *fallback, size_t size_bytes, enum rs_effort effort)
 {
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
-    bool full;
 
-    rs_mutex_lock(&fallback->base.lock);
-    full = size_bytes >= fallback->refused_bytes && freed - fallback->refused_freed < size_bytes &&
+    RS_MUTEX_GUARD(&fallback->base.lock);
+    return size_bytes >= fallback->refused_bytes && freed - fallback->refused_freed < size_bytes &&
            (!fallback->refused_ahead || rs_effort_is_ahead(effort)) &&
            rs_clock_ns() - fallback->refused_ns < ASK_AGAIN_NS;
-    rs_mutex_unlock(&fallback->base.lock);
-    return full;
 }
 
 /* True when the caller can do with less than it asks for.  Requests up to the driver's unit do not
@@ -116,7 +113,8 @@ static bool is_step(size_t size_bytes, enum rs_effort effort)
 static void note_answer(struct fallback *fallback, size_t size_bytes, enum rs_effort effort,
                         size_t freed, CUresult result)
 {
-    rs_mutex_lock(&fallback->base.lock);
+    RS_MUTEX_GUARD(&fallback->base.lock);
+
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         fallback->refused_bytes = size_bytes;
         fallback->refused_freed = freed;
@@ -125,7 +123,6 @@ static void note_answer(struct fallback *fallback, size_t size_bytes, enum rs_ef
     } else if (size_bytes >= fallback->refused_bytes) {
         fallback->refused_bytes = SIZE_MAX;
     }
-    rs_mutex_unlock(&fallback->base.lock);
 }
 
 static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream stream,

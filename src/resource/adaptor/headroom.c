@@ -37,16 +37,14 @@ struct headroom {
 /* Returns the device bytes that may still be taken. */
 static size_t bytes_above_headroom(const struct headroom *headroom)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
     size_t free_bytes = 0, total_bytes = 0;
     CUresult result;
-    bool entered = rs_driver_context_enter(headroom->base.environment->context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(headroom->base.environment->context, &result);
 
     if (result == CUDA_SUCCESS &&
         rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS)
         free_bytes = 0; /* the context is broken, and the program's next call returns the error */
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
     return free_bytes > headroom->set.headroom ? free_bytes - headroom->set.headroom : 0;
 }
 

@@ -315,16 +315,15 @@ static struct sink *sink_open(const char *path)
 
 static struct sink *sink_get(const char *path)
 {
-    struct sink *sink;
+    RS_MUTEX_GUARD(&sinks_lock);
+    struct sink *sink = sinks;
 
-    rs_mutex_lock(&sinks_lock);
-    for (sink = sinks; sink && strcmp(sink->path, path) != 0;)
+    while (sink && strcmp(sink->path, path) != 0)
         sink = sink->next;
     if (!sink && (sink = sink_open(path))) {
         sink->next = sinks;
         sinks = sink;
     }
-    rs_mutex_unlock(&sinks_lock);
     return sink;
 }
 
@@ -389,20 +388,18 @@ static int write_mark(struct sink *sink, const char *text)
 
 int rs_logging_mark(const char *text)
 {
+    RS_MUTEX_GUARD(&sinks_lock);
     int first = 0, result;
     bool any = false;
 
-    rs_mutex_lock(&sinks_lock);
     for (struct sink *sink = sinks; sink && has_owner(sink); sink = sink->next) {
-        rs_mutex_lock(&sink->lock);
-        if (sink->on) {
-            any = true;
-            result = write_mark(sink, text);
-            first = first ? first : result;
-        }
-        rs_mutex_unlock(&sink->lock);
+        RS_MUTEX_GUARD(&sink->lock);
+        if (!sink->on)
+            continue;
+        any = true;
+        result = write_mark(sink, text);
+        first = first ? first : result;
     }
-    rs_mutex_unlock(&sinks_lock);
     return any ? first : -ENOENT;
 }
 
@@ -415,9 +412,8 @@ static void log_row(struct rs_mr *mr, const char *action, CUdeviceptr address, s
 
     if (!has_owner(logging->sink))
         return;
-    rs_mutex_lock(&logging->sink->lock);
+    RS_MUTEX_GUARD(&logging->sink->lock);
     sink_write_row(logging->sink, action, address, size_bytes, stream, logging->auto_flush);
-    rs_mutex_unlock(&logging->sink->lock);
 }
 
 /* CUDA_ERROR_NOT_READY is not logged as a failure: a request with more effort follows it. */
@@ -448,9 +444,8 @@ static void logging_end(struct rs_mr *mr, bool memory_is_gone)
     (void)memory_is_gone;
     if (!sink || !has_owner(sink))
         return;
-    rs_mutex_lock(&sink->lock);
+    RS_MUTEX_GUARD(&sink->lock);
     (void)sink_flush(sink);
-    rs_mutex_unlock(&sink->lock);
 }
 
 static const struct rs_mr_ops logging_ops = {

@@ -189,13 +189,6 @@ static struct difference compare(const unsigned char *bytes, unsigned pattern, s
     return (struct difference){false, 0, 0};
 }
 
-static CUresult prepare_buffer(struct poison *poison)
-{
-    return poison->buffer
-               ? CUDA_SUCCESS
-               : rs_driver.cuMemHostAlloc(&poison->buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
-}
-
 /* Finds the first of `bytes` bytes of device memory at `address` that differs from the pattern, by
  * copies into the buffer.  Finds none after an error (visit->result). */
 static struct difference find_difference(struct poison *poison, struct visit *visit,
@@ -203,9 +196,10 @@ static struct difference find_difference(struct poison *poison, struct visit *vi
 {
     struct difference difference = {false, 0, 0};
 
-    rs_mutex_lock(&poison->copy_lock);
-    if (visit->result == CUDA_SUCCESS)
-        visit->result = prepare_buffer(poison);
+    RS_MUTEX_GUARD(&poison->copy_lock);
+    if (visit->result == CUDA_SUCCESS && !poison->buffer)
+        visit->result =
+            rs_driver.cuMemHostAlloc(&poison->buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
     for (size_t done = 0, part; done < bytes && !difference.found; done += part) {
         part = rs_min(bytes - done, CHECK_BYTES);
         if (visit->result == CUDA_SUCCESS) {
@@ -219,7 +213,6 @@ static struct difference find_difference(struct poison *poison, struct visit *vi
         difference = compare(poison->buffer, pattern, part);
         difference.at += done;
     }
-    rs_mutex_unlock(&poison->copy_lock);
     return difference;
 }
 
@@ -380,15 +373,14 @@ static void keep_locked(struct poison *poison, struct record *record)
  * upstream; else returns NULL. */
 static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size_t keep_count)
 {
+    RS_MUTEX_GUARD(&poison->base.lock);
     struct record *record = NULL;
 
-    rs_mutex_lock(&poison->base.lock);
     if (poison->kept_bytes > keep_bytes || poison->kept_count > keep_count) {
         record = unkeep_locked(poison, poison->kept.after);
         poison->leaving_count++;
         rs_account_begin_return(poison->base.environment->account, record->upstream.size_bytes);
     }
-    rs_mutex_unlock(&poison->base.lock);
     return record;
 }
 
@@ -401,14 +393,13 @@ static size_t give_upstream(struct poison *poison, struct record *record)
 
     check_freed(poison, record);
     result = rs_mr_deallocate(poison->base.upstream[0], &record->upstream, NULL);
-    rs_mutex_lock(&poison->base.lock);
+    RS_MUTEX_GUARD(&poison->base.lock);
     poison->leaving_count--;
     if (result == CUDA_SUCCESS)
         rs_record_slab_give(&poison->records, record);
     else
         keep_locked(poison, record);
     rs_account_end_return(poison->base.environment->account, bytes);
-    rs_mutex_unlock(&poison->base.lock);
     return result == CUDA_SUCCESS ? bytes : 0;
 }
 
@@ -446,15 +437,13 @@ static bool give_kept_back(struct poison *poison)
 /* Takes the oldest kept block of exactly this size, or NULL. */
 static struct record *take_kept_block(struct poison *poison, size_t total_bytes)
 {
-    struct record *record;
+    RS_MUTEX_GUARD(&poison->base.lock);
 
-    rs_mutex_lock(&poison->base.lock);
-    for (record = poison->kept.after; record != &poison->kept; record = record->after)
+    for (struct record *record = poison->kept.after; record != &poison->kept;
+         record = record->after)
         if (record->upstream.size_bytes == total_bytes)
-            break;
-    record = record == &poison->kept ? NULL : unkeep_locked(poison, record);
-    rs_mutex_unlock(&poison->base.lock);
-    return record;
+            return unkeep_locked(poison, record);
+    return NULL;
 }
 
 /* Takes a record.  When host memory is out, a kept block goes upstream, and its record is taken.
@@ -512,9 +501,8 @@ static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream st
     record->size_bytes = size_bytes;
     record->site = rs_call_site_here();
     fill_allocated(poison, record);
-    rs_mutex_lock(&poison->base.lock);
+    RS_MUTEX_GUARD(&poison->base.lock);
     ring_add(&poison->live, record);
-    rs_mutex_unlock(&poison->base.lock);
     *out = (struct rs_allocation){address_of(poison, record), size_bytes, record, NULL};
     return CUDA_SUCCESS;
 }

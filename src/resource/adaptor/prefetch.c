@@ -41,25 +41,22 @@ static void advise_block(const struct prefetch *prefetch, const struct rs_alloca
                               allocation->size_bytes, advice, where);
 }
 
-/* Gives the advice that the settings ask for, or, with the CU_MEM_ADVISE_UNSET_ values, takes it
- * back. */
-static void advise_as_set(const struct prefetch *prefetch, const struct rs_allocation *allocation,
-                          CUmem_advise preferred_location, CUmem_advise accessed_by)
+/* Gives the advice that the settings ask for, or takes it back. */
+static void advise(const struct prefetch *prefetch, const struct rs_allocation *allocation,
+                   bool gives)
 {
     int device = (int)prefetch->base.environment->device;
     int preferred = prefetch->set.preferred_location;
 
     if (preferred != PREFERRED_NONE)
-        advise_block(prefetch, allocation, preferred_location,
+        advise_block(prefetch, allocation,
+                     gives ? CU_MEM_ADVISE_SET_PREFERRED_LOCATION
+                           : CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
                      preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST : device);
     if (prefetch->set.accessed_by)
-        advise_block(prefetch, allocation, accessed_by, device);
-}
-
-static void give_advice(const struct prefetch *prefetch, const struct rs_allocation *allocation)
-{
-    advise_as_set(prefetch, allocation, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
-                  CU_MEM_ADVISE_SET_ACCESSED_BY);
+        advise_block(prefetch, allocation,
+                     gives ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_UNSET_ACCESSED_BY,
+                     device);
 }
 
 static void start(struct prefetch *prefetch, const struct rs_allocation *allocation)
@@ -79,8 +76,10 @@ static void start(struct prefetch *prefetch, const struct rs_allocation *allocat
         return;
     }
     atomic_fetch_add_explicit(&prefetch->refusals, 1, memory_order_relaxed);
-    if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED)
+    if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED) {
         atomic_store_explicit(&prefetch->is_idle, true, memory_order_relaxed);
+        advise(prefetch, allocation, false); /* the block's free will not */
+    }
 }
 
 static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -91,7 +90,7 @@ static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 
     if (result != CUDA_SUCCESS || atomic_load_explicit(&prefetch->is_idle, memory_order_relaxed))
         return result;
-    give_advice(prefetch, out);
+    advise(prefetch, out, true);
     start(prefetch, out);
     return CUDA_SUCCESS;
 }
@@ -105,11 +104,10 @@ static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation
     CUresult result;
 
     if (advised)
-        advise_as_set(prefetch, allocation, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
-                      CU_MEM_ADVISE_UNSET_ACCESSED_BY);
+        advise(prefetch, allocation, false);
     result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
     if (advised && result != CUDA_SUCCESS)
-        give_advice(prefetch, allocation);
+        advise(prefetch, allocation, true);
     return result;
 }
 

@@ -35,23 +35,22 @@ static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstrea
 
     if (result == CUDA_ERROR_NOT_READY)
         return result;
-    rs_mutex_lock(&statistics->base.lock);
+    RS_MUTEX_GUARD(&statistics->base.lock);
     if (result == CUDA_SUCCESS) {
         count_up(&statistics->bytes, (int64_t)size_bytes);
         count_up(&statistics->allocations, 1);
     } else {
         statistics->failures++;
     }
-    rs_mutex_unlock(&statistics->base.lock);
     return result;
 }
 
 static void adjust_live(struct statistics *statistics, int64_t bytes, int64_t allocations)
 {
-    rs_mutex_lock(&statistics->base.lock);
+    RS_MUTEX_GUARD(&statistics->base.lock);
+
     statistics->bytes.live += bytes;
     statistics->allocations.live += allocations;
-    rs_mutex_unlock(&statistics->base.lock);
 }
 
 /* Counts before upstream frees: after that another thread may get the same memory, which would then

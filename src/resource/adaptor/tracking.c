@@ -43,24 +43,24 @@ struct tracking {
 /* Enters a record whose upstream allocation is filled in. */
 static void enter_record(struct shard *shard, struct record *record)
 {
-    rs_mutex_lock(&shard->lock);
+    RS_MUTEX_GUARD(&shard->lock);
+
     record->before = shard->live.before;
     record->after = &shard->live;
     record->before->after = record;
     record->after->before = record;
     rs_counter_add(&shard->live_bytes, record->upstream.size_bytes);
     rs_counter_add(&shard->live_count, 1);
-    rs_mutex_unlock(&shard->lock);
 }
 
 static void leave_record(struct shard *shard, struct record *record)
 {
-    rs_mutex_lock(&shard->lock);
+    RS_MUTEX_GUARD(&shard->lock);
+
     record->before->after = record->after;
     record->after->before = record->before;
     rs_counter_subtract(&shard->live_bytes, record->upstream.size_bytes);
     rs_counter_subtract(&shard->live_count, 1);
-    rs_mutex_unlock(&shard->lock);
 }
 
 /* Finds the call site after the allocation, so only for requests that are served, and while no lock
@@ -155,9 +155,8 @@ static bool tracking_check(struct rs_mr *mr)
     bool good = true;
 
     for (unsigned i = 0; i < SHARDS; i++) {
-        rs_mutex_lock(&tracking->shards[i].lock);
+        RS_MUTEX_GUARD(&tracking->shards[i].lock);
         good = check_shard(&tracking->shards[i]) && good;
-        rs_mutex_unlock(&tracking->shards[i].lock);
     }
     return good;
 }

@@ -76,12 +76,11 @@ static enum rs_memory memory_of_async(const struct async *async)
  * live bytes, which are a lower bound. */
 static size_t pool_bytes(const struct async *async, CUmemPool_attribute attribute)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     cuuint64_t bytes = 0;
 
     if (rs_driver.cuMemPoolGetAttribute(async->pool, attribute, &bytes) != CUDA_SUCCESS)
         bytes = async->leaf.live_bytes;
-    rs_capture_restore(mode);
     return bytes;
 }
 
@@ -112,9 +111,8 @@ static bool charge_growth(struct async *async, size_t growth_bytes)
     if (!rs_account_take(async->leaf.base.environment->account, growth_bytes, growth_bytes,
                          memory_of_async(async)))
         return false;
-    rs_mutex_lock(&async->leaf.base.lock);
+    RS_MUTEX_GUARD(&async->leaf.base.lock);
     async->pending_bytes += growth_bytes;
-    rs_mutex_unlock(&async->leaf.base.lock);
     return true;
 }
 
@@ -128,7 +126,7 @@ static bool settle_pool(struct async *async, size_t growth_bytes, bool may_grow)
     size_t reserved, charged, wanted;
     bool good = true;
 
-    rs_mutex_lock(&async->leaf.base.lock);
+    RS_MUTEX_GUARD(&async->leaf.base.lock);
     reserved = pool_bytes(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     charged = async->leaf.held_bytes + async->pending_bytes;
     async->pending_bytes -= growth_bytes;
@@ -144,7 +142,6 @@ static bool settle_pool(struct async *async, size_t growth_bytes, bool may_grow)
     }
     rs_account_settle(account, from, to, memory_of_async(async));
     rs_detached_leaf_hold(&async->leaf, (good ? wanted : charged) - async->pending_bytes);
-    rs_mutex_unlock(&async->leaf.base.lock);
     return good;
 }
 
@@ -162,17 +159,15 @@ static CUstream stream_of_async(const struct async *async)
 static CUresult allocate_or_free(const struct async *async, size_t size_bytes, CUdeviceptr *address)
 {
     CUstream stream = stream_of_async(async);
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_driver_context_enter(async->leaf.base.environment->context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(async->leaf.base.environment->context, &result);
 
-    if (result == CUDA_SUCCESS)
-        result = size_bytes > 0
-                     ? rs_driver.cuMemAllocFromPoolAsync(address, size_bytes, async->pool, stream)
-                     : rs_driver.cuMemFreeAsync(*address, stream);
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    return size_bytes > 0
+               ? rs_driver.cuMemAllocFromPoolAsync(address, size_bytes, async->pool, stream)
+               : rs_driver.cuMemFreeAsync(*address, stream);
 }
 
 /* Allocates a block that is usable on every stream on return, after a wait of at most bound_ns.
@@ -196,10 +191,9 @@ static CUresult allocate_and_wait(const struct async *async, size_t size_bytes, 
 /* Has the driver release the pool's idle memory, down to keep_bytes reserved. */
 static void trim_pool(const struct async *async, size_t keep_bytes)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
 
     (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
-    rs_capture_restore(mode);
 }
 
 /* Gives idle memory above keep_bytes back to the driver, down to at_least_bytes reserved.  Returns
@@ -319,13 +313,11 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
 static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                 size_t size_bytes)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = rs_driver.cuMemFree_v2(address);
+    RS_RELAXED_GUARD();
 
     (void)leaf;
     (void)size_bytes;
-    rs_capture_restore(mode);
-    return result;
+    return rs_driver.cuMemFree_v2(address);
 }
 
 /* Destroys the pool, which the driver keeps until the last of its blocks is freed.  The call is
@@ -335,16 +327,14 @@ static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr addre
 static bool async_end(struct rs_detached_leaf *leaf)
 {
     struct async *async = async_of(leaf);
-    CUstreamCaptureMode mode = rs_capture_relax();
+    RS_RELAXED_GUARD();
     CUresult result = async->pool ? rs_driver.cuMemPoolDestroy(async->pool) : CUDA_SUCCESS;
 
-    rs_capture_restore(mode);
     /* the held bytes become 0 even if that failed, since the account ends with its context */
-    rs_mutex_lock(&leaf->base.lock);
+    RS_MUTEX_GUARD(&leaf->base.lock);
     rs_account_give(leaf->base.environment->account, leaf->held_bytes, leaf->held_bytes,
                     memory_of_async(async));
     rs_detached_leaf_hold(leaf, 0);
-    rs_mutex_unlock(&leaf->base.lock);
     return result == CUDA_SUCCESS;
 }
 
@@ -433,7 +423,7 @@ static const struct rs_detached_calls async_calls = {
     .holds_more = true,
 };
 
-/* ---- creation ---- */
+/* ---- creation; the caller of `init` has set relaxed capture mode (context/stack.c) ---- */
 
 static bool make_pool(struct async *async)
 {
@@ -501,11 +491,6 @@ static int async_init(struct rs_mr *mr, const void *config)
     if (async->set.initial_size > 0 && mr->environment->first_on_device)
         reserve_initial(async);
     return 0;
-}
-
-CUmemoryPool rs_async_pool(struct rs_mr *mr)
-{
-    return async_of(RS_MR_AS(rs_detached_leaf, mr))->pool;
 }
 
 /* ---- settings ---- */

@@ -74,14 +74,13 @@ static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detach
     result = give(leaf, record->address, record->size_bytes);
     if (result != CUDA_SUCCESS)
         (void)rs_segment_add(leaf->base.environment, record->address, record->size_bytes, true);
-    rs_mutex_lock(&leaf->base.lock);
+    RS_MUTEX_GUARD(&leaf->base.lock);
     if (result != CUDA_SUCCESS) {
         link_record(leaf, record);
     } else {
         rs_record_slab_give(&leaf->records, record);
         rs_counter_add(&leaf->deallocations, 1);
     }
-    rs_mutex_unlock(&leaf->base.lock);
     return result;
 }
 
@@ -108,13 +107,10 @@ static bool detached_finish(struct rs_mr *mr)
 
 bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf)
 {
-    bool entered;
+    RS_MUTEX_GUARD(&leaf->base.lock);
 
-    rs_mutex_lock(&leaf->base.lock);
-    entered = !leaf->has_ended;
-    leaf->inside += entered;
-    rs_mutex_unlock(&leaf->base.lock);
-    return entered;
+    leaf->inside += !leaf->has_ended;
+    return !leaf->has_ended;
 }
 
 /* Counts the end of a call.  The last call to end after the context's end ends the leaf. */
@@ -151,10 +147,9 @@ static void detached_context_ended(struct rs_mr *mr)
 static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                               size_t size_bytes)
 {
-    struct rs_detached_record *record;
+    RS_MUTEX_GUARD(&leaf->base.lock);
+    struct rs_detached_record *record = rs_record_slab_take(&leaf->records);
 
-    rs_mutex_lock(&leaf->base.lock);
-    record = rs_record_slab_take(&leaf->records);
     if (record && rs_segment_add(leaf->base.environment, address, size_bytes, true)) {
         record->address = address;
         record->size_bytes = size_bytes;
@@ -164,7 +159,6 @@ static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUd
         rs_record_slab_give(&leaf->records, record);
         record = NULL;
     }
-    rs_mutex_unlock(&leaf->base.lock);
     return record;
 }
 

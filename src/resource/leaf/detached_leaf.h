@@ -62,9 +62,6 @@ extern const struct rs_mr_ops rs_detached_ops;
  * back. */
 void rs_detached_leaf_init(struct rs_mr *mr, const struct rs_detached_calls *calls);
 
-/* Returns the driver's pool beneath an async leaf, for tests. */
-CUmemoryPool rs_async_pool(struct rs_mr *mr);
-
 /* Sets the number of bytes that the leaf now holds from the driver.  The caller holds the lock. */
 void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes);
 

@@ -22,18 +22,9 @@ enum {
 
 static CUresult give_waiting(struct rs_leaf *leaf, CUdeviceptr address)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = leaf->calls->give(address);
+    RS_RELAXED_GUARD();
 
-    rs_capture_restore(mode);
-    return result;
-}
-
-static CUstream stream_of_leaf(const struct rs_leaf *leaf)
-{
-    return leaf->base.environment->own_stream
-               ? rs_own_stream(leaf->base.environment->own_stream, leaf->base.environment->context)
-               : NULL;
+    return leaf->calls->give(address);
 }
 
 static bool has_order(const struct rs_leaf *leaf)
@@ -41,17 +32,19 @@ static bool has_order(const struct rs_leaf *leaf)
     return leaf->calls->has_order && rs_driver.cuMemFreeAsync && leaf->base.environment->own_stream;
 }
 
+static CUstream stream_of_leaf(const struct rs_leaf *leaf)
+{
+    RS_ASSERT(has_order(leaf)); /* else nothing is given back in order, and nothing is unsettled */
+    return rs_own_stream(leaf->base.environment->own_stream, leaf->base.environment->context);
+}
+
 static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_driver_context_enter(leaf->base.environment->context, &result);
+    RS_RELAXED_GUARD();
+    RS_CONTEXT_GUARD(leaf->base.environment->context, &result);
 
-    if (result == CUDA_SUCCESS)
-        result = rs_driver.cuMemFreeAsync(address, stream);
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
-    return result;
+    return result == CUDA_SUCCESS ? rs_driver.cuMemFreeAsync(address, stream) : result;
 }
 
 /* Gives an allocation back. stream: the stream of the program in whose order the block is freed;
@@ -82,13 +75,11 @@ static void count_given(struct rs_leaf *leaf, size_t size_bytes, size_t charge_b
     atomic_fetch_sub_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
 }
 
-static void leave_unsettled(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes,
-                            uint64_t count)
+static void leave_unsettled(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes)
 {
     rs_spinlock_lock(&leaf->lock);
     leaf->unsettled_bytes += size_bytes;
     leaf->unsettled_charge_bytes += charge_bytes;
-    leaf->unsettled_count += count;
     rs_spinlock_unlock(&leaf->lock);
 }
 
@@ -109,7 +100,6 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 {
     struct rs_account *account = leaf->base.environment->account;
     size_t bytes, charge_bytes;
-    uint64_t count;
     bool settled;
 
     if (unsettled_bytes(leaf) == 0)
@@ -118,14 +108,12 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
     bytes = leaf->unsettled_bytes;
     charge_bytes = leaf->unsettled_charge_bytes;
     rs_account_begin_return(account, charge_bytes);
-    count = leaf->unsettled_count;
     leaf->unsettled_bytes = leaf->unsettled_charge_bytes = 0;
-    leaf->unsettled_count = 0;
     rs_spinlock_unlock(&leaf->lock);
-    settled = count == 0 || rs_own_stream_settle(stream_of_leaf(leaf), bound_ns);
+    settled = bytes == 0 || rs_own_stream_settle(stream_of_leaf(leaf), bound_ns);
     if (!settled)
-        leave_unsettled(leaf, bytes, charge_bytes, count);
-    else if (count > 0)
+        leave_unsettled(leaf, bytes, charge_bytes);
+    else if (bytes > 0)
         count_given(leaf, bytes, charge_bytes);
     rs_account_end_return(account, charge_bytes);
     return settled ? bytes : 0;
@@ -263,21 +251,17 @@ static CUresult give_block_back(struct rs_leaf *leaf, const struct rs_allocation
     if (settled)
         count_given(leaf, size_bytes, charge_bytes);
     else
-        leave_unsettled(leaf, size_bytes, charge_bytes, 1);
+        leave_unsettled(leaf, size_bytes, charge_bytes);
     return CUDA_SUCCESS;
 }
 
 static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                 CUstream stream)
 {
-    struct rs_uncancelled uncancelled;
-    CUresult result;
-
     /* A thread that was cancelled inside the driver would lose the block. */
-    rs_uncancelled_begin(&uncancelled);
-    result = give_block_back(RS_MR_AS(rs_leaf, mr), allocation, stream);
-    rs_uncancelled_end(&uncancelled);
-    return result;
+    RS_UNCANCELLED_GUARD();
+
+    return give_block_back(RS_MR_AS(rs_leaf, mr), allocation, stream);
 }
 
 static void leaf_end(struct rs_mr *mr, bool memory_is_gone)

@@ -34,7 +34,6 @@ struct rs_leaf {
     /* Protects the sums of the blocks that were given back in order and are not settled yet. */
     struct rs_spinlock lock;
     size_t unsettled_bytes, unsettled_charge_bytes;
-    uint64_t unsettled_count;
 };
 
 extern const struct rs_mr_ops rs_leaf_ops;

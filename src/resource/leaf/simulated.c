@@ -59,11 +59,10 @@ static CUresult simulated_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
         return CUDA_ERROR_NOT_READY;
     if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    rs_mutex_lock(&mr->lock);
+    RS_MUTEX_GUARD(&mr->lock);
     is_served = allocate_address(simulated, &request, out);
     simulated->allocations += is_served;
     simulated->failures += !is_served;
-    rs_mutex_unlock(&mr->lock);
     return is_served ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -74,12 +73,11 @@ static CUresult simulated_deallocate(struct rs_mr *mr, const struct rs_allocatio
     struct rs_block *block = allocation->token;
 
     (void)stream;
-    rs_mutex_lock(&mr->lock);
+    RS_MUTEX_GUARD(&mr->lock);
     simulated->deallocations++;
     rs_account_give(mr->environment->account, block->size_bytes, block->size_bytes,
                     mr->descriptor->memory);
     rs_blocks_give(&simulated->blocks, block);
-    rs_mutex_unlock(&mr->lock);
     return CUDA_SUCCESS;
 }
 

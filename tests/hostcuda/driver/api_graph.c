@@ -204,10 +204,9 @@ static CUresult add_memory_node(CUgraphNode *out, CUgraph handle, const CUgraphN
     return add_checked(out, handle, earlier, count, type, &work);
 }
 
-HC_API CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
-                                       size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+static CUresult add_allocation(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                               size_t count, CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params)
 {
-    HC_ENTER(cuGraphAddMemAllocNode);
     HC_LOCKED();
     struct hc_alloc *alloc;
     CUresult result = check_node(node, graph, earlier, count);
@@ -222,6 +221,40 @@ HC_API CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const C
         return result;
     params->dptr = alloc->base;
     return add_memory_node(node, graph, earlier, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC, alloc);
+}
+
+HC_API CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                                       size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    HC_ENTER(cuGraphAddMemAllocNode);
+    return add_allocation(node, graph, earlier, count, (CUDA_MEM_ALLOC_NODE_PARAMS_v2 *)params);
+}
+
+/* Of the types of nodes, allocations alone. */
+static CUresult add_any_node(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                             size_t count, CUgraphNodeParams *params)
+{
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    return params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC
+               ? add_allocation(node, graph, earlier, count, &params->alloc)
+               : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+HC_API CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                               size_t count, CUgraphNodeParams *params)
+{
+    HC_ENTER(cuGraphAddNode);
+    return add_any_node(node, graph, earlier, count, params);
+}
+
+HC_API CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                                  const CUgraphEdgeData *edges, size_t count,
+                                  CUgraphNodeParams *params)
+{
+    HC_ENTER(cuGraphAddNode_v2);
+    (void)edges;
+    return add_any_node(node, graph, earlier, count, params);
 }
 
 HC_API CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
