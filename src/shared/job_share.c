@@ -35,10 +35,9 @@ void rs_job_share_enter(struct rs_job_share *share)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
             if (lacks_room(share))
-                rs_log("too many processes and devices share the job's limit (room for %d "
-                       "entries: one for each process, and one for each device that it uses): this "
-                       "process gets no memory "
-                       "of the device for which there was no room",
+                rs_log("this process gets no memory of one of its devices: all %d entries of the "
+                       "job's limit are taken (a process takes one, and one more for each device "
+                       "that it uses); start fewer processes in the job",
                        RS_JOB_ENTRIES);
         }
 }

@@ -286,9 +286,9 @@ static void add_devices(struct doctor *doctor)
     if (read_first_line("/proc/driver/nvidia/version", line, sizeof(line)))
         doctor_note(doctor, "driver", NULL, "kernel module: %s", line);
     if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) != 0) {
-        doctor_note(doctor, "device", "in a container: start the container with --gpus all",
-                    "there is no /dev/nvidia0: this machine has no GPU, or reaches its GPU without "
-                    "this file, as in WSL");
+        doctor_note(doctor, "device", "in a container: start it with --gpus all",
+                    "there is no /dev/nvidia0: this machine has no GPU, its container was started "
+                    "without one, or it reaches its GPU without this file, as in WSL");
         return;
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {

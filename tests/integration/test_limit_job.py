@@ -260,7 +260,7 @@ class LimitJob(support.Test):
                 result = run(unshare + mount + [STEPS, "device", "200"], self.settings())
                 self.assertEqual((result.status, result.stdout), (78, ""), result)
                 self.assertEqual([line for line in result.said if "PID" in line],
-                                 ["RMM_LIMIT_JOB=256MiB: the job's file %s is used by processes in another PID "
+                                 ["RMM_LIMIT_JOB=256MiB: the job's file (RMM_JOB) %s is used by processes in another PID "
                                   "namespace, and this process cannot see whether they still run: set RMM_JOB to "
                                   "another file, or remove this one when they have ended" % self.path("job")], result)
         self.assertEqual(Job(self.path("job")).sums(), (200 * MIB, 1))
@@ -396,13 +396,13 @@ class LimitJob(support.Test):
                      "--limit-job`, or set RMM_JOB to the same path in all processes"),
                 ({"RMMSHIM_JOB": stale}, "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
                                          "ended, or is in another PID or network namespace: start the program again with `rmmshim run`"),
-                ({"RMM_JOB": foreign}, "the job's file %s was not written by this version of rmmshim: remove it, or choose "
+                ({"RMM_JOB": foreign}, "the job's file (RMM_JOB) %s was not written by this version of rmmshim: remove it, or choose "
                                        "another file" % foreign),
-                ({"RMM_JOB": shared}, "the job's file %s must belong to this user and be writable, with no access for "
+                ({"RMM_JOB": shared}, "the job's file (RMM_JOB) %s must belong to this user and be writable, with no access for "
                                       "others (chmod 600)" % shared),
-                ({"RMM_JOB": self.folder}, "the job's file %s: Is a directory" % self.folder),
+                ({"RMM_JOB": self.folder}, "cannot use the job's file (RMM_JOB) %s: Is a directory" % self.folder),
                 ({"RMM_JOB": self.path("no/such")},
-                 "the job's file %s: No such file or directory" % self.path("no/such"))):
+                 "cannot use the job's file (RMM_JOB) %s: No such file or directory" % self.path("no/such"))):
             with self.subTest(settings):
                 result = run([STEPS, "device", "1"], dict(settings, RMM_LIMIT_JOB="1GiB"))
                 self.assertEqual(result.status, 78, result)

@@ -52,11 +52,12 @@ static uint32_t job_count;
 
 static const char *why_no_job(int error)
 {
-    return error == E2BIG       ? "more than 4 `rmmshim run --limit-job` are nested in each other"
-           : error == EPROTO    ? "it has another version of rmmshim"
-           : error == ENOTSUP   ? "this kernel has no robust mutexes"
-           : error == ETIMEDOUT ? "it does not answer"
-                                : strerror(error);
+    return error == E2BIG     ? "more than 4 `rmmshim run --limit-job` are nested in each other"
+           : error == EPROTO  ? "it has another version of rmmshim"
+           : error == ENOTSUP ? "this kernel has no robust mutexes"
+           : error == ETIMEDOUT
+               ? "it does not answer, so it is stopped or has ended: start the job again"
+               : strerror(error);
 }
 
 /* Opens the job of an enclosing `run` by its file.  Returns 0 or -errno. */
