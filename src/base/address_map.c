@@ -2,22 +2,21 @@
 /* Two structures describe the same ranges.
  *
  * By start: 64 shards, each an open-addressing hash table with linear probing.  Writers of a shard
- * take its spinlock.  Readers take none: they check that the shard's sequence number is even and
- * did not change while they looked, and look again otherwise.  An outgrown table stays mapped, so a
- * reader that still uses it reads stale slots, never unmapped memory; then it sees the new sequence
- * number and looks again.  Its slots move to the new table a few at each insertion: moving all at
- * once took milliseconds in a shard of some ten thousand ranges.  Meanwhile each range is in
- * exactly one of the two tables; a slot of the old table whose range was moved or removed stays
- * marked, so that searches go on past it.
+ * take its spinlock.  Readers take no lock: they look again if the shard's sequence number is odd,
+ * or has changed while they looked.  An outgrown table stays mapped, so a reader that still uses it
+ * reads stale slots, never unmapped memory; then it sees the new sequence number and looks again.
+ * The slots of an outgrown table move to the new table a few at each insertion: moving all at once
+ * took milliseconds in a shard of some ten thousand ranges.  Meanwhile each range is in exactly one
+ * of the two tables.  A slot of the old table whose range was moved or removed is marked MOVED and
+ * not freed, so that searches go on past it.
  *
  * By address: a bitmap of starts (start_bitmap.h).  The nearest start at or below an address
  * belongs to the only range that can contain it.
  *
- * A shard owns whole words of the bitmap (32 KiB of addresses), so its lock covers both
- * structures.
+ * A shard owns whole words of the bitmap (32 KiB of addresses), so its lock covers both structures.
  *
- * Slots and bits are atomics because readers race with writers by design.  Fences would do
- * instead of acquire loads and release stores, but ThreadSanitizer does not understand fences. */
+ * Slots and bits are atomics because readers race with writers by design.  Fences would do instead
+ * of acquire loads and release stores, but ThreadSanitizer does not understand fences. */
 #include "base/address_map.h"
 
 #include "base/lock.h"
@@ -35,7 +34,7 @@ enum {
     EMPTIED_COUNT = 1 << EMPTIED_BITS,
     MOVE_SLOTS = 8, /* slots visited per insertion: enough to empty the old table before the new one
                        must grow */
-    MOVED = 2,      /* key of a moved or removed slot of an outgrown table; no start + 1 is 2 */
+    MOVED = 2,      /* key of an outgrown table's slot whose range has left it; no start + 1 is 2 */
 };
 
 /* 2^64 divided by the golden ratio: the high bits of the products spread evenly, also for
@@ -73,7 +72,7 @@ struct shard {
 struct rs_address_map {
     struct shard shards[SHARD_COUNT];
     _Atomic uint64_t largest_bytes; /* size of the largest range so far: a range that contains an
-                                       address starts less than this below it */
+                                       address starts less than largest_bytes below that address */
     struct rs_start_bitmap starts;
     alignas(RS_CACHE_LINE) unsigned char first_tables[SHARD_COUNT]
                                                      [sizeof(struct table) +
@@ -143,9 +142,10 @@ static struct view view_locked(struct shard *shard)
     return view_of_table(atomic_load_explicit(&shard->table, memory_order_relaxed));
 }
 
-/* This product is that of shard_of, shifted left by 6 bits, plus a term for the bit within the
- * word. The shift drops the high 6 bits, which chose the shard and so are equal for all of its
- * starts. What remains spreads the starts of one shard over all of its slots. */
+/* Returns the slot at which the search for `start` begins. shard_of chose the shard by the highest
+ * 6 bits of word * hash_factor.  The product here is 64 times that, plus a term for the bit within
+ * the word.  So those 6 bits, which are equal for all starts of a shard, have overflowed, and the
+ * bits below them choose the slot. */
 static size_t home_of_start(const struct view *view, uint64_t start)
 {
     return (size_t)(((start >> RS_START_UNIT_BITS) * hash_factor) >> view->shift);
@@ -165,7 +165,7 @@ static size_t slot_locked(const struct view *view, uint64_t start)
 
     while ((key = slot_key(&view->slots[i])) != 0 && key != start + 1) {
         i = (i + 1) & view->mask;
-        /* Else all slots are taken, and the search would never end. */
+        /* Without a free slot the search would never end. */
         RS_ASSERT_SLOW(i != home_of_start(view, start));
     }
     return i;
@@ -190,9 +190,9 @@ static bool is_range(uint64_t key)
     return key != 0 && key != MOVED;
 }
 
-/* Visits the next `count` slots of the outgrown table and moves their ranges.  In a table of twice
- * the size the number of a range's home slot is about twice as large, so ranges that were close
- * together are again close together.  Called between write_begin and write_end. */
+/* Visits the next `count` slots of the outgrown table and moves their ranges to the shard's present
+ * table.  Home slots that are close together in the old table are so in the new one too.  Called
+ * between write_begin and write_end. */
 static void move_some(struct shard *shard, uintptr_t outgrown, size_t count)
 {
     struct view old = view_of_table(outgrown), view = view_locked(shard);
@@ -269,8 +269,8 @@ static bool table_grow(struct shard *shard)
     table->older = (struct table *)(old_word - old_bits);
     table->mapped_bytes = bytes;
     write_begin(shard);
-    if (outgrown_locked(shard)) /* the last insertions have not moved all slots, since growth had
-                                   failed before */
+    if (outgrown_locked(shard)) /* an earlier growth failed and came late, so too few insertions
+                                   have followed it to move all slots */
         move_some(shard, outgrown_locked(shard), SIZE_MAX);
     RS_ASSERT(!outgrown_locked(shard)); /* else ranges are left in a third table */
     shard->moved = 0;
@@ -404,7 +404,7 @@ static void *insert_locked(struct shard *shard, struct rs_start_region *region,
                           atomic_load_explicit(&shard->count, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     write_begin(shard);
-    if (RS_UNLIKELY(outgrown_locked(shard))) { /* the table may have grown just now */
+    if (RS_UNLIKELY(outgrown_locked(shard))) { /* table_reserve may have made a new table */
         move_some(shard, outgrown_locked(shard), MOVE_SLOTS);
         view = view_locked(shard);
         slot = &view.slots[slot_locked(&view, range->start)];
@@ -493,8 +493,8 @@ bool rs_address_map_remove_if(struct rs_address_map *map, uint64_t start, void *
 }
 
 /* Looks once in one table.  The result counts only if the shard's sequence number has not changed
- * meanwhile, which the caller checks.  A table in the middle of a move may show a reader no free
- * slot, so the number of steps is bounded. */
+ * meanwhile, which the caller checks.  The number of steps is bounded, since a reader may meet no
+ * free slot while a writer changes the table. */
 static bool look_once(uintptr_t table, uint64_t start, struct rs_range *range)
 {
     struct view view = view_of_table(table);
@@ -593,8 +593,7 @@ bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
                 return is_inside;
             }
         }
-        if (start == from) /* no start is left to look at; the range at this one was removed just
-                              now, or `counts` refused it */
+        if (start == from) /* no range that starts below `from` can contain the address */
             return false;
         start -= (uint64_t)1 << RS_START_UNIT_BITS;
     }

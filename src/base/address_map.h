@@ -2,10 +2,10 @@
 /* Maps address ranges to their owners; a look-up by any address inside a range finds the range.
  *
  * Look-ups take no lock and write no shared memory.  Insertion may need host memory and can fail;
- * removal needs none and cannot.  Ranges do not overlap, and their starts are multiples of 512
- * bytes. One exception: a range whose memory the driver has taken back stays in the map until it is
- * removed, and meanwhile the driver may give out any part of that memory again, so a new range may
- * overlap it (rs_address_map_find_inside_if). */
+ * removal needs none and cannot.  Starts of ranges are multiples of 512 bytes.  Ranges do not
+ * overlap, with one exception: a range stays in the map for a while after the driver has taken its
+ * memory back.  Meanwhile the driver may give any part of that memory to a new range, which then
+ * overlaps the old one (rs_address_map_find_inside_if). */
 #pragma once
 
 #include <stdbool.h>
@@ -44,11 +44,11 @@ void *rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_
  * false when there is no such range.  Thread safe. */
 bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *owner);
 
-/* Removes as rs_address_map_remove does, but only if is_right(data, owner) returns true.  `owner`
- * is not NULL.  is_right is called first, also if `owner` does not own the range; then its result
- * does not matter.  No other thread changes the range between that call and the removal, so
- * is_right may read what only changes while the owner is not in the map.  It must be short and must
- * not call the map. */
+/* Removes the range as rs_address_map_remove does, but only if is_right(data, owner) returns true.
+ * `owner` is not NULL. is_right is called under the shard's lock, even if `owner` does not own the
+ * range; then its result does not matter.  An owner that is in the map stays in it from that call
+ * to the removal, so is_right may read what changes only while the owner is not in the map.  It
+ * must be short and must not call the map. */
 bool rs_address_map_remove_if(struct rs_address_map *map, uint64_t start, void *owner,
                               bool (*is_right)(void *data, void *owner), void *data);
 
@@ -68,12 +68,12 @@ void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start);
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range);
 
-/* Finds as rs_address_map_find_inside does, in a map whose ranges may have lost their memory: it
- * skips each range for which `counts` returns false (NULL: it skips none).  `is_inside` tells
- * `counts` whether the range contains the address.  For a range that does not, `counts` may always
- * return false.  If it returns true, the range must still have its memory: then no range with
- * memory that starts further below can contain the address, and the search ends early with
- * false. */
+/* Finds as rs_address_map_find_inside does, in a map where ranges may have lost their memory.  The
+ * search goes down from the address and asks counts(range, is_inside) about each range that it
+ * meets; is_inside tells whether the range contains the address.  If the result is false, the
+ * search skips the range.  If it is true, the search ends, and returns is_inside.  So `counts`
+ * returns true only for a range that still has its memory: then no range with memory that starts
+ * further below can contain the address.  NULL instead of `counts`: no range is skipped. */
 bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
                                    bool (*counts)(const struct rs_range *range, bool is_inside),
                                    struct rs_range *range);

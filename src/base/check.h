@@ -27,8 +27,8 @@
 
 #define RS_LIKELY(condition)   __builtin_expect(!!(condition), 1)
 #define RS_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
-/* Functions that are always inlined: the compiler decides by the number of call sites, and cannot
- * know that these functions run in every allocation. */
+/* Functions that are always inlined.  The compiler alone would decide by the number of call sites,
+ * and cannot know that these functions run in every allocation. */
 #define RS_HOT_INLINE static inline __attribute__((always_inline))
 /* Places the functions of the hot path side by side, on two pages instead of nine, apart from
  * seldom called ones.  That matters since between two of the program's calls other code evicts them
@@ -37,8 +37,8 @@
 /* Variables of the hot path that are seldom written share one cache line. */
 #define RS_HOT_DATA __attribute__((section("rs_hot_data"), visibility("hidden")))
 #define RS_COLD     __attribute__((cold, noinline))
-/* Nonzero when a and b differ.  Several results or-ed together need a single branch, for conditions
- * that nearly always all hold: after other code has run, the branch predictor has forgotten our
+/* Nonzero when a and b differ.  Conditions that nearly always all hold are or-ed together, so that
+ * they need a single branch: after other code has run, the branch predictor has forgotten our
  * branches and mispredicts many of them. */
 #define RS_DIFFER(a, b)        ((uintptr_t)(a) ^ (uintptr_t)(b))
 #define RS_ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -50,8 +50,8 @@
 #define RS_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
 #define RS_CACHE_LINE                  64
 
-/* Declares a guard: a variable for which the function `end` is called at the end of its block,
- * however the block is left, as with the Linux kernel's guard().  The line's number makes the
+/* Declares a guard: a variable for which the function `end` is called when its block is left, also
+ * by return or goto.  (The Linux kernel's guard() does the same.)  The line's number makes the
  * variable's name.  RS_MUTEX_GUARD and the other guards begin with this macro. */
 #define RS_GUARD_NAME_OF(line) guard_of_line_##line
 #define RS_GUARD_NAME(line)    RS_GUARD_NAME_OF(line)

@@ -53,8 +53,9 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
 
 enum { LONGEST_MS = 1000 };
 
-/* Waits until fd takes more bytes; it may be non-blocking, since another process that shares it may
- * have made it so.  Returns false when it takes nothing for LONGEST_MS, or has an error. */
+/* Waits until a non-blocking fd takes more bytes.  (Another process that shares the open file may
+ * have made it non-blocking.)  Returns false when fd takes nothing for LONGEST_MS, or has an
+ * error. */
 static bool takes_more(int fd)
 {
     struct pollfd one = {fd, POLLOUT, 0};
@@ -253,7 +254,7 @@ static void fill_signals(sigset_t *signals)
     sigemptyset(signals);
     sigaddset(signals, SIGPIPE);
     sigaddset(signals, SIGXFSZ);
-    /* While it is blocked, a process in the background may write to its terminal. */
+    /* While SIGTTOU is blocked, a process in the background may write to its terminal. */
     sigaddset(signals, SIGTTOU);
 }
 
@@ -273,8 +274,8 @@ void rs_unsignalled_begin(struct rs_unsignalled *unsignalled)
     errno = kept_errno;
 }
 
-/* Consumes the signal that a failed write sent to this thread, unless a signal of that number was
- * pending before: that one is meant for the program. */
+/* Consumes the signal that a failed write sent to this thread.  If a signal of that number was
+ * pending before, it is meant for the program and stays. */
 static void take_back(const struct rs_unsignalled *unsignalled, int signal_number)
 {
     sigset_t one;

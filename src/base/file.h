@@ -79,9 +79,9 @@ const char *rs_listing_next(struct rs_listing *listing);
 /* ---- descriptors ---- */
 
 /* Descriptors that the library keeps open in the program's process.  They get high numbers, away
- * from the program's, and the library checks before each use that the number still stands for its
- * file: the program may close a descriptor that it did not open and get the same number for a file
- * of its own. */
+ * from the program's.  The program may close a descriptor that it did not open, and get the same
+ * number for a file of its own.  So the library checks before each use that the number still stands
+ * for its file. */
 
 enum { RS_DESCRIPTOR_HIGH = 500 };
 
@@ -108,11 +108,11 @@ void rs_descriptor_close(const struct rs_kept_descriptor *kept);
 
 /* ---- guards around the library's other calls into the kernel ---- */
 
-/* Sections in which a thread is not cancelled (a cancelled thread would leave a lock locked), and
- * sections in which, besides, a write raises no signal.
+/* Between rs_uncancelled_begin and _end the thread is not cancelled, since it would leave a lock
+ * locked.  Between rs_unsignalled_begin and _end, moreover, a write raises no signal.
  *
- * Both pairs keep errno, may be nested, and may be used in a signal handler.  The first pair
- * costs some ten nanoseconds; the second makes two to four system calls. */
+ * Both pairs keep errno, may be nested, and may be used in a signal handler.  The first pair costs
+ * some ten nanoseconds; the second makes two to four system calls. */
 
 /* The calling thread is not cancelled between begin and end. A cancellation that is requested
  * meanwhile takes effect at the program's next cancellation point. */
@@ -137,7 +137,7 @@ static inline struct rs_uncancelled rs_uncancelled_guard(void)
 
 /* For calls that write to a descriptor: between begin and end the thread is not cancelled, and
  * SIGPIPE, SIGXFSZ and SIGTTOU are blocked in it.  A write to a pipe without a reader raises
- * SIGPIPE, and one beyond the limit on file sizes raises SIGXFSZ; the end consumes that signal.
+ * SIGPIPE, and one beyond the limit on file sizes raises SIGXFSZ; rs_unsignalled_end consumes it.
  * SIGTTOU would stop a process in the background that writes to its terminal. */
 struct rs_unsignalled {
     struct rs_uncancelled uncancelled;

@@ -83,9 +83,9 @@ void *rs_hash_get(const struct rs_hash_table *table, uint64_t key)
     return table->slot_count && key ? table->slots[slot_of_key(table, key)].value : NULL;
 }
 
-/* Closes the gap that a taken entry leaves.  A search that began at or before the gap would now end
- * there, so the next entry that is found by such a search moves into it; then its old slot is the
- * gap. */
+/* Closes the gap that a removed entry leaves.  If the gap lies between a later entry and that
+ * entry's home, a search for the entry would end at the gap, so the entry moves into it.  Then the
+ * entry's old slot is the gap. */
 static void close_gap(struct rs_hash_table *table, size_t gap)
 {
     size_t mask = table->slot_count - 1;
