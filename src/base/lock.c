@@ -14,7 +14,7 @@
 static __thread struct {
     uint64_t last_ns;  /* the time that rs_clock_ns returned last */
     uint64_t slept_ns; /* the time noted as slept since then */
-    /* How far the times of rs_clock_ns are ahead of the clock, which has stood still. */
+    /* By how much rs_clock_ns is ahead of CLOCK_MONOTONIC, which stood still. */
     uint64_t ahead_ns;
 } own;
 
@@ -54,16 +54,16 @@ static uint64_t kernel_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Sleeps, and notes how long that took.  If the program's clock stands still, the kernel's own
- * clock measures the sleep: a nap of 20 us takes 70 us or more, so if only 20 us were noted, a wait
- * of many naps would take more than three times its bound.  At most four times `ns` is noted. */
+/* Sleeps, and notes how long that took: `ns`, or, if the program's clock has stood still, the time
+ * by the kernel's own clock, but at most four times `ns`.  A nap of 20 us takes 70 us or more, so
+ * if only 20 us were noted, a wait of many naps would take more than three times its bound. */
 static void sleep_and_note(uint64_t ns)
 {
     struct timespec nap = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     uint64_t begin_ns = own.ahead_ns ? kernel_ns() : 0, slept_ns = ns;
 
     if (nanosleep(&nap, NULL) != 0)
-        return; /* a signal has ended it early */
+        return; /* a signal has ended the sleep early */
     if (begin_ns)
         slept_ns = rs_max(slept_ns, rs_min(kernel_ns() - begin_ns, 4 * ns));
     rs_clock_note_slept(slept_ns);
@@ -167,8 +167,8 @@ void rs_lock_reset_shared(void *lock)
     pthread_rwlock_init(&((struct rs_shared_lock *)lock)->native, NULL);
 }
 
-/* Conditions that exist once per process are initialised by PTHREAD_COND_INITIALIZER, so this keeps
- * their clock, the default one. */
+/* Keeps the default clock of the condition: PTHREAD_COND_INITIALIZER has initialised all conditions
+ * that exist once per process. */
 void rs_lock_reset_condition(void *condition)
 {
     pthread_cond_init(condition, NULL);

@@ -15,29 +15,29 @@
 /* ---- ranks; src/README.md lists which locks have which ---- */
 
 /* A thread that holds locks takes only a lock of a higher rank than each of them.  So two locks of
- * one rank are never held together.  Only a try may come in any order, since it does not wait for
- * the lock's holder; a lock taken by a try counts as held. */
+ * one rank are never held together.  A thread may try to take a lock in any order, since a try does
+ * not wait for the lock's holder.  A lock taken by a try counts as held. */
 enum rs_lock_rank {
     RS_RANK_NONE, /* the rank of a lock that nobody has initialised; no lock may have it */
-    /* The report in the making, and the published directory. */
+    /* A report, and the directory of published counters, while they are made. */
     RS_RANK_REPORT,
     /* The table of contexts; stacks are made and dropped under it. */
     RS_RANK_CONTEXTS,
     /* Tables of records: the driver's pools, charged calls, peers, exports, imports. */
     RS_RANK_RECORDS,
-    /* The list of leaves with memory still to give back. */
+    /* The list of leaves (resources that call the driver) with memory still to give back. */
     RS_RANK_UNFINISHED,
-    /* Epochs and backlog of one `reuse`. */
+    /* One `reuse` resource: its sealed epochs, and ready blocks that go upstream. */
     RS_RANK_REUSE,
-    /* Open, ready and kept blocks of one shard of a `reuse`, its ordered or its refused blocks. */
+    /* A list of freed blocks in `reuse`: of a shard, in stream order, or refused by upstream. */
     RS_RANK_REUSE_LISTS,
     /* One resource as a whole; never held around a call of its upstream. */
     RS_RANK_RESOURCE,
     /* A part of a resource, whose lock may be taken under the resource's own: the file of a log, a
      * chunk of a recording. */
     RS_RANK_RESOURCE_PART,
-    /* Tables under which no other lock but the next is taken: address map, block records, call
-     * sites, published memory and more. */
+    /* Tables under which only RS_RANK_LEDGER may be taken: address map, block records, call sites,
+     * published memory and more. */
     RS_RANK_TABLE,
     /* The account of a device. */
     RS_RANK_LEDGER,
@@ -96,12 +96,12 @@ void rs_lock_rank_must_hold(const struct rs_lock_mark *mark);
 #define RS_LOCK_NOTE(note, lock) ((void)0)
 #endif
 
-/* Asserts, in a function whose caller must hold a lock, that the caller does; only with slow
- * asserts. */
+/* For a function whose caller must hold a lock: asserts that the calling thread holds it.  Only
+ * with slow asserts. */
 #define RS_ASSERT_HELD(lock) RS_LOCK_NOTE(rs_lock_rank_must_hold, lock)
 
-/* Asserts that a call of pthreads, which returned `failed`, has succeeded: it fails only if this
- * code is wrong. */
+/* Asserts that a call of pthreads has succeeded; `failed` is its result.  Such a call fails only if
+ * this code is wrong. */
 static inline void rs_lock_must(int failed)
 {
     RS_ASSERT(!failed);
@@ -129,7 +129,7 @@ static inline void rs_mutex_init_marked(struct rs_mutex *mutex, struct rs_lock_m
 
 static inline void rs_mutex_destroy(struct rs_mutex *mutex)
 {
-    rs_lock_must(pthread_mutex_destroy(&mutex->native)); /* EBUSY: somebody holds it */
+    rs_lock_must(pthread_mutex_destroy(&mutex->native)); /* EBUSY: the mutex is held */
 }
 
 static inline void rs_mutex_lock(struct rs_mutex *mutex)
@@ -211,13 +211,11 @@ void rs_nap(uint64_t ns);
 
 /* ---- forks ---- */
 
-/* A forked child has only the thread that forked. A lock that another thread held would never be
- * released there, so the child resets each lock and condition of the whole process:
- * RS_RESET_IN_CHILD(name, lock) stands behind the definition of each, and its name in the table of
- * shim/wiring.c (scripts/check-locks checks both).  Only the child's single thread calls
- * rs_lock_reset.  What the lock protects may be half changed: either the child copes with that, or
- * rs_wiring.reset_locks empties it.
- */
+/* A forked child has only the thread that forked.  A lock that another thread held would never be
+ * released there, so the child resets each lock and condition of the whole process by
+ * rs_lock_reset.  For that, RS_RESET_IN_CHILD(name, lock) follows the definition of each, and
+ * shim/wiring.c lists the name (scripts/check-locks checks both).  What the lock protects may be
+ * half changed: either the child copes with that, or rs_wiring.reset_locks empties it. */
 struct rs_lock_to_reset {
     void (*reset)(void *lock);
     void *lock;
@@ -280,7 +278,7 @@ static inline void rs_spinlock_lock(struct rs_spinlock *lock)
     RS_LOCK_NOTE(rs_lock_rank_taken, lock);
 }
 
-/* Locks the spinlock as rs_mutex_lock_bounded locks a mutex. */
+/* Does for a spinlock what rs_mutex_lock_bounded does for a mutex. */
 bool rs_spinlock_lock_bounded(struct rs_spinlock *lock, const char *name);
 
 static inline void rs_spinlock_unlock(struct rs_spinlock *lock)
@@ -346,8 +344,8 @@ uint64_t rs_clock_own_ns(uint64_t time_ns);
 
 /* ---- counters that are written under their owner's lock and read without it ---- */
 
-/* The lock excludes other writers, so an update is a plain load and store without a locked
- * instruction, and a reader never writes the counter's cache line. */
+/* The owner's lock excludes other writers, so an update is a plain load and store without a locked
+ * instruction.  A reader never writes the counter's cache line. */
 
 static inline size_t rs_counter_get(const _Atomic size_t *counter)
 {
@@ -378,9 +376,9 @@ static inline void rs_counter_raise(_Atomic size_t *peak, size_t to)
         ;
 }
 
-/* Returns held minus live bytes: memory that is held and not handed out.  Live is read first: a
- * block that is freed and given back between the two reads makes the result too small.  Memory that
- * is added between them makes it too large. */
+/* Returns held minus live bytes: memory that is held and not handed out.  A block that is freed and
+ * given back between the two reads makes the result too small, since live is read first.  Memory
+ * that is added between them makes it too large. */
 static inline size_t rs_counter_idle(const _Atomic size_t *held_bytes,
                                      const _Atomic size_t *live_bytes)
 {

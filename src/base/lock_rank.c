@@ -4,10 +4,11 @@
 
 #include <stdio.h>
 
-/* A signal handler of the same thread may take and release locks between any two instructions here.
- * It must leave the slots below the count that it finds, and the count, as they were.  It does:
- * when it releases its locks, drop_gone_marks stops at the first slot that is not marked as gone,
- * and a slot that the interrupted code has counted but not filled yet is NULL. */
+/* The locks that this thread holds.  A signal handler of the thread may take and release locks
+ * between any two instructions here, and leaves the marks of locks held before as they were:
+ * drop_gone_marks stops at the first slot that is not marked as gone, and a slot that is counted
+ * but not filled yet is NULL.  (Not covered: a handler that interrupts drop_gone_marks between its
+ * test and its stores.) */
 static __thread struct {
     const struct rs_lock_mark *volatile marks[RS_LOCKS_HELD_MAX];
     volatile unsigned count;

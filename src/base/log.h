@@ -14,7 +14,7 @@ enum { RS_LOG_LINES_MAX = 40, RS_LOG_LINE_BYTES = 1024 };
 /* Writes "rmmshim[pid]: <text>\n" to stderr.  Counts against RS_LOG_LINES_MAX.  Thread safe. */
 void rs_log(const char *format, ...) RS_PRINTF(1, 2);
 
-/* A line of rs_log_once_serving: static, with only `text` set. */
+/* A line for rs_log_once_serving.  The caller makes it static, and sets only `text`. */
 struct rs_late_line {
     const char *text;
     bool said;
@@ -22,25 +22,26 @@ struct rs_late_line {
     struct rs_late_line *next;
 };
 
-/* Logs "<name><text>" at the first call with this line, but not before rs_log_serving is called: a
- * look-up of a function may find something to report before it is known whether this process has
- * settings at all.  `name` is copied, at most 63 bytes of it.  Thread safe. */
+/* Logs "<name><text>" at the first call with this line, or keeps the line until rs_log_serving is
+ * called: a look-up of a function may find something to report before it is known whether this
+ * process has settings at all.  `name` is copied, at most 63 bytes of it.  Thread safe. */
 void rs_log_once_serving(struct rs_late_line *line, const char *name);
 
-/* Called when stacks serve in this process: logs what rs_log_once_serving has kept. */
+/* Called when the library begins to serve allocations in this process: logs the lines that
+ * rs_log_once_serving has kept. */
 void rs_log_serving(void);
 
 /* Writes a line as rs_log does, without counting it: for lines that the user asked for
  * (RMM_VERBOSE, the report at exit). */
 void rs_log_asked(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Returns true for the first call with this flag, which starts as false: for lines that are
+/* Returns true for the first call with this flag, which starts as false.  For lines that are
  * written once.  Thread safe. */
 bool rs_log_once(bool *said);
 
-/* Writes all bytes to fd; goes on after EINTR and short writes, and waits up to a second each time
- * when a non-blocking fd takes nothing.  Returns 0 or -errno.  Keeps errno, is no cancellation
- * point, and raises no SIGPIPE or SIGXFSZ. */
+/* Writes all bytes to fd, in several calls if needed.  When a non-blocking fd takes nothing, it
+ * waits up to a second each time.  Returns 0 or -errno.  Keeps errno, is no cancellation point, and
+ * raises no SIGPIPE or SIGXFSZ. */
 int rs_write_all(int fd, const void *bytes, size_t length_bytes);
 
 /* ---- diagnostics ---- */
@@ -54,7 +55,7 @@ struct rs_diagnostics {
     void *data;
     unsigned count;         /* errors written so far */
     bool doubts_are_errors; /* names that may belong to another program (config/config.h) count as
-                               errors: `rmmshim check` asks for that */
+                               errors, as in `rmmshim check` */
 };
 
 /* Where a text came from: the name of the variable or argument, and its whole text. */
@@ -64,18 +65,18 @@ struct rs_source {
 };
 
 /* Writes one line about source->text and adds 1 to diagnostics->count.  `at` points to the place
- * inside source->text, shown as '^' in front of it: "RMM_POOL_SIZE=10^Q: unknown unit 'Q'";
+ * inside source->text, shown as '^' in front of it: "RMM_POOL_SIZE=10^Q: unknown unit";
  * NULL: the diagnostic is about the whole text.  At most 40 characters are shown on either side
  * of the place.  Returns false, which most callers return. */
 bool rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...) RS_PRINTF(4, 5);
 
-/* Appends to the text in `text`, which has `room` bytes in all; what does not fit is cut off. */
+/* Appends to the string in `text`, which has `room` bytes in all; what does not fit is cut off. */
 void rs_text_add(char *text, size_t room, const char *format, ...) RS_PRINTF(3, 4);
 
-/* Returns the word of `words` (NULL-terminated) that is nearest to [begin, end).  A word counts
- * only if its distance is at most rs_word_tolerance of its length, and less than the length of
- * either text.  NULL when there is none. */
+/* Returns the word of `words` (NULL-terminated) that is nearest to [begin, end), or NULL when none
+ * is near.  A word is near if its distance is at most rs_word_tolerance of its length, and less
+ * than the length of either text. */
 const char *rs_nearest_word(const char *begin, const char *end, const char *const *words);
 
 /* Returns how many letters must be inserted, removed, changed or swapped with their neighbour to

@@ -12,8 +12,8 @@
 void rs_host_memory(size_t *total_bytes, size_t *available_bytes);
 
 /* Returns `bytes` zeroed bytes directly from the kernel, or NULL when out of memory; free with
- * munmap.  Not malloc, for two reasons: untouched pages take no memory, and a hook may run while
- * the program's own allocator holds its locks. */
+ * munmap.  It does not call malloc, for two reasons: untouched pages take no memory, and a hook may
+ * run while the program's own allocator holds its locks. */
 static inline void *rs_map_zeroed(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -26,8 +26,8 @@ static inline void *rs_map_zeroed(size_t bytes)
  * is not).  In all other programs the weak functions are NULL, and the inline ones do nothing.
  *
  * LeakSanitizer follows pointers from globals, stacks and the heap alone.  Some heap blocks of the
- * library are only pointed to from its own mappings; it registers these mappings, or LeakSanitizer
- * would report the blocks as leaks of the program. */
+ * library are only pointed to from the library's own mappings.  So the library registers these
+ * mappings, or LeakSanitizer would report the blocks as leaks of the program. */
 __attribute__((weak)) void __lsan_register_root_region(const void *begin, size_t bytes);
 __attribute__((weak)) void __lsan_unregister_root_region(const void *begin, size_t bytes);
 
@@ -46,8 +46,8 @@ static inline void rs_leak_roots_add(const void *begin, size_t bytes)
 
 /* ThreadSanitizer sees what libc's functions write for the library (memset, calloc), but not the
  * atomics by which the library then publishes that memory.  So it would report a race when another
- * thread takes a lock in that memory.  It ignores writes between rs_unseen_begin and
- * rs_unseen_end. */
+ * thread takes a lock in that memory.  It ignores what the calling thread writes between
+ * rs_unseen_begin and rs_unseen_end. */
 __attribute__((weak)) void AnnotateIgnoreWritesBegin(const char *file, int line);
 __attribute__((weak)) void AnnotateIgnoreWritesEnd(const char *file, int line);
 
