@@ -143,7 +143,7 @@ static bool ask_about_point(const struct parse *of, const char *at, const char *
 
 /* Catches sizes whose unit was probably forgotten: 0.5 probably means half of the memory, 1.0
  * all of it, 8 means 8GiB, and 4096 means 4096MiB.  Returns false after a diagnostic that
- * suggests it. */
+ * suggests the size with its unit. */
 static bool check_unit(const struct parse *of, const char *begin, const char *end, uint64_t bytes)
 {
     char number[24]; /* 20 digits (the most of a size), a decimal point, and a zero byte */
@@ -424,7 +424,7 @@ int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *val
             continue;
         if (!rs_option_parse(&rows[i], rows[i].type, &source, text, text + strlen(text), &nobody,
                              &values[i]))
-            return -ENOMEM; /* a unit test parses every default: only memory can be missing */
+            return -ENOMEM; /* a unit test parses every default, so only memory can be missing */
         values[i].given = false;
     }
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option rows: one description of a setting, from which the parser, the defaults, --help and the
- * manual's tables come.  Memory resources use them (for fields of their configuration struct),
- * and so do the environment variables. */
+/* Option rows.  A row describes one setting; the parser, the defaults, --help and the manual's
+ * tables come from it.  Memory resources have rows for the fields of their configuration struct,
+ * and so have the environment variables. */
 #pragma once
 
 #include "base/log.h"
@@ -29,7 +29,7 @@ struct rs_sizes {
     size_t count, bytes[RS_SIZES_MAX];
 };
 
-/* RMM's name for the same option. */
+/* A further name of an option, the one that RMM uses. */
 struct rs_option_alias {
     const char *name;
     enum rs_option_type type;
@@ -45,13 +45,13 @@ struct rs_option {
     const char *help;          /* one clause that names the unit */
     uint64_t minimum, maximum; /* bounds of COUNT, and of sizes in bytes; maximum 0: no bound */
     uint64_t unit_below;       /* a size below this many bytes must have a unit; 0: no such rule */
-    size_t multiple_of; /* sizes in bytes are rounded down to a multiple of this; smaller ones than
-                           this are refused, except 0; 0: no such rule */
+    size_t multiple_of; /* sizes in bytes are rounded down to a multiple of this, and a size of 1 to
+                           multiple_of - 1 bytes is refused; 0: no such rule */
     bool none;          /* SIZE: the word "none" is allowed */
     bool all;           /* SIZE: the word "all" is allowed, and means 1 byte */
     bool beyond_whole;  /* SIZE: percentages above 100 % are allowed */
-    bool of_device; /* SIZE: percentages are of the device's memory, even over an upstream of host
-                       memory */
+    bool of_device; /* SIZE: percentages are of the device's memory, even if the upstream resource
+                       has host memory */
     const char *const *words; /* WORD: the allowed words, NULL-terminated */
     const char *only_no; /* BOOLEAN: the text that says why yes is refused and what to use instead;
                             NULL: yes is allowed */
@@ -64,8 +64,8 @@ struct rs_option {
         .name = NULL                                                                               \
     }
 
-/* The offset of a field, which does not compile unless the field has the row's C type.  The
- * *_ROW macros below make one row for a field each. */
+/* The offset of a field.  It does not compile unless the field has the row's C type.  Each *_ROW
+ * macro below makes the row of one field. */
 #define RS_OPTION_FIELD(structure, field, c_type)                                                  \
     (offsetof(structure, field) +                                                                  \
      0 * sizeof(char[_Generic(((structure *)0)->field, c_type : 1, default                         \
@@ -99,9 +99,9 @@ struct rs_option_value {
     char *text; /* TEXT: the text.  SIZES: the list, in its normal form.  NULL for other types */
 };
 
-/* Parses [begin, end), which is a part of source->text, as a value of `type` (the row's, or that
- * of an alias of the row), and checks the row's bounds.  Returns false after one diagnostic,
- * with *value unchanged; else frees the text that *value had. */
+/* Parses [begin, end), a part of source->text, as a value of `type` (the row's own type, or that of
+ * one of its aliases), and checks the row's bounds.  Returns false after one diagnostic, with
+ * *value unchanged.  Otherwise it stores the value and frees the text that *value had before. */
 bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
                      const struct rs_source *source, const char *begin, const char *end,
                      struct rs_diagnostics *diagnostics, struct rs_option_value *value);
@@ -132,7 +132,7 @@ const struct rs_option *rs_option_find(const struct rs_option *rows, const char 
  * "TEXT", "wait|immediate".  `buffer` holds the result for WORD rows only. */
 const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_t buffer_bytes);
 
-/* Writes a value in the form that rs_option_parse reads, but a text without quotes, and an empty
- * list of sizes as "none"; percentages stay percentages.  Returns `buffer`. */
+/* Writes a value in the form that rs_option_parse reads.  A text gets no quotes, an empty list of
+ * sizes is "none", and percentages stay percentages.  Returns `buffer`. */
 const char *rs_option_write(const struct rs_option *row, const struct rs_option_value *value,
                             char *buffer, size_t buffer_bytes);

@@ -47,8 +47,8 @@ static bool put_piece(struct output *output, const char *text, size_t length)
     return true;
 }
 
-/* Returns the value of VAR for %q{VAR}; NULL with *reason when the variable is not set or the form
- * is wrong.  *cursor is where the opening brace must be, and moves past the closing one. */
+/* Returns the value of VAR for %q{VAR}, or NULL with *reason when the variable is not set or the
+ * form is wrong.  The opening brace must be at *cursor, which moves past the closing brace. */
 static const char *variable_value(const char **cursor, const char *end, char text[TEXT_BYTES],
                                   const char **reason)
 {
@@ -96,7 +96,7 @@ static bool put_working_directory(struct output *output)
 }
 
 /* Returns the text that replaces the placeholder whose letter is at *cursor; NULL with *reason when
- * there is none.  *cursor moves past the placeholder.  `text` may hold the result. */
+ * it cannot be replaced. *cursor moves past the placeholder.  `text` may hold the result. */
 static const char *placeholder(const char **cursor, const char *end, char text[TEXT_BYTES],
                                const char **reason)
 {
@@ -205,9 +205,10 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
     return true;
 }
 
-/* Returns 0 for a regular file of this user, for a character device, and for a file that was just
- * created; else -errno.  A FIFO would block the program when its reader is slow or gone.  A file of
- * another user, or one with a second hard link, may have been planted to make us overwrite it. */
+/* Returns 0 for a character device, for a file that was just created, and for a regular file of
+ * this user with a single link; else -errno.  A FIFO would block the program when its reader is
+ * slow or gone.  A file of another user, or one with a second hard link, may have been planted to
+ * make us overwrite it. */
 static int check_output(int fd, bool created)
 {
     struct stat status;
@@ -299,10 +300,10 @@ static bool put_name(struct rs_output *output, const char *path, unsigned name)
            (int)sizeof(output->path);
 }
 
-/* Locks a regular file. flock, not a record lock: a record lock is lost when the program closes any
- * descriptor of the file.  Forked children share the lock, so it would outlive the process;
- * rs_output_release ends it.  Returns 0; -EBUSY when another process has the lock; -EAGAIN when the
- * file was deleted before the lock was taken; or another -errno. */
+/* Locks a regular file by flock: a record lock would be lost when the program closes any descriptor
+ * of the file.  Forked children share the lock, so it would outlive the process if
+ * rs_output_release did not end it.  Returns 0; -EBUSY when another process has the lock; -EAGAIN
+ * when the file was deleted before the lock was taken; or another -errno. */
 static int lock(struct rs_output *output, int fd)
 {
     struct stat status;
@@ -463,9 +464,9 @@ static void commit(char *at, char value)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* The first byte is stored last: until then a zero byte precedes the new text, so a reader does not
- * count it.  No assertion looks at the bytes of the mapping, since other processes of the user may
- * change them. */
+/* Stores the first byte last.  Until then a zero byte precedes the new text, so a reader does not
+ * count that text.  No assertion looks at the bytes of the mapping, since other processes of the
+ * user may change them. */
 bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t length_bytes)
 {
     char *at = tail->text + tail->used_bytes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output files.  A struct rs_output is a file that one process writes alone.  One environment
  * variable may give the same path to all processes of a job, and they must not write into each
- * other's file.  The first process gets PATH and holds a lock on it while it lives; the next gets
- * PATH.PID. */
+ * other's file.  So the first process gets PATH and holds a lock on it until it ends or releases
+ * the file; the next process gets PATH.PID. */
 #pragma once
 
 #include "base/file.h"
@@ -20,9 +20,9 @@ struct rs_output {
 /* How many names a process tries: PATH, PATH.PID, PATH.PID.2 and so on. */
 enum { RS_OUTPUT_NAMES = 16 };
 
-/* Opens the file with name number `name` (0: PATH, 1: PATH.PID, 2: PATH.PID.2 ...) under the
- * rules of rs_path_open_output, but keeps its contents.  Returns 0; -EBUSY when another process, or
- * another output of this one, holds the name; or another -errno. */
+/* Opens and locks the file with name number `name` (0: PATH, 1: PATH.PID, 2: PATH.PID.2 ...) under
+ * the rules of rs_path_open_output, but keeps its contents.  Returns 0; -EBUSY when another
+ * process, or another output of this one, holds the name; or another -errno. */
 int rs_output_try(struct rs_output *output, const char *path, unsigned name);
 
 /* Opens the file as rs_output_try does, under the first name that is not held.
@@ -32,8 +32,9 @@ int rs_output_claim(struct rs_output *output, const char *path);
 /* Truncates a regular file to 0 bytes.  Returns 0 or -errno. */
 int rs_output_empty(struct rs_output *output);
 
-/* Unlocks and closes the file, unless its number stands for another file by now.  Other processes
- * can have the path from now on, even if forked children still hold the file open. */
+/* Unlocks and closes the file, unless its descriptor's number stands for another file by now.
+ * Other processes can have the path from now on, even if forked children still hold the file
+ * open. */
 void rs_output_release(struct rs_output *output);
 
 /* Releases the file as rs_output_release does; deletes it first if this process created it and
@@ -55,10 +56,9 @@ void rs_output_drop(struct rs_output *output);
 char *rs_path_buffer_take(void);
 void rs_path_buffer_give(char *const *buffer);
 
-/* From this call on rs_path_expand makes relative paths absolute by the working directory at the
- * time of this call, even if the program changes its directory later.  Before this call they stay
- * relative.  Not thread safe.
- */
+/* Stores the working directory.  From this call on rs_path_expand makes relative paths absolute by
+ * it, even if the program changes its directory later; before this call they stay relative.  Not
+ * thread safe. */
 void rs_path_keep_directory(void);
 
 /* Expands `pattern` into `path`.  Returns false, with *at pointing to the place in `pattern` and
@@ -80,10 +80,9 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
 
 /* Opens an output file for writing: creates it with mode 0600 or truncates it; close-on-exec.
  * Refuses symbolic links (-ELOOP), directories (-EISDIR), FIFOs and sockets (-EINVAL), a file of
- * another user (-EPERM) and one with several hard links (-EMLINK): another user may have planted
- * them.
- * Character devices such as /dev/null are allowed; /dev/stdout and /dev/stderr are duplicated.
- * Returns a descriptor or -errno. */
+ * another user (-EPERM) and one with several hard links (-EMLINK), since another user may have
+ * planted them.  Character devices such as /dev/null are allowed; /dev/stdout and /dev/stderr are
+ * duplicated.  Returns a descriptor or -errno. */
 int rs_path_open_output(const char *path);
 
 /* Opens an output file as rs_path_open_output does, but keeps its contents.  *created tells whether
@@ -95,16 +94,16 @@ bool rs_path_is_stream(const char *path);
 
 /* ---- tails ---- */
 
-/* The tail of a file that is being written: text that is not in the file yet.  It lies in a
- * mapped second file, FILE.part, so that it survives the process however the process ends, and
- * appending costs no system call until the tail is full.
+/* The tail of a file that is being written: text that is not in the file yet.  It lies in a mapped
+ * second file, FILE.part.  So the tail survives the process however that ends, and appending costs
+ * no system call until the tail is full.
  *
  * FILE.part holds the text, then zero bytes, and in its last RS_FILE_TAIL_MARK_BYTES bytes a line
- * with the number of bytes of FILE that precede the text.  A process that ends while it writes the
- * text to FILE may leave a part of the text there too.  A reader therefore takes the given number
- * of bytes of FILE and then the text up to the first zero byte; if there is no text, it takes all
- * of FILE.  So the result is complete and has no row twice, at whatever instruction the writer
- * ended. */
+ * with the number of bytes of FILE that precede the text.  A reader takes that number of bytes of
+ * FILE, and then the text up to the first zero byte; if there is no text, it takes all of FILE.  So
+ * the result is complete and has no row twice, at whatever instruction the writer ended: a process
+ * that ends while it writes the text to FILE may leave a part of the text there too, which the
+ * reader leaves out. */
 
 enum { RS_FILE_TAIL_BYTES = 64 << 10, RS_FILE_TAIL_MARK_BYTES = 24 };
 

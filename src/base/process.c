@@ -68,7 +68,7 @@ bool rs_process_stat_has_ended(const char *stat)
 
 int rs_process_own_number(const char *directory)
 {
-    static char status[8 << 10]; /* not on the stack of a thread that may have a small one */
+    static char status[8 << 10]; /* not on the stack, which may be small */
     char path[64];
     const char *line, *last;
 
@@ -221,7 +221,8 @@ static bool has_settings(void)
     return entry && *entry;
 }
 
-/* Returns NULL when out of memory; then the environment is read each time that it is needed. */
+/* Returns the copied variables.  Returns NULL when out of memory; then the environment is read each
+ * time that it is needed. */
 static char **copy_settings(void)
 {
     struct copy counted = {.count = 0}, copy = {.count = 0};

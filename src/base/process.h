@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Identity of processes, for which a process id does not suffice: the kernel reuses it, and each
- * PID namespace has its own.  Also the environment with which the calling process was started. */
+/* Identity of processes.  A process id does not suffice, since the kernel reuses ids and each PID
+ * namespace has its own.  Also the environment with which the calling process was started. */
 #pragma once
 
 #include <stdbool.h>
@@ -52,24 +52,23 @@ int rs_process_parse(const char *text);
  * others run.) */
 bool rs_process_stat_has_ended(const char *stat);
 
-/* ---- the environment ----
- *
- * Any thread of the program may change the environment at any time, and libc may move it then.  So
- * the variables that the library reads are copied once, before the program runs, and the library
- * does not look at environ for them later. */
+/* ---- the environment ---- */
 
-/* Copies the variables that the library reads, if there is one that begins with RMM_.  Only the
- * first call does anything; no other thread may change the environment meanwhile.  It takes memory
- * from the kernel, and calls no function that the program could have replaced. */
+/* Any thread of the program may change the environment at any time, and libc may then move the
+ * array.  So the variables that the library reads are copied once, before the program runs, and the
+ * library does not look at environ for them later. */
+
+/* Copies the variables that the library reads, if any variable begins with RMM_.  Only the first
+ * call does anything; no other thread may change the environment meanwhile.  It takes memory from
+ * the kernel, and calls neither malloc nor getenv, which the program may have replaced. */
 void rs_environment_keep(void);
 
 /* Returns the copied variables as an array like environ, which is empty if no variable began with
- * RMM_.  Returns environ itself before rs_environment_keep, as always in the tool, and when that
- * was out of memory. */
+ * RMM_.  Returns environ itself if there is no copy: before rs_environment_keep, which the tool
+ * never calls, and when rs_environment_keep was out of memory. */
 char *const *rs_environment(void);
 
 /* Returns the value that the variable had when the environment was copied; NULL if it was not set
- * then.  A variable that was not copied, and that the library does not read for itself, is looked
- * up by getenv now: %q{VAR} in a text that the program passes to the C API may name any
- * variable. */
+ * then.  A variable that the library neither copied nor reads for itself is looked up by getenv
+ * now: %q{VAR} in a text that the program passes to the C API may name any variable. */
 const char *rs_environment_get(const char *name);

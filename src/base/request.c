@@ -7,9 +7,8 @@
 #include <stdatomic.h>
 
 /* Limits of repeated attempts.  While several threads are short of memory, one of them may take
- * what another has just given back.  So a request also naps between repeats: when it gave up after
- * 64 repeats at once, four threads with room for four blocks of 8 MiB were refused 10 of 8000
- * requests. */
+ * what another has just given back.  So a request also naps between repeats: with 64 repeats and no
+ * naps, four threads with room for four blocks of 8 MiB were refused 10 of 8000 requests. */
 enum {
     IN_VAIN_MOST = 8,
     LOOKS_AT_ONCE = 2,
@@ -33,8 +32,8 @@ void rs_request_time_all(void)
 }
 
 /* A signal handler of the program may leave a request by siglongjmp(), and then rs_request_end is
- * never called for it.  So the depth would rise with each such request; it stops at DEPTH_MOST,
- * which no other requests reach. */
+ * never called for that request.  The depth would rise with each such request, so it stops at
+ * DEPTH_MOST, which nested requests never reach. */
 void rs_request_begin(void)
 {
     if (rs_request.depth == DEPTH_MOST || rs_request.depth++ > 0)

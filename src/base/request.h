@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program's request for memory, while the calling thread serves it.  All state here is per
- * thread.
+/* A request: a call of the program for memory, while the calling thread serves it.  All state here
+ * is per thread.
  *
  * The driver's own allocations never wait, and the GPU may be waiting for this very thread.
  * Therefore no driver call inside a request may wait without bound, and all bounded waits of one
@@ -19,8 +19,9 @@ struct rs_request {
     /* When the patience of the request ends, a time of rs_clock_ns; 0: it has not waited yet. */
     uint64_t deadline_ns;
 
-    /* The driver, or a limit, has refused memory to the request: from then on the request may
-     * reclaim unused memory of all stacks of the device, not only of its own stack. */
+    /* The driver, or a limit, has refused memory to the request.  From then on the request may
+     * reclaim unused memory of all stacks (trees of memory resources) of the device, not only of
+     * its own stack. */
     bool is_short;
 
     /* The latest demand on a device is more than it would have free even if all unused memory came
@@ -39,7 +40,7 @@ struct rs_request {
                      which may end */
     /* The number of calls of rs_request_may_repeat and of rs_request_may_look_again. */
     unsigned repeats, looks;
-    uint64_t repeated_ns; /* when the request first took a nap */
+    uint64_t repeated_ns; /* when rs_request_may_repeat first napped */
     /* The least that rs_request_note_pools was told; SIZE_MAX: nothing yet. */
     size_t pool_bytes_least;
     struct rs_uncancelled uncancelled;
@@ -61,8 +62,8 @@ static inline bool rs_request_is_under_way(void)
     return rs_request.depth > 0;
 }
 
-/* From this call on each request adds its duration in ns to rs_request_took_ns of its thread.
- * Whoever reads that variable sets it to 0. */
+/* From this call on each request adds its duration in ns to rs_request_took_ns of its thread.  The
+ * reader of that variable sets it to 0. */
 void rs_request_time_all(void);
 
 extern __thread uint64_t rs_request_took_ns;
@@ -71,21 +72,20 @@ extern __thread uint64_t rs_request_took_ns;
  * in the request.  Returns 0 outside a request. */
 uint64_t rs_request_patience_ns(void);
 
-/* Begins a request as rs_request_begin does, but as a further part of an earlier request:
- * deadline_ns is when the patience of that request ends; 0: it has not waited yet.  Inside another
- * request deadline_ns is ignored. */
+/* Begins a request as rs_request_begin does, but as a further part of an earlier request, whose
+ * patience ends at deadline_ns (0: the earlier request has not waited yet).  Inside another request
+ * deadline_ns is ignored. */
 void rs_request_begin_until(uint64_t deadline_ns);
 
 /* Notes what the driver's pools hold after they gave back all that they could.  Returns true when
- * that is less than in every earlier note of this request.  If it is not less, the pools have only
- * given back what the driver had added to them for the attempt that it refused, and the result is
- * false. */
+ * that is less than in every earlier note of this request.  Otherwise it returns false: the pools
+ * have only given back what the driver had added to them for the attempt that it refused. */
 bool rs_request_note_pools(size_t held_bytes);
 
-/* Notes that a context was found busy: until rs_request_forget_busy no memory of it is given back
- * by frees that wait. may_end: the context works for the program, so that it may become idle;
- * false: that is not known.  Only the latest busy context is kept, but a may_end of true is kept
- * for all of them. */
+/* Notes that a context was found busy.  Until rs_request_forget_busy the request makes no driver
+ * call that waits for that context's work, and so gives back no memory that needs such a call.
+ * may_end: the context works for the program, so that it may become idle; false: that is not known.
+ * Only the latest busy context is kept, but a may_end of true is kept for all of them. */
 void rs_request_note_busy(const void *context, bool may_end);
 
 /* Called when some time has passed, so that the busy context may be looked at again.  Returns true

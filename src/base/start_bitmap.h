@@ -118,9 +118,9 @@ static inline void rs_start_bitmap_set(struct rs_start_region *region, uint64_t 
  * holds the word's lock. */
 void rs_start_summary_clear(struct rs_start_bitmap *bitmap, uint64_t number);
 
-/* Clears the bit of `start`, which is set.  The caller holds the word's lock.  *emptied remembers
- * one word under the same lock that became empty but keeps its summary bit (the word's number + 1;
- * 0: none).  The summary bit is cleared only when another word takes the place in *emptied, so that
+/* Clears the bit of `start`, which is set.  The caller holds the word's lock.  If the word becomes
+ * empty, its summary bit stays set at first, and *emptied keeps the word's number + 1 (0: none).
+ * The summary bit is cleared when another word under the same lock takes the place in *emptied.  So
  * a program that allocates and frees at one address does not change the summary each time. */
 static inline void rs_start_bitmap_clear(struct rs_start_bitmap *bitmap, uint64_t *emptied,
                                          uint64_t start)

@@ -72,8 +72,8 @@ unsigned rs_thread_index_take(void)
         index = take_lowest();
     if (index != RS_THREAD_INDEX_SHARED &&
         pthread_setspecific(key, (void *)(uintptr_t)index) != 0) {
-        /* The library would not notice the thread's end, and would never free its index.  So it
-         * gets the shared one. */
+        /* The library would not notice the thread's end, and would never free its index.  So the
+         * thread gets the shared one. */
         atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
         index = RS_THREAD_INDEX_SHARED;
     }

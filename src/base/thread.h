@@ -12,7 +12,7 @@ struct rs_context;
 struct rs_pushed;
 struct rs_stack;
 
-/* A return address of calls that allocate, and the object that it lies in (trace/object.h). */
+/* A return address of calls that allocate, and the number of its shared object (trace/object.h). */
 struct rs_recent_caller {
     const void *address;
     uint16_t object;
@@ -30,11 +30,11 @@ enum { RS_RUNTIME_FUNCTIONS = 3, RS_RECENT_CALLERS = 8 };
 
 /* Each member is written only by the file that is named beside it. */
 struct rs_thread {
-    _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread.c.  0: none yet */
+    _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread.c; 0: none yet */
     /* context/current.c; context/stack.c makes the thread forget the context. */
     struct rs_context_found found;
-    /* context/stack.c: the resource that this thread pushed last; context/current.c: without one,
-     * that of the found context's device; NULL: there is neither. */
+    /* context/stack.c, context/current.c: the resource used instead of the context's own: what this
+     * thread pushed last, else what the found context's device has; NULL: neither. */
     const struct rs_pushed *pushed;
     void *forwarding_to; /* hook/runtime.c: the runtime's function that a hook is calling */
     const struct rs_stack *refused; /* hook/allocation.c: the stack that refused the runtime layer's
@@ -42,8 +42,8 @@ struct rs_thread {
     unsigned forwarding_for; /* hook/caller.c: the object whose request a runtime is passing on to
                                 the driver; 0: none */
 
-    /* hook/runtime.c: return addresses of callers that a stack has served on the fast path.  Calls
-     * from such an address are always served from then on, so the caller is not checked again. */
+    /* hook/runtime.c: return addresses of callers that may be served on the fast path.  A caller is
+     * checked only before it is entered here. */
     _Alignas(RS_CACHE_LINE) struct rs_recent_caller
         served_callers[RS_RUNTIME_FUNCTIONS][RS_RECENT_CALLERS];
 

@@ -58,8 +58,9 @@ static void raise_charged_peaks(struct rs_account *device)
         atomic_store(&device->recent_peak_bytes, granted);
 }
 
-/* The asked bytes rise before the charged ones and fall after them.  So a thread that reads the
- * asked bytes first (charge/reclaim.c) does not take any of them for live ones. */
+/* The asked bytes rise before the charged ones and fall after them, so at each moment they cover
+ * all charged bytes that the driver has not granted.  A thread without the mutex (charge/reclaim.c)
+ * reads the asked bytes first; then only bytes that were charged since can look granted to it. */
 static void count_amount(struct rs_account *account, struct rs_amount from, struct rs_amount to,
                          enum rs_memory memory)
 {
@@ -81,9 +82,9 @@ static void count_amount(struct rs_account *account, struct rs_amount from, stru
     }
 }
 
-/* Returns false, and counts a refusal, when the process's own limit or that of its job leaves no
- * room.  The own limit is checked first, so that a request that it refuses takes no room in the job
- * from other processes. */
+/* Charges the amount.  Returns false, and counts a refusal, when the process's own limit or that of
+ * its job leaves no room.  The own limit is checked first, so that a request that exceeds the own
+ * limit takes no room in the job from other processes. */
 static bool take_amount(struct rs_account *account, struct rs_amount amount, enum rs_memory memory)
 {
     struct rs_account *device = DEVICE_OF(account);
@@ -113,7 +114,7 @@ static void settle_amount(struct rs_account *account, struct rs_amount from, str
     own_releases += rs_job_share_add(job, more);
 }
 
-/* Host memory is never charged. */
+/* Returns the amount to count: of host memory only the held bytes, which are never charged. */
 static struct rs_amount amount_of(struct rs_amount amount, enum rs_memory memory)
 {
     RS_ASSERT(memory < RS_MEMORIES);
@@ -139,8 +140,8 @@ void rs_account_settle(struct rs_account *account, struct rs_amount from, struct
     settle_amount(account, amount_of(from, memory), amount_of(to, memory), memory);
 }
 
-/* Takes off the whole charge together with the bytes of the first kind; the other kinds then have
- * no charge left. */
+/* The whole charge is taken off together with the held bytes of the first kind of memory; the other
+ * kinds then have no charge left. */
 void rs_account_lose(struct rs_account *account)
 {
     RS_MUTEX_GUARD(&DEVICE_OF(account)->mutex);
@@ -188,7 +189,7 @@ static size_t leave_block(struct rs_account *account, uint64_t block)
     size_t number = number_in(account, block);
 
     if (number > 1)
-        /* Cannot fail, since it replaces a value. */
+        /* Replaces a value: fails only in a full table without memory for a larger one. */
         (void)rs_hash_put(&account->blocks, block, (void *)(uintptr_t)(number - 1));
     else
         (void)rs_hash_take(&account->blocks, block);
@@ -250,7 +251,7 @@ size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_
 
 enum { UNIT_BITS = 12, CLASSES = (SMALL_BYTES >> UNIT_BITS) + 1 };
 
-/* The small allocations of a device whose addresses are not known.  A driver block holds a whole
+/* The small allocations of a device that have no known address.  A driver block holds a whole
  * number of allocations of equal size, for example five of 368 KiB (facts_h200.txt,
  * footprint.levels_256).  So each allocation is counted as its share of a block, in this example
  * 1/5 of 2 MiB.  A freed allocation leaves a hole until one that is no larger fills it; a block
@@ -320,8 +321,9 @@ static size_t packed_bytes(const struct rs_packed *packed)
                   packed->live_count * block_bytes);
 }
 
-/* True when an allocation of this size is counted in device->packed, which the first one makes;
- * false for larger ones, or when out of host memory.  The caller holds the mutex. */
+/* True when an allocation of this size is counted in device->packed, which the first such
+ * allocation makes.  False for larger allocations, or when out of host memory.  The caller holds
+ * the mutex. */
 static bool is_packed(struct rs_account *device, size_t size_bytes)
 {
     if (size_bytes <= SMALL_BYTES && !device->packed)

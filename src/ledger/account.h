@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Accounts: the bytes that this process, or one context, holds of a device, counted below all
- * stacks.  A leaf charges each byte here before it asks the driver.  So a byte is counted once
- * whatever the stack looks like, and a limit is checked before the driver is asked.
+ * stacks (trees of memory resources).  A leaf, the resource of a stack that calls the driver,
+ * charges each byte here before it asks the driver.  So a byte is counted once whatever the stack
+ * looks like, and a limit is checked before the driver is asked.
  *
- * A context's account is part of its device's, under the device's mutex. Numbers change only under
- * it, but for limit_bytes and returning_bytes; those that are used without it are atomic. No
- * function waits for the driver; rs_account_take and rs_footprint_pack may wait for the job's
- * locks.
+ * A context's account is part of its device's account, and changes under the device's mutex.  Of
+ * the numbers, only limit_bytes and returning_bytes change without it; numbers that are read
+ * without it are atomic.  No function here waits for the driver; rs_account_take and
+ * rs_footprint_pack may wait for the job's locks.
  *
  * What an allocation really takes: the driver cuts requests of up to 1 MiB from shared blocks of 2
  * MiB, and gives larger requests whole blocks (MEASURED.md).  A thousand requests of one byte must
@@ -41,7 +42,7 @@ struct rs_account {
     struct rs_account *device;
     /* How many small allocations lie in each shared block, by address / 2 MiB. */
     struct rs_hash_table blocks;
-    _Atomic size_t held_bytes[RS_MEMORIES]; /* taken from the driver now, in bytes as requested */
+    _Atomic size_t held_bytes[RS_MEMORIES]; /* taken from the driver or asked for, as requested */
     _Atomic size_t charged_bytes; /* device and managed memory, in the driver's own units where
                                      these are known; the limit applies to this number */
 
@@ -53,7 +54,7 @@ struct rs_account {
     _Atomic size_t recent_peak_bytes;  /* the same, but only since rs_account_restart_peak */
     /* Bytes on their way back to the driver (rs_account_begin_return). */
     _Atomic size_t returning_bytes;
-    _Atomic uint64_t refusals; /* the number of requests that the limit, or the job's, refused */
+    _Atomic uint64_t refusals; /* requests that the device's or the job's limit refused */
     _Atomic uint64_t releases; /* grows when held or charged bytes fall */
     /* The device's share in the job; NULL: there is no job with a limit. */
     _Atomic(struct rs_job_share *) job;
@@ -70,15 +71,15 @@ struct rs_refusal {
     enum rs_memory memory; /* the kind that is asked for */
 };
 
-/* Initialises an empty account: of a context whose device has the account `device`, or, if `device`
- * is NULL, of a device. */
+/* Initialises an empty account: of a context, if `device` is the account of the context's device;
+ * of a device, if `device` is NULL. */
 void rs_account_begin(struct rs_account *account, struct rs_account *device);
 
-/* Charges charge_bytes for a request of `bytes` that the driver is about to be asked for. Returns
- * false, with only the refusal counted, when that would exceed the device's limit, or its job's;
- * the driver must not be asked then. Otherwise rs_account_settle must follow with the driver's
- * answer; until then no peak rises, as the driver may refuse. A NULL account counts nothing and
- * returns true. Thread safe, like all functions here. */
+/* Charges charge_bytes for a request of `bytes`, before the driver is asked.  Returns false, with
+ * only the refusal counted, when that would exceed the device's limit or its job's limit; then the
+ * driver must not be asked.  After true, rs_account_settle must follow with the driver's answer;
+ * until then no peak rises, as the driver may refuse.  A NULL account counts nothing and returns
+ * true.  Thread safe, like all functions here. */
 bool rs_account_take(struct rs_account *account, size_t bytes, size_t charge_bytes,
                      enum rs_memory memory);
 
@@ -88,8 +89,8 @@ struct rs_amount {
     size_t asked_bytes; /* charged by rs_account_take, and not yet answered by the driver */
 };
 
-/* Changes what is counted for a holder of memory from one amount to another. No limit is checked,
- * since the driver has already given or taken back the memory. NULL is allowed. */
+/* Changes what is counted for a holder of memory from one amount to another.  No limit is checked,
+ * since the driver has already given or taken back the memory.  A NULL account is allowed. */
 void rs_account_settle(struct rs_account *account, struct rs_amount from, struct rs_amount to,
                        enum rs_memory memory);
 
@@ -117,8 +118,8 @@ static inline void rs_account_give(struct rs_account *account, size_t bytes, siz
                       (struct rs_amount){0, 0, 0}, memory);
 }
 
-/* Called when a context has ended with all that it held: takes its bytes off its account and its
- * device's. */
+/* Called when a context has ended, and all its memory with it: takes the context's bytes off its
+ * account and its device's account. */
 void rs_account_lose(struct rs_account *account);
 
 /* ---- what an allocation really takes ---- */
@@ -153,15 +154,16 @@ bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
                        struct rs_footprint_share *share);
 
 /* Called when the driver has the memory back, or (`refused`) did not grant what rs_footprint_pack
- * charged.  Returns the number of bytes that are no longer charged.  It may differ from
+ * charged.  Returns the number of bytes that are no longer charged.  That may differ from
  * share->charged_bytes, since other small allocations came and went in between. */
 size_t rs_footprint_unpack(struct rs_account *account, size_t size_bytes,
                            const struct rs_footprint_share *share, bool refused);
 
 /* ---- read without the mutex; a NULL account is allowed where it says so ---- */
 
-/* Called around the time in which bytes are on their way back to the driver: no resource counts
- * them as idle any more, but they are still charged.  NULL is allowed. */
+/* rs_account_begin_return and rs_account_end_return enclose the time in which bytes go back to the
+ * driver: no resource counts them as idle any more, but they are still charged.  NULL is
+ * allowed. */
 void rs_account_begin_return(struct rs_account *account, size_t bytes);
 void rs_account_end_return(struct rs_account *account, size_t bytes);
 
