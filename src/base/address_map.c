@@ -56,8 +56,8 @@ struct table {
 };
 
 struct shard {
-    /* Held for some ten instructions, or while a table grows.  No two shards share a pair of cache
-     * lines, since the processor fetches lines in pairs. */
+    /* The lock is held for some ten instructions, or while a table grows.  No two shards share a
+     * pair of cache lines, since the processor fetches lines in pairs. */
     alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock;
     atomic_uint sequence;    /* odd while slots change */
     _Atomic uintptr_t table; /* a struct table *; its low 6 bits: log2 of the slot count */
@@ -389,7 +389,7 @@ RS_COLD static void *replace_locked(struct shard *shard, const struct rs_range *
     return before;
 }
 
-/* Does as rs_address_map_replace.  The caller holds the shard's lock. */
+/* Does what rs_address_map_replace does.  The caller holds the shard's lock. */
 static void *insert_locked(struct shard *shard, struct rs_start_region *region,
                            const struct rs_range *range)
 {
@@ -442,7 +442,7 @@ void *rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_
     return before;
 }
 
-/* Does as rs_address_map_remove.  The caller holds the shard's lock. */
+/* Does what rs_address_map_remove does.  The caller holds the shard's lock. */
 static bool remove_locked(struct rs_address_map *map, struct shard *shard, uint64_t start,
                           void *owner)
 {

@@ -29,7 +29,7 @@ int rs_file_hold(const char *path);
  * with errno. */
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes);
 
-/* Does as rs_write_all (base/log.h), but writes at offset_bytes; -1: at the file's own position. */
+/* Writes as rs_write_all (base/log.h) does, at offset_bytes; -1: at the file's own position. */
 int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_bytes);
 
 /* Reads at most room - 1 bytes from the beginning of a file into `text`, and adds a zero byte.
@@ -37,14 +37,14 @@ int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_b
 ssize_t rs_file_text(const char *path, char *text, size_t room);
 
 /* rs_file_lengthen sets a file's length. rs_file_allocate reserves memory, or space on the disk,
- * for the first size_bytes of a file, and lengthens a shorter file to that: a store into a mapping
- * of bytes that are not reserved may raise SIGBUS.  Both return 0 or -errno; -EFBIG beyond the
- * process's limit on file sizes, which holds for memory files too.  The limit's signal, SIGXFSZ, is
- * not raised. */
+ * for the first size_bytes of a file, and lengthens a shorter file to that; otherwise a store into
+ * a mapping of the file may raise SIGBUS.  Both return 0 or -errno.  Beyond the process's limit on
+ * file sizes, which holds for memory files too, they return -EFBIG and do not raise the limit's
+ * signal, SIGXFSZ. */
 int rs_file_lengthen(int fd, size_t size_bytes);
 int rs_file_allocate(int fd, size_t size_bytes);
 
-/* Does as rs_file_allocate, but only for the size_bytes from offset_bytes on. */
+/* Does what rs_file_allocate does, but only for the size_bytes from offset_bytes on. */
 int rs_file_allocate_range(int fd, size_t offset_bytes, size_t size_bytes);
 
 /* True if the file is on a file system that allocates new blocks at every write (btrfs, ZFS,

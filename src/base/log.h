@@ -2,9 +2,9 @@
 /* Lines for the user.  Each is built on the stack and written by one write(2); logging takes no
  * lock, does not call malloc, and keeps errno.
  *
- * The library is silent unless asked.  A line that it writes unasked (a bad setting, an output
- * that could not be opened, a call that it refused) counts against RS_LOG_LINES_MAX lines per
- * process; one more line then says that further messages are suppressed. */
+ * What the library writes unasked (of a bad setting, an output that could not be opened, a call
+ * that it refused) counts against RS_LOG_LINES_MAX lines per process.  One more line then says that
+ * further messages are suppressed. */
 #pragma once
 
 #include "base/check.h"

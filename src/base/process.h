@@ -10,7 +10,7 @@
 enum { RS_PROCESS_TEXT_BYTES = 1024 };
 
 /* Reads the beginning of /proc/PID/NAME of a process (0: the calling one), ended by a zero byte.
- * Returns false when the file is empty or cannot be read, as when there is no such process. */
+ * Returns false when the file is empty or cannot be read: the process may have ended. */
 bool rs_process_read(pid_t process, const char *name, char text[RS_PROCESS_TEXT_BYTES]);
 
 /* Returns the start time of a process (0: the calling one) in clock ticks since boot; -1 when there

@@ -58,7 +58,7 @@ extern __thread struct rs_thread rs_thread;
 /* A small number for each live thread, for arrays with one element per thread.
  *
  * An index above 0 belongs to one live thread at a time, so that thread may write its elements
- * without locked instructions; the next owner of the index sees what it wrote.  Index 0 is
+ * without locked instructions; the next owner of the index sees what the last wrote.  Index 0 is
  * shared by threads that came when all others were taken, and by threads that are ending. */
 enum { RS_THREAD_INDEXES = 64, RS_THREAD_INDEX_SHARED = 0 };
 

@@ -203,7 +203,7 @@ static bool shares_blocks(const struct rs_account *account, size_t size_bytes,
 }
 
 /* Counts an allocation in the one or two blocks in which it lies.  Returns the bytes by which the
- * charge grows; SIZE_MAX, with nothing counted, where enter_block returns that. */
+ * charge grows; SIZE_MAX, with nothing counted, when enter_block fails. */
 static size_t enter_both(struct rs_account *account, CUdeviceptr address, size_t size_bytes)
 {
     uint64_t first = address >> BLOCK_BITS, last = (address + size_bytes - 1) >> BLOCK_BITS;
