@@ -53,9 +53,8 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
 
 enum { LONGEST_MS = 1000 };
 
-/* Waits until a non-blocking fd takes more bytes.  (Another process that shares the open file may
- * have made it non-blocking.)  Returns false when fd takes nothing for LONGEST_MS, or has an
- * error. */
+/* Waits until fd, which another process may have made non-blocking, takes more bytes.  Returns
+ * false when fd takes nothing for LONGEST_MS, or has an error. */
 static bool takes_more(int fd)
 {
     struct pollfd one = {fd, POLLOUT, 0};

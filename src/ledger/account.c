@@ -321,9 +321,8 @@ static size_t packed_bytes(const struct rs_packed *packed)
                   packed->live_count * block_bytes);
 }
 
-/* True when an allocation of this size is counted in device->packed, which the first such
- * allocation makes.  False for larger allocations, or when out of host memory.  The caller holds
- * the mutex. */
+/* True if an allocation of this size is small enough for device->packed, which is made if it is
+ * missing.  False also when out of host memory.  The caller holds the mutex. */
 static bool is_packed(struct rs_account *device, size_t size_bytes)
 {
     if (size_bytes <= SMALL_BYTES && !device->packed)
