@@ -23,9 +23,9 @@ static bool lose(struct rs_block_record *block)
 }
 
 /* Called when another block has replaced the block `before` in the map. A live `before` belongs to
- * a context that has ended or is ending. Otherwise a free has claimed `before`. It may then be of
- * the same stack `by`, since a resource may cut freed memory of its upstream, which made the record
- * of `before`, into new blocks. */
+ * a context that has ended or is ending. Otherwise a free has claimed `before`. It may be of the
+ * same stack: a resource may cut a freed block of its upstream, which has the record `before`, into
+ * new blocks. */
 static void replaced(struct rs_block_record *before, const struct rs_stack *by)
 {
     if (!lose(before) && rs_block_stack(before) == by)
@@ -54,7 +54,7 @@ static bool enter_new(struct rs_block_record *block, struct rs_stack *stack,
         return false;
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
     block->size_bytes = allocation->size_bytes;
-    /* Release order after the address: see rs_block_stack. */
+    /* Stored after the address, in release order, for rs_block_stack. */
     atomic_store_explicit(&block->stack, stack, memory_order_release);
     atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
     before = rs_address_map_replace(map, allocation->address, allocation->size_bytes, block);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Live blocks: allocations of the program that a stack served. A look-up finds a block by any
- * address inside it.
+/* Live blocks: allocations of the program that a stack served.
  *
  * All functions are thread safe. `address` may lie anywhere inside the block, except where the
  * comment says that the block begins there. */
@@ -100,19 +99,16 @@ bool rs_block_is_our_memory(CUdeviceptr address);
 /* Forgets every block of a context that has ended, and ends the blocks' exports. */
 void rs_block_forget_all(struct rs_context *context);
 
-/* ---- what every allocation and free calls ----
- *
- * These functions are inline, since an allocation and its free together take only about 60 ns
- * (tests/bench/README.md). */
+/* ---- what every allocation and free calls; inline, since both together take only about 60 ns
+ * (tests/bench/README.md) ---- */
 
-/* The slow path of rs_block_enter: for a block that is not in the map, or whose context may be
- * ending. */
+/* Slow path of rs_block_enter: for a block that is not in the map, or whose context may be ending.
+ */
 bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *allocation,
                            unsigned object);
 
-/* Returns the stack of the record's block. If the record was recycled after a look-up and this is
- * the stack of its new block, rs_block_is_at, called afterwards, returns false (hence the acquire
- * order). */
+/* Returns the stack of the record's block. Acquire order: if this is the stack of a new block, for
+ * which the record was recycled after a look-up, a later rs_block_is_at returns false. */
 RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
 {
     return atomic_load_explicit(&block->stack, memory_order_acquire);
@@ -126,9 +122,8 @@ RS_HOT_INLINE bool rs_block_is_at(const struct rs_block_record *block, CUdevicep
     return atomic_load_explicit(&block->address, memory_order_relaxed) == address;
 }
 
-/* Returns the state of the stack's context (RS_CONTEXT_...). While a call may be ending the
- * context, this is RS_CONTEXT_ENDS although its blocks may still be valid; rs_context_serves tells.
- */
+/* Returns the state of the stack's context (RS_CONTEXT_...). While a call may be ending the context
+ * this is RS_CONTEXT_ENDS, and rs_context_serves tells whether its blocks are still valid. */
 RS_HOT_INLINE unsigned rs_block_alive_in(const struct rs_stack *stack)
 {
     return atomic_load_explicit(&stack->context->alive, memory_order_relaxed);
@@ -147,10 +142,9 @@ RS_HOT_INLINE void rs_block_publish(struct rs_block_record *block, struct rs_sta
     atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
 }
 
-/* Enters a block that was just allocated into the map of live blocks. `object` is the number of the
- * shared object that allocated it (trace/object.h). A block that comes with its record
- * (allocation->block) needs no new one. Returns false when out of host memory, and when the context
- * has ended. */
+/* Makes a block live that was just allocated. `object` is the number of the shared object that
+ * allocated it (trace/object.h). A block that comes with its record (allocation->block) needs no
+ * new one. Returns false when out of host memory, and when the context has ended. */
 RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation,
                                   unsigned object)
 {

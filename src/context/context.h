@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The current context and its stacks. A stack is a memory resource with its upstreams, which serves
  * one kind of memory in one context. It is made at the first allocation of its kind and dropped
- * when the context ends (context/end.h). */
+ * when the context ends. */
 #pragma once
 
 #include "base/check.h"
@@ -24,8 +24,7 @@
 /* ---- pushed resources ---- */
 
 enum {
-    /* The most different expressions that may be pushed or set in one process. Each may have a
-     * stack in each context. */
+    /* The most different expressions that one process may push or set. */
     RS_PUSHED_MAX = 64,
     RS_PUSHED_DEPTH_MAX = 15
 };
@@ -38,9 +37,9 @@ struct rs_pushed {
     struct rs_pushed *next;
 };
 
-/* Sets *out to the resource of a text, which is made if need be. Returns 0; -EINVAL after reporting
- * what is wrong with the text; -ENOMEM; -ENOSPC when RS_PUSHED_MAX texts are known already. Thread
- * safe. */
+/* Sets *out to the resource of an expression's text, made if need be. Returns 0; -EINVAL after
+ * reporting what is wrong with the text; -ENOMEM; -ENOSPC when RS_PUSHED_MAX texts are known
+ * already. Thread safe. */
 int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
                    const struct rs_pushed **out);
 
@@ -105,8 +104,7 @@ static inline const struct rs_stack *rs_stack_of(const struct rs_environment *of
     return (const struct rs_stack *)(const void *)stack;
 }
 
-/* The stack of a pushed resource in one context, made at the first allocation under the resource.
- */
+/* The stack of a pushed resource in one context. */
 struct rs_pushed_stack {
     struct rs_stack stack;
     const struct rs_pushed *resource;
@@ -140,8 +138,8 @@ struct rs_context {
     struct rs_liveness_probe probe;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
-    /* A second stream of the library, which waits for the work of other contexts so that own_stream
-     * never has to. */
+    /* A second own stream. It waits for the work of other contexts, so that own_stream never does.
+     */
     struct rs_own_stream joining;
     /* Counts the bytes of this context, which its device's account includes. */
     struct rs_account account;
@@ -190,8 +188,8 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
  * device memory under a pushed resource, it returns that resource's stack instead. */
 struct rs_stack *rs_stack_if_made(unsigned which);
 
-/* Returns the current context from the cache of the calling thread. Returns NULL if the caller must
- * take the slow path, always so when `unusual` is not 0. */
+/* Returns the current context if the calling thread's cache has it. Otherwise, and whenever
+ * `unusual` is not 0, returns NULL, and the caller must take the slow path. */
 RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
 {
     unsigned now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
@@ -233,6 +231,6 @@ RS_COLD CUresult rs_context_fault_or(CUresult result);
 
 /* True when the context, which must be current, owns the memory that is allocated in it. A green
  * context that was found while its device had no stacks does not: its memory and its fences belong
- * to the primary. The function asks the driver at each call until the answer is once that the
- * context owns its memory. The caller holds the contexts' lock. */
+ * to the primary. Asks the driver, until it has answered once that the context owns its memory. The
+ * caller holds the contexts' lock. */
 bool rs_context_owns_memory(struct rs_context *context);

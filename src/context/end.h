@@ -38,11 +38,10 @@ RS_COLD CUresult rs_context_ask_fault(struct rs_context *context);
 
 /* A driver call that may end a context. */
 struct rs_ending {
-    /* The context in which no deallocation of the library begins until rs_ending_finish
-     * (rs_context_hold returns false). */
+    /* No deallocation of the library begins in this context (rs_context_hold) until
+     * rs_ending_finish. */
     struct rs_context *excluded;
-    /* The context that the call may end; NULL when that context is not in the table, or is a green
-     * context. */
+    /* The context that the call may end; NULL if it is not in the table, or is a green context. */
     struct rs_context *context;
     CUdevice device; /* the call may end the primary context of this device; -1: of none */
     bool is_sure;

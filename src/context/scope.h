@@ -7,8 +7,7 @@
  * A phase is begun and ended by a thread. Its peak and totals are gathered under its name, once for
  * what its thread allocates and once for what the whole process allocates while the phase is open.
  * There is room for RS_PHASE_NAMES names; all later ones share the last. A thread has at most
- * RS_PHASE_DEPTH phases open. One that is begun inside these is only counted as an entry of its
- * name.
+ * RS_PHASE_DEPTH phases open. A phase inside these is only counted as an entry of its name.
  *
  * All functions except rs_scopes_forked are thread safe; kind and device must be in range. */
 #pragma once
@@ -21,8 +20,8 @@
 /* ---- levels ---- */
 
 /* Sets *counters to the counts of the innermost level, or, without a level, to those since the
- * process began. The field `size` is set to 0. Its live counts are negative if the level freed
- * blocks that were allocated before it. */
+ * process began. The field `size` is set to 0. The live counts are negative if the level freed more
+ * than it allocated. */
 void rs_count_levels_get(enum rs_kind kind, int device, struct rmmshim_counters *counters);
 
 /* Begins a level inside the current one.  Returns 0 or -ENOMEM. */
@@ -46,8 +45,8 @@ enum { RS_PHASE_NAMES = 256, RS_PHASE_NAME_BYTES = 128, RS_PHASE_DEPTH = 64 };
  * C API or NVTX, say): a pop ends the latest phase of the same owner. The name is cut to
  * RS_PHASE_NAME_BYTES - 1 bytes, and control characters in it become blanks. *entered is the name
  * as it is kept, or NULL if the thread has too many phases open for this one to be measured.
- * Returns 0. Returns -ENOMEM when out of host memory, and when this thread has phases that are not
- * measured of eight other owners. */
+ * Returns 0. Returns -ENOMEM when out of host memory, and when eight other owners have phases that
+ * are not measured in this thread. */
 int rs_phase_push(const char *name, const void *owner, const char **entered);
 
 /* Ends the calling thread's latest phase of the owner, and sets *name to its name (NULL if it was
