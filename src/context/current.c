@@ -58,8 +58,7 @@ static bool has_memory(const struct rs_environment *environment, CUdeviceptr add
     return rs_context_has_memory(rs_stack_of(environment)->context, address);
 }
 
-/* True when this thread's latest look-up of its context found no host memory for the context's
- * record. */
+/* True when this thread's latest look-up found no host memory for the record of its context. */
 static __thread bool lacks_host_memory;
 
 bool rs_context_lacks_host_memory(void)
@@ -134,10 +133,9 @@ static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
     return owner;
 }
 
-/* Keeps the block of memory_owner as liveness probe or sentinel. If neither is needed, it frees the
- * block in the order of the library's own stream: cuMemFree would wait, and a kernel may wait for
- * this very thread. The driver counts the freed block as used until a thread synchronises with that
- * stream. */
+/* Keeps the block of memory_owner as liveness probe or sentinel, or frees it on the library's own
+ * stream: cuMemFree would wait, and a kernel may wait for this very thread. The driver counts the
+ * freed block as used until a thread synchronises with that stream. */
 static void keep_asked_block(struct rs_context *context, CUdeviceptr block)
 {
     CUstream stream;

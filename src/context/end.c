@@ -20,9 +20,8 @@
 
 /* ---- which context a handle stands for ---- */
 
-/* Asks the driver for the context's id. Returns 0 if the driver does not tell. Sets *is_faulty if
- * the driver answered with the error of failed work (rs_is_fault); the context still exists then.
- */
+/* Asks the driver for the context's id; 0 if it does not tell. Sets *is_faulty to whether it
+ * answered with the error of failed work (rs_is_fault); the context still exists then. */
 static unsigned long long ask_id(CUcontext handle, bool *is_faulty)
 {
     unsigned long long id = 0;
@@ -147,7 +146,7 @@ RS_COLD CUresult rs_context_ask_fault(struct rs_context *context)
 /* The number of dropped records that are kept, since a thread may still be inside their stacks. */
 enum { LIMBO_MAX = 64 };
 
-/* The contexts' lock protects all variables below, except for reads of folded_of. */
+/* The contexts' lock protects these variables, except for reads of folded_of. */
 /* Dropped contexts for which rs_context_give_back_ended has not run yet. */
 static struct rs_context *ended;
 static struct rs_context *dropped, **dropped_end = &dropped; /* dropped records, the oldest first */
@@ -197,9 +196,8 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
     atomic_fetch_or(&folded_of[stack->kind], 1ull << stack->environment.device);
 }
 
-/* Raises the folded peaks to the sum over the context that is being dropped and all others of its
- * device, since they held their memory at the same time. The caller has removed `going` from the
- * table. */
+/* Raises the folded peaks to the sum over `going`, which the caller has removed from the table, and
+ * all other contexts of its device: they held their memory at the same time. */
 static void fold_peaks(struct rs_context *going)
 {
     static struct rs_report sum; /* under the lock */
@@ -332,8 +330,8 @@ bool rs_context_has_ended(void)
     return ended;
 }
 
-/* Bit i: the handle of device i's primary context is known, and no call since may have ended that
- * context. */
+/* Bit i: the driver was asked for the handle of device i's primary context, and no call since may
+ * have ended that context. */
 static _Atomic uint64_t primaries_learnt;
 
 static void forget_learnt(CUdevice device)
@@ -417,7 +415,7 @@ void rs_ending_finish(const struct rs_ending *ending, bool has_ended)
     rs_context_ending_leave(ending->excluded);
 }
 
-/* ---- look-ups meanwhile ---- */
+/* ---- look-ups while a context may be ending ---- */
 
 /* Does what rs_context_has_memory does for an address that is not 0, and what rs_context_serves
  * does for address 0. `ending` is read once, since it may change meanwhile. */
@@ -470,9 +468,8 @@ void rs_context_release_primary(CUdevice device)
     rs_ending_finish(&ending, true);
 }
 
-/* Learns the handle of the device's primary context by retaining and releasing it. The program may
- * release its last reference in between, so the function then checks whether the context has ended.
- */
+/* Learns the handle of the device's primary context by retaining and releasing it. Then drops the
+ * context if it has ended, since the program may release its last reference in between. */
 static void learn_primary(CUdevice device)
 {
     struct rs_ending ending;

@@ -203,8 +203,7 @@ static int join_one(int of_run, const char *path)
     return result;
 }
 
-/* Joins the jobs of the `rmmshim run` that started this process, and of those that started that
- * one. */
+/* Joins the jobs of the `rmmshim run` that started this process and of those around that `run`. */
 static int join_of_run(void)
 {
     uint32_t number = 0;

@@ -96,8 +96,7 @@ uint64_t rs_limit_refused(int device);
 
 /* Adds the count of rs_limit_refused to the report, as a counter of the program (RS_PROGRAM). Does
  * nothing for a device that is not used, and adds no count of 0 to an empty report. The caller
- * passes the report of device memory, which exists whatever kinds of memory the program allocates.
- */
+ * passes the report of device memory, which exists whatever memory the program allocates. */
 void rs_limit_report_refused(int device, struct rs_report *report);
 
 /* True when memory of the device was charged, or its limit was resolved or set. Always false for a

@@ -115,8 +115,7 @@ static void restart_peaks(enum rs_kind kind, int device, bool forgets)
         raise_scope(&measure_of(phase, kind, device)->scope, peaks);
 }
 
-/* Begins a scope. It restarts the peaks, so that the scope's own peaks begin at what is live now.
- */
+/* Begins a scope. Restarts the peaks, so that the scope's own peaks begin at what is live now. */
 static struct scope begin_scope(enum rs_kind kind, int device)
 {
     struct rs_block_counts now;
@@ -455,8 +454,7 @@ static void make_thread_key(void)
     rs_thread_index_at_end(end_phases_of_thread);
 }
 
-/* Makes sure that end_phases_of_thread runs at the thread's end. Returns false when that is
- * impossible. */
+/* Has end_phases_of_thread run at the thread's end. Returns false when that is impossible. */
 static bool is_end_noticed(void)
 {
     pthread_once(&once, make_thread_key);
@@ -529,8 +527,8 @@ int rs_phase_push(const char *name, const void *owner, const char **entered)
 
     *entered = NULL;
     copy_phase_name(text, name);
-    /* After a too deep phase of the owner its next ones count as too deep too, since a pop must end
-     * the latest one. */
+    /* While the owner has a phase that is too deep, its next ones count as too deep as well, since
+     * a pop must end the latest one. */
     if (mine.depth == RS_PHASE_DEPTH || too_deep_of(owner, false))
         return push_too_deep(text, owner);
     phase = is_end_noticed() ? calloc(1, sizeof(*phase)) : NULL;

@@ -8,8 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* True once the process has made a stack with a release threshold, the held bytes above which idle
- * memory is given back. */
+/* True once the process has made a stack with a release threshold. */
 extern _Atomic bool rs_context_has_threshold;
 
 /* Makes the given stack of the settings, unless that was tried before. Sets *denied if the settings

@@ -13,8 +13,7 @@
 #include <stdint.h>
 
 /* An entry maps a handle that the program may make current to the context that owns the memory
- * allocated while it is current: the context of that handle, or, for a green context, its primary.
- */
+ * allocated while it is current: that handle's context, or, for a green context, its primary. */
 struct rs_context_entry {
     CUcontext handle;
     unsigned long long id;
@@ -97,8 +96,7 @@ bool rs_context_hold_locked(struct rs_context *context);
 bool rs_context_hold(struct rs_context *context);
 void rs_context_release(struct rs_context *context);
 
-/* Returns the number of calls that may have ended a context and have returned. The caller holds the
- * contexts' lock. */
+/* Returns how many calls that may end a context have returned. The caller holds the lock. */
 uint64_t rs_context_ends_over(void);
 
 /* Waits up to bound_ns until a call that may end a context returns. Returns true when one has

@@ -47,8 +47,7 @@ static CUresult tell_stacks(struct rs_context *context, CUdevice peer, bool allo
 }
 
 /* Tells all stacks of the context which devices may access its memory now. The caller holds the
- * contexts' lock, so a stack that is not told here is made later and reads the new context->peers.
- */
+ * contexts' lock, so a stack that is not told here is made later, with the new peers. */
 static CUresult apply_peers(struct rs_context *context)
 {
     uint64_t before = atomic_load(&context->peers);

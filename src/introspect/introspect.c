@@ -156,9 +156,9 @@ struct owner {
     CUcontext handle;
     unsigned long long id; /* from cuCtxGetId, since a new context may get the handle of one that is
                               still ending; 0 on drivers without ids */
-    unsigned accessors[RS_DEVICES_MAX];  /* per device: the number of its contexts that enabled
-                                            access.  A context that has ended stays counted, since
-                                            the driver keeps the device's access */
+    /* Per device: how many of its contexts enabled access. A context that has ended stays counted,
+     * since the driver keeps the device's access. */
+    unsigned accessors[RS_DEVICES_MAX];
     CUcontext borrowers[RS_DEVICES_MAX]; /* per device: the context that rs_peer_lend gave access */
     struct owner *next;
 };

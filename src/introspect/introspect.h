@@ -26,8 +26,7 @@ struct rs_introspection {
 
 struct rs_introspection rs_introspect(CUdeviceptr address);
 
-/* Does what rs_introspect does, for a caller that already knows whether stacks serve
- * (rs_mode_serving). */
+/* The same for a caller that already knows whether stacks serve (rs_mode_serving). */
 struct rs_introspection rs_introspect_if(bool serving, CUdeviceptr address);
 
 /* Returns an address that the driver does not know.  Hooks ask the driver about it in place of an
@@ -57,8 +56,8 @@ bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driv
  * asked for P2P tokens. */
 void rs_sync_memops_note(CUdeviceptr address);
 
-/* Unsets the attribute for a block that is being freed, in the driver too if no other live block
- * wants it.  Called when look-ups no longer find the block. */
+/* Called for a block that is being freed, when look-ups no longer find it. If the program had set
+ * the attribute for the block, and no other live block wants it, unsets it in the driver. */
 void rs_sync_memops_freed(const struct rs_taken_block *block);
 
 /* ---- access of other devices ----
@@ -83,8 +82,8 @@ bool rs_peer_lend(CUcontext owner, CUdevice device);
  * the program has just asked for it. */
 bool rs_peer_is_lent(CUcontext owner, bool ends);
 
-/* Returns the devices with a context that may access the memory of the context `handle`; bit i:
- * device i. */
+/* Returns the devices that have a context which may access the memory of `handle`; bit i: device i.
+ */
 uint64_t rs_peer_devices(CUcontext handle);
 
 /* Forgets a context that has ended.  The id is needed since another context may have its handle by

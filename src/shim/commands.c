@@ -166,7 +166,7 @@ void rs_poll_commands_in_request_now(void)
     rs_request_end();
 }
 
-/* ---- a thread for it ---- */
+/* ---- the thread for commands ---- */
 
 /* Takes each command, and does what RS_ATTENTION_JOB asks for. It does so even after a bad setting
  * has ended all serving, since rs_commands_wait returns at once while a command or RS_ATTENTION_JOB
