@@ -67,8 +67,8 @@ struct rmmshim_statistics {
     uint64_t allocations; /**< blocks handed out since the process began */
     uint64_t frees;       /**< blocks freed, or lost with their context, since the process began */
 
-    uint64_t total_bytes;      /**< bytes that the stacks hold from the driver now: device memory,
-                                  managed memory, and host memory that stands in for device memory */
+    uint64_t total_bytes; /**< bytes that the stacks of this kind hold from the driver now, also
+                             host memory that stands in for device memory */
     uint64_t peak_total_bytes; /**< the most total_bytes ever; of several contexts or resources that
                                   existed together, the sum of their peaks */
     uint64_t free_bytes;  /**< bytes of the total in no live block: total = used + free + the bytes
@@ -291,8 +291,8 @@ RMMSHIM_API int rmmshim_mark(const char *phase);
 RMMSHIM_API void *rmmshim_torch_alloc(ssize_t size, int device, void *stream);
 RMMSHIM_API void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream);
 
-/** Notes that the block is used on other streams too (Tensor.record_stream). When it is freed, it
- * is handed out again only after all work of its context, and not of one stream, is done. For
+/** Notes that the block is used on other streams too (Tensor.record_stream). After its free it is
+ * handed out again only when all work of its context is done, not only that of one stream. For
  * set_record_stream_fn of PyTorch's allocator object; a program that does not set it must not use
  * record_stream. */
 RMMSHIM_API void rmmshim_torch_record_stream(void *ptr, void *stream);

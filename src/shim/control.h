@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The size of the buffer for a thread's last error. It is small, since thread-local storage of a
- * preloaded library has little room. */
+/* The size of the buffer for a thread's last error. It is small, since it lies in the static block
+ * of thread-local storage, which has little room. */
 enum { RS_CONTROL_ERROR_BYTES = 200 };
 
 /* Stores `line` (NULL: an empty line) as the thread's last error, which rmmshim_last_error returns.
