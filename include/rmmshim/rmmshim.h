@@ -67,21 +67,22 @@ struct rmmshim_statistics {
     uint64_t allocations; /**< blocks handed out since the process began */
     uint64_t frees;       /**< blocks freed, or lost with their context, since the process began */
 
-    uint64_t total_bytes;      /**< bytes that the stacks hold from the driver now: device memory,
-                                  managed memory, and host memory where a device falls back on it */
-    uint64_t peak_total_bytes; /**< the most total_bytes ever; for several contexts or resources,
-                                  the sum of the peaks of those that existed together */
+    uint64_t total_bytes; /**< bytes that the stacks of this kind hold from the driver now, also
+                             host memory that stands in for device memory */
+    uint64_t peak_total_bytes; /**< the most total_bytes ever; of several contexts or resources that
+                                  existed together, the sum of their peaks */
     uint64_t free_bytes;  /**< bytes of the total in no live block: total = used + free + the bytes
                              that sizes were rounded up by */
     uint64_t free_blocks; /**< free ranges that the resources keep; those inside the driver's own
                              pools are not known */
 
-    /* The next three are of the whole device, whatever the kind. */
+    /* The next three members are of the whole device, whatever the kind. */
     uint64_t charged_bytes; /**< bytes charged against the limit, in the driver's own units: all
                                that this process takes from the driver, managed memory included */
     uint64_t limit_bytes;   /**< the limit in bytes (RMM_LIMIT or rmmshim_set_limit); 0: none */
-    uint64_t refusals; /**< out-of-memory errors that the program received, by whichever limit or
-                          driver; what was refused inside and served another way is none */
+    uint64_t refusals; /**< out-of-memory errors that the program received, whether a limit or the
+                          driver refused; a refusal inside rmmshim after which the memory was served
+                          all the same does not count */
 
     uint64_t driver_allocations, driver_frees; /**< calls that the stacks made; memory that ends
                                                   with its context is not freed by a call */
@@ -94,14 +95,13 @@ struct rmmshim_statistics {
  * allocated.  -EINVAL: statistics is NULL, or statistics->size is less than 16 bytes. */
 RMMSHIM_API int rmmshim_get_statistics(int device, struct rmmshim_statistics *statistics);
 
-/** As rmmshim_get_statistics, for any kind (enum rmmshim_kind).  -EINVAL also: there is no such
- * kind.
- */
+/** Does what rmmshim_get_statistics does, for any kind (enum rmmshim_kind). -EINVAL also: there is
+ * no such kind. */
 RMMSHIM_API int rmmshim_get_statistics_of(int device, int kind,
                                           struct rmmshim_statistics *statistics);
 
-/** Counts of one level of counters.  A level begins at zero, so freeing a block that was allocated
- * before it makes used bytes and blocks negative; peaks are never below zero. */
+/** Counts of one level of counters. A level begins at zero. If blocks are freed that were allocated
+ * before it began, used bytes and blocks may be negative; peaks are never below zero. */
 struct rmmshim_counters {
     /** Set by the caller to sizeof(struct rmmshim_counters); on return, how many bytes of the
      * struct are valid.  The struct grows at its end only. */
@@ -113,17 +113,17 @@ struct rmmshim_counters {
     int64_t allocations; /**< only grows */
 };
 
-/** Fills in *counters for the innermost level; where no level was pushed, since the process began.
- * Each kind (enum rmmshim_kind) on each device has its own levels, shared by all threads.  Peaks
- * are exact while one or two threads allocate; with more, each thread may hold up to 4 MiB and 64
- * blocks that no peak includes.  -EINVAL: counters is NULL, counters->size is less than 16 bytes,
- * or there is no such kind.  -ENOTSUP also: rmmshim serves the process, but not this kind of memory
- * on this device, so it would count nothing. */
+/** Fills in *counters with the counts of the innermost level, or, without a level, of the whole
+ * life of the process. Each kind (enum rmmshim_kind) on each device has its own levels, shared by
+ * all threads. Peaks are exact while one or two threads allocate; with more, each thread may hold
+ * up to 4 MiB and 64 blocks that no peak includes. -EINVAL: counters is NULL, counters->size is
+ * less than 16 bytes, or there is no such kind. -ENOTSUP also: rmmshim serves the process, but not
+ * this kind of memory on this device. */
 RMMSHIM_API int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters);
 
-/** Begins a level of counters, at zero, inside the current one, as push_counters of RMM's
- * statistics resource does.  Other counters and reports go on unchanged.  -EINVAL: there is no such
- * kind.  -ENOTSUP as for rmmshim_get_counters. */
+/** Begins a level of counters, at zero, inside the current level, as push_counters of RMM's
+ * statistics resource does. Other counters and reports do not change. -EINVAL: there is no such
+ * kind. -ENOTSUP as for rmmshim_get_counters. */
 RMMSHIM_API int rmmshim_push_counters(int device, int kind);
 
 /** Ends the innermost level.  Its counts are written to *counters (unless counters is NULL), and
@@ -136,8 +136,8 @@ RMMSHIM_API int rmmshim_pop_counters(int device, int kind, struct rmmshim_counte
 RMMSHIM_API int rmmshim_reset_peaks(int device, int kind);
 
 /** What the phases of one name took of one kind of memory on one device. An entry is one push and
- * its pop; entries that are open now are included. Nested entries count in the ones around them
- * too, also where these have the same name. */
+ * its pop; entries that have not ended are included. What a nested entry takes counts in the
+ * entries around it too, even if these have the same name. */
 struct rmmshim_phase {
     /** Set by the caller to sizeof(struct rmmshim_phase); on return, how many bytes of the struct
      * are valid.  The struct grows at its end only. */
@@ -150,20 +150,20 @@ struct rmmshim_phase {
 
     /* All threads of the process, while the entry was open.  Entries of several threads at one time
      * count the same blocks. */
-    uint64_t peak_bytes;      /**< the most bytes of live blocks of any entry, above those that were
-                                 live when it began */
-    uint64_t peak_used_bytes; /**< the most bytes of live blocks of any entry, with those */
+    uint64_t peak_bytes; /**< the most bytes of live blocks during any entry, less those that were
+                            live when it began */
+    uint64_t peak_used_bytes; /**< the most bytes of live blocks during any entry, those included */
     uint64_t allocated_bytes; /**< bytes handed out, summed over all entries */
     uint64_t allocations;     /**< blocks handed out, summed over all entries */
 
-    /* The entry's own thread.  Threads beyond the 63rd of those that use phases or allocate share
-     * one account. */
-    uint64_t thread_peak_bytes; /**< as peak_bytes, of what the thread allocated less what it freed
-                                 */
+    /* The entry's own thread. Live threads beyond the 63rd that use phases or allocate share one
+     * account. */
+    uint64_t thread_peak_bytes; /**< as peak_bytes, but of what the thread allocated less what it
+                                   freed */
     uint64_t thread_allocated_bytes, thread_allocations;
 
-    /** The most charged_bytes of any entry, all kinds of memory together; for device memory only,
-     * else 0.  Counts what no stack serves too. */
+    /** The most charged_bytes (struct rmmshim_statistics) during any entry. It is of all kinds of
+     * memory together, and is given for device memory only, else 0. */
     uint64_t peak_charged_bytes;
 };
 
@@ -178,27 +178,28 @@ struct rmmshim_phase {
  * each).  -EINVAL: name is NULL or empty. */
 RMMSHIM_API int rmmshim_push_phase(const char *name);
 
-/** Ends the phase that the calling thread has pushed last, and writes "end NAME" to event logs.
- * -ERANGE: it has none. */
+/** Ends the phase that the calling thread has pushed last, and writes the row "end NAME" to open
+ * event logs. -ERANGE: the thread has pushed none. */
 RMMSHIM_API int rmmshim_pop_phase(void);
 
-/** Fills in *phase with the name number `index`: 0 is the first that was ever pushed.  A name keeps
- * its number.  Peaks are as exact as those of rmmshim_get_counters.  -ERANGE: there are no more
- * names.  -EINVAL: phase is NULL, phase->size is less than 16 bytes, or there is no such kind. */
+/** Fills in *phase for the name with number `index`. The first name that was ever pushed has number
+ * 0, and a name keeps its number. Peaks are as exact as those of rmmshim_get_counters. -ERANGE: no
+ * name has this number. -EINVAL: phase is NULL, phase->size is less than 16 bytes, or there is no
+ * such kind. */
 RMMSHIM_API int rmmshim_get_phase(int device, int kind, unsigned index,
                                   struct rmmshim_phase *phase);
 
-/** Restarts the peaks of all phases: those of ended entries at 0, those of open ones at what is
- * used now.  Other peaks keep their values.  -EINVAL: there is no such kind. */
+/** Restarts the peaks of all phases: those of ended entries at 0, those of open entries at what is
+ * used now. Other peaks do not change. -EINVAL: there is no such kind. */
 RMMSHIM_API int rmmshim_reset_phase_peaks(int device, int kind);
 
 /** Gives memory without blocks back to the driver: the wholly free driver allocations of every
- * stack of the device, those of pinned and managed memory too.  Freed blocks whose work is done
- * count as free.  A pool keeps its initial size.  keep_bytes: how many free bytes may stay.
- * Pinned and managed memory, and with RMM_FREE=immediate all, goes back only where no work of its
- * context is under way: the call waits up to 1 s for that (with a driver before 12.5, as long as
- * cudaFree would).  Returns by how many bytes the
- * process holds less afterwards; 0 where nothing is served or there is no such device. */
+ * stack of the device, those of pinned and managed memory too. Freed blocks whose work is done
+ * count as free. A pool keeps its initial size. keep_bytes: how many free bytes may stay. Pinned
+ * and managed memory, and with RMM_FREE=immediate all, goes back only where no work of its context
+ * is under way: the call waits up to 1 s for that (with a driver before 12.5, as long as cudaFree
+ * would). Returns by how many bytes the process holds less afterwards; 0 also when nothing is
+ * served or there is no such device. */
 RMMSHIM_API size_t rmmshim_trim(int device, size_t keep_bytes);
 
 /** Sets the most bytes that this process may hold of a device from now on, over all contexts and
@@ -208,8 +209,8 @@ RMMSHIM_API size_t rmmshim_trim(int device, size_t keep_bytes);
  * before CUDA starts. */
 RMMSHIM_API int rmmshim_set_limit(int device, size_t bytes);
 
-/** As rmmshim_set_limit, with the limit as a fraction of the device's total memory, 0 (no limit) to
- * 1.  Needs CUDA to have started (-EAGAIN).  -EINVAL: the fraction is out of range. */
+/** Does what rmmshim_set_limit does, with a fraction of the device's total memory from 0 (no limit)
+ * to 1. Needs CUDA to have started (-EAGAIN). -EINVAL: the fraction is out of range. */
 RMMSHIM_API int rmmshim_set_limit_fraction(int device, double fraction);
 
 /** Writes the limit to *bytes; 0: none.  Needs CUDA to have started (-EAGAIN) only where RMM_LIMIT
@@ -231,50 +232,50 @@ RMMSHIM_API int rmmshim_get_limit(int device, size_t *bytes);
  * memory. */
 RMMSHIM_API int rmmshim_push_resource(const char *expression);
 
-/** Undoes the latest rmmshim_push_resource of the calling thread.  -ERANGE: there is none. */
+/** Undoes the latest rmmshim_push_resource of the calling thread. -ERANGE: the thread has pushed no
+ * resource. */
 RMMSHIM_API int rmmshim_pop_resource(void);
 
 /** Makes the device memory of all threads, in contexts of this device, come from a stack of
- * `expression` as rmmshim_push_resource describes, in place of the settings' stack; a resource that
- * a thread has pushed comes first.  NULL: the settings' stack again, as at the beginning.  May be
- * called at any time, also before CUDA starts: each block goes back to the stack that it came from.
- * A stack that is no longer allocated from keeps its memory until rmmshim_trim, until a request
- * would be refused without it, or until its context ends.  Allocations that have begun may still be
- * served from the previous stack.
+ * `expression` as rmmshim_push_resource describes, in place of the settings' stack. A resource that
+ * a thread has pushed comes first for that thread. With NULL the settings' stack serves again. May
+ * be called at any time, also before CUDA starts: each block goes back to the stack that it came
+ * from. A stack that is no longer allocated from keeps its memory until rmmshim_trim, until a
+ * request would be refused without it, or until its context ends. Allocations that have begun may
+ * still be served from the previous stack.
  *
  * -EINVAL, -ENOSPC, -ENOTSUP: as for rmmshim_push_resource; the device keeps its previous resource.
  */
 RMMSHIM_API int rmmshim_set_resource(int device, const char *expression);
 
 /** Starts moving the memory of a block to a device (-1: to the host) in the order of a stream
- * (cudaStream_t; NULL: the legacy default stream), before a kernel on that stream needs it.  For
- * memory that migrates (managed, system); for other memory, and where the device has no concurrent
- * access to it, the call does nothing and returns 0.  `address` may lie anywhere in the block;
- * bytes 0 means from there to the end of the block.  Pages move whole.
+ * (cudaStream_t; NULL: the legacy default stream), before a kernel on that stream needs it. It is
+ * for memory that migrates (managed, system). For other memory, and on a device without concurrent
+ * access to such memory, the call does nothing and returns 0. `address` may lie anywhere in the
+ * block; bytes 0 means from there to the end of the block. Pages move whole.
  *
- * -EINVAL: the range is not inside one live block that this library serves.  -EIO: the driver
+ * -EINVAL: the range is not inside one live block that this library serves. -EIO: the driver
  * refused (rmmshim_last_error() has its error number). */
 RMMSHIM_API int rmmshim_prefetch(const void *address, size_t bytes, int device, void *stream);
 
-/** Writes the counters of all devices now, in the form of the report at exit (RMM_STATISTICS, which
- * need not be set; the counters of the resources that it adds to a stack are missing then). where:
+/** Writes the counters of all devices now, in the form of the report at exit. RMM_STATISTICS need
+ * not be set; without it, the counters of the resources that it adds to a stack are missing. where:
  * "text:PATH", "json:PATH", "prom:PATH" or "prom-all:PATH", which replaces the file's contents;
- * NULL or "text" is stderr.  PATH may hold %p and the like, as in RMM_STATISTICS, and must not be
- * the path of an output that this process still has open.  Where nothing was allocated no report is
- * written.  The call waits for reports of other threads; an allocation waits for it only while the
+ * NULL or "text" is stderr. PATH may hold %p and the like, as in RMM_STATISTICS, and must not be
+ * the path of an output that this process still has open. If nothing was allocated, no report is
+ * written. The call waits for reports of other threads; an allocation waits for it only while the
  * counters of its own resource are read.
  *
- * -EINVAL: where cannot be parsed; rmmshim_last_error() names the place.  Or the negative errno of
- * opening or writing the file, which is also one line on stderr. */
+ * -EINVAL: where cannot be parsed; rmmshim_last_error() names the place. Otherwise the negative
+ * errno of opening or writing the file; the error is also one line on stderr. */
 RMMSHIM_API int rmmshim_report(const char *where);
 
-/** Notes in every open event log (RMM_LOG) that a phase of the program begins.  RMM's format has no
+/** Notes in every open event log (RMM_LOG) that a phase of the program begins. RMM's format has no
  * row for a phase, so the row goes to a file beside the log, LOG.marks: thread, time, the number of
- * rows in the log then, and the text (control characters become blanks; at most 200 bytes).
- * The text goes into the recording (RMM_RECORD) too.
- * -EINVAL: phase is NULL. -ENOENT: no log and no recording is open; a log is opened at its device's
- * first allocation, a recording at the process's.  Or the negative errno of opening or writing the
- * file. */
+ * rows in the log then, and the text `phase` (control characters become blanks; at most 200 bytes).
+ * The text goes into the recording (RMM_RECORD) too. -EINVAL: phase is NULL. -ENOENT: no log and no
+ * recording is open; a log is opened at its device's first allocation, a recording at the
+ * process's. Or the negative errno of opening or writing the file. */
 RMMSHIM_API int rmmshim_mark(const char *phase);
 
 /** Allocation and free for torch.cuda.memory.CUDAPluggableAllocator: both in the order of a stream
@@ -290,9 +291,10 @@ RMMSHIM_API int rmmshim_mark(const char *phase);
 RMMSHIM_API void *rmmshim_torch_alloc(ssize_t size, int device, void *stream);
 RMMSHIM_API void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream);
 
-/** Notes that the block is used on other streams too (Tensor.record_stream): when it is freed, it
- * waits for all work of its context and not for one stream's.  For set_record_stream_fn of
- * PyTorch's allocator object; a program that does not set it must not use record_stream. */
+/** Notes that the block is used on other streams too (Tensor.record_stream). After its free it is
+ * handed out again only when all work of its context is done, not only that of one stream. For
+ * set_record_stream_fn of PyTorch's allocator object; a program that does not set it must not use
+ * record_stream. */
 RMMSHIM_API void rmmshim_torch_record_stream(void *ptr, void *stream);
 
 #ifdef __cplusplus

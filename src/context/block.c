@@ -8,8 +8,8 @@
 #include "resource/segment.h"
 #include "shim/wiring.h"
 
-/* Ends a block that has lost its entry in the map and, with its context, its memory. Returns false,
- * having done nothing, when another thread has claimed the block first. */
+/* Ends a block whose context, and so its memory, has ended. The block's entry in the map is already
+ * gone. Returns false, having done nothing, when another thread has claimed the block first. */
 static bool lose(struct rs_block_record *block)
 {
     unsigned char live = RS_BLOCK_LIVE;
@@ -22,17 +22,17 @@ static bool lose(struct rs_block_record *block)
     return true;
 }
 
-/* Called when another block has replaced the block `before` in the map. If `before` is live, it
- * belongs to a context that has ended or is ending. If it is not live, a free has claimed it, and
- * it may be of the same stack: the resource that made its record may lie below another one, which
- * cuts the freed memory into new blocks. */
+/* Called when another block has replaced the block `before` in the map. A live `before` belongs to
+ * a context that has ended or is ending. Otherwise a free has claimed `before`. It may be of the
+ * same stack: a resource may cut a freed block of its upstream, which has the record `before`, into
+ * new blocks. */
 static void replaced(struct rs_block_record *before, const struct rs_stack *by)
 {
     if (!lose(before) && rs_block_stack(before) == by)
         atomic_store_explicit(&before->state, RS_BLOCK_HIDDEN, memory_order_relaxed);
 }
 
-/* Called when host memory for a record is missing: the program gets an out-of-memory error. */
+/* Called when out of host memory for a record: counts the program's out-of-memory error. */
 RS_COLD static bool refuse_block(const struct rs_stack *stack)
 {
     rs_limit_note_refused(stack->environment.device);
@@ -54,7 +54,7 @@ static bool enter_new(struct rs_block_record *block, struct rs_stack *stack,
         return false;
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
     block->size_bytes = allocation->size_bytes;
-    /* Release order after the address: see rs_block_stack. */
+    /* Stored after the address, in release order, for rs_block_stack. */
     atomic_store_explicit(&block->stack, stack, memory_order_release);
     atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
     before = rs_address_map_replace(map, allocation->address, allocation->size_bytes, block);
@@ -71,7 +71,7 @@ bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *a
     struct rs_block_record *block = allocation->block;
 
     if (atomic_load(&stack->context->ending) == RS_ENDING_OVER)
-        return false; /* rs_block_forget_all has been called, or is about to be */
+        return false; /* rs_block_forget_all has run, or is about to run, for this context */
     if (!block) {
         block = rs_block_record_take();
         if (!block)
@@ -122,10 +122,10 @@ bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds, struct rs_taken_
            rs_block_take_checked(block, address, taken);
 }
 
-/* Returns false for a block of a context that has ended or that a call destroys, so that the search
- * steps over it; also for an entry whose record was recycled, since the entry's block is gone. If a
- * call gives up a reference to the context, the driver is asked whether it still exists, but only
- * for a block that contains the address. */
+/* Returns false for a block that the search must skip: its context has ended or is destroyed by a
+ * call, or its record was recycled, so that the block is gone. While a call gives up a reference to
+ * the context, only a block that contains the address is looked at further: the driver is asked
+ * whether the context still exists. */
 static bool is_in_service(const struct rs_range *range, bool is_inside)
 {
     const struct rs_context *context = context_of_block(range->owner);
@@ -255,8 +255,8 @@ static bool visit_live(void *data, const struct rs_range *range)
     struct rs_block_record *block = range->owner;
     struct rs_block_view view;
 
-    /* A context to which a call gives up a reference counts as alive here: the driver is not asked
-     * whether it is still there. */
+    /* A context to which a call gives up a reference counts as alive here. The driver is not asked
+     * whether it still exists. */
     if (atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
         atomic_load(&context_of_block(block)->ending) <= RS_ENDING_MAYBE &&
         rs_block_is_at(block, range->start)) {
@@ -286,8 +286,9 @@ static bool is_of_context(void *context, void *block)
     return context_of_block(block) == context;
 }
 
-/* The record's context is read in the step that removes the entry.  Before it, the record may be
- * recycled and come back to the same address, for a block of another context. */
+/* Removes the range and ends its block if the block is of the context. rs_address_map_remove_if
+ * compares the contexts as it removes the range. An earlier comparison could be outdated: the
+ * record may be recycled for a block of another context at the same address. */
 static bool forget_if_owned(void *context, const struct rs_range *range)
 {
     if (rs_address_map_remove_if(atomic_load(&rs_blocks), range->start, range->owner, is_of_context,

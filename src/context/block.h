@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Live blocks of the program that a stack served, found by any address inside them.
+/* Live blocks: allocations of the program that a stack served.
  *
- * All functions are thread safe.  `address` may lie anywhere inside the block, except where the
+ * All functions are thread safe. `address` may lie anywhere inside the block, except where the
  * comment says that the block begins there. */
 #pragma once
 
@@ -23,16 +23,17 @@ struct rs_block_view {
                         known */
 };
 
-/* What the program told the driver about a block, to be undone before the block is handed out
- * again: advice about managed memory (cuMemAdvise), and SYNC_MEMOPS for every kind. The constants
- * are the bits of rs_advice.advised. */
+/* What the program told the driver about a block: advice about managed memory (cuMemAdvise), and
+ * SYNC_MEMOPS for every kind. It is undone before the block is handed out again. The constants are
+ * the bits of rs_advice.advised. */
 enum {
     RS_ADVISED_READ_MOSTLY = 1 << 0,
     RS_ADVISED_LOCATION = 1 << 1,
     RS_ADVISED_HOST_ACCESS = 1 << 2,
     RS_ADVISED_SYNC_MEMOPS = 1 << 3,
-    RS_ADVISED_NO_SYNC_MEMOPS = 1 << 4, /* SYNC_MEMOPS was unset on a managed block, which starts
-                                           with it; RS_ADVISED_SYNC_MEMOPS overrides this bit */
+    /* The program unset SYNC_MEMOPS on a managed block, whose memory starts with it set;
+     * RS_ADVISED_SYNC_MEMOPS overrides this bit. */
+    RS_ADVISED_NO_SYNC_MEMOPS = 1 << 4,
 };
 
 struct rs_advice {
@@ -40,8 +41,9 @@ struct rs_advice {
     uint64_t device_accesses; /* bit i: device i was advised as an accessor (SET_ACCESSED_BY) */
 };
 
-/* How a block is exported to other processes (rs_block_record.exported): not at all, by a handle of
- * the driver's own, or, for any other value, under that number less one in the IPC table. */
+/* How a block is exported to other processes (rs_block_record.exported). RS_EXPORTED_NOT: it is not
+ * exported. RS_EXPORTED_NATIVE: by a handle that the driver made. Any other value is one more than
+ * the block's index in the table of ipc/export.c. */
 enum { RS_EXPORTED_NOT = 0, RS_EXPORTED_NATIVE = 0xffff };
 
 struct rs_taken_block {
@@ -53,10 +55,10 @@ struct rs_taken_block {
     unsigned long long exported_id;
 };
 
-/* Both return the record of a live block, or NULL when there is none: rs_block_beginning_at that of
- * the block that begins at address, rs_block_around that of the block in which address lies. The
- * caller may read the record's fields, and write those of its history, although the block may be
- * freed at any moment: the next block that gets the record starts with an empty history. */
+/* Return the record of a live block, or NULL when there is none. rs_block_beginning_at looks for
+ * the block that begins at address, rs_block_around for the block in which address lies. The caller
+ * may read the record's fields, and write those of its history, although the block may be freed at
+ * any moment: the next block that gets the record starts with an empty history. */
 struct rs_block_record *rs_block_beginning_at(CUdeviceptr address);
 struct rs_block_record *rs_block_around(CUdeviceptr address);
 
@@ -78,8 +80,8 @@ static inline bool rs_block_syncs_memops(const struct rs_block_record *block)
 bool rs_block_segment_syncs_memops(CUdeviceptr address);
 
 /* Calls visit for each live block of the process, without a lock; `whole` is not filled in. Leaves
- * out the blocks of contexts that a call destroys (RS_ENDING_SURELY). Blocks that come or go
- * meanwhile may be missed. */
+ * out the blocks of contexts that have ended or that a call destroys (RS_ENDING_SURELY). Blocks
+ * that are allocated or freed meanwhile may be missed. */
 void rs_block_each(void (*visit)(void *data, const struct rs_block_view *view), void *data);
 
 /* Returns an id for the live block that holds address, unique among all allocations of the process,
@@ -87,26 +89,26 @@ void rs_block_each(void (*visit)(void *data, const struct rs_block_view *view), 
  * The id is made at the first call. */
 uint64_t rs_block_id(CUdeviceptr address);
 
-/* True when a live block lies in the first RS_MANAGED_UNIT bytes of the range.  It looks at every
- * RS_BLOCK_ALIGNMENT bytes from address on. */
+/* True when one of the first RS_MANAGED_UNIT bytes of the range lies in a live block. It checks
+ * every RS_BLOCK_ALIGNMENT bytes from address on. */
 bool rs_block_is_near(CUdeviceptr address, size_t size_bytes);
 
-/* True when address lies in a driver allocation that a stack holds, in a live block or not. */
+/* True when address lies in a driver allocation of a stack, in a live block or not. */
 bool rs_block_is_our_memory(CUdeviceptr address);
 
-/* Forgets every block of a context whose memory has ended, and ends the blocks' exports. */
+/* Forgets every block of a context that has ended, and ends the blocks' exports. */
 void rs_block_forget_all(struct rs_context *context);
 
-/* ---- what every allocation and free calls ----
- *
- * Inline: an allocation and its free together take about 60 ns (tests/bench/README.md). */
+/* ---- what every allocation and free calls; inline, since both together take only about 60 ns
+ * (tests/bench/README.md) ---- */
 
-/* What rs_block_enter does for a block that is not in the map, or whose context may be ending. */
+/* Slow path of rs_block_enter: for a block that is not in the map, or whose context may be ending.
+ */
 bool rs_block_enter_slowly(struct rs_stack *stack, const struct rs_allocation *allocation,
                            unsigned object);
 
-/* Acquire order: if a record that a look-up found was recycled, and this returns the stack of the
- * new block, rs_block_is_at then says so. */
+/* Returns the stack of the record's block. Acquire order: if this is the stack of a new block, for
+ * which the record was recycled after a look-up, a later rs_block_is_at returns false. */
 RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
 {
     return atomic_load_explicit(&block->stack, memory_order_acquire);
@@ -120,9 +122,8 @@ RS_HOT_INLINE bool rs_block_is_at(const struct rs_block_record *block, CUdevicep
     return atomic_load_explicit(&block->address, memory_order_relaxed) == address;
 }
 
-/* Returns the state of the stack's context (RS_CONTEXT_...). While a call may be ending the
- * context, this is RS_CONTEXT_ENDS although its blocks may still be valid; rs_context_serves tells.
- */
+/* Returns the state of the stack's context (RS_CONTEXT_...). While a call may be ending the context
+ * this is RS_CONTEXT_ENDS, and rs_context_serves tells whether its blocks are still valid. */
 RS_HOT_INLINE unsigned rs_block_alive_in(const struct rs_stack *stack)
 {
     return atomic_load_explicit(&stack->context->alive, memory_order_relaxed);
@@ -141,9 +142,9 @@ RS_HOT_INLINE void rs_block_publish(struct rs_block_record *block, struct rs_sta
     atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
 }
 
-/* Enters a block that `object` has just allocated. A block that comes with its record
- * (allocation->block) needs no new one. Returns false when out of host memory, and when the context
- * has ended. */
+/* Makes a block live that was just allocated. `object` is the number of the shared object that
+ * allocated it (trace/object.h). A block that comes with its record (allocation->block) needs no
+ * new one. Returns false when out of host memory, and when the context has ended. */
 RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation,
                                   unsigned object)
 {
@@ -160,8 +161,8 @@ RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_alloca
     return true;
 }
 
-/* Enters a block whose deallocation failed. The number of the object that allocated it is kept only
- * if the allocation comes with its record. */
+/* Makes a block live again whose deallocation failed. Its object's number is kept only if the
+ * allocation comes with its record (allocation->block). */
 bool rs_block_restore(struct rs_stack *stack, const struct rs_allocation *allocation);
 
 /* Returns the record of the block that begins at address, or that lately began there; NULL when
@@ -173,9 +174,10 @@ RS_HOT_INLINE struct rs_block_record *rs_block_lookup(CUdeviceptr address)
     return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
 }
 
-/* The part of rs_block_claim_found after the look at the record's stack. Returns false when another
- * thread has taken the block, or its record was recycled.  The address is compared before anything
- * is written: a record that looked taken for a moment would make the free of its new block fail. */
+/* Takes the block of a record whose stack the caller has checked: marks it as taken and fills in
+ * *taken. Returns false when another thread has taken the block, or its record was recycled. The
+ * address is compared before the state is changed, since a recycled record must not look taken for
+ * a moment: the free of its new block would then fail. */
 RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdeviceptr address,
                                          struct rs_taken_block *taken)
 {
@@ -210,12 +212,12 @@ RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdevice
     return true;
 }
 
-/* Makes the live block that begins at address invisible to look-ups, so that it can be freed; its
- * kind must be in the set `kinds` (bits 1 << rs_kind). `block` is the result of rs_block_lookup,
- * which may be NULL. Fills in *taken. At most one thread succeeds. Returns false when there is no
- * such block, its context is faulty (context/end.h), or a call may be ending its context. If the
- * deallocation then fails, rs_block_restore makes the block live again. A record that a resource
- * made stays in the map and goes with the allocation (taken->allocation.block). */
+/* Takes the live block that begins at address, so that it can be freed: look-ups no longer find it.
+ * Its kind must be in the set `kinds` (bits 1 << rs_kind). `block` is the result of
+ * rs_block_lookup, which may be NULL. Fills in *taken. At most one thread succeeds. Returns false
+ * when there is no such block, its context is faulty (context/end.h), or a call may be ending its
+ * context. If the deallocation then fails, rs_block_restore makes the block live again. A record
+ * that a resource made stays in the map and goes with the allocation (taken->allocation.block). */
 RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdeviceptr address,
                                         unsigned kinds, struct rs_taken_block *taken)
 {
@@ -225,8 +227,8 @@ RS_HOT_INLINE bool rs_block_claim_found(struct rs_block_record *block, CUdevicep
            rs_block_take_checked(block, address, taken);
 }
 
-/* Does what rs_block_claim does, but also takes a block whose context is faulty. It also takes one
- * to whose context a call gives up a reference (RS_ENDING_MAYBE), if the driver says that the
+/* Does what rs_block_claim does, but also takes a block whose context is faulty. While a call gives
+ * up a reference to the context (RS_ENDING_MAYBE), it takes the block if the driver says that the
  * context still exists. */
 RS_COLD bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds,
                                    struct rs_taken_block *taken);

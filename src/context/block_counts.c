@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Each counter lies in published memory where there is some, so that other processes can read it.
- */
+/* Each counter lies in published memory, so that other processes can read it; in `unpublished` when
+ * there is none. */
 static _Atomic(struct rs_block_counter *) counters[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_block_counter unpublished[RS_KINDS][RS_DEVICES_MAX];
 static _Atomic uint64_t devices_of[RS_KINDS]; /* bit 1 << device: there is a counter */
@@ -115,8 +115,8 @@ static int64_t lower(_Atomic int64_t *looked, int64_t value)
     return value;
 }
 
-/* True when this thread has RS_PEAK_SLACK_BYTES or RS_PEAK_SLACK_BLOCKS more live than at the
- * lowest point since it last looked for a peak. The caller then looks for one. */
+/* True when the share has RS_PEAK_SLACK_BYTES or RS_PEAK_SLACK_BLOCKS more live than at its lowest
+ * point since the last look for a peak. The caller then looks for one. */
 static bool has_grown(struct rs_block_share *share, size_t size_bytes)
 {
     int64_t bytes = live_bytes_of(share);
@@ -204,8 +204,8 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
     return counts;
 }
 
-/* Sets a peak to 0, raises the past peak to what the peak was, and returns what it was. A thread
- * that enters a block meanwhile raises the peak again, to the live amount. */
+/* Sets *peak to 0, raises *past_peak to what the peak was, and returns what it was. The caller
+ * raises the peak again, to what is live. */
 static size_t restart(_Atomic size_t *peak, _Atomic size_t *past_peak)
 {
     size_t was;
@@ -238,8 +238,8 @@ uint64_t rs_block_counts_devices(enum rs_kind kind)
     return get_count(&devices_of[kind]);
 }
 
-/* Returns the counts of the share.  If it is the only one in use, the fast path does not raise its
- * own peak, and the process's peak is taken instead. */
+/* Returns the counts of the share. If no other share is in use, the fast path did not raise the
+ * share's peak, and the process's peak is taken instead. */
 struct rs_block_thread_counts rs_block_counts_thread(enum rs_kind kind, int device, unsigned index)
 {
     struct rs_block_counter *counter = rs_block_counter(kind, device);

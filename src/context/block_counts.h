@@ -3,9 +3,9 @@
  *
  * Each thread counts in its own cache line, its share, which a later thread may take over
  * (base/thread.h). A peak is exact as long as no more than two shares have ever been used for that
- * kind of memory on that device. With more, each thread may hold up to RS_PEAK_SLACK_BYTES (4 MiB)
- * and RS_PEAK_SLACK_BLOCKS (64) that no peak includes yet: summing all threads at each allocation
- * would cost more than the allocation. */
+ * kind of memory on that device. With more shares, each thread may have up to RS_PEAK_SLACK_BYTES
+ * (4 MiB) and RS_PEAK_SLACK_BLOCKS (64) live that no peak includes yet. Exact peaks would need the
+ * sum over all threads at each allocation, which would cost more than the allocation. */
 #pragma once
 
 #include "base/check.h"
@@ -42,20 +42,19 @@ struct rs_block_peaks {
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
 
 /* Returns the peaks since the last restart, this moment included, and restarts them from the live
- * bytes and blocks. The peaks of rs_block_counts keep their old values, unless `forgets` is set;
- * then they restart too. */
+ * bytes and blocks. peak_live_bytes and peak_live_blocks of rs_block_counts restart only with
+ * `forgets`. */
 struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device, bool forgets);
 
-/* Counts of one share: what the thread that has the share's index (base/thread.h), and those that
- * had the index before, have counted. Live bytes are negative where the thread frees what others
- * have allocated. */
+/* Counts of one share: what all threads that have had the share's index (base/thread.h) have
+ * counted. Live bytes are negative when these threads have freed more than they allocated. */
 struct rs_block_thread_counts {
     int64_t live_bytes, peak_live_bytes; /* the peak since the last restart */
     uint64_t entered_bytes, entered;
 };
 
-/* Returns the counts of a share.  The peak is exact if the process's peak was restarted
- * (rs_block_counts_restart) after the thread's. */
+/* Returns the counts of a share. The peak is exact if rs_block_counts_restart was called whenever
+ * the share's peak was restarted. */
 struct rs_block_thread_counts rs_block_counts_thread(enum rs_kind kind, int device, unsigned index);
 
 /* Returns the counts as rs_block_counts_thread does, and restarts the peak of the share from its
@@ -66,19 +65,20 @@ struct rs_block_thread_counts rs_block_counts_restart_thread(enum rs_kind kind, 
 /* Returns the devices that have a counter of that kind: bit 1 << device. */
 uint64_t rs_block_counts_devices(enum rs_kind kind);
 
-/* One thread's share of the counts. Only its owner counts in it, except for share 0, in which
- * threads without an index of their own count with fetch-add. Any thread may restart its peak. */
+/* One thread's share of the counts. Only the thread that has the share's index counts in it. In
+ * share 0, threads without an index of their own count with fetch-add. Any thread may restart a
+ * share's peak. */
 struct rs_block_share {
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t entered_bytes;
     _Atomic uint64_t left_bytes;
     _Atomic uint64_t entered, left;
-    /* The lowest numbers of live bytes and blocks of this share since its owner last summed all
+    /* The lowest numbers of live bytes and blocks of this share since its thread last summed all
      * shares to look for a peak. */
     _Atomic int64_t looked_bytes, looked_blocks;
     /* The largest difference of entered_bytes and left_bytes since rs_block_counts_restart_thread.
-     * Of the allocations only those on the slow path raise it. One on the fast path stays below the
-     * process's peak, and that is also the peak of this share as long as no other share is in use
-     * (rs_block_counts_thread takes it over). */
+     * Only allocations on the slow path raise it. The fast path is taken only while no other share
+     * is in use and no peak of the process rises, so rs_block_counts_thread adds what is missing
+     * from the process's peak. */
     _Atomic int64_t peak_live_bytes;
 };
 
@@ -102,17 +102,17 @@ void rs_block_counts_begin(void);
 /* Name of the program's own counters in reports, beside the names of resources. */
 #define RS_PROGRAM "program"
 
-/* Adds the counters of one kind of memory on one device to the report if the counter has been made,
- * even if nothing was allocated yet. */
+/* Adds the counts of one kind of memory on one device to the report, if their counter has been
+ * made; nothing need have been allocated. */
 void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report);
 
-/* Returns a count that grows by one for each block that the calling thread frees; if the thread
- * shares index 0, it grows for other threads' frees too. */
+/* Returns a count that grows by one for each block that the calling thread frees. For a thread that
+ * shares index 0, frees of other threads count too. */
 uint64_t rs_block_count_left_here(const struct rs_block_counter *counter);
 
-/* Slow paths of the two functions below: both are for a thread that shares index 0 or counts for
- * the first time; rs_block_count_entered_slowly is also for an allocation that raises a peak, or is
- * made when other threads have counted too. */
+/* Slow paths of the two functions below. Both are for a thread that shares index 0 or counts for
+ * the first time. rs_block_count_entered_slowly is also for an allocation that raises a peak, and
+ * for all allocations when other threads have counted too. */
 void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes);
 void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes);
 

@@ -58,7 +58,7 @@ static bool has_memory(const struct rs_environment *environment, CUdeviceptr add
     return rs_context_has_memory(rs_stack_of(environment)->context, address);
 }
 
-/* There was no host memory for the record of this thread's context, when it was last looked up. */
+/* True when this thread's latest look-up found no host memory for the record of its context. */
 static __thread bool lacks_host_memory;
 
 bool rs_context_lacks_host_memory(void)
@@ -66,15 +66,15 @@ bool rs_context_lacks_host_memory(void)
     return lacks_host_memory;
 }
 
-/* Returns the record of a new context, and makes room in the table for it and for a green context's
- * handle. NULL when out of host memory. Called before memory is asked of the driver, which nobody
- * would free if there were no record. */
+/* Returns an empty record for a new context, and makes room in the table for its handle and a green
+ * context's; NULL when out of host memory. This comes before memory_owner allocates, since nobody
+ * would free that memory if there were no record. */
 static struct rs_context *prepare_record(void)
 {
     return rs_contexts_reserve(2) ? rs_context_take_record() : NULL;
 }
 
-/* Puts a context into the table, which has room (prepare_record). */
+/* Fills in the record of a context and enters it into the table. prepare_record has made room. */
 static struct rs_context *describe_context(struct rs_context *context, CUcontext handle,
                                            CUdevice device)
 {
@@ -113,10 +113,10 @@ static struct rs_context *describe_context(struct rs_context *context, CUcontext
     return context;
 }
 
-/* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
- * primary context of a green one.  To learn that, it allocates 512 bytes and asks the driver whose
- * they are; *block is that allocation (0: none). keep_asked_block takes it over, since freeing it
- * here would wait for the device. */
+/* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or a
+ * green context's primary. To learn that, it allocates 512 bytes and asks the driver whose they
+ * are. *block is that allocation, or 0. Freeing it here would wait for the device, so the caller
+ * passes it to keep_asked_block. */
 static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
 {
     CUcontext owner = handle;
@@ -133,9 +133,9 @@ static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
     return owner;
 }
 
-/* Keeps the block of memory_owner as liveness probe or sentinel, or else frees it in the order of
- * an own stream, since cuMemFree would wait and a kernel may wait for this very thread.  The driver
- * counts the freed block as used until a thread synchronises with that stream. */
+/* Keeps the block of memory_owner as liveness probe or sentinel, or frees it on the library's own
+ * stream: cuMemFree would wait, and a kernel may wait for this very thread. The driver counts the
+ * freed block as used until a thread synchronises with that stream. */
 static void keep_asked_block(struct rs_context *context, CUdeviceptr block)
 {
     CUstream stream;
@@ -176,8 +176,8 @@ static struct rs_context *create(CUcontext handle)
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || rs_contexts_entry(handle))
-        return NULL; /* a context with this handle is in the table but ending: the driver serves its
-                        allocations */
+        return NULL; /* the context of this handle is in the table but ending, so the driver serves
+                        its allocations */
     rs_limit_resolve(device);
     record = prepare_record();
     lacks_host_memory = !record;
@@ -204,9 +204,9 @@ static struct rs_context *create(CUcontext handle)
 /* ---- look-up ---- */
 
 /* Notes the context (rs_thread.found) and the resource of its device memory (rs_thread.pushed) for
- * the calling thread. A faulty context, and one that was found by a green context's handle, is not
- * cached. While any context ends nothing is cached: a handle may become another context's at any
- * moment, so the next look-up must ask for its id again. */
+ * the calling thread. Faulty contexts, and contexts found by a green context's handle, are not
+ * cached. Nothing is cached while any context may be ending: a handle may become another context's
+ * at any moment, so the next look-up must ask the driver for the handle's id. */
 static void note_found(CUcontext handle, struct rs_context *context, unsigned generation)
 {
     const struct rs_pushed *resource = rs_pushed_of(context->device);
@@ -216,11 +216,12 @@ static void note_found(CUcontext handle, struct rs_context *context, unsigned ge
         rs_thread.found = (struct rs_context_found){handle, generation, context};
     else if (rs_thread.pushed != resource)
         rs_thread.found.context =
-            NULL; /* the context cached before must not be used with this resource */
+            NULL; /* the cached context must not be used together with this resource */
     rs_thread.pushed = resource;
 }
 
-/* publish: whether a change of the stacks is published at once (rs_context_creating_end). */
+/* Returns the current context, as rs_context_current does. `publish` is passed to
+ * rs_context_creating_end. */
 static struct rs_context *look_up(bool make, bool publish)
 {
     struct rs_context *context = rs_context_found_before(0);
@@ -271,7 +272,7 @@ int rs_context_make_pushed(const struct rs_pushed *resource, int device,
     return -EINVAL;
 }
 
-/* A new context and its first stack are published once, together, when the stack has been made. */
+/* Making the first stack of a new context publishes both together, so look_up publishes nothing. */
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
 {
     struct rs_context *context = look_up(true, false);

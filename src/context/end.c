@@ -20,9 +20,8 @@
 
 /* ---- which context a handle stands for ---- */
 
-/* Asks the driver for the context's id. Returns 0 if the driver does not tell. *is_faulty is set to
- * whether the driver answered with the error of work that has failed (rs_is_fault); the context has
- * not ended then. */
+/* Asks the driver for the context's id; 0 if it does not tell. Sets *is_faulty to whether it
+ * answered with the error of failed work (rs_is_fault); the context still exists then. */
 static unsigned long long ask_id(CUcontext handle, bool *is_faulty)
 {
     unsigned long long id = 0;
@@ -40,8 +39,8 @@ unsigned long long rs_context_id_of(CUcontext handle)
     return ask_id(handle, &is_faulty);
 }
 
-/* True when the probe shows that its context has ended. Returns false without a probe, and when the
- * driver gives another error than INVALID_VALUE. */
+/* True when the probe shows that its context has ended. False without a probe, and for any error of
+ * the driver but INVALID_VALUE. */
 static bool is_probe_gone(struct rs_liveness_probe probe)
 {
     unsigned long long id = 0;
@@ -65,8 +64,8 @@ static bool is_gone_there(struct rs_liveness_probe probe, CUcontext handle)
     return result == CUDA_SUCCESS && is_probe_gone(probe);
 }
 
-/* Asks the driver by the handle whether the context still exists, for use while a call may be
- * ending it: the driver also answers for a handle whose context is gone. */
+/* Asks the driver whether the context still exists. May be called while a call may be ending the
+ * context, since the driver also answers for a handle whose context is gone. */
 static bool is_context_there(const struct rs_context *context)
 {
     unsigned long long id;
@@ -84,8 +83,8 @@ static bool is_context_there(const struct rs_context *context)
     return is_faulty || id == context->id || (id == 0 && context->primary);
 }
 
-/* Also asks the driver whether the context still exists, but by an address at which it had memory;
- * for use while a call destroys the context, when the driver may be freeing the handle. */
+/* Asks the driver whether the memory at `address` is still the context's. This serves while a call
+ * destroys the context, when the driver may be freeing the handle. */
 static bool is_at(const struct rs_context *context, CUdeviceptr address)
 {
     CUcontext owner = NULL;
@@ -97,8 +96,8 @@ static bool is_at(const struct rs_context *context, CUdeviceptr address)
 
 /* ---- contexts of which work has failed ---- */
 
-/* Changes context->alive from `from` to `to`, unless it has another value by now: another thread or
- * the context's end has changed it. After a change each thread looks up its context again. */
+/* Changes context->alive from `from` to `to`, unless another thread or the context's end has
+ * changed it meanwhile. After a change each thread looks up its context again. */
 static void change_alive(struct rs_context *context, unsigned char from, unsigned char to)
 {
     if (atomic_compare_exchange_strong(&context->alive, &from, to))
@@ -147,8 +146,8 @@ RS_COLD CUresult rs_context_ask_fault(struct rs_context *context)
 /* The number of dropped records that are kept, since a thread may still be inside their stacks. */
 enum { LIMBO_MAX = 64 };
 
-/* The contexts' lock protects all of the following, except for reads of folded_of. */
-/* Dropped contexts whose outliving memory is still to be given back. */
+/* The contexts' lock protects these variables, except for reads of folded_of. */
+/* Dropped contexts for which rs_context_give_back_ended has not run yet. */
 static struct rs_context *ended;
 static struct rs_context *dropped, **dropped_end = &dropped; /* dropped records, the oldest first */
 static size_t dropped_count;
@@ -197,8 +196,8 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
     atomic_fetch_or(&folded_of[stack->kind], 1ull << stack->environment.device);
 }
 
-/* Raises the folded peaks to the sum over the going context and all others of its device, whose
- * memory was held at the same time.  The caller has taken the going context from the table. */
+/* Raises the folded peaks to the sum over `going`, which the caller has removed from the table, and
+ * all other contexts of its device: they held their memory at the same time. */
 static void fold_peaks(struct rs_context *going)
 {
     static struct rs_report sum; /* under the lock */
@@ -233,8 +232,8 @@ static void set_ending(struct rs_context *context, enum rs_context_ending ending
     unsigned char over = RS_CONTEXT_ENDS;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
-    if (ending != RS_ENDING_NOT) { /* `alive` changes first, so that a thread that sees `ending`
-                                      changed also sees `alive` changed */
+    if (ending != RS_ENDING_NOT) { /* `alive` changes first: a thread that sees the new `ending`
+                                      then also sees the new `alive` */
         unsigned char before = atomic_exchange(&context->alive, RS_CONTEXT_ENDS);
         if (before != RS_CONTEXT_ENDS)
             context->alive_before = before;
@@ -250,8 +249,8 @@ void rs_context_begins(struct rs_context *context)
     set_ending(context, RS_ENDING_NOT);
 }
 
-/* Stores the state that follows from the counts of calls that end the context or may end it. Every
- * function that changes these counts calls this. */
+/* Sets `ending` and `alive` by the numbers of calls that end the context or may end it. Every
+ * function that changes these numbers calls this. */
 static void update_ending(struct rs_context *context)
 {
     if (atomic_load(&context->ending) != RS_ENDING_OVER)
@@ -260,9 +259,8 @@ static void update_ending(struct rs_context *context)
                                                 : RS_ENDING_NOT);
 }
 
-/* Takes the context, which has ended with its memory, from the table, forgets its blocks and folds
- * its counters into those of the device.  The caller calls rs_context_give_back_ended without the
- * lock. */
+/* Drops a context that has ended: removes it from the table, forgets its blocks and adds its
+ * counters to those of the device. The caller calls rs_context_give_back_ended without the lock. */
 static void drop(struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
@@ -294,7 +292,7 @@ struct rs_context *rs_context_find(CUcontext handle)
         return atomic_load(&context->ending) <= RS_ENDING_MAYBE ? context : NULL;
     if (context->handle == handle)
         drop(context);
-    else /* a green context has ended, and its owner has not: only the entry is removed */
+    else /* a green context has ended, and its primary context has not */
         rs_contexts_remove_entry(entry);
     return NULL;
 }
@@ -332,8 +330,8 @@ bool rs_context_has_ended(void)
     return ended;
 }
 
-/* Bit i: the handle of the primary context of device i has been asked for, and no call that may
- * have ended that context has been made since. */
+/* Bit i: the driver was asked for the handle of device i's primary context, and no call since may
+ * have ended that context. */
 static _Atomic uint64_t primaries_learnt;
 
 static void forget_learnt(CUdevice device)
@@ -341,9 +339,9 @@ static void forget_learnt(CUdevice device)
     atomic_fetch_and(&primaries_learnt, ~(1ull << (unsigned)device % RS_DEVICES_MAX));
 }
 
-/* Drops the device's primary context if it has ended.  The driver is asked without the lock; its
- * answer is still about the context that was found under the lock before, since ids are never used
- * twice, and no record is recycled while a context ends. */
+/* Drops the device's primary context if it has ended. The driver is asked without the lock. Its
+ * answer is still about the context that was found under the lock, since ids are never used twice
+ * and no record is recycled while a call may be ending a context. */
 static void drop_if_ended(CUdevice device)
 {
     struct rs_liveness_probe probe = {0, 0};
@@ -364,7 +362,7 @@ static void drop_if_ended(CUdevice device)
 }
 
 /* The context's entries stay in the table, so that no look-up enters the context a second time
- * meanwhile. */
+ * before rs_ending_finish. */
 void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure)
 {
     const struct rs_context_entry *entry;
@@ -379,7 +377,7 @@ void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device
     entry = rs_contexts_entry(handle);
     context = entry ? entry->context : rs_contexts_primary(device);
     if (entry && context->handle != handle)
-        context = NULL; /* the handle is that of a green context, and this is its primary */
+        context = NULL; /* the handle is a green context's, and `context` is its primary */
     if (context) {
         ++*(is_sure ? &context->ends : &context->releases);
         update_ending(context);
@@ -394,8 +392,8 @@ static void finish_call(struct rs_context *context, bool was_sure, bool has_ende
     rs_mutex_lock(&rs_contexts_lock);
     RS_ASSERT(*calls > 0);
     --*calls;
-    /* If a look-up has found that the handle now stands for another context, it has already dropped
-     * this one. */
+    /* A look-up may have dropped this context already, if it found that the handle stands for
+     * another context by now. */
     if (has_ended && rs_contexts_have(context))
         drop(context);
     update_ending(context);
@@ -417,10 +415,10 @@ void rs_ending_finish(const struct rs_ending *ending, bool has_ended)
     rs_context_ending_leave(ending->excluded);
 }
 
-/* ---- look-ups meanwhile ---- */
+/* ---- look-ups while a context may be ending ---- */
 
-/* Does what rs_context_has_memory does if the address is not 0, and else what rs_context_serves
- * does. `ending` is read once, since it may change meanwhile. */
+/* Does what rs_context_has_memory does for an address that is not 0, and what rs_context_serves
+ * does for address 0. `ending` is read once, since it may change meanwhile. */
 static bool is_there_or_at(const struct rs_context *context, CUdeviceptr address)
 {
     if (RS_LIKELY(atomic_load(&context->alive)))
@@ -470,8 +468,8 @@ void rs_context_release_primary(CUdevice device)
     rs_ending_finish(&ending, true);
 }
 
-/* Retains and releases the primary context to learn its handle; the program may release its last
- * reference in between, so the end is checked for. */
+/* Learns the handle of the device's primary context by retaining and releasing it. Then drops the
+ * context if it has ended, since the program may release its last reference in between. */
 static void learn_primary(CUdevice device)
 {
     struct rs_ending ending;

@@ -25,14 +25,14 @@ struct device_limit {
     _Atomic uint64_t ordered_allocations; /* stream-ordered allocations that the driver served */
     /* Live stream-ordered allocations, in bytes as requested. */
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
-    /* The memory that the program has beside the stacks, in bytes as requested; of the driver's
-     * memory pools only the blocks that the program has from them count. */
+    /* The memory that the driver served to the program itself, beside the stacks, in bytes as
+     * requested. Of the driver's memory pools only the program's blocks count. */
     _Atomic size_t unserved_bytes, peak_unserved_bytes;
     _Atomic uint64_t refused;                /* out-of-memory errors that the program received */
-    struct rs_job_share shares[RS_JOBS_MAX]; /* the device's account charges the first one, once the
-                                                job is joined */
+    struct rs_job_share shares[RS_JOBS_MAX]; /* one for each job; the account charges the first one
+                                                once the jobs are joined for the device */
     _Atomic unsigned joining;                /* enum joining */
-    /* An enum resolved: whether the limit is final, by RMM_LIMIT or by rs_limit_set. */
+    /* enum resolved: whether the limit is final, by RMM_LIMIT or by rs_limit_set */
     _Atomic unsigned resolved;
 };
 
@@ -42,7 +42,7 @@ static struct device_limit *devices = unpublished;
 
 static _Atomic bool any_limit;
 
-/* As the driver says; 0: the driver has not been asked, or CUDA is not started. */
+/* The number of devices that the driver reports; 0 until it has been asked after CUDA's start. */
 static _Atomic int device_count;
 
 enum { JOINING_NAP_NS = 20 * 1000 };
@@ -51,10 +51,10 @@ enum { JOINING_NAP_NS = 20 * 1000 };
  * instructions. */
 enum resolved { RESOLVED_NOT, RESOLVING, RESOLVED };
 
-/* A device joins the job once; other threads wait for it. */
+/* The job is joined once for a device. Other threads wait while one joins it. */
 enum joining { JOINING_NOT, JOINING_NOW, JOINING_DONE };
 
-/* The jobs of the process, the innermost one first, and the process's entries there. */
+/* The jobs of the process, the innermost first, and the process's entry in each. */
 static struct {
     struct rs_job_limit *job;
     struct rs_job_entry *member;
@@ -170,7 +170,8 @@ static const char *why_not(const struct reason *reason, int error)
     return reason->text;
 }
 
-/* path: the job's file, where the error is that file's; else NULL. */
+/* Reports why a job was not joined. `path` is the job's file if the error concerns that file, else
+ * NULL. */
 static void say_not_joined(struct rs_diagnostics *diagnostics, int error, const char *path)
 {
     const char *of_file = path ? why_not(reasons_of_file, error) : NULL,
@@ -202,8 +203,7 @@ static int join_one(int of_run, const char *path)
     return result;
 }
 
-/* Joins the jobs of the `rmmshim run` that started this process, and of those that started that
- * one. */
+/* Joins the jobs of the `rmmshim run` that started this process and of those around that `run`. */
 static int join_of_run(void)
 {
     uint32_t number = 0;
@@ -216,8 +216,9 @@ static int join_of_run(void)
     return result;
 }
 
-/* Joins all jobs: that of the file `path` (NULL: none), and those of the `run` above. If the file's
- * job is joined, it is no error that there is no `run`, or that it has no limit to share. */
+/* Joins all jobs: that of the file `path` (NULL: none), and those of the `rmmshim run` that started
+ * this process. If the file's job is joined, a `run` that is absent, has ended or has no limit to
+ * share is no error. */
 static int join_all(const char *path)
 {
     int result = path ? join_one(-1, path) : 0;
@@ -260,7 +261,7 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     return false;
 }
 
-/* True when the size of a device is needed to know its limit in some job. */
+/* True when a job's limit or RMM_LIMIT_JOB is a percentage, so that the device's size is needed. */
 static bool needs_total(void)
 {
     bool needs = rs_config.limit_job_size.kind != RS_SIZE_BYTES;
@@ -270,9 +271,8 @@ static bool needs_total(void)
     return needs;
 }
 
-/* Stores the device's UUID and memory, the latter only if the driver tells it; false when the
- * driver does not tell enough. On a driver without UUIDs the device's number stands in for the
- * UUID. */
+/* Stores the device's UUID, and its total memory if the driver tells. Returns false when the driver
+ * does not tell enough. On a driver without UUIDs the device's number stands in for the UUID. */
 static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
 {
     bool has_total = rs_driver.cuDeviceTotalMem_v2 &&
@@ -285,8 +285,9 @@ static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
     return has_total;
 }
 
-/* What the process has of the device already, since the driver told the device's size late, counts
- * in the job too. The mutex keeps requests from changing it meanwhile. */
+/* Sets the device's share in each job and has the account charge them. Bytes that were charged
+ * before, because the driver told the device's size late, count in the jobs too. The mutex keeps
+ * requests from changing them meanwhile. */
 static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_bytes)
 {
     RS_MUTEX_GUARD(&of->account.mutex);
@@ -311,8 +312,8 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
     atomic_store_explicit(&of->account.job, share, memory_order_release);
 }
 
-/* Joins the job for one device: from now on the job is charged too. A device that the driver does
- * not describe yet joins at a later call. */
+/* Joins the jobs for one device: from now on they are charged too. If the driver does not describe
+ * the device yet, a later call joins. */
 static void join_device(CUdevice device)
 {
     struct device_limit *of = &devices[device];
@@ -400,8 +401,7 @@ void rs_limit_resolve(CUdevice device)
     if (bytes)
         set_bytes(device, bytes);
     set_end(device, is_final);
-    rs_context_stacks_changed(); /* there is an account to be published, even if there is no stack
-                                    yet */
+    rs_context_stacks_changed(); /* the account is to be published, even without a stack */
 }
 
 size_t rs_limit_get(int device)
@@ -451,8 +451,7 @@ uint64_t rs_limit_refused(int device)
 
 void rs_limit_report_refused(int device, struct rs_report *report)
 {
-    /* A process that only asked how much memory there is gets no such counter, since its report is
-     * empty. */
+    /* The report of a process that only asked how much memory there is stays empty. */
     if (rs_limit_is_used(device) && (report->count > 0 || rs_limit_refused(device) > 0))
         rs_report_add_field(report, RS_PROGRAM, "refused", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                             devices[device].refused);
@@ -467,8 +466,8 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
         return;
     atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
                               memory_order_relaxed);
-    /* The driver does not tell how many bytes a graph requested, so those that it is charged are
-     * noted here; for other paths the caller notes what was requested. */
+    /* The driver does not tell how many bytes a graph requested, so the charged bytes are noted in
+     * their place. For other paths the caller notes the requested bytes. */
     if (path == RS_PATH_GRAPH)
         rs_limit_note_unserved(device, from_bytes, to_bytes);
 }
@@ -483,8 +482,8 @@ void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes)
     now = atomic_fetch_add_explicit(&of->unserved_bytes, to_bytes - from_bytes,
                                     memory_order_relaxed) +
           to_bytes - from_bytes;
-    /* The sum may be below zero for a moment, when a free is noted before the allocation of another
-     * thread; it is no peak then. */
+    /* The sum is below zero for a moment when a thread notes a free before another thread has noted
+     * the allocation. Then it is no peak. */
     if (now <= SIZE_MAX / 2)
         rs_counter_raise(&of->peak_unserved_bytes, now);
 }

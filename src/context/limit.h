@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RMM_LIMIT: the most bytes that this process takes from the driver on a device, over all contexts,
- * stacks and ways to allocate. One account per device (ledger/account.h) is charged before the
- * driver is asked.
+ * stacks and ways to allocate. Each device has one account (ledger/account.h), which is charged
+ * before the driver is asked.
  *
  * All functions but rs_limit_begin and rs_limit_join_job are thread safe. */
 #pragma once
@@ -26,30 +26,30 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics);
 /* True when the process has joined a job. */
 extern bool rs_limit_has_job;
 
-/* Stores the limit of the job on a device, and the bytes that its other processes have taken; of
- * several jobs inside each other, those of the one with the fewest bytes left. Returns false when
- * there is no such limit. */
+/* Stores the job's limit on a device, and the bytes that the job's other processes have taken. Of
+ * jobs inside each other, that with the fewest bytes left counts. Returns false when no job limits
+ * the device. */
 bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes);
 
 /* Returns the account of the device, which lives as long as the process; NULL when the device's
  * number is not from 0 to RS_DEVICES_MAX - 1. */
 struct rs_account *rs_limit_account(int device);
 
-/* Resolves RMM_LIMIT for a device, once: a percentage is of the device's total memory (`80%`), or
- * of its free memory (`80%free`). For the latter a context of the device must be current; until
- * then the limit is the same percentage of the total. Before that it joins the job for the device,
- * if there is one. Makes driver calls, none of which waits. */
+/* Joins the job for the device, if there is one, and turns RMM_LIMIT into bytes, once. A percentage
+ * is of the device's total memory (`80%`), or of its free memory (`80%free`). For free memory a
+ * context of the device must be current; until one is, the limit is the same percentage of the
+ * total. Makes driver calls, none of which waits. */
 void rs_limit_resolve(CUdevice device);
 
 /* Returns the device's limit in bytes, or 0 when there is none or this process does not serve. */
 size_t rs_limit_get(int device);
 
-/* Returns false for a number that rs_limit_account refuses, and while the limit is not resolved:
- * RMM_LIMIT is a percentage and CUDA has not been started, or this process does not serve. */
+/* Returns false while the limit in bytes is not known: RMM_LIMIT is a percentage and CUDA has not
+ * been started, or this process does not serve. Also for a number that rs_limit_account refuses. */
 bool rs_limit_is_known(int device);
 
-/* Sets the limit in bytes from now on (0: none), in place of RMM_LIMIT. Memory that is held already
- * stays; only further requests are refused. Returns false, without setting it, for a number that
+/* Replaces RMM_LIMIT by a limit in bytes (0: none). Memory that is held already stays; only further
+ * requests are refused. Returns false, without setting the limit, for a number that
  * rs_limit_account refuses, and when this process does not serve (rs_mode_now). */
 bool rs_limit_set(int device, size_t bytes);
 
@@ -75,34 +75,34 @@ enum rs_path {
 /* Names of the account's counters of these paths. */
 extern const char *const rs_path_names[RS_PATHS];
 
-/* Notes that the charged bytes of a path have grown or shrunk by the difference of from_bytes and
- * to_bytes. For RS_PATH_GRAPH it calls rs_limit_note_unserved too. */
+/* Adds to_bytes - from_bytes to the charged bytes of a path. For RS_PATH_GRAPH it calls
+ * rs_limit_note_unserved too. */
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes);
 
-/* Notes that the memory that the program has beside the stacks has grown or shrunk by the
- * difference of from_bytes and to_bytes, as requested; the driver has granted the change. */
+/* Adds to_bytes - from_bytes to the memory that the driver served to the program itself, beside the
+ * stacks, in bytes as requested. Called after the driver has granted the change. */
 void rs_limit_note_unserved(int device, size_t from_bytes, size_t to_bytes);
 
-/* Notes a stream-ordered allocation that the driver served, or its free, and calls
- * rs_limit_note_unserved for it; bytes as requested. */
+/* Notes a stream-ordered allocation that the driver served, or its free (`freed`). Calls
+ * rs_limit_note_unserved for it. `bytes` is what the program requested. */
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed);
 
-/* Counts an out-of-memory error that the program receives, for memory of any kind, whether a limit
- * or the driver refused it. A refusal inside the library after which the program still gets its
- * memory does not count. */
+/* Counts an out-of-memory error that the program receives, whatever kind of memory it asked for and
+ * whether a limit or the driver refused. A refusal inside the library after which the program still
+ * gets its memory does not count. */
 RS_COLD void rs_limit_note_refused(int device);
 
 uint64_t rs_limit_refused(int device);
 
-/* Adds the count of rs_limit_refused, as a counter of the program (RS_PROGRAM), to the report; not
- * for a device that is not used, and no count of 0 to an empty report. The caller passes the report
- * of device memory, since there is one whatever kinds of memory the program allocates. */
+/* Adds the count of rs_limit_refused to the report, as a counter of the program (RS_PROGRAM). Does
+ * nothing for a device that is not used, and adds no count of 0 to an empty report. The caller
+ * passes the report of device memory, which exists whatever memory the program allocates. */
 void rs_limit_report_refused(int device, struct rs_report *report);
 
-/* True when memory of the device was charged, or its limit was resolved or set. False otherwise,
- * and when the driver has been asked and knows no such device. */
+/* True when memory of the device was charged, or its limit was resolved or set. Always false for a
+ * device that the driver does not have, once the driver has been asked. */
 bool rs_limit_is_used(int device);
 
-/* Adds the account's counters to the report when the device has a limit or was charged; with
- * also_unused, also when only the limit was resolved. */
+/* Adds the account's counters to the report when the device has a limit or was charged. With
+ * also_unused it is enough that the limit was resolved. */
 void rs_limit_report(int device, struct rs_report *report, bool also_unused);

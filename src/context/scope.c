@@ -17,13 +17,13 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* Phases that are begun inside RS_PHASE_DEPTH others are only counted. Each thread has this many
- * counts of them, one for each owner that has such phases. */
+/* Phases that are begun inside RS_PHASE_DEPTH others are only counted, by owner. Each thread can
+ * count them for this many owners. */
 enum { OWNERS = 8 };
 
-/* What was counted of one kind of memory on one device when the scope began, and the peaks from
- * then until the last restart of the block counts. All zero is right for memory that nobody had
- * used when the scope began. */
+/* What was counted of one kind of memory on one device when a level or phase began, and the peaks
+ * from then until the last restart of the block counts. All zero is right for memory that nobody
+ * had used then. */
 struct scope {
     size_t begin_live_bytes, begin_live_blocks;
     uint64_t begin_entered_bytes, begin_entered;
@@ -36,20 +36,20 @@ struct level {
 };
 
 /* What a phase notes of one kind of memory on one device: for the whole process (scope), and for
- * the phase's own thread. */
+ * the thread that began the phase. */
 struct measure {
     struct scope scope;
     int64_t thread_begin_live_bytes, thread_peak_live_bytes;
     uint64_t thread_begin_entered_bytes, thread_begin_entered;
 };
 
-/* A name of phases. It is mapped rather than allocated, so that only the pages for devices in use
- * take memory. */
+/* A name of phases, with what they counted. It is mapped and not allocated, so that only the pages
+ * for devices in use take memory. */
 struct name {
     char text[RS_PHASE_NAME_BYTES];
     uint64_t entries, open, unended;
     struct rmmshim_phase ended[RS_DEVICES_MAX]
-                              [RS_KINDS]; /* memory of the entries that have ended */
+                              [RS_KINDS]; /* sums over the phases of this name that have ended */
 };
 
 struct open_phase {
@@ -69,7 +69,7 @@ RS_RESET_IN_CHILD(context_scope, lock);
 
 static struct level *innermost[RS_KINDS][RS_DEVICES_MAX];
 static struct name *names[RS_PHASE_NAMES];
-static uint32_t name_hashes[RS_PHASE_NAMES]; /* so that a search reads few of the names */
+static uint32_t name_hashes[RS_PHASE_NAMES]; /* so that a search compares few of the names */
 static unsigned name_count;
 static struct open_phase *open_phases;
 
@@ -103,7 +103,7 @@ static void raise_scope(struct scope *scope, struct rs_block_peaks peaks)
     raise_size(&scope->peaks.live_blocks, peaks.live_blocks);
 }
 
-/* Restarts the peaks of the block counts, and notes the peaks until now in all open scopes. */
+/* Restarts the peaks of the block counts, and notes the old ones in all levels and open phases. */
 static void restart_peaks(enum rs_kind kind, int device, bool forgets)
 {
     struct rs_block_peaks peaks = rs_block_counts_restart(kind, device, forgets);
@@ -115,8 +115,7 @@ static void restart_peaks(enum rs_kind kind, int device, bool forgets)
         raise_scope(&measure_of(phase, kind, device)->scope, peaks);
 }
 
-/* Begins a scope. It restarts the peaks, so that the scope's own peaks begin at what is live now.
- */
+/* Begins a scope. Restarts the peaks, so that the scope's own peaks begin at what is live now. */
 static struct scope begin_scope(enum rs_kind kind, int device)
 {
     struct rs_block_counts now;
@@ -132,7 +131,7 @@ static struct scope begin_scope(enum rs_kind kind, int device)
 
 /* ---- levels ---- */
 
-/* Returns the lock, after making the counter, which must not be made under the lock. */
+/* Makes the counter, which must not be made under the lock, and returns the lock. */
 static struct rs_mutex *lock_of(enum rs_kind kind, int device)
 {
     (void)rs_block_counter(kind, device);
@@ -140,7 +139,7 @@ static struct rs_mutex *lock_of(enum rs_kind kind, int device)
 }
 
 /* Returns by how much the peak exceeds what was live when the scope began; at least 0, as in RMM.
- * What is live now counts too, since that may be more than when the peak was read. */
+ * `now` counts as a peak too, since more may be live than when the peak was read. */
 static uint64_t above(size_t begin, size_t peak, size_t now)
 {
     size_t most = rs_max(peak, now);
@@ -369,7 +368,8 @@ static struct name *make_name(const char *text)
     return name;
 }
 
-/* Copies a phase's name.  If it must be cut, no UTF-8 character is cut in two. */
+/* Copies a phase's name, and cuts it if it is too long, but never inside a UTF-8 character. Control
+ * characters become blanks. */
 static void copy_phase_name(char text[RS_PHASE_NAME_BYTES], const char *name)
 {
     size_t length = strnlen(name, RS_PHASE_NAME_BYTES);
@@ -427,12 +427,13 @@ static void end_phase(struct open_phase **place, bool is_unended)
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
-static pid_t process; /* the process that made the key; a child of a raw clone() has another id, and
-                         there another thread's lock may stay held for ever */
+/* The process that made the key. A child of a raw clone() has another id and must not take the
+ * lock, which a thread of the parent may hold for ever. */
+static pid_t process;
 
-/* Ends all phases of a thread that ends.  It is called while the thread still has its index, and
- * again by the key's destructor, which serves threads without an index; the second call does
- * nothing. */
+/* Ends all phases of a thread that ends. A thread with an index calls this while it still owns the
+ * index (rs_thread_index_at_end). The key's destructor calls it too, for threads without an index;
+ * for other threads nothing is left to end then. */
 static void end_phases_of_thread(void)
 {
     while (mine.innermost && getpid() == process)
@@ -453,17 +454,17 @@ static void make_thread_key(void)
     rs_thread_index_at_end(end_phases_of_thread);
 }
 
-/* Makes sure that end_phases_of_thread runs at the thread's end; false when that is impossible. */
+/* Has end_phases_of_thread run at the thread's end. Returns false when that is impossible. */
 static bool is_end_noticed(void)
 {
     pthread_once(&once, make_thread_key);
     return has_key && pthread_setspecific(key, &mine) == 0;
 }
 
-/* ---- for others ---- */
+/* ---- push and pop ---- */
 
-/* Returns the entry of a name, which is made if need be, and counts the entry; NULL when there is
- * no memory for it. The caller holds the lock. */
+/* Returns the struct of a name, made if need be, and counts one more entry of it. NULL when out of
+ * host memory. The caller holds the lock. */
 static struct name *enter_name(const char *text)
 {
     struct name *name = find_name(text);
@@ -478,8 +479,8 @@ static struct name *enter_name(const char *text)
     return name;
 }
 
-/* Returns the place where the owner's too deep phases are counted; with `make` a free place if the
- * owner has none. Returns NULL if there is no such place. */
+/* Returns where the owner's too deep phases are counted in this thread. If the owner has none,
+ * returns a free place with `make`, else NULL. NULL also when no place is free. */
 static struct too_deep *too_deep_of(const void *owner, bool make)
 {
     struct too_deep *place = NULL;
@@ -526,8 +527,8 @@ int rs_phase_push(const char *name, const void *owner, const char **entered)
 
     *entered = NULL;
     copy_phase_name(text, name);
-    /* A phase inside one that is too deep counts as too deep itself, since a pop must end the
-     * latest one. */
+    /* While the owner has a phase that is too deep, its next ones count as too deep as well, since
+     * a pop must end the latest one. */
     if (mine.depth == RS_PHASE_DEPTH || too_deep_of(owner, false))
         return push_too_deep(text, owner);
     phase = is_end_noticed() ? calloc(1, sizeof(*phase)) : NULL;
@@ -603,7 +604,8 @@ static void forget_ended_peaks(enum rs_kind kind, int device)
     }
 }
 
-/* Each thread's peak is restarted before the process's, as rs_block_counts_thread asks for. */
+/* Restarts the peaks of open phases. Each thread's peak is restarted before the process's, since
+ * rs_block_counts_thread may take the process's peak for the thread's. */
 static void forget_open_peaks(enum rs_kind kind, int device)
 {
     for (struct open_phase *phase = open_phases; phase; phase = phase->next)
@@ -649,10 +651,9 @@ static void begin_phase_anew(struct open_phase *phase)
     link_phase(phase);
 }
 
-/* The fork handlers have reset the lock. The parent's other threads are not in the child, and one
- * of them may have been changing the links and the table of names at the fork, so both are made
- * anew; the counters begin at zero, and the phases with them. Names of the parent stay mapped,
- * since the program may still have pointers to them. */
+/* At the fork, another thread of the parent may have been changing the links and the table of
+ * names, so both are made anew. The fork handlers have reset the lock. Names of the parent stay
+ * mapped, since the program may still have pointers to them. */
 void rs_scopes_forked(void)
 {
     struct open_phase *own[RS_PHASE_DEPTH];

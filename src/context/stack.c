@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stack is made from its expression at the first allocation of its kind in a context. */
+/* Makes stacks from their expressions, and keeps the resources that threads push. */
 #include "context/stack.h"
 
 #include "base/check.h"
@@ -25,8 +25,8 @@ static bool initial_taken[RS_KINDS][RS_DEVICES_MAX]; /* protected by the context
 
 _Atomic bool rs_context_has_threshold;
 
-/* True when frees wait because the driver has no fences. There `reuse` of any memory but the host's
- * has each free wait, whatever mode the expression gives it. */
+/* True when frees wait only because the driver has no fences: then `reuse` makes each free wait,
+ * whatever its options say, unless the memory is the host's. */
 static bool waits_for_want_of_fences(const struct rs_expression *expression)
 {
     return !rs_fence_supported() && rs_expression_frees_are_ready(expression) &&
@@ -35,8 +35,8 @@ static bool waits_for_want_of_fences(const struct rs_expression *expression)
 
 static void say_stack(const struct rs_stack *stack, const struct rs_expression *expression)
 {
-    static char text[RS_EXPRESSION_TEXT_BYTES]; /* under the contexts' lock; static, since it is too
-                                                   large for the thread's stack */
+    static char text[RS_EXPRESSION_TEXT_BYTES]; /* protected by the contexts' lock; too large for
+                                                   the thread's stack */
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (rs_config.verbose)
@@ -63,8 +63,8 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     RS_ASSERT(!atomic_load(&stack->mr)); /* a stack made before would be lost, with its blocks */
     if (rs_driver.cuMemGetInfo_v2(&stack->environment.free_bytes,
                                   &stack->environment.total_bytes) != CUDA_SUCCESS) {
-        /* The context is broken: the driver serves the call and reports its own error.  If it is
-         * not, the next call makes the stack. */
+        /* The context is broken, or the failure is temporary. The driver serves this allocation and
+         * reports its own error; the next allocation tries to make the stack again. */
         stack->settled = false;
         return true;
     }
@@ -95,9 +95,10 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     return true;
 }
 
-/* True when managed memory may come from a pool.  Without concurrent access the host must not touch
- * managed memory while kernels run, unless it is attached to the host or to one stream.  An
- * attachment is a property of a driver allocation, which the blocks of a pool would share. */
+/* True when managed memory may come from a pool. On a device without concurrent access the host
+ * must not touch managed memory while kernels run, unless the memory is attached to the host or to
+ * one stream. An attachment is a property of a whole driver allocation, so the blocks of a pool
+ * would share it. */
 static bool is_managed_poolable(void)
 {
     static bool said;
@@ -138,7 +139,7 @@ static void say_absent_devices(void)
 }
 
 /* Makes the stack of the settings. Only one stack of each kind and device has its initial sizes at
- * a time; otherwise two contexts would take twice as much. */
+ * a time, so that two contexts do not take twice as much. */
 static bool make_settled(struct rs_stack *stack, const struct rs_expression *expression)
 {
     bool *taken = &initial_taken[stack->kind][stack->environment.device];
@@ -173,7 +174,7 @@ static void settle_stack(struct rs_stack *stack, bool *denied)
         return;
     RS_CONTEXT_GUARD(stack->context->handle, &result);
     if (result != CUDA_SUCCESS)
-        stack->settled = false; /* as where make_stack is refused: the next call makes the stack */
+        stack->settled = false; /* the next allocation tries again */
     else if (!make_settled(stack, expression))
         *denied = rs_mode_bad_settings() == RS_MODE_DENY;
 }
@@ -202,7 +203,7 @@ static __thread struct {
 static _Atomic(const struct rs_pushed *) of_device[RS_DEVICES_MAX];
 
 static struct rs_mutex lock = RS_MUTEX_INIT(
-    RS_RANK_ALONE); /* Protects the list `all` and its length; no driver call is made under it. */
+    RS_RANK_ALONE); /* protects the list `all` and its length; no driver call is made under it */
 RS_RESET_IN_CHILD(context_pushed, lock);
 static struct rs_pushed *all;
 static unsigned all_count;
@@ -296,10 +297,10 @@ const struct rs_pushed *rs_pushed_of(int device)
     return atomic_load_explicit(&of_device[device], memory_order_acquire);
 }
 
-/* ---- their stacks in a context ---- */
+/* ---- stacks of pushed resources ---- */
 
-/* Records for reuse. They are never freed, as a thread that found one before it was dropped may
- * still read it. Under the contexts' lock. */
+/* Records for reuse. They are never freed, since a thread that found one before its context was
+ * dropped may still read it. Protected by the contexts' lock. */
 static struct rs_pushed_stack *spare;
 
 void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
@@ -348,10 +349,10 @@ static struct rs_pushed_stack *find_pushed(struct rs_context *context,
     return pushed;
 }
 
-/* Makes a stack and enters it into the context's list; its mr stays NULL where the driver is to
- * serve the allocations. No entry is made where the next call is to try again. Returns false, after
- * reporting why, when the resource does not fit this device: then the entry denies allocations, or,
- * without `deny`, no entry is made. */
+/* Makes the stack of a pushed resource and enters it into the context's list. Its mr stays NULL if
+ * the driver is to serve the allocations. No entry is made if the next allocation is to try again.
+ * Returns false, after reporting why, when the resource does not fit this device. Then the entry
+ * denies allocations (`deny`), or no entry is made. */
 static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
                        struct rs_diagnostics *diagnostics, bool deny)
 {

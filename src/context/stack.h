@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes stacks. */
+/* Makes stacks: the resources that serve one kind of memory in a context. */
 #pragma once
 
 #include "base/log.h"
@@ -8,15 +8,16 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* True once any stack of the process has had a release threshold. */
+/* True once the process has made a stack with a release threshold. */
 extern _Atomic bool rs_context_has_threshold;
 
-/* Makes the given stack of the settings, unless that was tried before. The caller does not hold the
- * contexts' lock. Sets *denied where the settings are invalid and allocations are to be refused. */
+/* Makes the given stack of the settings, unless that was tried before. Sets *denied if the settings
+ * do not fit the device and allocations must be refused. The caller does not hold the contexts'
+ * lock. */
 void rs_stack_settle(struct rs_stack *stack, bool *denied);
 
-/* Called when a stack ends: the next stack of its kind and device may take the initial sizes.  The
- * caller holds the contexts' lock. */
+/* Called when a stack is dropped: if it had the initial sizes of its kind and device, the next
+ * stack may take them. The caller holds the contexts' lock. */
 void rs_stack_release_initial(const struct rs_stack *stack);
 
 /* Makes the stack of a pushed resource in a context, unless that was tried before. Returns false,
@@ -26,9 +27,9 @@ void rs_stack_release_initial(const struct rs_stack *stack);
 bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *resource,
                           struct rs_diagnostics *diagnostics, bool deny);
 
-/* Returns the stack of the resource that the calling thread has pushed, which `make` has made if
- * need be; NULL where there is none, and then *denied tells whether the allocation must be refused.
- */
+/* Returns the stack of the resource that the calling thread has pushed, in this context. With
+ * `make` it is made if need be. Returns NULL when there is no stack; *denied then tells whether the
+ * allocation must be refused. */
 struct rs_stack *rs_pushed_stack_get(struct rs_context *context, bool make, bool *denied);
 
 /* Destroys the stacks of a list, and keeps their records for reuse.  The caller holds the contexts'

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table that maps each handle that can be current to the context that owns its memory; walks
- * through stacks; and what keeps a context from ending. */
+/* The table of contexts, walks through their stacks, and what keeps a context from ending. */
 #include "context/table.h"
 
 #include "base/check.h"
@@ -15,7 +14,7 @@ enum { ENTRIES_FIRST = 64 };
 struct rs_mutex rs_contexts_lock = RS_MUTEX_INIT(RS_RANK_CONTEXTS);
 RS_RESET_IN_CHILD(context_table, rs_contexts_lock);
 
-/* This and the next two are protected by rs_contexts_lock. */
+/* rs_contexts_lock protects these three variables. */
 static struct rs_context_entry *entries;
 static size_t entry_count, entry_room;
 
@@ -141,10 +140,10 @@ void rs_stack_walk_end(struct rs_stack_walk *walk)
 
 /* ---- what keeps a context from ending ---- */
 
-enum { NAP_NS = 500 * 1000 }; /* between two looks whether an end is over */
+enum { NAP_NS = 500 * 1000 }; /* the time between two checks whether an end is over */
 
-/* Both under the contexts' lock: the number of calls under way that may end a context, and the
- * number of such calls that have returned. */
+/* The number of calls under way that may end a context, and the number of such calls that have
+ * returned. Protected by the contexts' lock. */
 static unsigned endings;
 static uint64_t ends_over;
 static pthread_cond_t holds_done = PTHREAD_COND_INITIALIZER;
@@ -155,8 +154,8 @@ static __thread bool creating; /* this thread is inside rs_context_creating_begi
 /* The number of calls that may end a context in which this thread is. */
 static __thread unsigned own_endings;
 
-/* While a thread has something that other threads wait for (depth > 0), it cannot be cancelled, not
- * even in its driver calls. */
+/* While depth is above 0, the thread has something that other threads wait for. Then it cannot be
+ * cancelled, not even in its driver calls. */
 static __thread struct {
     unsigned depth;
     struct rs_uncancelled uncancelled;
@@ -177,7 +176,8 @@ static void busy_end(void)
 
 void rs_context_creating_begin(void)
 {
-    RS_ASSERT(!creating); /* the end of an inner pair would end the outer one too */
+    RS_ASSERT(!creating); /* pairs do not nest: the inner rs_context_creating_end would end the
+                             outer pair too */
     busy_begin();
     creating = true;
 }
@@ -270,8 +270,8 @@ bool rs_context_may_wait_for_ends(void)
                                              an end would wait for itself */
 }
 
-/* The wait is bounded, as a context's end may wait for work that waits for this thread. It is
- * counted in naps, so that a clock that stands still does not make the wait longer. */
+/* The wait is bounded, since a context's end may wait for work that waits for this thread. It is
+ * counted in naps, so that a clock that stands still does not make it longer. */
 bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns)
 {
     uint64_t napped_ns = 0, nap_ns;
@@ -291,9 +291,9 @@ bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns)
     }
 }
 
-/* Begins an end. From now on no deallocation begins in the context. Its record stays, even when the
- * context is dropped, since no record is recycled while an end is under way.  The caller holds the
- * lock. */
+/* Begins a call that may end `context` (NULL: it is not in the table). From now on no deallocation
+ * begins in the context. Its record stays, even when the context is dropped, since no record is
+ * recycled while such a call is under way. The caller holds the lock. */
 static struct rs_context *enter_end(struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);

@@ -46,8 +46,8 @@ static CUresult tell_stacks(struct rs_context *context, CUdevice peer, bool allo
     return result;
 }
 
-/* Tells all stacks of the context about its peers. The caller holds the contexts' lock, so a stack
- * that is not told here is made after this, and then knows the changed peers. */
+/* Tells all stacks of the context which devices may access its memory now. The caller holds the
+ * contexts' lock, so a stack that is not told here is made later, with the new peers. */
 static CUresult apply_peers(struct rs_context *context)
 {
     uint64_t before = atomic_load(&context->peers);
@@ -87,9 +87,9 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 /* ---- giving back ---- */
 
-enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 /* beside RS_VISIT_HOST, which is another number */ };
+enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 /* the other special value is RS_VISIT_HOST */ };
 
-/* For the naps between two attempts of a trim. */
+/* The first nap between two attempts of a trim; each later one is twice as long. */
 enum { NAP_NS = 500 * 1000, NAP_DIVISOR = 16 /* the longest nap is the bound divided by this */ };
 
 /* A visit of each stack of a device. The contexts' lock is not held during the visit, but the
@@ -97,19 +97,18 @@ enum { NAP_NS = 500 * 1000, NAP_DIVISOR = 16 /* the longest nap is the bound div
 struct device_visit {
     int device;     /* or ALL_DEVICES, or RS_VISIT_HOST */
     bool all_kinds; /* visits pinned memory's stacks too */
-    bool is_single; /* keeps only one context at a time from ending, since the visit may wait for
-                       its work */
+    bool is_single; /* collects one stack at a time, so that only its context is kept from ending:
+                       the visit may wait for that context's work */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
     void *data;
-    bool is_partial; /* some stack was left out, or none could be visited: the answer is incomplete
-                      */
-    uint64_t ends_over; /* what rs_context_ends_over returned before the first stack was left out */
+    bool is_partial;    /* some stack was left out, or none could be visited */
+    uint64_t ends_over; /* rs_context_ends_over before the first stack was left out */
     size_t skip, count;
     struct rs_stack *stacks[VISITED_AT_ONCE]; /* NULL for one that is left out */
 };
 
-/* True when the visit covers this stack.  `device` may be ALL_DEVICES or RS_VISIT_HOST. Stacks of
- * pinned memory belong to a device only with all_kinds. */
+/* True when a visit of `device`, which may be ALL_DEVICES or RS_VISIT_HOST, covers this stack. A
+ * device's visit covers stacks of pinned memory only with all_kinds. */
 static bool is_of_device(int device, bool all_kinds, const struct rs_stack *stack,
                          const struct rs_mr *mr)
 {
@@ -185,10 +184,10 @@ static void visit_device(struct device_visit *visit)
     } while (is_full(visit));
 }
 
-/* Waits up to bound_ns for the context's end that kept a visit from a stack: that memory is the
- * driver's again afterwards, or the stack can be visited.  Returns RS_READY_SOME when an end is
- * over, RS_READY_PENDING when not, and RS_READY_NOTHING when all stacks were visited or the thread
- * must not wait. */
+/* Waits up to bound_ns for the end of a context whose stacks a visit left out: afterwards their
+ * memory is the driver's again, or the stacks can be visited. Returns RS_READY_SOME when an end is
+ * over and RS_READY_PENDING when none is. Returns RS_READY_NOTHING when no stack was left out, or
+ * the thread must not wait. */
 static enum rs_readiness wait_for_left_out(const struct device_visit *visit, uint64_t bound_ns)
 {
     if (!visit->is_partial || !rs_context_may_wait_for_ends())
@@ -199,7 +198,7 @@ static enum rs_readiness wait_for_left_out(const struct device_visit *visit, uin
 
 struct trim {
     size_t keep_bytes, returned_bytes;
-    bool is_left; /* a context's work keeps memory from going back */
+    bool is_left; /* some memory stays, since its context works */
 };
 
 static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
@@ -219,8 +218,9 @@ static void begin_trim(void)
     rs_mr_retry_unfinished();
 }
 
-/* Trims once. On a driver without fences nobody can tell whether a driver call would wait; outside
- * a request the trim may wait, and then it keeps only one context at a time from ending. */
+/* Trims once, inside a request, so that no driver call waits without bound. On a driver without
+ * fences nobody can tell whether a call would wait. There, outside a request, the trim may wait,
+ * and keeps only one context at a time from ending. */
 static size_t trim_once(int device, size_t keep_bytes, uint64_t end_wait_ns, bool *is_left)
 {
     struct trim trim = {.keep_bytes = keep_bytes};
@@ -349,9 +349,8 @@ uint64_t rs_context_moves(unsigned memories)
     return moves;
 }
 
-/* Idle memory of an ending context counts too, since it comes back with the context.  No such
- * context can be held, so all is read under the contexts' lock, by calls that need no current
- * context. */
+/* Idle memory of an ending context counts too, since the driver gets it back. Such a context cannot
+ * be held, so all is read under the contexts' lock, by calls that need no current context. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories)
 {
     size_t bytes = 0;

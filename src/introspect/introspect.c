@@ -49,7 +49,7 @@ CUdeviceptr rs_introspect_unknown_address(void)
         return (CUdeviceptr)(uintptr_t)known;
     made = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED)
-        return 1; /* 1 is an address in the zero page, which is never allocated either */
+        return 1; /* an address in page 0, which is never allocated */
     if (!atomic_compare_exchange_strong(&page, &known, made)) {
         munmap(made, 4096);
         made = known;
@@ -68,9 +68,9 @@ static CUresult set_in_driver(CUdeviceptr address, bool wanted)
     return rs_driver.cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
 }
 
-/* Unsets the attribute in the driver unless a live block of the allocation wants it.  No lock is
- * held during the driver's call, which may wait.  So the blocks are looked at again after the call:
- * if one of them has got the attribute meanwhile, the attribute is set again. */
+/* Unsets the attribute in the driver unless a live block of the allocation wants it. No lock is
+ * held during the driver's call, which may wait. So the blocks are looked at again afterwards, and
+ * if one has got the attribute meanwhile, it is set again in the driver. */
 static CUresult clear(CUdeviceptr address)
 {
     CUresult result = CUDA_SUCCESS;
@@ -154,11 +154,11 @@ void rs_sync_memops_freed(const struct rs_taken_block *block)
 /* A context whose memory other contexts may access, or once could. */
 struct owner {
     CUcontext handle;
-    unsigned long long id; /* tells contexts apart: a handle may come back while its old context is
+    unsigned long long id; /* from cuCtxGetId, since a new context may get the handle of one that is
                               still ending; 0 on drivers without ids */
-    unsigned accessors[RS_DEVICES_MAX];  /* per device: the number of its contexts that enabled
-                                            access.  A context that has ended stays counted, since
-                                            the driver keeps the device's access */
+    /* Per device: how many of its contexts enabled access. A context that has ended stays counted,
+     * since the driver keeps the device's access. */
+    unsigned accessors[RS_DEVICES_MAX];
     CUcontext borrowers[RS_DEVICES_MAX]; /* per device: the context that rs_peer_lend gave access */
     struct owner *next;
 };
@@ -167,8 +167,8 @@ static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects `owner
 RS_RESET_IN_CHILD(introspect, lock);
 static struct owner *owners;
 
-/* True for a primary context.  It may end and come back with the same handle and another id; what
- * is noted for it stays valid. */
+/* True for a primary context. When it ends and is made again, it has the same handle and another
+ * id, and what was noted for it is still valid. */
 static bool is_primary(CUcontext handle)
 {
     for (CUdevice device = 0; device < RS_DEVICES_MAX; device++)
@@ -221,7 +221,7 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_mode_serving() ? rs_context_apply_peers(owner) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS || !allowed)
-        return CUDA_SUCCESS; /* access that is not taken back does no harm */
+        return CUDA_SUCCESS; /* access that a stack still grants does no harm */
     (void)note_access(owner, device, false);
     (void)rs_context_apply_peers(owner);
     return result;
@@ -266,8 +266,8 @@ bool rs_peer_lend(CUcontext owner, CUdevice device)
     return result == CUDA_SUCCESS && lend_here(owner, device, borrower);
 }
 
-/* Returns the place that lists the current context among the borrowers of the context `handle`;
- * NULL when it is not listed. */
+/* Returns the element of `borrowers` that holds the current context, in the record of the context
+ * `handle`; NULL when there is none. The caller holds the lock. */
 static CUcontext *loan_of_current(CUcontext handle)
 {
     struct owner *owner = find_memory_owner(handle, rs_context_id_of(handle));

@@ -12,10 +12,11 @@
 enum rs_introspected {
     RS_INTROSPECTED_FOREIGN, /* the memory is not ours: forward the call */
     RS_INTROSPECTED_BLOCK,   /* the address lies in a live block: correct the answers */
-    RS_INTROSPECTED_OPENED,  /* the address lies in another process's block that is open here:
-                                correct the range */
-    RS_INTROSPECTED_FREED,   /* the address lies in our memory, or in another process's that is open
-                                here, but in no live block: answer as for an unknown address */
+    RS_INTROSPECTED_OPENED,  /* the address lies in a block that another process exported and this
+                                one has open: correct the range */
+    /* The address lies in our memory, or in memory of another process that is open here, but in no
+     * live block: answer as for an unknown address. */
+    RS_INTROSPECTED_FREED,
 };
 
 struct rs_introspection {
@@ -25,7 +26,7 @@ struct rs_introspection {
 
 struct rs_introspection rs_introspect(CUdeviceptr address);
 
-/* Does as rs_introspect, for a caller that already knows whether stacks serve (rs_mode_serving). */
+/* The same for a caller that already knows whether stacks serve (rs_mode_serving). */
 struct rs_introspection rs_introspect_if(bool serving, CUdeviceptr address);
 
 /* Returns an address that the driver does not know.  Hooks ask the driver about it in place of an
@@ -34,29 +35,29 @@ CUdeviceptr rs_introspect_unknown_address(void);
 
 /* ---- SYNC_MEMOPS ----
  *
- * The driver keeps this attribute for each driver allocation, which many blocks may share.  The
+ * The driver keeps this attribute for each driver allocation, which many blocks may share. The
  * driver's attribute stays set as long as any live block wants it; copies of neighbouring blocks
- * may then wait for their end without need, but none fails to wait.  Questions about a block are
- * answered with the block's own setting, and a reused block starts without it.
+ * may then be synchronous without need, but every copy that must be synchronous is. Questions about
+ * a block are answered with the block's own setting, and a reused block starts without it.
  *
- * Managed memory starts with the attribute set (measured on an H200), and so do managed blocks.
- * For managed memory the attribute is never unset in the driver, since copies of neighbouring
- * blocks would then no longer wait. */
+ * Managed memory starts with the attribute set (measured on an H200), and so do managed blocks. For
+ * managed memory the attribute is never unset in the driver, since copies of neighbouring blocks
+ * would then no longer wait. */
 
 /* Answers cuPointerSetAttribute(SYNC_MEMOPS) for an address inside a live block.  Returns the
  * result for the program, which is the driver's error if the driver refuses. */
 CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted);
 
-/* Returns the attribute of a live block; of_the_driver is the driver's answer about its allocation.
- */
+/* Returns a live block's own setting of the attribute. of_the_driver is the driver's setting for
+ * the allocation in which the block lies. */
 bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driver);
 
-/* Notes that the driver set the attribute by itself for the block at that address (asking for P2P
- * tokens does). */
+/* Notes that the driver set the attribute by itself for the block at that address, as it does when
+ * asked for P2P tokens. */
 void rs_sync_memops_note(CUdeviceptr address);
 
-/* Unsets the attribute for a block that is being freed, in the driver too if no other live block
- * wants it.  Called when look-ups no longer find the block. */
+/* Called for a block that is being freed, when look-ups no longer find it. If the program had set
+ * the attribute for the block, and no other live block wants it, unsets it in the driver. */
 void rs_sync_memops_freed(const struct rs_taken_block *block);
 
 /* ---- access of other devices ----
@@ -64,10 +65,10 @@ void rs_sync_memops_freed(const struct rs_taken_block *block);
  * cuCtxEnablePeerAccess gives other devices access to a context's memory.  The driver does that for
  * memory of cuMemAlloc; stacks over a driver pool or over mappings must be told. */
 
-/* Notes that the current context may access the memory of `owner` from now on, or no longer, and
- * tells the stacks of `owner`; stacks made later follow too. Returns an error when new access
- * cannot be noted for lack of host memory, or a stack cannot be told of it: then nothing has
- * changed here, and the caller must undo the driver's own call. The end of access never fails. */
+/* Notes that the current context may access the memory of `owner` from now on (`allowed`) or no
+ * longer, and tells the stacks of `owner`. Stacks that are made later follow too. With `allowed` it
+ * may fail, for lack of host memory or because a stack cannot be told. Then it returns the error,
+ * nothing has changed here, and the caller must undo the driver's own call. */
 CUresult rs_peer_changed(CUcontext owner, bool allowed);
 
 /* Gives the device's primary context access to the memory of `owner`, for the library's own use.
@@ -81,8 +82,8 @@ bool rs_peer_lend(CUcontext owner, CUdevice device);
  * the program has just asked for it. */
 bool rs_peer_is_lent(CUcontext owner, bool ends);
 
-/* Returns the devices with a context that may access the memory of the context `handle`; bit i:
- * device i. */
+/* Returns the devices that have a context which may access the memory of `handle`; bit i: device i.
+ */
 uint64_t rs_peer_devices(CUcontext handle);
 
 /* Forgets a context that has ended.  The id is needed since another context may have its handle by

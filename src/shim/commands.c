@@ -21,13 +21,13 @@
 
 /* ---- a command ---- */
 
-/* How many bytes of unused memory the last trim command of each device was to leave (a limit
- * command: 0), for devices where it could not give all else back. Memory that only a waiting driver
- * call can give back stays while its context works: a command runs inside some call of the program,
- * and the GPU may be waiting for what the program does after that call. The memory is given back
- * once the program itself has waited for all work of a context. */
+/* For each device in left_devices: the bytes of unused memory that its last trim command was to
+ * leave; 0 for a limit command. That command could not give back the rest: memory that only a
+ * waiting driver call gives back stays while its context works. The command must not wait, since it
+ * runs inside some call of the program, and the GPU may be waiting for what the program does next.
+ * rs_shim_waited_for_all gives the memory back. */
 static _Atomic size_t keep_of[RS_DEVICES_MAX];
-static _Atomic uint64_t left_devices; /* the devices with such memory, a bit each */
+static _Atomic uint64_t left_devices; /* bit i: a command has left such memory on device i */
 
 _Static_assert(RS_DEVICES_MAX <= 64, "a device has a bit of left_devices");
 
@@ -126,9 +126,9 @@ static void carry_out_command(struct rs_commands *command)
     snprintf(command->text, sizeof(command->text), "%s", rmmshim_last_error());
 }
 
-/* Carries out one command.  A signal handler of the program may make a hooked call on this thread
- * meanwhile; `inside` keeps that call from taking another command.  Afterwards the thread's last
- * error is the program's again. */
+/* Takes and executes one command, if there is any. A signal handler of the program may make a
+ * hooked call on this thread meanwhile; `inside` keeps that call from taking another command.
+ * Afterwards the thread's last error is again that of the program's latest call. */
 static void take_command(void)
 {
     static __thread bool inside;
@@ -166,11 +166,11 @@ void rs_poll_commands_in_request_now(void)
     rs_request_end();
 }
 
-/* ---- a thread for it ---- */
+/* ---- the thread for commands ---- */
 
-/* Takes each command, and clears RS_ATTENTION_JOB.  It does both even when a setting was found bad
- * meanwhile and nothing is served any more, since rs_commands_wait returns at once while either is
- * pending. */
+/* Takes each command, and does what RS_ATTENTION_JOB asks for. It does so even after a bad setting
+ * has ended all serving, since rs_commands_wait returns at once while a command or RS_ATTENTION_JOB
+ * is pending. */
 static void *wait_for_commands(void *data)
 {
     (void)data;
@@ -183,7 +183,7 @@ static void *wait_for_commands(void *data)
     return NULL;
 }
 
-/* Where the file for commands could not be made, none can come, and there is nothing to wait at. */
+/* Without a file for commands none can come, so no thread is started. */
 void rs_shim_commands_thread(void)
 {
     uint64_t inode;

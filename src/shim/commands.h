@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work that other processes have left for the next hooked call: exported blocks that another
- * process has closed (ipc/export.h), idle memory that another process of the job lacks
- * (charge/charge.h), and commands of the tool (shared/commands.h). */
+/* Work that other processes have left for the next hooked call of this one: exported blocks that
+ * they have closed (ipc/export.h), requests of processes of the job for idle memory
+ * (charge/charge.h), and commands such as `rmmshim trim` (shared/commands.h). */
 #pragma once
 
 #include "shared/commands.h"
 
-/* Does the work named above inside a free. A command never makes a driver call that waits for work.
- * The caller holds no lock. */
+/* Does the work that other processes have left, inside a free. Commands make no driver call that
+ * waits for work of the GPU. The caller holds no lock. */
 RS_COLD void rs_poll_commands_now(void);
 
-/* Does the work named above inside an allocation, a query, or a wait for one stream or event, where
- * no driver call may wait without bound (base/request.h). */
+/* Does the work that other processes have left, inside an allocation, a query, or a wait for one
+ * stream or event, where no driver call may wait without bound (base/request.h). */
 RS_COLD void rs_poll_commands_in_request_now(void);
 
 /* The three inline functions below may only be called in a process that stacks serve
- * (config/mode.h): a child of a raw clone(), which runs no fork handlers, has no copy of the memory
- * in which the word of attention lies. */
+ * (config/mode.h). They read rs_attention, which lies in memory of which a child of a raw clone()
+ * has no copy. */
 RS_HOT_INLINE bool rs_shim_has_attention(void)
 {
     return RS_UNLIKELY(atomic_load_explicit(rs_attention, memory_order_relaxed) != 0);

@@ -93,7 +93,7 @@ static int check_started(int device)
     return check_call(device, RS_KIND_DEVICE, true);
 }
 
-/* ---- structs of the program's, which begin with their size ---- */
+/* ---- structs of the program, which begin with their size ---- */
 
 static int check_size(const void *structure, const char *error)
 {
@@ -111,8 +111,8 @@ static int check_filling(const void *structure, const char *error, int device, i
     return result == 0 ? check_call(device, kind, needs_cuda) : result;
 }
 
-/* Copies what the library has filled in to the program's struct, whose version may have fewer
- * members than the library's, or more. */
+/* Copies `filled` to the program's struct, whose version may have fewer members than the library's,
+ * or more. Its size member becomes the number of bytes copied. */
 static void copy_out(void *structure, void *filled, size_t bytes)
 {
     uint64_t *size = filled;
@@ -123,8 +123,8 @@ static void copy_out(void *structure, void *filled, size_t bytes)
 
 /* ---- statistics ---- */
 
-/* The memory that the stacks' leaves have from the driver, including memory that was spilled to the
- * host, which is charged to no limit. */
+/* The memory that the leaves of stacks, their lowest resources, have from the driver. It includes
+ * memory that was spilled to the host, which is charged to no limit. */
 struct taken {
     size_t held_bytes, peak_bytes;
     uint64_t allocations, frees;
@@ -157,8 +157,8 @@ static void add_leaves(struct taken *taken, struct rs_mr *mr)
     rs_report_release(&report);
 }
 
-/* Asks for the idle bytes first: that makes a resource over a driver's pool read the pool's numbers
- * anew, so that the held bytes are up to date too. */
+/* Adds the numbers of one stack. It asks for the idle bytes first: then a resource over a driver's
+ * pool reads the pool's numbers anew, so that the held bytes are up to date too. */
 static void add_stack_sums(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct sums *sums = data;
@@ -231,8 +231,8 @@ int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *s
 
 static const char no_counters_size[] = "counters->size is not set to the size of the structure";
 
-/* Checks what check_call checks, and that CUDA is started. It is an error, too, if the driver
- * serves that kind of memory, since its counters then stay 0. */
+/* Checks what check_call checks, and that CUDA is started. It is also an error if only the driver
+ * serves that kind of memory, since the counters then stay 0. */
 static int check_counted(int device, int kind)
 {
     int result = check_call(device, kind, false);
@@ -351,7 +351,6 @@ void rs_control_pop_range(const void *owner)
         mark_phase(false, name);
 }
 
-/* Phases can be asked for before CUDA has been started. */
 int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase *phase)
 {
     struct rmmshim_phase filled;

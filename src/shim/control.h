@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions of the C API (include/rmmshim/rmmshim.h) that the tool's commands and NVTX ranges use
- * too. All functions are thread safe and may be called in any process at any time. */
+/* Functions of the C API (include/rmmshim/rmmshim.h) that commands (shim/commands.c) and NVTX
+ * ranges use too. All functions are thread safe and may be called in any process at any time. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The length of the last error of a thread.  It is small, since it lies in the static block of
- * thread-local storage, which has little room. */
+/* The size of the buffer for a thread's last error. It is small, since it lies in the static block
+ * of thread-local storage, which has little room. */
 enum { RS_CONTROL_ERROR_BYTES = 200 };
 
-/* Keeps `line` as the thread's last error, which rmmshim_last_error returns (NULL: an empty line).
+/* Stores `line` (NULL: an empty line) as the thread's last error, which rmmshim_last_error returns.
  * Returns `result`, or -EINVAL if `result` is 0. */
 int rs_control_error(int result, const char *line);
 
@@ -19,7 +19,7 @@ int rs_control_error(int result, const char *line);
 void rs_control_push_range(const char *name, const void *owner);
 void rs_control_pop_range(const void *owner);
 
-/* These do what rmmshim_trim and rmmshim_set_limit do, and set *is_left as rs_trim
- * (charge/charge.h) does; to false where nothing was trimmed. */
+/* Do what rmmshim_trim and rmmshim_set_limit do. *is_left is set as by rs_trim (charge/charge.h);
+ * to false when nothing was trimmed. */
 size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left);
 int rs_control_set_limit(int device, size_t bytes, bool *is_left);

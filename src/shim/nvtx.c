@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges that the program pushes and pops by NVTX (RMM_PHASES=nvtx) become phases.
  *
- * NVTX 3 is a header: each library that includes it has a table of functions of its own, and at its
- * first call loads the library that NVTX_INJECTION64_PATH names and calls InitializeInjectionNvtx2
- * there, with a function that finds this table.  The declarations here are the part of NVTX's
- * interface for tools that this file needs. */
+ * NVTX 3 is a header, so each library that includes it has its own table of functions. At its first
+ * call such a library loads the library that NVTX_INJECTION64_PATH names and calls
+ * InitializeInjectionNvtx2 there. The argument is a function that finds the caller's table. The
+ * declarations here are the part of NVTX's interface for tools that this file needs. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "config/mode.h"
@@ -54,8 +54,8 @@ struct attributes {
 
 /* ---- text ---- */
 
-/* The registered strings and the names of domains. The address of each is the handle that the
- * program gets. A domain whose name has wide characters gets no handle, so its ranges count as
+/* Copies of registered strings and of the names of domains. Their addresses are the handles that
+ * the program gets. A domain whose name has wide characters gets no handle, so its ranges count as
  * outside all domains. */
 enum { KEPT_MAX = 1024 };
 
@@ -105,7 +105,7 @@ static const char *message_of(const struct attributes *attributes)
 
 /* ---- push and pop ---- */
 
-/* Owner of the ranges outside of all domains. */
+/* The owner of the phases for ranges outside all domains (rs_control_push_range). */
 static const char no_domain[1];
 
 static int push_range(const char *domain, const char *message)
@@ -218,9 +218,9 @@ typedef const void *get_table_function(uint32_t table);
 
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(get_table_function *get_table);
 
-/* The function that NVTX looks up in the library and calls. Fills in the functions that push and
- * pop, and returns 1. Returns 0 if ranges are not asked for, stacks do not serve, or the library
- * was not preloaded; NVTX then calls no function of ours. */
+/* NVTX looks this function up in the library and calls it. It enters our functions into the
+ * caller's table and returns 1. Returns 0 if ranges are not asked for, stacks do not serve, or the
+ * library was not preloaded; NVTX then calls no function of ours. */
 int InitializeInjectionNvtx2(get_table_function *get_table)
 {
     const struct callbacks *callbacks;

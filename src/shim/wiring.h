@@ -23,13 +23,12 @@ struct rs_wiring {
      * bad. */
     bool (*serving)(struct rs_diagnostics *diagnostics);
 
-    /* Called in a forked child, if the settings asked for anything: of the parent's threads it has
-     * only the calling one. */
+    /* Called in a forked child, which has only the calling thread, if the parent's settings asked
+     * for anything. */
     void (*forked)(void);
 
     /* Called in each forked child, before `forked`: resets the locks of the whole process
-     * (base/lock.h). What another thread of the parent may have left half done is forgotten, since
-     * the child does not need it. */
+     * (base/lock.h). Work that another thread of the parent has left half done is forgotten. */
     void (*reset_locks)(void);
 
     /* Called when the first context is known: a child that is forked from now on only forwards. */
@@ -50,8 +49,8 @@ struct rs_wiring {
      * the contexts' lock. */
     void (*context_gone)(struct rs_context *context);
 
-    /* Called when a block has been lost with its context.  `exported`: its number in the table of
-     * exports; 0: the block was not exported. */
+    /* Called when a block has been lost with its context. `exported` is the field of the block's
+     * record (RS_EXPORTED_..., context/block.h). */
     void (*export_gone)(unsigned exported);
 
     /* Returns the devices that may access the memory of a context, a bit each. */
