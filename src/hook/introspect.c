@@ -214,8 +214,8 @@ static void correct(const struct rs_introspection *introspection, CUpointer_attr
             rs_sync_memops_note(block->address);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        /* None: the pieces of mapped memory can be shared (ipc/pieces.h), but other blocks lie in
-         * them too. */
+        /* Reports none: a piece of mapped memory can be shared (ipc/pieces.h), but holds other
+         * blocks too. */
         *(unsigned long long *)data = 0;
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:

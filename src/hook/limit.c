@@ -157,9 +157,9 @@ static CUresult undo_create(unsigned long long handle)
     return RS_FORWARD(cuMemRelease, (handle));
 }
 
-/* True for a request that the driver will refuse as invalid, as far as can be told. The driver is
- * then asked before the account is charged, so that the program gets the driver's error and not
- * out-of-memory. */
+/* True for a request that the driver will refuse as invalid, and when that cannot be told. The
+ * driver is then asked before the account is charged, so that the program gets the driver's error
+ * and not out-of-memory. */
 static bool is_odd_creation(size_t size_bytes, const CUmemAllocationProp *prop,
                             unsigned long long flags)
 {
