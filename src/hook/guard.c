@@ -70,8 +70,8 @@ static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
     return undo;
 }
 
-/* True when the range ends in the block. It may end behind it, but in its last host page, since the
- * driver rounds ranges outwards to host pages. */
+/* True when the range, which begins in the block, ends in it or in its last host page: the driver
+ * rounds ranges outwards to the host's pages. */
 static bool is_inside_block(const struct rs_block_view *block, CUdeviceptr address,
                             size_t size_bytes)
 {
