@@ -39,8 +39,8 @@ extern const int rs_kind_whole[RS_KINDS];
 /* A parameter's name in guides to RMM, which means the same as a variable of ours. */
 struct rs_guide_word {
     const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */
-    bool lists_devices; /* the parameter is a list with a value for each device; our variable is for
-                           one device, whose number ends its name */
+    bool lists_devices; /* the parameter lists a value for each device; the name of our variable
+                           ends with the number of one device */
 };
 
 enum { RS_GUIDE_WORDS_MAX = 3 };
@@ -107,8 +107,7 @@ enum rs_ipc {
     RS_IPC_DEDICATED /* each block is an allocation of the driver's, which any process can open */
 };
 
-/* RMM_MEMORY_TYPE: how pointer attributes describe a block of device memory that lies in other
- * memory. */
+/* RMM_MEMORY_TYPE: how pointer attributes describe device memory that lies in other memory. */
 enum rs_memory_type_word {
     RS_MEMORY_TYPE_REQUESTED, /* as device memory, for which the program asked */
     RS_MEMORY_TYPE_ACTUAL     /* as the memory in which it lies */

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mode: what this library does in this process. The first hooked call that needs the settings
  * (an allocation, or a question about the size of memory, for example) reads them from the
- * environment as it was at load. From then on they decide what hooks do. Before that call the
- * library does nothing.
- *
- * A child after fork() only forwards, since CUDA does not work in it. The exception is a child that
- * was forked before any context existed: it starts like a new process. */
+ * environment as it was at load. From then on they decide what hooks do. A child after fork() only
+ * forwards, since CUDA does not work in it. The exception is a child that was forked before any
+ * context existed: it starts like a new process. */
 #pragma once
 
 #include "config/config.h"

@@ -229,8 +229,7 @@ static void judge(struct rs_name *read, const char *name, const char *upper)
         suggest(read, RS_NAME_WRONG, same, device);
         return;
     }
-    /* A name with a lower-case prefix that is none of ours in upper case (rmm_pool) is another
-     * program's. */
+    /* Any other name with a lower-case prefix (rmm_pool) is another program's. */
     if (strncmp(name, prefix, PREFIX) != 0 || suggest_for_guide_word(read, upper, length, device) ||
         suggest_longer(read, upper, length, device))
         return;

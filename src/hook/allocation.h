@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions by which the hooks in other files allocate from stacks and free.
- *
- * The functions that fill in *result return true when *result is the answer to the program, which
- * may be an error, and false when the hook must forward the call unchanged. *address is written
- * only on success. */
+/* The functions by which the hooks in other files allocate from stacks and free. A function that
+ * fills in *result returns true when *result is the answer to the program, which may be an error,
+ * and false when the hook must forward the call unchanged. *address is written only on success. */
 #pragma once
 
 #include "config/mode.h"
@@ -30,10 +28,9 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
 /* Allocate and free for the runtime layer, which has made sure that stacks serve. `which_stack` is
  * one of RS_STACK_... in context/context.h. They return true only for success. After a false result
  * the program's own runtime makes the call, so that the failure becomes its last error.
- *
  * rs_serve_fast remembers a refused request. When the runtime passes that request on to the driver
- * layer, it is refused there at once, so that a request waits, fails and is logged only once. It is
- * tried again if the thread has freed a block in between. */
+ * layer, it is refused there at once, so that it waits, fails and is logged only once. It is tried
+ * again if the thread has freed a block in between. */
 bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned object, CUdeviceptr *address);
 bool rs_free_fast(CUdeviceptr address);
 

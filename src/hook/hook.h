@@ -4,8 +4,7 @@
 
 #include "driver/driver.h"
 
-/* Declares the hooks. Each is exported under the driver's own name, but for those in
- * unexported.map. The library itself calls none of them. */
+/* Declares the hooks. All but those in unexported.map are exported. The library calls none. */
 #define HOOK(symbol, name, since, until, stream, group, summary)                                   \
     extern __typeof__(symbol) symbol __attribute__((visibility("default")));
 #include "driver/entry_points.def"

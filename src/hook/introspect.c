@@ -304,9 +304,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes, CUdevice
     return CUDA_SUCCESS;
 }
 
-/* Returns the address to ask the driver about. That is `address` itself, unless it lies in memory
- * of a stack that must not look like host memory: then it is an address that the driver does not
- * know. */
+/* Returns the address about which to ask the driver: `address`, or an unknown one in place of
+ * memory of a stack that must not look like host memory. */
 static void *visible_host(void *address)
 {
     struct rs_introspection introspection = rs_introspect((CUdeviceptr)(uintptr_t)address);

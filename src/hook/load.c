@@ -8,8 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* Copies the environment as it is at load. scripts/check-exports fails if there is another
- * constructor. */
+/* Copies the environment. scripts/check-exports fails if there is another constructor. */
 __attribute__((constructor)) static void keep_environment(void)
 {
     rs_environment_keep();
