@@ -10,10 +10,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- texts that have a form of their own ---- */
-
-/* The functions that rows of config/variables.def name by READ_BY.  Each is only called if its
- * variable is set. */
+/* ---- texts that have a form of their own ----
+ *
+ * A row of config/variables.def names the function that reads its text by READ_BY. That function is
+ * only called if the variable is set. */
 
 /* Checks the placeholders of a path while the settings are read. A misspelt one is a bad setting
  * now, and not a missing report hours later. Returns false after a diagnostic. */
@@ -229,9 +229,6 @@ const struct rs_variable rs_variables[] = {
 _Static_assert(RS_ARRAY_LENGTH(rs_variables) == RS_VARIABLE_COUNT + 1, "a row each, and the end");
 
 /* ---- the settings ---- */
-
-/* Reads the environment and turns each setting into the form that other code uses: reports, hooks,
- * stacks. */
 
 void rs_config_free(struct rs_config *config)
 {

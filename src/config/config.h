@@ -95,8 +95,8 @@ enum rs_on_error {
 
 /* RMM_FREE: when a freed block is reused. */
 enum rs_free_mode {
-    RS_FREE_MODE_DEFERRED, /* after all earlier work of its context; the free does not wait (with
-                              a driver before 555 it does, except for pinned memory) */
+    RS_FREE_MODE_DEFERRED, /* after all earlier work of its context; the free does not wait (with a
+                              driver before 555 it does, for pinned memory seldom) */
     RS_FREE_MODE_WAIT,     /* after all earlier work of its context, for which the free waits */
     RS_FREE_MODE_IMMEDIATE /* at once for device memory; for other memory as deferred */
 };

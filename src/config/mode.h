@@ -24,6 +24,7 @@ extern struct rs_config rs_config; /* valid once the mode is known */
 /* Slow path of rs_mode_now: reads the settings if no thread has done so. */
 RS_COLD enum rs_mode rs_mode_slow(void);
 
+/* Reads the first byte of rs_mode_page. */
 static inline bool rs_mode_page_is_kept(void)
 {
     /* Acquire, since some callers read the page before they have read the mode. */

@@ -258,8 +258,6 @@ void rs_name_read(const char *name, struct rs_name *read)
 
 /* ---- values ---- */
 
-/* Reads the values of the environment variables, for all devices and for single ones. */
-
 static void scope_clear(struct rs_config_scope *scope)
 {
     if (!scope)

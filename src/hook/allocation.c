@@ -232,8 +232,8 @@ RS_COLD static void say_wrong_free(CUdeviceptr address, const char *how)
         rs_poison_say_freed(&block, how);
 }
 
-/* Reports why a free of the library's memory is refused: no live block that it may free begins at
- * the address. */
+/* Reports why a free of the library's memory is refused: no live block begins at the address, or
+ * only one of a kind that the call does not free. */
 RS_COLD static void say_refused_free(CUdeviceptr address)
 {
     struct rs_block_view live;

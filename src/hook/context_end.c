@@ -18,8 +18,8 @@ struct ending {
     struct rs_capture_end captures;
 };
 
-/* Called before the driver's call, with the parameters of rs_ending_begin; `captures` tells the
- * streams whose captures end with the context. */
+/* Called before the driver's call, with the parameters of rs_ending_begin. The captures of the
+ * streams that `captures` identifies end with the context. */
 static struct ending begin_end(CUcontext handle, CUdevice device, bool is_sure,
                                struct rs_capture_stream captures)
 {

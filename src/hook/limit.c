@@ -89,7 +89,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 /* A node that is about to be made. */
 struct node {
     int device;      /* the device whose memory it takes; RS_AGAIN_CURRENT: none, or not known */
-    bool is_counted; /* the node takes size_bytes of the device's memory, which count */
+    bool is_counted; /* the node takes size_bytes, which count against the device's limit */
     size_t size_bytes;
 };
 

@@ -176,7 +176,7 @@ int rs_recording_file_open(struct rs_recording_file *file, const char *path, siz
     return 0;
 }
 
-/* ---- what is kept outside of the file ---- */
+/* ---- writes by system calls ---- */
 
 static int write_at(const struct rs_recording_file *file, size_t offset, const void *bytes,
                     size_t length)

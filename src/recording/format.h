@@ -116,11 +116,11 @@ enum {
 };
 
 struct rs_recording_event {
-    uint64_t time_and_kind; /* ns since the recording began, then enum rs_recording_event_kind */
+    uint64_t time_and_kind; /* 56 bits of ns since the recording began, then the kind */
     uint64_t address;
-    uint64_t size_and_check; /* bytes as the program asked for them; rs_recording_event_check */
+    uint64_t size_and_check; /* 48 bits of bytes as the program asked for, then the check */
     uint32_t thread;         /* its ID in the kernel */
-    uint32_t definition;     /* the number of the definition of its call site or name; 0: none */
+    uint32_t definition;     /* the number of the call site or name; 0: none */
     uint64_t place; /* from the lowest bit: 48 bits of the stream's handle, 8 for the device,
                        2 for enum rs_recording_memory, and 6 for the stack's number: stacks
                        are numbered as they are made, from 0 on and after 63 from 0 again */
