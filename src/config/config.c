@@ -10,21 +10,20 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- texts that have a form of their own ---- */
+/* ---- texts that have a form of their own ----
+ *
+ * A row of config/variables.def names the function that reads its text by READ_BY. That function is
+ * only called if the variable is set. */
 
-/* The functions that rows of config/variables.def name by READ_BY.  Each is only called if its
- * variable is set. */
-
-/* Checks the placeholders of a path while the settings are read, so that a misspelt one is a bad
- * setting and not a missing report hours later.  Returns false after a diagnostic. */
+/* Checks the placeholders of a path while the settings are read. A misspelt one is a bad setting
+ * now, and not a missing report hours later. Returns false after a diagnostic. */
 static bool check_path(const struct rs_source *source, const char *path,
                        struct rs_diagnostics *diagnostics)
 {
     RS_PATH_BUFFER(expanded);
     const char *at, *reason;
 
-    /* When out of host memory for the expanded path, a mistake is only found when the path is
-     * used. */
+    /* Without host memory for the expanded path, a mistake shows only when the path is used. */
     if (*path && (!expanded || rs_path_expand(path, expanded, PATH_MAX, &at, &reason)))
         return true;
     return *path ? rs_diagnose(diagnostics, source, at, "%s", reason)
@@ -172,7 +171,7 @@ const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed m
 const int rs_kind_whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE,
                                      RS_VARIABLE_MANAGED_RESOURCE};
 
-/* The type of option whose values have the C type of the field; a field of another type does not
+/* The type of option whose values have the C type of the field. A field of another type does not
  * compile. */
 #define FIELD(field)                                                                               \
     _Generic(((struct rs_config *)0)->field, bool                                                  \
@@ -231,9 +230,6 @@ _Static_assert(RS_ARRAY_LENGTH(rs_variables) == RS_VARIABLE_COUNT + 1, "a row ea
 
 /* ---- the settings ---- */
 
-/* Reads the environment and turns each setting into the form that other code uses: reports, hooks,
- * stacks. */
-
 void rs_config_free(struct rs_config *config)
 {
     if (!config->values)
@@ -268,8 +264,8 @@ static void build_stacks(struct rs_config *config, int device, struct rs_diagnos
     }
 }
 
-/* If an expression has `tracking` and RMM_TRACKING is not set, the leak report is written as with
- * RMM_TRACKING=1. */
+/* If an expression has `tracking` and RMM_TRACKING is not set, asks for a leak report as
+ * RMM_TRACKING=1 does. */
 static void report_what_is_tracked(struct rs_config *config)
 {
     if (rs_config_value(config->values, -1, RS_VARIABLE_TRACKING).value)
@@ -280,16 +276,16 @@ static void report_what_is_tracked(struct rs_config *config)
                 config->tracking = RS_STATISTICS_TEXT;
 }
 
-/* True for the entry by which `rmmshim run` marks its processes: the user has asked for something
- * even if no variable is set. */
+/* True for the entry by which `rmmshim run` marks its processes. The user of such a process has
+ * asked for something even if no variable is set. */
 static bool is_of_a_run(const char *entry)
 {
     return strncmp(entry, RS_JOB_VARIABLE "=", sizeof(RS_JOB_VARIABLE)) == 0 &&
            entry[sizeof(RS_JOB_VARIABLE)];
 }
 
-/* Reports variables that describe a recording if none is asked for; otherwise the user would notice
- * only when the recording is needed that there is none. */
+/* Reports variables that describe a recording if none is asked for. Otherwise the user would not
+ * notice before the recording is needed that there is none. */
 static void check_recording(const struct rs_config_scope *general,
                             struct rs_diagnostics *diagnostics)
 {
@@ -342,8 +338,7 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
     fill_fields(config, diagnostics);
     check_recording(&config->values->general, diagnostics);
     build_stacks(config, -1, diagnostics);
-    /* Skipped after a mistake, since each device would report a mistake that concerns all devices
-     * again. */
+    /* Skipped after a mistake, which each device would report again if it concerns all devices. */
     for (int device = 0; device < RS_DEVICES_MAX && diagnostics->count == before; device++)
         if (config->values->device[device])
             build_stacks(config, device, diagnostics);
@@ -388,8 +383,8 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
 
 /* ---- advice ---- */
 
-/* True when a variable is set that compute-sanitizer sets for its processes (its name has been the
- * first one since 2025, and was the second one before). */
+/* True when compute-sanitizer runs this process, by the variable that it sets: the first one since
+ * 2025, the second one before. */
 static bool is_sanitizer_there(void)
 {
     return rs_environment_get("NV_SANITIZER_INJECTION_PORT_BASE") ||

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The settings: what the environment variables (config/variables.def) mean for each device.
  *
- * RMM_RESOURCE gives a stack as an expression; the short variables build the same expression, so
- * that the common cases need no grammar.  A name with _0, _1, ... is for that device alone. */
+ * A stack is a tree of memory resources that serves one kind of memory. RMM_RESOURCE gives it as an
+ * expression. Other variables (RMM_POOL_SIZE, for example) give parts of such an expression, so
+ * that the common cases need no grammar. A variable with _0, _1 ... at the end of its name is for
+ * that device alone. */
 #pragma once
 
 #include "resource/expression.h"
@@ -17,7 +19,7 @@ enum rs_variable_index {
 
 enum { RS_DEVICES_MAX = 64 };
 
-/* Kinds of memory, each with stacks of its own. */
+/* Kinds of memory that the program allocates, each with stacks of its own. */
 enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KIND_MANAGED, RS_KINDS };
 
 /* Alignment and unit of blocks of managed memory, 64 KiB, so that no two blocks share a page:
@@ -34,18 +36,18 @@ extern const char *const rs_kind_texts[RS_KINDS];
 /* For each kind, the variable that describes its whole stack. */
 extern const int rs_kind_whole[RS_KINDS];
 
-/* The name of a parameter in guides to RMM that means the same as one of our variables. */
+/* A parameter's name in guides to RMM, which means the same as a variable of ours. */
 struct rs_guide_word {
     const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */
-    bool lists_devices; /* the parameter takes a list of values for all devices; our variable gives
-                           one device's value, and has the device's number behind its name */
+    bool lists_devices; /* the parameter lists a value for each device; the name of our variable
+                           ends with the number of one device */
 };
 
 enum { RS_GUIDE_WORDS_MAX = 3 };
 
 /* What a variable is for.  The help about variables has a part for each group. */
 enum rs_group {
-    RS_GROUP_NONE, /* a row without a group: no help shows the variable, and the test
+    RS_GROUP_NONE, /* the row names no group: no help shows the variable, and the test
                       `completion_bash` fails */
     RS_GROUP_LIMITS,
     RS_GROUP_STACK, /* the stack of device memory */
@@ -55,7 +57,7 @@ enum rs_group {
     RS_GROUPS,
 };
 
-/* The arguments of a reader of a variable, which fills in fields of `config`. */
+/* The arguments of a function that reads a variable's value and fills in fields of `config`. */
 struct rs_reading {
     const struct rs_option_value *value;
     const struct rs_source *source;
@@ -93,8 +95,8 @@ enum rs_on_error {
 
 /* RMM_FREE: when a freed block is reused. */
 enum rs_free_mode {
-    RS_FREE_MODE_DEFERRED, /* after all earlier work of its context; the free does not wait (with
-                              a driver before 555 it does, except for pinned memory) */
+    RS_FREE_MODE_DEFERRED, /* after all earlier work of its context; the free does not wait (with a
+                              driver before 555 it does, for pinned memory seldom) */
     RS_FREE_MODE_WAIT,     /* after all earlier work of its context, for which the free waits */
     RS_FREE_MODE_IMMEDIATE /* at once for device memory; for other memory as deferred */
 };
@@ -105,16 +107,16 @@ enum rs_ipc {
     RS_IPC_DEDICATED /* each block is an allocation of the driver's, which any process can open */
 };
 
-/* RMM_MEMORY_TYPE: how pointer attributes describe a block that lies in other memory. */
+/* RMM_MEMORY_TYPE: how pointer attributes describe device memory that lies in other memory. */
 enum rs_memory_type_word {
-    RS_MEMORY_TYPE_REQUESTED, /* as device memory, which the program asked for */
+    RS_MEMORY_TYPE_REQUESTED, /* as device memory, for which the program asked */
     RS_MEMORY_TYPE_ACTUAL     /* as the memory in which it lies */
 };
 
 /* How the process takes commands from outside (shared/commands.h). */
 enum rs_control {
-    RS_CONTROL_UNASKED, /* RMM_CONTROL is not set: as RS_CONTROL_CALLS, but that alone is no reason
-                           to serve the process */
+    RS_CONTROL_UNASKED, /* RMM_CONTROL is not set: at its calls, but the process is not served for
+                           that alone */
     RS_CONTROL_CALLS,   /* at its calls */
     RS_CONTROL_THREAD,  /* at its calls, and between them in a thread that the library starts */
 };
@@ -139,9 +141,9 @@ enum {
     RS_HOOK_GROUP_RUNTIME = 1 << 3,
     RS_HOOK_GROUP_ASYNC = 1 << 4,
     RS_HOOK_GROUPS_ALL = (1 << 5) - 1,
-    /* All but async.  The driver's stream-ordered memory outlives contexts, is accessible to the
-     * devices that its pool names, and is counted in that pool.  None of this holds for blocks of a
-     * stack, so the user must ask for the group. */
+    /* All but async, for which the user must ask: the driver's stream-ordered memory outlives
+     * contexts, is accessible to the devices that its pool names, and is counted in that pool. None
+     * of this holds for blocks of a stack. */
     RS_HOOK_GROUPS_DEFAULT = RS_HOOK_GROUPS_ALL & ~RS_HOOK_GROUP_ASYNC,
 };
 
@@ -188,9 +190,8 @@ void rs_config_free(struct rs_config *config);
 const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,
                                             int device);
 
-/* Returns how many variables are set for single devices that do not exist, as only the first
- * `devices` devices exist.  If there are any, *first is the first of these variables and
- * *first_device its device. */
+/* Returns how many variables are set for devices that do not exist, with numbers of `devices` or
+ * more. If there are any, *first is the first of these variables and *first_device its device. */
 unsigned rs_config_count_absent(const struct rs_config *config, int devices,
                                 const struct rs_source **first, int *first_device);
 
@@ -211,7 +212,7 @@ enum rs_statistics_format rs_config_report(const struct rs_source *source, const
 
 /* If compute-sanitizer runs this process and blocks share driver allocations, logs once how to give
  * each block an allocation of its own. compute-sanitizer checks accesses against driver
- * allocations, and cannot see an access from one block to another in the same allocation. */
+ * allocations, so it misses an access from one block to another in the same allocation. */
 void rs_sanitizer_advise(const struct rs_config *config);
 
 /* ---- expressions from the settings (config/stacks.c) ---- */
@@ -222,16 +223,16 @@ void rs_sanitizer_advise(const struct rs_config *config);
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
                            struct rs_diagnostics *diagnostics);
 
-/* Builds a stack for device memory from a text that the process itself gives, with what RMM_FREE
- * and RMM_IPC for all devices change in it.  Returns NULL after a diagnostic, or when out of host
- * memory.  `source` and `config` must outlive the expression. */
+/* Builds a stack for device memory from an expression that the process itself gives. Applies
+ * RMM_FREE and RMM_IPC as set for all devices. Returns NULL after a diagnostic, or when out of host
+ * memory. `source` and `config` must outlive the result. */
 struct rs_expression *rs_config_expression(const struct rs_config *config,
                                            const struct rs_source *source,
                                            struct rs_diagnostics *diagnostics);
 
-/* Checks that no resource of the stack has an initial size above limit_bytes (0: no limit).
- * Returns false after a diagnostic otherwise.  If `environment` is NULL, an initial size that is a
- * percentage is not checked, since its bytes depend on the device. */
+/* Checks that no resource of the stack has an initial size above limit_bytes (0: no limit). If one
+ * has, writes a diagnostic and returns false. If `environment` is NULL, initial sizes in percent
+ * are not checked, since their bytes depend on the device. */
 bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
                           const struct rs_environment *environment,
                           struct rs_diagnostics *diagnostics);
@@ -260,12 +261,12 @@ bool rs_config_read_entry(struct rs_config_values *values, const char *entry,
                           struct rs_diagnostics *diagnostics);
 
 /* Writes a diagnostic if the name in `text`, an entry of the environment, may be a misspelt name of
- * ours.  If is_error is false, the diagnostic says that the variable is ignored, and is not
- * counted. */
+ * ours. If is_error is false, the diagnostic says that the variable is ignored, and does not count
+ * as one. */
 void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *diagnostics);
 
-/* Logs each entry that begins with RMM_ and is another program's (RS_NAME_FOREIGN), for
- * RMM_VERBOSE. */
+/* Logs each entry that begins with RMM_ and belongs to another program (RS_NAME_FOREIGN). Called
+ * for RMM_VERBOSE. */
 void rs_config_say_ignored(char *const *environment);
 
 /* What a variable is set to.  Both pointers are NULL if it is not set. */
@@ -304,7 +305,8 @@ struct rs_name {
 /* Patterns of names that begin with RMM_ and belong to other software; ended by NULL. */
 extern const char *const rs_names_elsewhere[];
 
-/* True for a name that begins with RMM_, in upper or lower case; rs_name_read must judge it. */
+/* True for a name that begins with RMM_, in upper or lower case. Such a name may still be another
+ * program's (rs_name_read). */
 bool rs_name_begins_as_ours(const char *name);
 
 /* Judges a name that is shorter than RS_NAME_BYTES_MAX. */
@@ -313,11 +315,11 @@ void rs_name_read(const char *name, struct rs_name *read);
 /* ---- the variables of HAMi ---- */
 
 /* RMM_COMPAT=hami: CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_MEMORY_LIMIT_<N>, with values as
- * HAMi-core reads them, stand for RMM_LIMIT and RMM_LIMIT_<N>.  If RMM_LIMIT is set, they are all
- * ignored; if RMM_LIMIT_<N> is set, the one of device N is.
+ * HAMi-core reads them, stand for RMM_LIMIT and RMM_LIMIT_<N>. If RMM_LIMIT is set, all of HAMi's
+ * variables are ignored. If RMM_LIMIT_<N> is set, that of device N is.
  *
- * Adds the limits of `environment` to the values if RMM_COMPAT asks for that.  The RMM_ variables
- * have all been read before. */
+ * Adds the limits of `environment` to the values if RMM_COMPAT asks for that. Must be called after
+ * all RMM_ variables have been read. */
 void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
                            struct rs_diagnostics *diagnostics);
 
@@ -325,6 +327,6 @@ void rs_config_read_compat(struct rs_config_values *values, char *const *environ
  * (RMM_VERBOSE). */
 void rs_config_say_compat(const struct rs_config_values *values, char *const *environment);
 
-/* True for an entry of an environment by which HAMi sets a limit; *device is then its device (-1:
- * all devices).  Also true for a malformed value, so that it is reported. */
+/* True for an entry of an environment by which HAMi sets a limit, or tries to with a malformed
+ * value, so that it is reported. *device is then the limit's device (-1: all devices). */
 bool rs_config_is_compat_limit(const char *entry, int *device);

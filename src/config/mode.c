@@ -27,7 +27,8 @@ RS_HOT_DATA _Atomic(const volatile unsigned char *) rs_mode_page = no_page;
 struct rs_config rs_config;
 
 static _Atomic bool has_contexts;
-/* The process that reads the settings, or read them last; in a forked child that is the parent. */
+/* The process that reads the settings, or that read them last. In a forked child this is the
+ * parent, until the child reads them. */
 static _Atomic pid_t reader;
 
 static void log_diagnostic(void *data, const char *line)
@@ -62,7 +63,7 @@ static void after_fork_in_child(void)
     int mode = RS_MODE_FORWARD;
 
     if (!atomic_load(&has_contexts)) {
-        /* CUDA had not been started in the parent, so the child may start it: the settings are read
+        /* CUDA may be started in the child, as it was not in the parent: the settings are read
          * again. */
         mode = RS_MODE_UNBORN;
         rs_config = (struct rs_config){.anything_set = false};
@@ -73,8 +74,8 @@ static void after_fork_in_child(void)
     atomic_store(&rs_mode_current, mode);
 }
 
-/* Makes a page that the kernel zeroes in every child with a copy of our memory, even in one of a
- * raw clone(), which runs no fork handlers. */
+/* Makes rs_mode_page. The kernel zeroes it in every child with a copy of our memory, even in one of
+ * a raw clone(), which runs no fork handlers. */
 static void make_page(void)
 {
     size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -95,8 +96,8 @@ static void make_page(void)
 static _Atomic bool unknown;
 static char unknown_name[64];
 
-/* Returns true, after a diagnostic, if a limit is set but does not hold, since a look-up returned
- * an unknown function that allocates.  A limit that silently does not hold is worse than none. */
+/* Returns true, after a diagnostic, if a limit is set but cannot hold, since a look-up returned an
+ * unknown function that allocates. A limit that silently does not hold is worse than none. */
 static bool is_limit_void(void)
 {
     static const char *const then[] = {
@@ -132,8 +133,8 @@ static enum rs_mode read_settings(void)
     static bool handlers, resets;
 
     if (!resets)
-        /* Runs in a forked child before after_fork_in_child.  It is registered even if nothing is
-         * served, since hooks that only observe take locks too. */
+        /* reset_locks runs in a forked child before after_fork_in_child. It is registered even if
+         * nothing is served, since hooks that only observe take locks too. */
         pthread_atfork(NULL, NULL, rs_wiring.reset_locks);
     resets = true;
     if (getauxval(AT_SECURE) || is_mps_daemon())
@@ -178,7 +179,7 @@ enum rs_mode rs_mode_slow(void)
             return (enum rs_mode)mode;
         if (mode == READING && atomic_load(&reader) != getpid())
             after_fork_in_child(); /* this process was forked while its parent was reading the
-                                      settings, perhaps without fork handlers */
+                                      settings; if it was cloned, no fork handler has run */
         else if (mode == RS_MODE_UNBORN) {
             atomic_store(&reader, getpid());
             if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))

@@ -43,8 +43,7 @@ static bool matches(const char *patterns, const char *name)
 const char *rs_program_names_next(const struct rs_program_names *process, size_t *at)
 {
     if (*at == 0) {
-        *at = 1; /* the words follow the executable; from now on *at is the offset of the next word
-                    plus 1 */
+        *at = 1; /* from now on *at is the offset of the next word plus 1 */
         return rs_file_base_name(process->executable);
     }
     while (*at - 1 < process->bytes) {
@@ -89,7 +88,7 @@ void rs_program_names_read(struct rs_program_names *process, const char *directo
 
 bool rs_program_filter_serves_this_process(const char *patterns)
 {
-    static struct rs_program_names process; /* static, since only one thread reads the settings */
+    static struct rs_program_names process; /* large; one thread alone reads the settings */
 
     if (!patterns || !*patterns)
         return true;

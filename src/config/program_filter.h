@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RMM_ONLY: which programs of a tree of processes are served.  The names of a process are the base
+/* RMM_ONLY: which programs of a tree of processes are served. A process has several names: the base
  * names of its executable, of the word by which it was started, and of its arguments that are no
- * options; the script or module that an interpreter runs is one of these arguments. */
+ * options. The script or module that an interpreter runs is one of these arguments. */
 #pragma once
 
 #include <limits.h>
@@ -18,11 +18,11 @@ struct rs_program_names {
     size_t bytes; /* the length of `words` */
 };
 
-/* True when one of the patterns (glob(7), separated by commas) matches a name of this process, or
- * `patterns` is NULL or empty. */
+/* True when one of the patterns (glob(7), separated by commas) matches a name of this process. Also
+ * true if `patterns` is NULL or empty. */
 bool rs_program_filter_serves_this_process(const char *patterns);
 
-/* True when one of the patterns matches a name of that process, or `patterns` is NULL or empty. */
+/* Does what rs_program_filter_serves_this_process does, for the process whose names are given. */
 bool rs_program_filter_serves(const char *patterns, const struct rs_program_names *process);
 
 /* Reads the names of a process, given its directory in /proc ("/proc/self"). */

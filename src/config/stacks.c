@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds the expressions of stacks from the settings, and checks them: whether the leaves may serve
- * their kind of memory, and whether the initial sizes are within the limit. */
+/* Builds the expressions of stacks from the settings, and checks them: whether the leaves
+ * (resources that take memory from the driver) may serve their kind of memory, and whether the
+ * initial sizes are within the limit. */
 #include "config/config.h"
 
 #include <string.h>
@@ -16,8 +17,8 @@ static const struct rs_mr_descriptor *const leaves_for[RS_KINDS][7] = {
     [RS_KIND_MANAGED] = {&rs_mr_descriptor_managed},
 };
 
-/* True when the leaf may serve the kind of memory. In a second upstream of device memory, as of a
- * fallback (is_second), the leaf may also be `pinned`. */
+/* True when the leaf may serve the kind of memory. The second upstream of a stack of device memory,
+ * as that of a fallback (is_second), may also be `pinned`. */
 static bool may_serve(const struct rs_mr_descriptor *leaf, enum rs_kind kind, bool is_second)
 {
     for (int of = 0; of < RS_KINDS; of++)
@@ -54,8 +55,8 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
 }
 
 /* Returns the initial size of a resource, which it takes at its first allocation, as far as a limit
- * counts it; 0 if the resource has none, if its memory may lie on the host, or if the size is a
- * percentage and `environment` is NULL. */
+ * counts it. 0 if the resource has none, if its memory may lie on the host, or if the size is in
+ * percent and `environment` is NULL. */
 static size_t initial_bytes(const struct rs_expression *node,
                             const struct rs_environment *environment)
 {
@@ -95,8 +96,6 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
 }
 
 /* ---- stacks ---- */
-
-/* Builds the expression for each kind of memory on each device from the values of the variables. */
 
 /* A stack that is being built.  Each step adds to it.  A step that returns false has reported what
  * is wrong (or host memory is out); the caller then frees what was built. */
@@ -161,10 +160,10 @@ static bool push_leaf(struct build *build)
         async.source ? async.source : managed.source);
 }
 
-/* Adds RMM_FALLBACK's second upstream, which serves requests for which the stack has no memory.
- * The second upstream gets a pool if the stack has a pool: allocating 4 KiB of pinned memory takes
- * 0.5 ms, and freeing managed memory waits (tests/conformance/MEASURED.md).  What goes to the
- * second upstream is what the limit has no room for, so it is not charged against the limit. */
+/* Adds RMM_FALLBACK's second upstream, which serves requests for which the stack has no memory. It
+ * gets a pool if the stack has one: allocating 4 KiB of pinned memory takes 0.5 ms, and freeing
+ * managed memory waits (tests/conformance/MEASURED.md). It serves what the limit has no room for,
+ * so it is not charged against the limit. */
 static bool add_fallback(struct build *build)
 {
     struct rs_setting kind = setting_of(build, RS_VARIABLE_FALLBACK);
@@ -209,8 +208,8 @@ static bool add_prefetch(struct build *build)
                        "RMM_FALLBACK=managed");
 }
 
-/* The settings of a pool and of an arena.  After choose_allocator only those of one of the two have
- * values. */
+/* The settings of a pool (initial, maximum) and of an arena. choose_allocator leaves values only in
+ * those of one of the two. */
 struct allocator {
     struct rs_setting initial, maximum, arena;
 };
@@ -220,8 +219,8 @@ static const struct rs_source *source_of_pool(const struct allocator *allocator)
     return allocator->maximum.source ? allocator->maximum.source : allocator->initial.source;
 }
 
-/* Chooses between a pool and an arena when both are set: the one that the device's own variables
- * ask for.  Returns false after a diagnostic when neither or both are the device's own. */
+/* If both a pool and an arena are set, chooses the one that the device's own variables ask for.
+ * Returns false after a diagnostic when they ask for neither or for both. */
 static bool choose_allocator(const struct build *build, struct allocator *chosen)
 {
     bool own_pool = chosen->initial.is_own || chosen->maximum.is_own;
@@ -301,7 +300,7 @@ static bool build_parts(struct build *build)
 }
 
 /* Applies RMM_TRACKING: adds `tracking` if the stack has none, and has it note call sites, unless
- * the expression's own `tracking` sets its option `stacks`. */
+ * an expression sets the option `stacks` of `tracking`. */
 static bool add_tracking(struct build *build)
 {
     const struct rs_source *source = &build->config->values->general.source[RS_VARIABLE_TRACKING];
@@ -317,8 +316,8 @@ static bool add_tracking(struct build *build)
     return true;
 }
 
-/* Puts a resource that writes to the path of the setting, if it is given, on the stack.  A stack
- * that has one already is reported, and left as it is. */
+/* If the setting is given, puts the resource `writer` on the stack, which writes to the path of the
+ * setting. If the stack has such a resource already, reports that and leaves the stack as it is. */
 static bool add_writer(struct build *build, struct rs_setting setting,
                        const struct rs_mr_descriptor *writer, const char *what)
 {
@@ -372,8 +371,8 @@ static bool add_observers(struct build *build)
            add_recording(build);
 }
 
-/* Returns the index of a set variable of the scope that describes the whole stack of the kind (with
- * `part`: a part of it), or -1. */
+/* Returns the index of a variable that is set in the scope and describes the whole stack of the
+ * kind, or, with `part`, a part of it. -1 if there is none. */
 static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, bool part)
 {
     for (int i = 0; scope && rs_variables[i].option.name; i++) {
@@ -385,9 +384,9 @@ static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, b
     return -1;
 }
 
-/* Builds the stack that the variables ask for, without what is added to every stack.  The stack
- * stays NULL if no variable asks for one.  The device's own variables count before those for all
- * devices. */
+/* Builds the stack that the variables ask for, without what is added to every stack. The device's
+ * own variables count before those for all devices. The stack stays NULL if no variable asks for
+ * one. */
 static bool build_asked(struct build *build)
 {
     const struct rs_config_values *values = build->config->values;
@@ -431,9 +430,9 @@ static bool make_dedicated(struct build *build)
                leaf->descriptor->name);
 }
 
-/* Adds `reuse`, unless RMM_FREE=immediate; with RMM_FREE=wait its frees wait. Pinned and managed
- * memory always get it: the host uses such memory outside of any stream, so RMM_FREE=immediate
- * would not be safe for it. */
+/* Adds `reuse`, which hands out a freed block when earlier work is done; with RMM_FREE=wait its
+ * frees wait. With RMM_FREE=immediate only pinned and managed memory get it: the host uses such
+ * memory outside of any stream, so that reuse at once would not be safe. */
 static bool add_reuse(struct build *build)
 {
     const struct rs_option_value *mode = setting_of(build, RS_VARIABLE_FREE).value;
@@ -469,8 +468,8 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
     return NULL;
 }
 
-/* True when the settings ask for device memory to be counted, limited or controlled, which needs a
- * stack. */
+/* True when the settings ask for device memory to be counted, limited or controlled, for which
+ * there must be a stack. */
 static bool is_observed(const struct build *build)
 {
     const struct rs_config *config = build->config;
@@ -481,8 +480,8 @@ static bool is_observed(const struct build *build)
            setting_of(build, RS_VARIABLE_LOG).value || setting_of(build, RS_VARIABLE_RECORD).value;
 }
 
-/* Applies RMM_IPC to the stack for device memory.  If no variable asks for a stack, but memory is
- * to be counted or limited, the stack is the leaf `cuda` alone. */
+/* Applies RMM_IPC to the stack for device memory. If no variable asks for a stack, but memory is to
+ * be counted, limited or controlled, the stack is the leaf `cuda` alone. */
 static bool build_device(struct build *build)
 {
     if (build->stack)
@@ -490,8 +489,8 @@ static bool build_device(struct build *build)
     return !is_observed(build) || stack_on(build, &rs_mr_descriptor_cuda, NULL);
 }
 
-/* Reports that a stack could not be built, where nothing else was wrong.  The variable that is
- * named is the first that is set. */
+/* Reports that host memory was lacking for a stack: nothing else was wrong, but it could not be
+ * built. The diagnostic names the first variable that is set. */
 static void diagnose_no_memory(const struct build *build)
 {
     const struct rs_config_values *values = build->config->values;

@@ -68,8 +68,8 @@ static int find_variable(const char *name, size_t length)
     return -1;
 }
 
-/* Returns the index of the row whose name is the beginning of this name, up to a '_'; of several
- * such rows, the one with the longest name. -1 if there is none. */
+/* Returns the index of the row with the longest name that this name begins with, followed by a '_'.
+ * -1 if there is none. */
 static int find_beginning(const char *name)
 {
     int found = -1;
@@ -81,9 +81,9 @@ static int find_beginning(const char *name)
 }
 
 /* Returns the largest distance (rs_word_distance) at which `name` counts as a misspelling of
- * `known`. A known name of up to five letters allows one wrong letter: RMM_TAG is another
- * program's, not a misspelt RMM_LOG. A longer one allows two, and so does one of five letters if
- * the first letter is right: RMM_LMTI means RMM_LIMIT; RMM_INIT is another program's. */
+ * `known`: 1 below six letters, since RMM_TAG is another program's and no misspelt RMM_LOG; 2
+ * above. It is also 2 for five letters of which the first is right: RMM_LMTI means RMM_LIMIT, but
+ * RMM_INIT does not. */
 static unsigned tolerance(const char *name, const char *known, size_t known_length)
 {
     if (known_length == 5 && name[0] == known[0])
@@ -229,7 +229,7 @@ static void judge(struct rs_name *read, const char *name, const char *upper)
         suggest(read, RS_NAME_WRONG, same, device);
         return;
     }
-    /* A lower-case name that does not match one of ours exactly (rmm_pool) is another program's. */
+    /* Any other name with a lower-case prefix (rmm_pool) is another program's. */
     if (strncmp(name, prefix, PREFIX) != 0 || suggest_for_guide_word(read, upper, length, device) ||
         suggest_longer(read, upper, length, device))
         return;
@@ -257,8 +257,6 @@ void rs_name_read(const char *name, struct rs_name *read)
 }
 
 /* ---- values ---- */
-
-/* Reads the values of the environment variables, for all devices and for single ones. */
 
 static void scope_clear(struct rs_config_scope *scope)
 {
@@ -292,9 +290,10 @@ static struct rs_config_scope *scope_for(struct rs_config_values *values, int de
     return values->device[device];
 }
 
-/* Returns the scope in which the caller stores the variable's value, after copying `source` there.
- * NULL, after a diagnostic, when out of host memory, and NULL when the variable already has a
- * value: of two equal names the first counts, as for getenv. */
+/* Copies `source` into the scope of the device (-1: all), and returns that scope, in which the
+ * caller stores the variable's value. Returns NULL if the variable already has a value, as of two
+ * equal names the first counts (as for getenv), and, after a diagnostic, when out of host
+ * memory. */
 static struct rs_config_scope *claim_value(struct rs_config_values *values, int device, int index,
                                            const struct rs_source *source,
                                            struct rs_diagnostics *diagnostics)
@@ -449,9 +448,9 @@ static uint64_t unit_of(char suffix)
     }
 }
 
-/* Reads a number as strtoul does with base 0 (0x: hexadecimal, 0: octal), which one of the letters
- * g, m and k may follow.  HAMi-core stops at the first character that it does not expect, and so
- * reads 8GiB as 8 bytes; here that is an error.  Returns false after a diagnostic. */
+/* Reads a number as strtoul does with base 0 (0x: hexadecimal, 0: octal); one of the letters g, m
+ * and k may follow. HAMi-core stops at the first character that it does not expect, and so reads
+ * 8GiB as 8 bytes; here that is an error. Returns false after a diagnostic. */
 static bool read_alias_bytes(const struct rs_source *source, struct rs_diagnostics *diagnostics,
                              uint64_t *bytes)
 {
@@ -494,8 +493,8 @@ static bool is_asked(const struct rs_config_values *values)
     return rs_config_value(values, -1, RS_VARIABLE_COMPAT).value;
 }
 
-/* Returns the name of RMM_LIMIT_<N> or RMM_LIMIT if the limit of the device comes from it, so that
- * HAMi's variable is ignored; else NULL. */
+/* Returns the name of RMM_LIMIT_<N> or RMM_LIMIT if it sets the device's limit, so that HAMi's
+ * variable is ignored; else NULL. */
 static const char *limit_in_front(const struct rs_config_values *values, int device)
 {
     const struct rs_source *source = rs_config_value(values, device, RS_VARIABLE_LIMIT).source;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the calls for which the driver takes memory of its own: each is forwarded, and made
- * again after an out-of-memory error for which memory was given back (charge/charge.h). */
+/* Hooks of the calls for which the driver takes memory of its own. Each call is forwarded. If the
+ * driver is out of memory and some can be given back, the call is made again (charge/charge.h). */
 #include "charge/charge.h"
 
 #include "base/check.h"
@@ -14,9 +14,8 @@
 enum { JIT_VALUES = 40 };
 
 /* The values of the options for the driver's compiler, kept so that a repeated call gets the same
- * ones. The driver overwrites some values with answers: where the program passed the size of a
- * log's buffer it writes the length of the log, which a second call would take for the size of the
- * buffer. */
+ * ones. The driver overwrites some of them: the size of a log's buffer with the length of the log,
+ * which a second call would take for the size of the buffer. */
 struct jit {
     void **values;
     unsigned count;
@@ -34,8 +33,8 @@ static struct jit jit_keep(void **values, unsigned count)
     return jit;
 }
 
-/* True when the call is to be made again, with the values as they were.  Only changed values are
- * written back: the program may keep constants in memory that cannot be written. */
+/* True when the call is to be made again; restores the option values for it. Only changed values
+ * are written back, as the program may keep constants in memory that cannot be written. */
 static bool jit_again(struct jit *jit, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY || --jit->tries_left <= 0 || jit->count > JIT_VALUES ||
@@ -47,7 +46,7 @@ static bool jit_again(struct jit *jit, CUresult result)
     return true;
 }
 
-/* Makes a driver call that has such option values as often as jit_again says, and returns the
+/* Makes a driver call with options for the compiler as often as jit_again says, and returns the
  * result for the program. */
 #define JIT_AGAIN(values, count, call)                                                             \
     ({                                                                                             \
@@ -94,7 +93,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
 #define HOST(size_bytes) RS_AGAIN_CURRENT, size_bytes
 #define AGAIN(...)       RS_AGAIN_TOLD(__VA_ARGS__)
 
-/* Returns the device of a green context, since creating a stream in it takes memory of that device;
+/* Returns the device of a green context. Creating a stream in it takes memory of that device, and
  * no context need be current then. */
 static int device_of_green(CUgreenCtx green)
 {
@@ -103,8 +102,8 @@ static int device_of_green(CUgreenCtx green)
     return rs_hook_green_device(green, &device) ? device : RS_AGAIN_CURRENT;
 }
 
-/* Returns the device whose access the call sets.  A repeated call may set the same access again,
- * which does no harm. */
+/* Returns the device whose access the call sets. It does no harm that a repeated call sets it
+ * again. */
 static int device_with(const CUmemAccessDesc *access, size_t count)
 {
     bool is_device = access && count > 0 && access->location.type == CU_MEM_LOCATION_TYPE_DEVICE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the allocations that stacks serve, and of their frees: device memory, managed memory and
- * pinned host memory. What no stack serves is forwarded and, but for pinned memory, charged against
- * the limit. */
+ * pinned host memory. A call that no stack serves is forwarded, and charged against the limit
+ * unless it is for pinned memory. */
 #include "hook/allocation.h"
 
 #include "base/check.h"
@@ -36,8 +36,9 @@ enum {
 /* ---- allocation ---- */
 
 /* Called when a request has failed for good: out of memory, even after all unused memory was given
- * back, or with another error. Counts and reports an out-of-memory error. Returns the result for
- * the program: the context's error, if its work has failed, in place of out-of-memory. */
+ * back, or with another error. Counts and reports an out-of-memory error, unless the context's work
+ * has failed: then its error takes the place of out-of-memory. Returns the result for the
+ * program. */
 RS_COLD static CUresult note_failure(const struct rs_stack *stack, size_t size_bytes,
                                      CUresult result)
 {
@@ -48,8 +49,8 @@ RS_COLD static CUresult note_failure(const struct rs_stack *stack, size_t size_b
     return result;
 }
 
-/* Allocates a block from a stack. It is inline, as free_block is, so that in the common case
- * nothing is called before the stack's topmost resource. */
+/* Allocates a block from a stack. Inline, as free_block is, so that in the common case nothing is
+ * called before the stack's topmost resource. */
 RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
                                      unsigned object, CUdeviceptr *address)
 {
@@ -92,9 +93,9 @@ void rs_shim_forget_refusal(void)
     rs_thread.refused = NULL;
 }
 
-/* True, once, if this is the request that the stack has just refused, and the thread has freed no
- * block since. If it has freed one, an interposer between the two layers may have made room, and
- * the request is tried again. */
+/* True if this is the request that the stack has just refused for rs_serve_fast, and the thread has
+ * freed no block since. If it has, an interposer between the runtime and the driver layer may have
+ * made room, and the request is tried again. Either way the refusal is forgotten. */
 static bool is_refused(const struct rs_stack *stack, size_t size_bytes, CUresult *result)
 {
     bool same = refusal.size_bytes == size_bytes &&
@@ -146,8 +147,8 @@ RS_HOT bool rs_serve_fast(unsigned which_stack, size_t size_bytes, unsigned obje
 /* ---- deallocation ---- */
 
 /* Called when a free failed, for example by a sticky error of the device: the block stays
- * allocated, as it would without the library. Host memory for its record cannot be missing, since a
- * record was given back a moment ago. */
+ * allocated, as it would without the library. Host memory for its record is hardly ever lacking,
+ * since the free has just given a record back. */
 RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
 {
     if (rs_block_restore(taken->stack, &taken->allocation))
@@ -231,8 +232,8 @@ RS_COLD static void say_wrong_free(CUdeviceptr address, const char *how)
         rs_poison_say_freed(&block, how);
 }
 
-/* Reports why a free of the library's memory is refused: no live block that it may free begins at
- * the address. */
+/* Reports why a free of the library's memory is refused: no live block begins at the address, or
+ * only one of a kind that the call does not free. */
 RS_COLD static void say_refused_free(CUdeviceptr address)
 {
     struct rs_block_view live;
@@ -248,9 +249,9 @@ RS_COLD static void say_refused_free(CUdeviceptr address)
         say_wrong_free(live.address, how);
 }
 
-/* Frees a block whose context a call may be ending, or answers with the driver's error for a wrong
- * free of the library's memory. Returns false for an address that is not in the library's memory:
- * then the driver answers. */
+/* Frees a block whose context another call may be ending. Answers a wrong free of the library's
+ * memory with the driver's error. Returns false for an address outside the library's memory, about
+ * which the driver is then asked. */
 RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
     struct rs_taken_block taken;
@@ -267,9 +268,9 @@ RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult
     return true;
 }
 
-/* Called when no block could be claimed for a free.  If a block begins at the address, or lately
- * did, and its context is faulty, the free fails as the driver's own does, and the block stays
- * allocated.  If the driver no longer reports the error, the block is freed. */
+/* Called when no block could be claimed for a free. If a block begins at the address, or did so
+ * until now, and the work of its context has failed, the free fails as the driver's own does, and
+ * the block stays allocated. The block is freed if the driver no longer reports that error. */
 RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
     struct rs_block_record *block = rs_block_lookup(address);
@@ -363,8 +364,8 @@ static CUresult undo_allocate(unsigned long long address)
     return RS_FORWARD(cuMemFree_v2, (address));
 }
 
-/* Begins a forwarded call of device memory or managed memory.  `is_odd`: the driver probably
- * refuses the call as invalid. */
+/* Begins a forwarded call that allocates device or managed memory. `is_odd`: the driver will
+ * probably refuse the call as invalid. */
 RS_COLD static struct rs_charged_call begin_forwarded(enum rs_kind kind, size_t size_bytes,
                                                       CUdeviceptr *address, bool is_odd)
 {
@@ -463,7 +464,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned fla
 
 /* ---- hooks of pinned host memory ---- */
 
-/* Returns false when the call must be forwarded. */
+/* Allocates pinned memory from a stack. Returns false when the call must be forwarded. */
 static bool allocate_host(void **address, size_t size_bytes, unsigned flags, unsigned object,
                           CUresult *result)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of stream-ordered memory from the device's current pool, and of its frees. The stack serves
- * an allocation in the order of its stream if RMM_HOOKS names the group, unless the stream
- * captures, the current pool is the program's own or one to which it gave other devices access, or
- * the stack's frees wait. Frees of the stacks' device memory are served, whichever call allocated
- * the block. */
+/* Hooks of stream-ordered memory from the device's current pool, and of its frees. If RMM_HOOKS
+ * names the group, the stack serves allocations in the order of their streams. The driver serves
+ * them where the stream captures, where the current pool is not the default one or the program gave
+ * other devices access to it, and where the stack's frees wait. A free of a stack's device memory
+ * is served whichever call allocated the block. */
 #include "base/log.h"
 #include "config/mode.h"
 #include "context/block.h"
@@ -21,13 +21,13 @@
 
 #include <stdatomic.h>
 
-/* Sets of devices, bit n for device n: shared_devices are those to whose default pool the program
- * gave other devices access, served_devices those on which a stack has served a stream-ordered
- * allocation. */
+/* Sets of devices, bit n for device n. shared_devices: the program gave other devices access to
+ * this device's default pool. served_devices: a stack has served a stream-ordered allocation on
+ * it. */
 static _Atomic uint64_t shared_devices, served_devices;
 
-/* Returns the stream, or, if it is NULL, the special handle of the default stream that is meant, so
- * that the result is never NULL. */
+/* Returns the stream; for NULL the handle of the default stream that is meant, which is not
+ * NULL. */
 static CUstream named(CUstream stream, bool is_per_thread)
 {
     return stream ? stream : is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
@@ -46,8 +46,8 @@ static CUcontext context_of_stream(CUstream stream)
     return result == CUDA_SUCCESS ? context : NULL;
 }
 
-/* Asks the driver whether the stream captures. Returns the driver's result: if it is an error, the
- * driver would answer any call about this stream with it. */
+/* Asks the driver whether the stream captures. Returns the driver's result; an error is what the
+ * driver would answer to any call about this stream. */
 static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -60,8 +60,8 @@ static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 
 /* ---- allocation ---- */
 
-/* Stores the device of the current context, which is the stream's. Returns false when the device's
- * current pool must serve the allocation: the pool is the program's own, or other devices have
+/* Stores the device of the current context, which is the stream's. Returns false when only the
+ * device's current pool can serve the allocation: the program made that pool, or gave other devices
  * access to it, which they would not have to a stack's memory. */
 static bool may_replace_pool(CUdevice *device)
 {
@@ -85,8 +85,7 @@ static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUd
     if (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
         ask_capturing(stream, &is_capturing) != CUDA_SUCCESS || is_capturing)
         return false; /* forwarded: without a context or for an invalid stream the driver answers
-                         with its own error, and in a capture it adds an allocation node to the
-                         graph */
+                         with its own error; in a capture it adds an allocation node to the graph */
     context = context_of_stream(stream);
     if (!context)
         return false;
@@ -150,8 +149,8 @@ static void add_server(struct servers *servers, const struct rs_stack *stack)
         servers->more = true;
 }
 
-/* Gives `peer` access to what stacks of `device` have served so far, as it would have to memory of
- * the driver's pool. Returns false if that is impossible for some of it. */
+/* Gives the device `peer` access to the memory of the stacks of `device` that have served so far,
+ * as it has to memory of the driver's pool. Returns false if that is impossible for some of it. */
 static bool lend_served(CUdevice device, CUdevice peer)
 {
     RS_RELAXED_GUARD();
@@ -216,8 +215,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
 
 /* ---- deallocation ---- */
 
-/* True for a stream of the block's context, and for a stream of a green context that shares that
- * context's memory. */
+/* True for a stream of the block's context, or of a green context that shares its memory. */
 static bool is_stream_of_owner(CUstream stream, const struct rs_block_view *block)
 {
     RS_RELAXED_GUARD();
@@ -240,8 +238,8 @@ static struct rs_stack *stack_of(CUdeviceptr address)
     return block ? rs_block_stack(block) : NULL;
 }
 
-/* True when the stack may give the block back by cuMemFreeAsync on this stream. Returns false for a
- * default stream, which the driver would take for the default stream of the block's context. */
+/* True when the stack frees the block by cuMemFreeAsync on this very stream. False for a default
+ * stream, which the driver would take for the default stream of the block's context. */
 static bool is_freed_there(const struct rs_stack *stack, CUstream stream)
 {
     return stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
@@ -255,8 +253,8 @@ static bool is_idle(CUstream stream)
     return rs_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
-/* Makes the library's own stream in the block's context wait for all earlier work of the context of
- * the program's `stream`. Returns false if that is impossible. */
+/* Makes a stream of the library in the block's context `owner` wait for all earlier work of the
+ * context of the program's `stream`. Returns false if that is impossible. */
 static bool join_stream(CUstream stream, struct rs_context *owner)
 {
     CUcontext context = context_of_stream(stream);
@@ -266,11 +264,11 @@ static bool join_stream(CUstream stream, struct rs_context *owner)
     return joining && rs_fence_join(context, joining);
 }
 
-/* Orders a free after the work of a stream of another context, which the fences of the block's
- * context do not cover.  Nothing is ever recorded on a program's stream, so a stream of the library
- * joins that work, which the fences then cover.  If no join is possible (on an old driver, while a
- * stream captures, or if freed memory is reused without fences), the free waits, as cudaFree may.
- */
+/* Orders a free after the work of `stream`, which belongs to another context than the block. The
+ * fences of the block's context do not cover that work, until a stream of the library in that
+ * context waits for it (nothing is ever recorded on a program's stream). If this is impossible (on
+ * an old driver, while a stream captures, or if freed memory is reused without fences), the free
+ * waits for the work, as cudaFree may. */
 static CUresult come_after(CUstream stream, const struct rs_stack *stack)
 {
     if (stack && stack->environment.frees_are_ready &&
@@ -279,9 +277,8 @@ static CUresult come_after(CUstream stream, const struct rs_stack *stack)
     return rs_own_stream_wait(stream);
 }
 
-/* Returns the driver's error for a wrong free, or CUDA_SUCCESS. A free on a capturing stream is
- * wrong too: the driver would make a graph node of it, and a stack's block cannot be freed by a
- * node. */
+/* Returns the driver's error for a wrong free, else CUDA_SUCCESS. A free on a capturing stream is
+ * wrong too: the driver would make it a node of the graph, and no node can free a stack's block. */
 static CUresult check_free(const struct rs_introspection *found, CUdeviceptr address,
                            CUstream stream)
 {

@@ -14,7 +14,7 @@
 
 void *rs_caller_next(const char *symbol)
 {
-    /* RTLD_NEXT searches after the library, which is the caller here. */
+    /* RTLD_NEXT searches behind the object that calls dlsym, which is the library here. */
     return rs_real_dlsym()(RTLD_NEXT, symbol);
 }
 
@@ -48,8 +48,8 @@ static void *open_again(const struct link_map *object)
     return rs_loader_is_stuck() ? NULL : dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/* Looks in the caller's object and its dependencies, where RTLD_NEXT does not search if they are
- * not in the global scope. Returns NULL if the symbol is not there, or is the library's own. */
+/* Looks the symbol up in the object and its dependencies, which RTLD_NEXT searches only if they are
+ * in the global scope. Returns NULL if the symbol is not there, or is the library's own. */
 static void *find_in_object(const struct link_map *object, const char *symbol)
 {
     void *handle = open_again(object);
@@ -58,7 +58,7 @@ static void *find_in_object(const struct link_map *object, const char *symbol)
     if (!handle)
         return NULL;
     found = rs_real_dlsym()(handle, symbol);
-    dlclose(handle); /* the object stays loaded, since its code is calling */
+    dlclose(handle); /* a caller's object stays loaded, since its code is running */
     return found && object_of(found) != our_object() ? found : NULL;
 }
 
@@ -82,10 +82,10 @@ static int see_nth(struct dl_phdr_info *info, size_t bytes, void *data)
     return 1;
 }
 
-/* Returns a reference to the object that defines the symbol; of several, the one loaded first
- * counts, even if it is not in the global scope. Returns NULL when there is none. Each turn of the
- * loop asks the loader for one object, since no look-up may be made while the loader goes through
- * its list. */
+/* Returns a reference to the object that defines the symbol, even if it is not in the global scope.
+ * If several define it, takes the one loaded first. Returns NULL when there is none. Each turn of
+ * the loop asks the loader for one object, since no look-up may be made while the loader goes
+ * through its list. */
 static RS_COLD void *open_first(const char *symbol)
 {
     struct nth nth = {0, NULL};
@@ -186,8 +186,8 @@ RS_COLD unsigned rs_caller_object_slowly(const void *caller)
     return recent->object;
 }
 
-/* The thread's cached callers are forgotten, so that the runtime's calls to the driver are looked
- * up anew and count as the object's. */
+/* Empties the thread's cache of callers, so that the runtime's calls to the driver are looked up
+ * anew and count as the object's. */
 unsigned rs_caller_forward_begin(unsigned object)
 {
     unsigned before = rs_thread.forwarding_for;

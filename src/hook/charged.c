@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Returns the device of the stream's context, or of the current context for a default stream;
+/* Returns the device of the stream's context; a default stream is one of the current context.
  * RS_NO_DEVICE for an invalid stream, for which the driver answers with its own error. */
 static int device_of_stream(CUstream stream)
 {
@@ -31,7 +31,7 @@ static int device_of_stream(CUstream stream)
 }
 
 /* Fills in the context and device whose memory the call takes. Returns false when the settings deny
- * every allocation, or when there is no host memory for the context's record. It asks for the mode
+ * every allocation, or when there is no host memory for the context's record. The mode is asked for
  * again, since the attempt to serve the call from a stack may have shown that the settings are
  * invalid on this device. */
 static bool find_charged_owner(struct rs_charged_call *call)
@@ -44,8 +44,8 @@ static bool find_charged_owner(struct rs_charged_call *call)
     } else if (call->path == RS_PATH_STREAM_ORDERED) {
         owner.device = device_of_stream(call->stream); /* the pool outlives contexts */
     } else if (owner.device == RS_NO_DEVICE) {
-        /* There is no context if none is current, and then the driver answers with its own error,
-         * or if a tool's callback makes this call from inside a call of the library. */
+        /* NULL when no context is current (the driver then answers with its own error), or when a
+         * tool's callback makes this call from inside a call of the library. */
         owner.context = rs_context_current(true);
         owner.device = owner.context ? owner.context->device : RS_NO_DEVICE;
         if (!owner.context && rs_context_lacks_host_memory())
@@ -83,9 +83,9 @@ struct rs_charged_call rs_charged_begin_async(CUdeviceptr *address, size_t size_
     return call;
 }
 
-/* Begins the request and charges the account. The owner is found inside the request, since the
- * driver calls for that must not wait either. Returns false when the driver's call must not be
- * made. An allocation that begins again keeps its request, with the same deadline. */
+/* Begins the request and charges the account. Returns false when the driver's call must not be
+ * made. The owner is found inside the request, since the driver calls for that must not wait
+ * either. An allocation that begins again keeps its request and its deadline. */
 static bool charge_call(struct rs_charged_call *call)
 {
     if (call->state != RS_CHARGED_REQUEST) {
@@ -102,7 +102,7 @@ static bool charge_call(struct rs_charged_call *call)
     return call->is_charged;
 }
 
-/* Charges a call for which the driver was asked first (`undo`). Returns true if the driver's call
+/* Charges a call that the driver has answered already, as `undo` is set. Returns true if the call
  * must be made once more: the driver was out of memory, and the call goes on like one without
  * `undo`. */
 static bool charge_later(struct rs_charged_call *call)

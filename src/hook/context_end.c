@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the entry points that may end a context. Each makes the driver's call, and forgets the
- * context's memory and captures when the context has ended. Where the call's success ends the
- * context, the context is out of service meanwhile; where the call gives up one reference, it stays
+ * context's memory and captures when the context has ended. During a call that ends the context if
+ * it succeeds, the context is out of service. During a call that gives up one reference, it stays
  * in service (context/end.h). */
 #include "config/mode.h"
 #include "context/end.h"
@@ -18,8 +18,8 @@ struct ending {
     struct rs_capture_end captures;
 };
 
-/* Called before the driver's call, with the parameters of rs_ending_begin; `captures` tells the
- * streams whose captures end with the context. */
+/* Called before the driver's call, with the parameters of rs_ending_begin. The captures of the
+ * streams that `captures` identifies end with the context. */
 static struct ending begin_end(CUcontext handle, CUdevice device, bool is_sure,
                                struct rs_capture_stream captures)
 {
@@ -72,8 +72,8 @@ RS_HOOK_BETWEEN(cuDevicePrimaryCtxReset, (CUdevice device), (device), begin_prim
 
 /* ---- calls that give up one reference: only the last one ends the context ---- */
 
-/* If the release ends the primary context, captures on its streams end too. So if one of its
- * streams captures, the driver is asked afterwards whether the context is still active. */
+/* Captures on streams of the primary context end with it. So if there are any, the driver is asked
+ * after the release whether the context is still active. */
 static CUresult release(__typeof__(&cuDevicePrimaryCtxRelease) real, CUdevice device)
 {
     struct ending ending = begin_primary(device, false);
@@ -89,8 +89,8 @@ static CUresult release(__typeof__(&cuDevicePrimaryCtxRelease) real, CUdevice de
 RS_HOOK_BY(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release, device)
 RS_HOOK_BY(cuDevicePrimaryCtxRelease, (CUdevice device), release, device)
 
-/* Gives up one use of the current context, which cuCtxAttach counts (both are long deprecated).
- * Giving up the last use destroys the context, which is then no longer current. */
+/* Gives up one use of the current context. cuCtxAttach counts the uses; both functions are long
+ * deprecated. Giving up the last use destroys the context, which is then no longer current. */
 CUresult cuCtxDetach(CUcontext handle)
 {
     struct ending ending =

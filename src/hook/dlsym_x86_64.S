@@ -2,9 +2,9 @@
 /* void *dlsym(void *handle, const char *name)
  *
  * Calls rs_look_up(handle, name, caller).  If that does not answer, jumps to the real dlsym with the
- * registers and the stack as they were on entry.  It must be a jump and not a call: by the
- * return address glibc finds the object that asks, on which the meaning of RTLD_NEXT and RUNPATH
- * depends, and after a call from here that object would be the library. */
+ * registers and the stack as they were on entry.  It must be a jump: glibc takes the object in which
+ * the return address lies for the one that asks, and RTLD_NEXT and RUNPATH depend on that object.
+ * After a call from here it would be the library. */
         .text
         .globl  dlsym
         .type   dlsym, @function

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the entry points that act on memory by its address. Given an address inside a block of a
- * stack, the driver would act on the whole driver allocation around the block, so these hooks limit
- * the call to the block or note what it did. */
+/* Hooks of the entry points that act on memory by its address. For an address inside a block the
+ * driver would act on its whole allocation around the block. So these hooks limit the call to the
+ * block, or note what it did. */
 #include "base/check.h"
 #include "context/block.h"
 #include "hook/hook.h"
@@ -26,16 +26,15 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
         attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && rs_driver.cuPointerSetAttribute)
         return rs_sync_memops_set(address, introspection.block.kind, *(const unsigned *)value != 0);
     result = RS_FORWARD(cuPointerSetAttribute, (value, attribute, address));
-    /* For mapped memory (`virtual`) the driver answers NOT_SUPPORTED whichever attribute is set;
-     * for an allocation of its own it answers INVALID_VALUE where the attribute cannot be set
-     * (measured on an H200). */
+    /* If an attribute cannot be set, the driver answers INVALID_VALUE for an allocation of its own,
+     * but NOT_SUPPORTED for mapped memory (`virtual`; measured on an H200). */
     if (introspection.what == RS_INTROSPECTED_BLOCK && result == CUDA_ERROR_NOT_SUPPORTED)
         result = CUDA_ERROR_INVALID_VALUE;
     return result;
 }
 
-/* Callers round a block outwards to whole pages, so the range may begin before the block: an
- * address outside of all blocks is accepted if a live block lies near it. */
+/* Refuses a range in memory of the library that no live block is near. Callers round a block
+ * outwards to whole pages, so the range may begin before the block. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size_bytes,
                                        CUmemRangeHandleType type, unsigned long long flags)
 {
@@ -54,7 +53,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 /* rs_advice.device_accesses has a bit for each device below this number. */
 enum { DEVICES_NOTED = 64 };
 
-/* Returns what must be undone for this advice when the block is freed; nothing for advice that
+/* Returns what must be undone for this advice when the block is freed: nothing for advice that
  * unsets something. */
 static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
 {
@@ -71,8 +70,8 @@ static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
     return undo;
 }
 
-/* True when the range lies in the block. The range may end after the block, as long as it ends in
- * the block's last host page, since the driver rounds ranges outwards to the host's pages. */
+/* True when the range, which begins in the block, ends in it or in its last host page: the driver
+ * rounds ranges outwards to the host's pages. */
 static bool is_inside_block(const struct rs_block_view *block, CUdeviceptr address,
                             size_t size_bytes)
 {
@@ -138,9 +137,9 @@ static bool is_null_stream(CUstream stream, bool is_per_thread)
     return (!stream && !is_per_thread) || stream == CU_STREAM_LEGACY;
 }
 
-/* If the range is a whole managed block of a stack, the driver is asked to attach the driver
- * allocation around the block globally. That changes nothing, but makes the driver check stream,
- * context and capture. */
+/* Answers for a managed block of a stack as the driver does for an allocation. A valid call
+ * attaches the driver's allocation around the block globally: that changes nothing, but the driver
+ * checks stream, context and capture. */
 static CUresult attach_memory(__typeof__(&cuStreamAttachMemAsync) real, bool is_per_thread,
                               CUstream stream, CUdeviceptr address, size_t size_bytes,
                               unsigned flags)
@@ -155,9 +154,8 @@ static CUresult attach_memory(__typeof__(&cuStreamAttachMemAsync) real, bool is_
     if (introspection.what == RS_INTROSPECTED_FOREIGN ||
         (introspection.what == RS_INTROSPECTED_BLOCK && introspection.block.kind == RS_KIND_PINNED))
         return real(stream, address, size_bytes, flags);
-    /* The driver refuses an attachment of a part of an allocation, and of device memory. A block
-     * that was requested as device memory may lie in managed memory, where the driver would accept
-     * the attachment, so the call is refused here. */
+    /* The driver refuses to attach a part of an allocation, or device memory. It would accept a
+     * block of device memory that lies in managed memory, so the call is refused here. */
     if (introspection.what == RS_INTROSPECTED_FREED ||
         introspection.block.kind != RS_KIND_MANAGED || !is_whole ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
@@ -177,9 +175,9 @@ RS_HOOK_BY(cuStreamAttachMemAsync_ptsz,
 
 /* ---- access of other devices ---- */
 
-/* The call succeeds only if access could also be enabled for the stacks' memory; if not, the
- * driver's enabling is undone. Access that the library enabled for its own use (a loan,
- * introspect/introspect.h) does not count as enabled by the program. */
+/* Enables access to the driver's memory and to that of the stacks. If the latter is impossible, the
+ * driver's part is undone. Access that the library enabled for its own use (rs_peer_lend) does not
+ * count as enabled by the program. */
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
     CUresult result = RS_FORWARD(cuCtxEnablePeerAccess, (peer, flags));

@@ -4,18 +4,18 @@
 
 #include "driver/driver.h"
 
-/* Each hook is exported under the driver's own name.  Nothing in the library calls one. */
+/* Declares the hooks. All but those in unexported.map are exported. The library calls none. */
 #define HOOK(symbol, name, since, until, stream, group, summary)                                   \
     extern __typeof__(symbol) symbol __attribute__((visibility("default")));
 #include "driver/entry_points.def"
 
-/* Calls the driver's function; the result is rs_hook_missing() when the driver does not have it. */
+/* Calls the driver's function. If the driver does not have it, the result is rs_hook_missing(). */
 #define RS_FORWARD(symbol, arguments)                                                              \
     (RS_LIKELY(rs_driver_ready(true) && rs_driver.symbol) ? rs_driver.symbol arguments             \
                                                           : rs_hook_missing())
 
-/* The driver's function, or NULL when the driver does not have it. Used for driver functions of the
- * same type whose hooks share one implementation. */
+/* The address of the driver's function, or NULL when the driver does not have it. For hooks that
+ * share one implementation (RS_HOOK_BY). */
 #define RS_REAL(symbol) (RS_LIKELY(rs_driver_ready(true)) ? rs_driver.symbol : NULL)
 
 /* Defines a hook that calls `function`, which implements the hooks of several versions of one

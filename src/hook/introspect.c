@@ -17,9 +17,9 @@
 
 /* ---- sizes of memory ---- */
 
-/* Applies the limit to a device's total memory, and to *free_bytes (of the current context's
- * device) unless NULL. idle_bytes is the part of the charged bytes that stacks hold idle, which
- * counts as free. */
+/* Lowers *total_bytes to the device's limit, and *free_bytes to what the limit leaves; does nothing
+ * without a limit. free_bytes may be NULL. idle_bytes of the charged bytes are held idle by stacks
+ * and count as free. */
 static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
 {
     size_t limit = rs_limit_get(device), job_limit = 0, others = 0, charged, live;
@@ -40,10 +40,10 @@ static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, siz
         *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
 }
 
-/* Sums the idle memory of the device's stacks (but for pinned memory), which counts as free. Adds
- * to *idle_bytes the part that lies in device memory: no more than the contexts hold there (a stack
- * over managed memory holds nothing there). Adds to *charged_bytes all of it, which is charged
- * against the limit wherever it lies. */
+/* Adds up the idle memory of the device's stacks, which counts as free; stacks of pinned memory are
+ * left out. *charged_bytes grows by all of it, since it is charged against the limit wherever it
+ * lies. *idle_bytes grows by the part in device memory, which is at most what the context holds
+ * there: a stack over managed memory holds nothing there. */
 static void sum_idle(CUdevice device, size_t *idle_bytes, size_t *charged_bytes)
 {
     RS_EACH_STACK(walk) {
@@ -177,8 +177,9 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
     return CUDA_SUCCESS;
 }
 
-/* A block of another process may be mapped here, and then in several pieces (ipc/pieces.h), for
- * which the driver tells no context and an id each. */
+/* Puts the block's own values in place of the driver's answer at *data, which describes the
+ * driver's allocation around the block. A block of another process may be mapped here in several
+ * pieces (ipc/pieces.h): the driver reports no context for them, and another id for each. */
 static void correct(const struct rs_introspection *introspection, CUpointer_attribute attribute,
                     void *data)
 {
@@ -213,7 +214,8 @@ static void correct(const struct rs_introspection *introspection, CUpointer_attr
             rs_sync_memops_note(block->address);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        /* The pieces of mapped memory can be shared (ipc/pieces.h), but hold other blocks too. */
+        /* Reports none: a piece of mapped memory can be shared (ipc/pieces.h), but holds other
+         * blocks too. */
         *(unsigned long long *)data = 0;
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -247,9 +249,9 @@ static CUresult correct_answer(const struct rs_introspection *introspection, CUd
     return result;
 }
 
-/* Corrects the answers of cuPointerGetAttributes in the same way. That function succeeds even if
- * cuPointerGetAttribute would fail for one of the attributes: its answer for that attribute is then
- * zero. */
+/* Corrects the answers of cuPointerGetAttributes, each as correct_answer does. Unlike
+ * cuPointerGetAttribute, that function succeeds when an attribute has no answer, and answers with
+ * zero for it. */
 static void correct_answers(const struct rs_introspection *introspection, CUdeviceptr address,
                             unsigned count, const CUpointer_attribute *attributes, void **data)
 {
@@ -263,10 +265,9 @@ static void correct_answers(const struct rs_introspection *introspection, CUdevi
             *(void **)data[i] = NULL;
 }
 
-/* Corrects an answer of cuPointerGetAttributes: puts the program's `address` where the driver
- * returned `asked`, an address that the driver does not know.  For such an address, which it takes
- * for the program's own memory, the driver answers HOST_POINTER and DEVICE_POINTER with the address
- * itself. */
+/* Corrects the answers about freed memory. The driver was asked about the unknown address `asked`
+ * in place of the program's `address`. It takes `asked` for ordinary host memory, and answers
+ * HOST_POINTER and DEVICE_POINTER with it. */
 static void answer_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
                            const CUpointer_attribute *attributes, void **data)
 {
@@ -293,8 +294,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes, CUdevice
     result = RS_FORWARD(cuMemGetAddressRange_v2, (base, size_bytes, address));
     if (!is_corrected(&introspection) ||
         (result != CUDA_SUCCESS &&
-         result != CUDA_ERROR_NOT_FOUND)) /* the driver answers NOT_FOUND for memory of the process
-                                             itself */
+         result != CUDA_ERROR_NOT_FOUND)) /* the driver answers NOT_FOUND for memory that it does
+                                             not know (`system`) */
         return result;
     if (base)
         *base = introspection.block.address;
@@ -303,8 +304,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes, CUdevice
     return CUDA_SUCCESS;
 }
 
-/* Returns the address to ask the driver about: `address`, or, for memory of a stack that must not
- * look like host memory, an address that the driver does not know. */
+/* Returns the address about which to ask the driver: `address`, or an unknown one in place of
+ * memory of a stack that must not look like host memory. */
 static void *visible_host(void *address)
 {
     struct rs_introspection introspection = rs_introspect((CUdeviceptr)(uintptr_t)address);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of memory that the program takes from the driver beside the stacks: pools of its own,
- * graphs, virtual memory and arrays. An allocation charges the account, forwards the call and
- * settles the charge; a free gives the charge back (charge/charge.h). */
+ * graphs, virtual memory and arrays. An allocation charges the device's account, forwards the call,
+ * and keeps the charge if the call succeeded. A free gives the charge back (charge/charge.h). */
 #include "charge/charge.h"
 #include "config/mode.h"
 #include "hook/charged.h"
@@ -32,10 +32,10 @@ RS_HOOK_BY(cuMemAllocFromPoolAsync_ptsz,
            (CUdeviceptr * address, size_t size_bytes, CUmemoryPool pool, CUstream stream),
            allocate_from_pool, true, address, size_bytes, pool, stream)
 
-/* Notes the pool that a successful call returned, and returns `result`; the pointers of a call that
- * failed may be NULL. A pool of managed memory is counted whatever its preferred location. Other
- * pools are counted if their location is a device, since only then is its id a device's number
- * (facts_h200.txt: pools.host_7). */
+/* If the call succeeded, notes the pool that it returned. Returns `result`. After a failed call the
+ * pointers may be NULL. A pool of managed memory is always counted. Any other pool is counted only
+ * if its location is a device: the id of another location is no device's number (facts_h200.txt:
+ * pools.host_7). */
 static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
                           CUmemAllocationType type)
 {
@@ -88,13 +88,13 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 
 /* A node that is about to be made. */
 struct node {
-    int device;      /* whose memory it takes; RS_AGAIN_CURRENT: no device's, or it is not known */
-    bool is_counted; /* the node takes size_bytes of the device's memory, which count */
+    int device;      /* the device whose memory it takes; RS_AGAIN_CURRENT: none, or not known */
+    bool is_counted; /* the node takes size_bytes, which count against the device's limit */
     size_t size_bytes;
 };
 
-/* `props` is NULL for a node of another type.  `is_complete` is false for a call for which the
- * driver answers with its own error. */
+/* Describes a memory node, or with NULL as `props` a node of another type. Without is_complete the
+ * call lacks an argument, so the driver answers with its own error and nothing is counted. */
 static struct node memory_node(bool is_complete, const CUmemPoolProps *props, size_t size_bytes)
 {
     if (!props || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -118,8 +118,8 @@ RS_COLD static CUresult node_refused(const struct node *node)
                             : rs_again_refused(node->device, 0);
 }
 
-/* Defines a hook that has the driver make the node that `described` tells, unless the limit leaves
- * no room for it. */
+/* Defines a hook that adds a node to a graph. `described` is the struct node; if the limit leaves
+ * no room for it, the driver is not called. */
 #define ADD_NODE(symbol, parameters, arguments, described)                                         \
     CUresult symbol parameters                                                                     \
     {                                                                                              \
@@ -157,8 +157,9 @@ static CUresult undo_create(unsigned long long handle)
     return RS_FORWARD(cuMemRelease, (handle));
 }
 
-/* True for a request that no known driver grants, and when the driver does not tell. Then the
- * driver is asked before the account is charged, so that the program gets the driver's error. */
+/* True for a request that the driver will refuse as invalid, and when that cannot be told. The
+ * driver is then asked before the account is charged, so that the program gets the driver's error
+ * and not out-of-memory. */
 static bool is_odd_creation(size_t size_bytes, const CUmemAllocationProp *prop,
                             unsigned long long flags)
 {
@@ -209,8 +210,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     bool serving = rs_mode_serving();
     CUresult result;
 
-    /* The driver has no handle for memory of cuMemAlloc, so a block has none either, even if it
-     * lies in mapped memory. */
+    /* The driver has no handle for memory of cuMemAlloc. So a block has none either, even if it
+     * lies in mapped memory, which has one. */
     if (rs_introspect_if(serving, (CUdeviceptr)(uintptr_t)address).what != RS_INTROSPECTED_FOREIGN)
         return CUDA_ERROR_INVALID_VALUE;
     result = RS_FORWARD(cuMemRetainAllocationHandle, (handle, address));
@@ -255,7 +256,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size_bytes)
 
 /* ---- arrays ---- */
 
-/* True for a description that the driver probably refuses: more elements in one direction than any
+/* True for an array that the driver will probably refuse: more elements in one direction than any
  * device supports, or a number of channels that only planes of video frames may have. */
 static bool is_odd_array(const CUDA_ARRAY3D_DESCRIPTOR *with)
 {

@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* scripts/check-exports names this constructor, and fails if there is another one. */
+/* Copies the environment. scripts/check-exports fails if there is another constructor. */
 __attribute__((constructor)) static void keep_environment(void)
 {
     rs_environment_keep();

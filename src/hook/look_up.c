@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Look-ups of functions by name: dlsym (entered through dlsym_<cpu>.S) and cuGetProcAddress.
  *
- * The real look-up is always made first, and the address that it found is translated to that of a
- * hook, since a name alone does not tell which version of the function is meant. */
+ * A name alone does not tell which version of a function is meant. So the real look-up is made
+ * first, and the address that it found is translated to that of a hook. */
 #include "base/check.h"
 #include "base/log.h"
 #include "config/mode.h"
@@ -77,7 +77,7 @@ static const struct hook hooks[] = {
 #include "driver/entry_points.def"
 };
 
-/* Returns the driver's exported function; NULL when the driver does not have it, and for a function
+/* Returns the driver's exported function. NULL when the driver does not have it, and for a function
  * of the runtime. May be called once the driver is ready. */
 static void *real_of(const struct hook *hook)
 {
@@ -103,10 +103,9 @@ static const struct hook *hook_named(const char *symbol)
 
 /* ---- from addresses of the driver's functions to hooks ---- */
 
-/* Calls rs_driver_ready after a look-up of the program that found its symbol. dlerror() must report
- * no error then, but the library's own look-ups may leave one (no driver, or one without a
- * function), so this clears it.  It must not be called after a look-up that failed, since that
- * look-up's error would be lost. */
+/* Calls rs_driver_ready after a look-up of the program that found its symbol. Clears the error that
+ * the library's own look-ups may leave for dlerror() (there is no driver, or it lacks a function).
+ * Must not be called after a look-up of the program that failed, since its error would be lost. */
 static bool driver_ready_quietly(void)
 {
     int error = errno;
@@ -120,8 +119,8 @@ static bool driver_ready_quietly(void)
     return ready;
 }
 
-/* Returns the hook of a function that the driver exports, or NULL; where the driver exports one
- * function under several names, that of the last name in the table. */
+/* Returns the hook of the exported driver function at `real`, or NULL. If the driver exports that
+ * function under several names, the hook is that of the last of these names in the table. */
 static void *replacement_of(const void *real)
 {
     if (!driver_ready_quietly())
@@ -132,8 +131,8 @@ static void *replacement_of(const void *real)
     return NULL;
 }
 
-/* The CUDA versions for which the driver is asked besides hook->since, as its function for a name
- * may change between hook->since and hook->until. */
+/* The function that the driver returns for a name may change between hook->since and hook->until.
+ * So the driver is asked for these CUDA versions too. */
 static const int versions[] = {3020,  4000,  6000,  7000,  11000, 11020,
                                11040, 12000, 12020, 12050, 12080, 13000};
 
@@ -162,10 +161,10 @@ static bool is_answer_of(const struct hook *hook, const void *function)
     return found;
 }
 
-/* Returns the hook for a function that was found under this name, or NULL. The address that libcuda
- * exports and the one that cuGetProcAddress returns may differ (another shim below the library
- * answers one of them, or a stub stands before the true driver); both lead to the hook. A function
- * that the driver does not have gets no hook. */
+/* Returns the hook for a function that cuGetProcAddress returned for this name, or NULL. The
+ * address is compared with what the driver's cuGetProcAddress returns, since libcuda may export the
+ * function at another one: another shim may answer one of the two look-ups, or libcuda may be a
+ * stub for the true driver. A function that the driver does not export gets no hook. */
 static void *replacement_named(const char *name, const void *function)
 {
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++) {
@@ -280,10 +279,10 @@ static bool is_driver(const void *caller)
            dladdr(caller, &asking) && driver.dli_fbase == asking.dli_fbase;
 }
 
-/* Answers look-ups with RTLD_DEFAULT, with RTLD_NEXT from before the library, or with a handle that
- * searches the global scope.  For these the real dlsym finds the library's own export even if there
- * is no driver, and a program would take that for CUDA.  So the answer is the hook only if the
- * look-up would find a definition without the library. */
+/* Answers look-ups with RTLD_DEFAULT, with RTLD_NEXT by an object that precedes the library, and
+ * with a handle that searches the global scope. In these, the real dlsym would find the library's
+ * own export even on a machine without a driver, and the program would believe that it has CUDA. So
+ * the answer is the hook only if there is another definition than the library's. */
 static struct rs_answer look_up_default(const struct hook *hook, const void *caller)
 {
     /* RTLD_NEXT searches the objects that follow the library in the global scope. */
@@ -291,15 +290,14 @@ static struct rs_answer look_up_default(const struct hook *hook, const void *cal
 
     if (!real)
         real = rs_caller_find(caller, hook->symbol);
-    /* If nothing was found, dlerror() now reports the failure of the library's look-up, which is
-     * the same as that of the program's look-up. */
+    /* If nothing was found, dlerror() reports that as it would for the program's own look-up. */
     return answer_with(real ? hook->replacement : NULL);
 }
 
-/* Warns when a driver was preloaded in front of the library: it gets all calls of programs that are
- * linked with libcuda.  This look-up may then be the only call that reaches the library, so it
- * reads the settings here; otherwise nobody would be told that a limit does not hold.  Other
- * libraries in front of it are not reported, since they may call the library in turn. */
+/* Warns, once, if a libcuda was preloaded in front of the library: all calls of programs that are
+ * linked with libcuda then go there. A look-up may be the only call that reaches the library, so
+ * the settings are read here; else nobody would be told that a limit does not hold. Other libraries
+ * in front are not reported, since they may call this library in turn. */
 static void say_driver_first(void)
 {
     static bool looked;
@@ -322,8 +320,7 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
     const struct hook *hook;
     void *real, *replacement;
 
-    /* All hooked names begin with "cu"; this test forwards nearly all look-ups that do not concern
-     * CUDA. */
+    /* All hooked names begin with "cu". A look-up of any other name is forwarded at once. */
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u')
         return forward();
     say_driver_first();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime layer serves requests that succeed at once, which saves the runtime's own part of a
- * call (60 to 110 ns of every pair of cudaMalloc and cudaFree, MEASURED.md).  Every other call (no
+ * call (60 to 110 ns of every pair of cudaMalloc and cudaFree, MEASURED.md). Every other call (no
  * context yet, a failure, an unknown pointer, size 0) goes to the runtime that the caller would
- * have called without the library, and comes back through the driver layer: so the last error and
+ * have called without the library, and from there to the hooks of the driver. So the last error and
  * the lazy start are the runtime's own. */
 #include "hook/runtime.h"
 
@@ -37,8 +37,8 @@ static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMall
 /* Casts `address` to a pointer to a function of the type of `symbol`. */
 #define TYPED(symbol, address) ((__typeof__(symbol) *)(address))
 
-/* A place in the program that calls the library, known by the return address, and the functions of
- * the runtime to which it would have been bound. */
+/* A place in the program that calls the library, known by its return address, and the runtime's
+ * functions that it would call without the library. */
 struct site {
     const void *caller;
     unsigned long long identity; /* rs_object_identity of the caller, which changes if another
@@ -92,9 +92,8 @@ static size_t site_slot(const void *caller)
 _Static_assert(SITES == 1 << (64 - 54), "site_slot fits the table");
 
 /* Looks the caller up in the table, and enters it at its first call. Entries are never removed.
- * Thanks to the table, forwarding the call of a known caller takes no lock of the loader; in a
- * forked child such a lock might never be released, if another thread of the parent held it at the
- * fork. */
+ * Forwarding the call of a known caller takes no lock of the loader. In a forked child such a lock
+ * might never be released, if another thread of the parent held it at the fork. */
 static struct site *find_site(const void *caller)
 {
     static __thread struct site overflow;
@@ -122,8 +121,9 @@ static struct site *find_site(const void *caller)
     return &overflow;
 }
 
-/* True when the settings and tools allow the layer to serve. Called after the settings have been
- * read. A tool that CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. */
+/* True when the settings allow the layer to serve, and no tool forbids it: one that
+ * CUDA_INJECTION64_PATH names traces the runtime's calls, and must see them. Called after the
+ * settings have been read. */
 static bool layer_is_open(void)
 {
     const char *path = rs_environment_get("CUDA_INJECTION64_PATH");
@@ -131,10 +131,10 @@ static bool layer_is_open(void)
     return !(path && *path) && (rs_config.hook_groups & RS_HOOK_GROUP_RUNTIME);
 }
 
-/* Decides whether calls from this runtime may be served. For that it asks the runtime for its
- * version at the first call; it could not do so at the look-up of the function, which must not call
- * code of other libraries. `get_version` is the runtime's cudaRuntimeGetVersion; if it is NULL, it
- * is looked up for the caller (rs_caller_find_runtime). */
+/* Decides, at the first call, whether calls from this runtime may be served. This asks the runtime
+ * for its version, which could not be done when the program looked the function up, as a look-up
+ * must not call code of other libraries. `get_version` is the runtime's cudaRuntimeGetVersion; if
+ * it is NULL, it is looked up for the caller (rs_caller_find_runtime). */
 static bool decide(_Atomic int *served, void *get_version, const void *caller)
 {
     int known = atomic_load_explicit(served, memory_order_acquire);
@@ -153,8 +153,9 @@ RS_HOT_INLINE struct rs_recent_caller *served_caller(const void *caller, enum fu
     return &rs_thread.served_callers[which][site_slot(caller) % RS_RECENT_CALLERS];
 }
 
-/* Returns the number of the caller's shared object, or 0 for a free, which needs no object;
- * NOT_AT_ONCE if the call cannot be served at once. */
+/* Slow path of serves_at_once, for a caller that is not in the thread's cache. Returns the number
+ * of the caller's shared object (0 for a free), or NOT_AT_ONCE if the call cannot be served at
+ * once. */
 __attribute__((noinline)) static int serves_at_once_slowly(const void *caller, enum function which)
 {
     struct rs_recent_caller *recent = served_caller(caller, which);
@@ -202,15 +203,15 @@ static void *forward_target(const void *caller, enum function which)
     return target == rs_thread.forwarding_to ? rs_caller_next(names[which]) : target;
 }
 
-/* The call that a thread was already forwarding when it called a runtime. */
+/* What the thread was forwarding already when it called a runtime (NULL and 0: nothing). */
 struct before {
     void *target;
     unsigned object;
 };
 
-/* Returns the function of the caller's own runtime, or NULL if there is none. Until leave_runtime
- * the thread is marked as forwarding to that function, and an allocation counts as the request of
- * the caller's object; *before keeps the previous marks. */
+/* Returns the function of the caller's own runtime, or NULL if there is none. Marks the thread as
+ * forwarding to that function, until leave_runtime; an allocation meanwhile counts as the request
+ * of the caller's object. *before keeps the previous marks. */
 static void *enter_runtime(const void *caller, enum function which, struct before *before)
 {
     void *target = forward_target(caller, which);
@@ -233,8 +234,8 @@ static rs_cuda_error leave_runtime(const struct before *before, rs_cuda_error re
     return result;
 }
 
-/* Forwarding is a function of its own and not inline, so that calls that are served at once need
- * not save registers for it. */
+/* Forwarding is not inline, so that calls that are served at once need not save registers for
+ * it. */
 #define FORWARD(symbol, which, parameters, arguments)                                              \
     RS_COLD static rs_cuda_error forward_##symbol parameters                                       \
     {                                                                                              \
@@ -395,8 +396,8 @@ GIVEN(3)
 
 static void *const given[RUNTIMES][FUNCTIONS] = {ROW(0), ROW(1), ROW(2), ROW(3)};
 
-/* Returns the record of the runtime that is loaded at `base`, which is entered if it is new; NULL
- * for a fifth runtime. */
+/* Returns the record of the runtime that is loaded at `base`, entering it if it is new. NULL for a
+ * fifth runtime. */
 static struct runtime *runtime_at(void *base)
 {
     for (int i = 0; i < RUNTIMES; i++) {
@@ -408,9 +409,8 @@ static struct runtime *runtime_at(void *base)
 }
 
 /* Returns the record of the runtime in which `real` lies, and stores its version function in
- * *get_version. Returns NULL when `real` is not a runtime's function but another interposer's,
- * which must then be called: its object has no version function, or finds that of a runtime in
- * another object. */
+ * *get_version. Returns NULL when `real` is another interposer's function, which must then be
+ * called: its object has no version function, or finds that of a runtime in another object. */
 static struct runtime *runtime_of(void *handle, void *real, void **get_version)
 {
     Dl_info mine, version;
@@ -424,8 +424,9 @@ static struct runtime *runtime_of(void *handle, void *real, void **get_version)
     return runtime_at(mine.dli_fbase);
 }
 
-/* Keeps `real` in the runtime's record, for calls that are not served. If another library has been
- * loaded at that address since the last look-up, its version is asked for again. */
+/* Keeps `real` in the runtime's record, for calls that are not served. If the version function lies
+ * elsewhere than before, another library has been loaded at the runtime's address, and its version
+ * is asked for. */
 void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
 {
     void *get_version;

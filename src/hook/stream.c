@@ -14,9 +14,9 @@
 
 /* ---- waits ----
  *
- * After a wait the driver's pools give back the free memory that they hold above their release
- * thresholds, and so do resources that have a threshold; other processes of a job learn how much is
- * idle now. */
+ * A wait changes what is idle: the driver's pools, and resources with a release threshold, give
+ * back the free memory that they hold above it. Other processes of a job are told how much is idle
+ * now. */
 
 static enum rs_synchronise begin_wait(enum rs_synchronise end)
 {
@@ -36,8 +36,8 @@ static CUresult end_wait(enum rs_synchronise end, CUresult result)
         if (RS_UNLIKELY(rs_limit_has_job))
             rs_job_look();
     } else if (rs_is_fault(result) && rs_mode_serving()) {
-        (void)rs_context_fault_or(result); /* rs_context_fault_or asks about the current context,
-                                              since the error may be of another one */
+        (void)rs_context_fault_or(result); /* asks the driver about the current context, since the
+                                              error may be of another one */
     }
     return result;
 }
@@ -53,9 +53,9 @@ WAIT(cuEventSynchronize, (CUevent event), (event), SOME)
 
 /* ---- captures (driver/capture.h) ---- */
 
-/* Called before a capture begins. Blocks freed until now get their fence now, since no fence can be
- * recorded during the capture. The gate is held around the driver's call, so that no fence is
- * recorded between a look at the captures and the begin of another one. */
+/* Called before the driver's call that begins a capture. Records the fences of the blocks freed so
+ * far, since none can be recorded during the capture. Then holds the gate (driver/capture.h) until
+ * leave_begin, so that no thread records a fence while the capture begins. */
 static struct rs_capture_stream enter_begin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_origin(stream, per_thread_default);
@@ -98,9 +98,9 @@ RS_HOOK_BY(cuStreamBeginCaptureToCig, (CUstream stream, CUstreamCigCaptureParams
 RS_HOOK_BY(cuStreamBeginCaptureToCig_ptsz, (CUstream stream, CUstreamCigCaptureParams *params),
            begin_to_cig, stream, params)
 
-/* An end that the driver refuses (from a wrong thread, for example) leaves the capture under way;
- * an end that it answers with an error (the capture was invalidated) still ends the capture.
- * Asking whether the stream still captures tells the two apart. */
+/* Ends a capture. A call that fails may have left the capture under way (when it came from a wrong
+ * thread, for example) or have ended it (when the capture was invalidated). So the driver is then
+ * asked whether the stream still captures. */
 static CUresult end_capture(__typeof__(&cuStreamEndCapture) real, bool per_thread_default,
                             CUstream stream, CUgraph *graph)
 {

@@ -16,8 +16,7 @@
 /* A primary context that was made current for one call. */
 struct visit {
     bool entered, retained;
-    CUstream stream; /* the handle by which the stream can be used in that context; NULL: there is
-                        none */
+    CUstream stream; /* the caller's stream as a handle in this context; NULL: it has none there */
 };
 
 /* Makes the device's primary context current. Returns false when there is no such device, or its
@@ -37,8 +36,8 @@ static bool visit_primary(enum rs_mode mode, int device, CUstream stream, struct
         rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
         rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return false;
-    /* A primary context that this call has started stays active, as it does with the runtime, since
-     * the memory will be in it. */
+    /* A primary context that this call has started is not released, since the memory will be in it.
+     * The runtime keeps it active too. */
     visit->retained = active;
     visit->stream = rs_stream_from(device, primary, stream);
     visit->entered = rs_driver_context_enter(primary, &result);
@@ -133,6 +132,7 @@ void rmmshim_torch_record_stream(void *ptr, void *stream)
         ptr && rs_mode_serving() ? rs_block_beginning_at((CUdeviceptr)(uintptr_t)ptr) : NULL;
 
     (void)stream;
-    if (block) /* the block's free then waits for the whole context and not for one stream */
+    if (block) /* the free then orders the block after all work of the context, not after one
+                  stream's alone */
         atomic_store_explicit(&block->has_other_streams, true, memory_order_relaxed);
 }

@@ -17,8 +17,8 @@
 
 enum {
     STEP_BYTES = 1 << 20, /* reserved at a time */
-    CHUNKS_MIN = 128,     /* twice as many as there are thread indexes, which have one each */
-    DEFINITIONS_PART = 4, /* of the chunks, one in so many at most has definitions */
+    CHUNKS_MIN = 128,     /* twice the number of thread indexes, each of which has a chunk */
+    DEFINITIONS_PART = 4, /* at most one in so many chunks has definitions */
     CHUNKS_MAX = 1 << 21,
 };
 
@@ -33,8 +33,8 @@ static uint64_t job_of_process(void)
     return text ? rs_hash_bytes(text, strlen(text)) : 0;
 }
 
-/* True when the file is a recording of this process's job, or of this process before an exec.
- * Recordings of earlier runs are replaced instead. */
+/* True when the file is a recording of this process's job, or of this process before an exec. Any
+ * other recording is replaced. */
 static bool is_to_be_kept(const char *path)
 {
     struct rs_recording_header header;
@@ -50,8 +50,8 @@ static bool is_to_be_kept(const char *path)
            ((header.job && header.job == job_of_process()) || header.process == (uint32_t)getpid());
 }
 
-/* Takes a name. A file that is there already is removed and made anew, not emptied: where file
- * locks do not work, its process may still have it mapped. */
+/* Opens the file under a name. A file that is there already is removed and made anew, not emptied:
+ * where file locks do not work, another process may still have it mapped. */
 static int try_name(struct rs_recording_file *file, const char *path, unsigned name)
 {
     struct rs_output *output = &file->output;
@@ -62,11 +62,11 @@ static int try_name(struct rs_recording_file *file, const char *path, unsigned n
     if (!output->is_regular && strcmp(path, "/dev/null") == 0)
         return 0;
     if (!output->is_regular)
-        result = -ESPIPE; /* a chunk is written to its place in the file */
+        result = -ESPIPE; /* chunks must be written at their places in the file */
     else if (is_to_be_kept(output->path))
         result = -EEXIST;
     else if (unlink(output->path) != 0)
-        return rs_output_empty(output); /* the process may not remove files from the folder */
+        return rs_output_empty(output); /* this process may not remove files from the folder */
     rs_output_release(output);
     return result ? result : rs_output_try(output, path, name);
 }
@@ -176,7 +176,7 @@ int rs_recording_file_open(struct rs_recording_file *file, const char *path, siz
     return 0;
 }
 
-/* ---- what is kept outside of the file ---- */
+/* ---- writes by system calls ---- */
 
 static int write_at(const struct rs_recording_file *file, size_t offset, const void *bytes,
                     size_t length)
@@ -211,7 +211,7 @@ static struct rs_recording_chunk *chunk_at(const struct rs_recording_file *file,
     return (struct rs_recording_chunk *)(void *)(file->bytes + offset_of(at));
 }
 
-/* The file stays as large as it is. */
+/* Called when the file cannot grow: it stays as large as it is. */
 static void stop_growing(struct rs_recording_file *file, int error)
 {
     rs_log("RMM_RECORD: %s: the file cannot grow: %s; from here on new events replace the oldest "
@@ -220,7 +220,7 @@ static void stop_growing(struct rs_recording_file *file, int error)
     file->chunk_count = file->used;
 }
 
-/* True when there is a chunk that was never used. */
+/* True when the chunk behind the used ones can be taken, with its space on the disk reserved. */
 static bool may_grow(struct rs_recording_file *file)
 {
     size_t end_bytes = offset_of(file->used + 1);
@@ -236,7 +236,7 @@ static bool may_grow(struct rs_recording_file *file)
     return result == 0;
 }
 
-/* Finds the chunk that was full longest ago. Returns false when none is full. */
+/* Finds the chunk that has been full for longest. Returns false when none is full. */
 static bool find_oldest(struct rs_recording_file *file, uint32_t *at)
 {
     for (uint32_t i = 0; i < file->used; i++) {
@@ -290,9 +290,9 @@ struct rs_recording_chunk *rs_recording_file_begin(struct rs_recording_file *fil
     return chunk_at(file, at);
 }
 
-/* Copies a full chunk to a place in the file, by a system call, since the first store into each
- * page of a mapping costs several times as much. If that call fails and the file is mapped, copies
- * through the mapping, as the place has its space on the disk. Returns 0 or -errno. */
+/* Copies a full chunk to a place in the file. Returns 0 or -errno. A system call does it, since the
+ * first store into each page of a mapping costs several times as much. If that call fails, the copy
+ * goes through the mapping, if there is one: space on the disk is reserved for it. */
 static int copy(struct rs_recording_file *file, const struct rs_recording_chunk *chunk, uint32_t at)
 {
     int result = write_at(file, offset_of(at), chunk, RS_RECORDING_CHUNK_BYTES);
@@ -326,9 +326,9 @@ void rs_recording_file_renew(struct rs_recording_file *file, struct rs_recording
     rs_recording_file_changed(file, events, sizeof(*events));
 }
 
-/* Other threads may still write to chunks that have begun, but begin no more. The part of the
- * mapping that is cut off is replaced by ordinary memory first, as a store behind the end of a file
- * raises SIGBUS. */
+/* Gives the unused end of the file back. Other threads may still write to chunks that have begun,
+ * but begin no more. First ordinary memory replaces the end of the mapping, as a store behind the
+ * end of the file would raise SIGBUS. */
 static void cut(struct rs_recording_file *file)
 {
     size_t used_bytes = offset_of(file->used);

@@ -30,18 +30,18 @@ enum {
 #define SIZE_MOST (((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1)
 #define TIME_MOST (((uint64_t)1 << RS_RECORDING_TIME_BITS) - 1)
 
-/* What the thread with one index (base/thread.h) writes to. Several threads may share index 0; they
- * use the lock. */
+/* What threads with one index (base/thread.h) write to. Several threads may share index 0, and use
+ * the lock. */
 struct slot {
     _Alignas(2 * RS_CACHE_LINE) struct rs_recording_event *next,
-        *end;          /* equal: the chunk is full */
+        *end;          /* equal: the chunk is full, or not begun */
     uint64_t sequence; /* of the chunk */
     uint64_t last_ns;
     struct rs_recording_chunk *chunk; /* NULL: not begun */
     struct rs_spinlock lock;
 };
 
-/* In memory that is all zero in a child after fork. */
+/* The recorder is in memory that the kernel zeroes in a child after fork. */
 struct recorder {
     _Atomic bool on;
     bool is_ended; /* no chunk begins any more */
@@ -49,7 +49,7 @@ struct recorder {
     struct rs_mutex lock; /* protects the file, and the fields below */
     struct rs_recording_file file;
     struct rs_hash_table numbers;                                 /* of definitions, by key */
-    _Alignas(RS_CACHE_LINE) struct rs_pair found[SETS][RS_PAIRS]; /* some of them, without lock */
+    _Alignas(RS_CACHE_LINE) struct rs_pair found[SETS][RS_PAIRS]; /* a cache, without lock */
     uint32_t last_number;
     struct rs_recording_chunk *definitions; /* NULL: none, or full */
     size_t definitions_used;                /* bytes of its content */
@@ -61,8 +61,8 @@ static struct rs_mutex beginning = RS_MUTEX_INIT(RS_RANK_RESOURCE);
 RS_RESET_IN_CHILD(recording, beginning);
 static _Atomic(struct recorder *) the_recorder;
 
-/* `inside` while the thread is in this file: a signal handler that arrives there does not wait for
- * its own thread. */
+/* `inside` is true while the thread is in this file. A signal handler that interrupts it there sees
+ * that, and does not wait for a lock that its own thread holds. */
 static __thread struct {
     bool inside;
     uint32_t thread; /* its ID; 0: not defined yet */
@@ -91,7 +91,7 @@ static void leave(void)
     here.inside = false;
 }
 
-/* ---- definitions; the caller has entered and holds the lock ---- */
+/* ---- definitions ---- */
 
 static bool has_room(struct recorder *recorder, size_t bytes)
 {
@@ -195,8 +195,8 @@ static uint32_t known(const void *key)
     return number;
 }
 
-/* Returns the number of the address's definition. The symbols are read without a lock, since that
- * takes some 10 to 100 us. */
+/* Returns the number of the address's definition. Symbols are read without the recorder's lock,
+ * since that takes some 10 to 100 us. */
 static uint32_t frame_of_address(const void *address)
 {
     uint32_t number = known(address);
@@ -245,8 +245,8 @@ RS_COLD static void define_thread(struct recorder *recorder)
     (void)define_inside(recorder, RS_RECORDING_THREAD, NULL, here.thread, name, strlen(name));
 }
 
-/* Called when the slot's chunk is full, or has not begun. Returns false when there is no chunk: the
- * event is then counted as lost. */
+/* Called when the slot's chunk is full, or has not begun. Returns false, and counts the event as
+ * lost, when there is no chunk for it. */
 RS_COLD static bool renew(struct recorder *recorder, struct slot *slot)
 {
     struct rs_recording_chunk *chunk = NULL;
@@ -276,15 +276,15 @@ static uint64_t now_of(const struct recorder *recorder)
     return rs_clock_ns() - recorder->begun_ns;
 }
 
-/* Returns now_ns, but not less than least_ns, whatever the clock does. */
+/* Returns now_ns, or least_ns if the clock has gone back. */
 RS_HOT_INLINE uint64_t at_least(uint64_t now_ns, uint64_t least_ns)
 {
     return RS_UNLIKELY(now_ns > TIME_MOST || now_ns < least_ns) ? least_ns : now_ns;
 }
 
-/* What an event is made of.  The thread's ID, the check and the chunk's sequence come with its
- * place. These functions are inlined into rs_record, and the clock is read before all of them, so
- * that an event stays in registers until it is in its place. */
+/* The values of an event that rs_record gives to `append`, which adds the thread's ID and the
+ * check. `append` and `put` are inlined into rs_record, and the clock is read before them, so that
+ * the values stay in registers until they are stored. */
 struct parts {
     uint64_t now_ns, address, size_bytes, place;
     uint32_t definition;
