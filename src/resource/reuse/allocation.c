@@ -13,8 +13,8 @@ enum {
     WAIT_NS = 20 * 1000 * 1000,
     SLACK = 32,         /* the held bytes may exceed the peak by 1/32 of it, as in pool */
     SMALL_DIVISOR = 64, /* a request up to 1/64 of the initial size ... */
-    SMALL_SLACK = 16,   /* ... may grow past it by 1/16: pool keeps small blocks apart, in chunks of
-                           their own */
+    SMALL_SLACK = 16,   /* ... may make the stack grow past it by 1/16: pool has chunks of their own
+                           for small blocks */
     SLICE_NS = 10 * 1000 * 1000, /* the longest single wait in wait_for_own */
 };
 
@@ -55,8 +55,7 @@ static void note_upstream_short(struct rs_reuse *reuse)
         reuse->initial_bytes > 0 ? RS_REUSE_SHORT_INITIAL_DIVISOR : RS_REUSE_SHORT_DIVISOR;
 
     if (!rs_reuse_may_have_fence(reuse) || reuse->is_eager)
-        return; /* without fences a seal would be a wait, and host memory is sealed at its free
-                   anyway */
+        return; /* without fences a seal would be a wait; frees of host memory seal anyway */
     atomic_store_explicit(&reuse->short_seals, RS_REUSE_SHORT_SEALS, memory_order_relaxed);
     atomic_store_explicit(&reuse->eager_bytes,
                           rs_max(RS_REUSE_SHORT_BYTES, rs_reuse_held_bytes(reuse) / divisor),
@@ -78,7 +77,7 @@ static bool have_left(const struct rs_reuse *reuse, size_t count)
     return (ptrdiff_t)(atomic_load_explicit(&reuse->left_count, memory_order_acquire) - count) >= 0;
 }
 
-/* ---- out of memory, perhaps ---- */
+/* ---- before a refusal ---- */
 
 /* True when all blocks in quarantine are open (no fence covers them) and cannot get a fence now.
  * Blocks that a thread carries upstream, or for which another thread's free waits, are not open.

@@ -16,8 +16,8 @@ enum {
                          then each sixteenth and the one after it, ... */
     /* ... and any free that finds this many new open bytes in its shard. */
     LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8,
-    UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture; more if the
-                                  program had more spare bytes before it (is_much_unfenced) */
+    UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture;
+                                  is_much_unfenced may allow more */
 };
 
 /* True while upstream counts as short: it had no fitting block lately (allocation.c). */
@@ -100,8 +100,8 @@ static size_t peak_bytes(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed);
 }
 
-/* Returns the bytes that the program needs beyond its live ones to reach its peak again, or
- * `at_least` if that is more. */
+/* Returns by how much the live bytes are below their peak, or below `at_least` if that is more than
+ * the peak. */
 static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
 {
     size_t most_bytes = rs_max(peak_bytes(reuse), at_least);
@@ -110,7 +110,7 @@ static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
 }
 
 /* True when upstream may have too little for the program to reach its peak again, and a little
- * more.  It is used while a stream captures, and has_little_left where fences are refused for
+ * more.  It is used while a stream captures; has_little_left is used when fences are refused for
  * good. */
 static bool may_lack(struct rs_reuse *reuse)
 {
@@ -303,9 +303,9 @@ static bool has_own_open(struct rs_reuse *reuse)
     return found || rs_ordered_open_count(&reuse->ordered);
 }
 
-/* Counts a seal, and ends the shortage after the last one.  Threads that count at the same time may
- * end it a little early or late.  If fences are refused for good, the shortage ends at once, since
- * each further seal would be a wait. */
+/* Counts a seal, and ends upstream's shortage after RS_REUSE_SHORT_SEALS of them (a little early or
+ * late when several threads count at the same time).  If fences are refused for good, the shortage
+ * ends at once, since each further seal would be a wait. */
 static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (is_short(reuse) &&
@@ -323,9 +323,9 @@ static bool is_capped(const struct rs_reuse *reuse)
 }
 
 /* True when too many freed bytes wait for the end of a capture, which may take long.  The bound is
- * what the program would hold anyway: its peak or the initial size, less the live bytes.  If
- * upstream can hardly grow, the bound is upstream's idle bytes, since allocations get only those,
- * and do not wait. */
+ * UNFENCED_BYTES, or, if that is more, what the program would hold anyway: its peak or the initial
+ * size, less the live bytes.  If upstream can hardly grow, the bound is at most upstream's idle
+ * bytes, since allocations get only those, and do not wait. */
 static bool is_much_unfenced(struct rs_reuse *reuse)
 {
     size_t bytes = rs_reuse_quarantined(reuse).bytes;
@@ -335,8 +335,8 @@ static bool is_much_unfenced(struct rs_reuse *reuse)
                : bytes >= rs_max(UNFENCED_BYTES, bytes_to_peak(reuse, reuse->initial_bytes));
 }
 
-/* True when a free waits because its seal was refused.  Host memory seals at each free, and must
- * not wait each time. */
+/* True when a free waits because its seal was refused.  Host memory seals at each free that is not
+ * small, and must not wait each time. */
 static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (refusal == RS_FENCE_REFUSED)

@@ -320,7 +320,7 @@ static enum rs_fence_state ask_if_stuck(struct rs_reuse *reuse, struct rs_reuse_
 static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
 {
     enum rs_fence_state state = ask_if_stuck(reuse, ready);
-    unsigned unknown = reuse->sealed_count, count; /* this many of the oldest may be done */
+    unsigned unknown = reuse->sealed_count, count; /* the `unknown` oldest epochs may be done */
 
     while (unknown > 0 && state == RS_FENCE_DONE) {
         for (count = unknown; count > 0; count -= 1 + count / EXACT_DIVISOR) {
@@ -404,7 +404,7 @@ static bool lock_in_passing(struct rs_reuse *reuse)
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large)
 {
     enum rs_fence_refusal refusal = RS_FENCE_GRANTED;
-    struct rs_reuse_batch ready; /* has many lists, so it is set only where some may be ready */
+    struct rs_reuse_batch ready; /* has many lists, so it is set only where blocks may be ready */
     bool asks, any;
 
     if (!lock_in_passing(reuse))
@@ -521,7 +521,7 @@ CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
     return result;
 }
 
-/* ---- the rest ---- */
+/* ---- sums and the end ---- */
 
 struct rs_reuse_quantity rs_reuse_in_epochs(const struct rs_reuse *reuse)
 {

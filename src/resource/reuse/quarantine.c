@@ -6,7 +6,7 @@
 #include "resource/resource.h"
 #include "resource/reuse/reuse.h"
 
-/* ---- how much there is ---- */
+/* ---- counts ---- */
 
 static size_t load(const _Atomic size_t *size)
 {

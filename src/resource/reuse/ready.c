@@ -382,7 +382,7 @@ RS_HOT void rs_reuse_sort_ready(struct rs_reuse *reuse)
     rs_request_end();
 }
 
-/* ---- need ---- */
+/* ---- the slow path ---- */
 
 bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from)
 {

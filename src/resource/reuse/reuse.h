@@ -141,9 +141,9 @@ struct rs_ordered_blocks {
     uint64_t begun;  /* seals so far, also those that failed */
     uint64_t sealed; /* the last seal that did not fail: a block with this number or more is open */
     struct rs_reuse_quantity open;
-    _Atomic ptrdiff_t live_bytes; /* bytes taken back minus bytes freed, as in a shard; may be
-                                     negative; read without the lock */
-    _Atomic uint64_t reuses;      /* blocks taken back; read without the lock */
+    _Atomic ptrdiff_t live_bytes; /* bytes that allocations took back minus bytes freed, as in a
+                                     shard; may be negative; read without the lock */
+    _Atomic uint64_t reuses;      /* how many blocks allocations took back; read without the lock */
     _Atomic bool is_used;         /* any block was ever freed in order; read without the lock */
     uint64_t filled;              /* one bit per set that may have a block */
     /* For each full set, the slot that the next block replaces. */
@@ -215,8 +215,8 @@ struct rs_reuse_shard {
     /* Bytes and blocks that ever entered the quarantine through this shard; read without the lock.
      */
     _Atomic size_t entered_bytes, entered_count;
-    struct rs_block_list ready; /* ready blocks that came back to the shard and are not yet sorted
-                                   into kept ones and ones for upstream */
+    struct rs_block_list ready; /* ready blocks that came back to the shard; each is still to be
+                                   kept, or given upstream */
     struct rs_reuse_room room;  /* the limits when the ready blocks came back */
     struct rs_kept_blocks kept;
 };
@@ -272,8 +272,8 @@ struct rs_reuse {
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
     _Atomic int short_seals; /* the number of seals by frees after which upstream no longer counts
                                 as short */
-    _Atomic unsigned
-        on_slow_path; /* threads on the slow path; while there is one, no block is kept */
+    _Atomic unsigned on_slow_path; /* the number of threads on the slow path; while there is one, no
+                                      block is kept */
     /* The bytes of ready blocks that a thread is giving upstream; these are in no list. */
     _Atomic size_t giving_bytes;
     _Atomic size_t given; /* the number of such blocks that upstream has taken so far */
@@ -448,7 +448,7 @@ bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns);
 void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open);
 
 /* Waits for all work of the context, as cudaFree does, and makes every block ready that was freed
- * before, open or sealed.  Returns the wait's error. */
+ * before, open or sealed.  Returns CUDA_SUCCESS, or the wait's error. */
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
 
 /* Returns the bytes and the number of the blocks in epochs and backlog, without the ordered ones.
@@ -529,7 +529,7 @@ bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from);
 /* Returns the bytes and the number of all kept, unsorted and refused blocks. */
 struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse);
 
-/* ---- need ---- */
+/* ---- when frees seal ---- */
 
 /* Upstream counts as short from an allocation on the slow path until frees have sealed
  * RS_REUSE_SHORT_SEALS times.  Meanwhile eager_bytes is 1/128 of the held bytes (1/64 where the
@@ -565,8 +565,8 @@ RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
 
 enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_DIVISOR = 16 };
 
-/* A free that looks whether it is time to seal does so when upstream's idle bytes are less than
- * 1/32 of the held bytes. */
+/* The first free after a seal, and each sixteenth one after it, seals if upstream's idle bytes are
+ * less than 1/32 of the held bytes. */
 enum { RS_REUSE_SCARCE_DIVISOR = 32 };
 
 /* Returns how many open bytes of all shards make a free seal: 32 MiB, or 1/16 of the held bytes if
@@ -575,8 +575,6 @@ static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
 {
     return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_DIVISOR);
 }
-
-/* ---- as in struct rs_mr_ops ---- */
 
 /* The ops of `reuse`.  They treat RS_EFFORT_LITTLE and RS_EFFORT_BEST as RS_EFFORT_FULL, since
  * `reuse` chooses by itself how much to ask of upstream, and when a second upstream stands in. */
