@@ -239,7 +239,7 @@ static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
                : allocate_growing(RS_MR_AS(rs_pool, mr), size_bytes, effort, out);
 }
 
-/* ---- the rest of the resource ---- */
+/* ---- other operations ---- */
 
 static CUresult pool_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                 CUstream stream)

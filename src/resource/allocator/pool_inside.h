@@ -132,8 +132,7 @@ struct rs_pool_ask {
     size_t most_bytes, least_bytes;
     enum rs_block_group group;
     bool is_initial, is_away; /* as in the chunk */
-    bool is_ahead; /* the pool can do without the chunk; without the bytes past least_bytes it can
-                      always do */
+    bool is_ahead; /* the pool does not need the chunk; the bytes past least_bytes it never needs */
 };
 
 /* Charges a chunk against the maximum and asks upstream for it.  On success the chunk is in the
