@@ -109,7 +109,7 @@ static void put_record(struct rs_charged *record)
 
     (void)rs_hash_put(&tables[record->keys], record->key, record);
     if (old && old != record) { /* the older allocation with this key must have been freed by a call
-                                   that has no hook */
+                                   without a hook */
         old->handles = 0;
         drop_unused(old);
     }

@@ -33,7 +33,7 @@ struct rs_charge_owner {
 
 /* One call under way, which the driver may refuse. */
 struct rs_charge {
-    struct rs_charged *record; /* of the allocation; NULL: the allocation is not counted */
+    struct rs_charged *record; /* the allocation's record; NULL: the allocation is not counted */
     int reclaims_on; /* the device whose unused memory is given back before the call is made again;
                         or RS_NO_DEVICE */
     /* The state before the call, by which a stale refusal is recognised. */
@@ -82,7 +82,8 @@ struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
                                         unsigned long long key);
 CUresult rs_charge_free_end(struct rs_charged *record, CUresult result);
 
-/* Forgets a context that has ended with its allocations.  The caller holds the contexts' lock. */
+/* Called when a context has ended, and its allocations with it: takes their charges back and drops
+ * their records.  The caller holds the contexts' lock. */
 void rs_charge_forget(const struct rs_context *context);
 
 /* ---- virtual memory: the memory of a handle lives until all its handles are released and all its
@@ -241,9 +242,10 @@ RS_COLD bool rs_again(CUresult result, int device, size_t host_bytes, uint64_t *
  * Returns that error. */
 RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
 
-/* An expression that makes a driver call, and repeats it as long as rs_again returns true.  Its
- * value is the result that the program gets; a final out-of-memory error is counted
- * (rs_again_refused).  `device` is evaluated only after an out-of-memory error. */
+/* An expression that makes a driver call, and repeats it as long as rs_again returns true.
+ * RS_AGAIN_HOST is for a call that takes size_bytes of host memory.  Its value is the result that
+ * the program gets; a final out-of-memory error is counted (rs_again_refused).  `device` is
+ * evaluated only after an out-of-memory error. */
 #define RS_AGAIN(device, call)          RS_AGAIN_TOLD(device, 0, call)
 #define RS_AGAIN_HOST(size_bytes, call) RS_AGAIN_TOLD(RS_AGAIN_CURRENT, size_bytes, call)
 
@@ -254,7 +256,7 @@ RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
                                                        : told_;                                    \
     })
 
-/* Does the same, but does not count a final out-of-memory error; the caller counts it. */
+/* Does as RS_AGAIN, but does not count a final out-of-memory error; the caller counts it. */
 #define RS_AGAIN_FOR(device, host_bytes, call)                                                     \
     ({                                                                                             \
         int tries_left_ = RS_AGAIN_TRIES;                                                          \

@@ -32,10 +32,11 @@ struct rs_pool_record {
     bool destroyed; /* the driver has destroyed the pool; the record lives until its last allocation
                        is freed */
     bool going;     /* cuMemPoolDestroy is being called */
-    size_t live_bytes;         /* of the live allocations, rounded up as the driver does */
+    size_t live_bytes;         /* the most that the driver may hold for the live allocations
+                                  (rs_footprint_most) */
     size_t asked_bytes, count; /* of the live allocations: the bytes that the program asked for, and
                                   how many they are */
-    size_t vain_bytes;         /* leaving bytes for which a request has waited in vain
+    size_t vain_bytes;         /* bytes of unexecuted frees for which a request has waited in vain
                                   (rs_charge_leaving_bytes) */
     size_t held_bytes;         /* the bytes for which the pool is charged */
     _Atomic uint64_t tickets;  /* the number of readings begun; changed without the lock */
@@ -630,7 +631,7 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
         return true;
     rs_limit_resolve(device);
     rs_mutex_lock(&rs_charge_lock);
-    /* A record without a handle: from now on the memory of the device's graphs is read too. */
+    /* This is the record of the device's graphs, whose memory is read from now on. */
     pool = find_or_add_pool(NULL, device);
     rs_mutex_unlock(&rs_charge_lock);
     if (!pool)

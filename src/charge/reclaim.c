@@ -27,7 +27,7 @@ enum {
     TRIM_NS = 1000 * 1000 * 1000, /* longest wait of a trim that the program asks for */
     TRIM_SHORT_NS =
         50 * 1000 * 1000,          /* longest wait of a trim inside another call of the program */
-    SLICE_NS = 5 * 1000 * 1000,    /* the part of a wait that one stack gets */
+    SLICE_NS = 5 * 1000 * 1000,    /* the longest wait for one stack before the next one's turn */
     SAY_NS = 1000 * 1000 * 1000,   /* a longer wait for the GPU is logged, once per process */
     LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
@@ -39,7 +39,7 @@ enum {
 enum {
     ASK_NS = 1000 * 1000 * 1000, /* longest wait for other processes; shorter after waits in vain */
     IN_VAIN_MOST = 6,            /* how often ASK_NS is halved at most */
-    ASK_SLICE_NS = 10 * 1000 * 1000, /* the others are asked again after this time */
+    ASK_SLICE_NS = 10 * 1000 * 1000, /* the other processes are asked again after this time */
     /* A wait ends after this many consecutive slices in which no other process had idle bytes or
      * gave any back. */
     SLICES_IN_VAIN = 4,
@@ -345,8 +345,8 @@ static bool wait_for_idle(int device, unsigned initial_of)
     return false;
 }
 
-/* Waits at most 50 ms until the GPU has executed frees in the order of streams, of memory in pools
- * of the driver.  Returns true when it has executed some. */
+/* Waits at most 50 ms until the GPU has executed frees of memory in the driver's pools.  Returns
+ * true when it has executed some. */
 static bool wait_for_leaving(int device)
 {
     size_t before = rs_charge_leaving_bytes(device, false), leaving = before;
@@ -473,9 +473,9 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
 /* ---- calls for which the driver takes memory of its own ---- */
 
-/* Returns the given device, or for RS_AGAIN_CURRENT that of the current context.  Without a current
- * context it returns 0 if host memory is wanted, which is the same for every device, else a
- * negative number. */
+/* Returns the given device, or for RS_AGAIN_CURRENT that of the current context.  Without a
+ * current context it returns a negative number; for host memory, which belongs to no device, it
+ * returns 0. */
 static int device_meant(int device, size_t host_bytes)
 {
     if (device < 0 &&
