@@ -8,10 +8,10 @@
  * A chunk taken on demand serves requests of one size group only, so that a small block that lives
  * long pins no chunk of large ones.  A large request cuts a free block only if the block is hardly
  * larger than the request, or if the rest has room for the largest request so far.  Before the pool
- * would exceed its allowance, it gives back wholly free chunks that do not fit the request.  An
- * initial size, which serves all requests, is cut from both ends: small blocks gather at the upper
- * end, so that the rest stays one piece.  (Beside huge blocks, small ones get chunks of their own
- * as long as there is room.) With growth=rmm RMM's rules apply, which do none of this. */
+ * would exceed its allowance, it gives back wholly free chunks, none of which fits the request
+ * well.  An initial size, which serves all requests, is cut from both ends: small blocks gather at
+ * the upper end, so that the rest stays one piece.  (Beside huge blocks, small ones get chunks of
+ * their own as long as there is room.) With growth=rmm RMM's rules apply, which do none of this. */
 #include "resource/allocator/pool_inside.h"
 
 #include "base/log.h"

@@ -63,8 +63,8 @@ static void note_upstream_short(struct rs_reuse *reuse)
 }
 
 /* Returns the number of blocks that have ever entered the quarantine.  Once as many have left it
- * (have_left), nearly all blocks that are in it now have left; only an ordered block may leave
- * before earlier ones. */
+ * (have_left), nearly all blocks that are in it now have left, since blocks leave about in the
+ * order in which they entered. */
 static size_t blocks_entered(const struct rs_reuse *reuse)
 {
     size_t left = atomic_load_explicit(&reuse->left_count, memory_order_relaxed);

@@ -43,8 +43,8 @@ static bool is_scarce(struct rs_reuse *reuse)
 }
 
 /* Returns an estimate of the bytes that the device has left.  With `asks` it asks the driver, which
- * takes 4 us.  Without, it counts neither the memory of other processes nor what the program took
- * from the driver itself.  Never waits. */
+ * takes 4 us.  Without, it does not know of memory that other processes have, or that the program
+ * took from the driver itself.  Never waits. */
 static size_t device_left_bytes(const struct rs_reuse *reuse, bool asks)
 {
     const struct rs_environment *environment = reuse->base.environment;
