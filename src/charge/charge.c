@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocations by key, and the memory behind mapped addresses. */
+/* Counts the program's own allocations by key, and finds the memory behind mapped addresses. */
 #include "charge/charge.h"
 
 #include "base/check.h"
@@ -15,8 +15,8 @@ RS_RESET_IN_CHILD(charge_charge, rs_charge_lock);
 /* The lock protects `tables`, `mappings` and `entered`. */
 static struct rs_hash_table tables[RS_KEYS];
 static struct rs_mapping *mappings;
-static _Atomic size_t entered; /* the number of live records; it is also read without the lock, and
-                                  while it is 0, no free looks for a record */
+static _Atomic size_t entered; /* the number of live records; also read without the lock: while it
+                                  is 0, no free looks for a record */
 
 /* A range of addresses to which memory is mapped. */
 struct rs_mapping {
@@ -63,8 +63,8 @@ static void settle_record(struct rs_charged *record, unsigned long long key)
     record->share.charged_bytes = charged_bytes;
 }
 
-/* Takes the charge back: the driver has the memory back, or (`refused`) has made no allocation that
- * a free could name. */
+/* Takes the charge back, when the driver has the memory back, or (`refused`) has made no allocation
+ * that a free could name. */
 static void give_charge(const struct rs_charged *record, bool refused)
 {
     struct rs_account *account = rs_limit_account(record->device);
@@ -109,7 +109,7 @@ static void put_record(struct rs_charged *record)
 
     (void)rs_hash_put(&tables[record->keys], record->key, record);
     if (old && old != record) { /* the older allocation with this key must have been freed by a call
-                                   that has no hook */
+                                   without a hook */
         old->handles = 0;
         drop_unused(old);
     }
@@ -257,8 +257,7 @@ void rs_charge_forget(const struct rs_context *context)
                 slot++;
                 continue;
             }
-            /* The next look is at the same slot, since taking a record may move another one there.
-             */
+            /* The slot is looked at again, since taking a record may move another one there. */
             (void)rs_hash_take(&tables[keys], record->key);
             record->handles = 0;
             drop_unused(record);
@@ -375,9 +374,9 @@ enum {
     FORMATS_BY_CHANNEL_END = 0x40,
 };
 
-/* Ranges of formats, with the bits of one element or of one channel.  Formats of video and
- * compressed textures count as the largest format in their range, since a limit may count too much,
- * but never too little. */
+/* Ranges of formats, with the bits of one channel (below FORMATS_BY_CHANNEL_END) or of one element.
+ * Formats of video and compressed textures count as the largest format in their range, since a
+ * limit may count too much, but never too little. */
 static const struct format {
     unsigned first, last, bits;
 } formats[] = {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts memory that the program takes from the driver beside the stacks.  A hook charges the
- * device's account, makes the driver's call, and settles the charge.  When the limit leaves no
- * room, the hook answers CUDA_ERROR_OUT_OF_MEMORY without the call.
+ * device's account, makes the driver's call, and then settles the charge: keeps, corrects or takes
+ * it back by the call's result.  When the limit leaves no room, the hook answers
+ * CUDA_ERROR_OUT_OF_MEMORY without the call.
  *
- * All functions are thread safe, and none holds a lock across a driver call.  The hook has asked
- * the mode (config/mode.h): functions that name no other condition are called only where stacks
- * serve. */
+ * All functions are thread safe, and none holds a lock across a driver call.  A function whose
+ * comment names no other condition is called only where stacks serve in this process; the hook has
+ * asked that (config/mode.h). */
 #pragma once
 
 #include "base/check.h"
@@ -32,7 +33,7 @@ struct rs_charge_owner {
 
 /* One call under way, which the driver may refuse. */
 struct rs_charge {
-    struct rs_charged *record; /* of the allocation; NULL: the allocation is not counted */
+    struct rs_charged *record; /* the allocation's record; NULL: the allocation is not counted */
     int reclaims_on; /* the device whose unused memory is given back before the call is made again;
                         or RS_NO_DEVICE */
     /* The state before the call, by which a stale refusal is recognised. */
@@ -58,36 +59,39 @@ enum rs_charge_keys {
 
 /* Charges size_bytes to the owner, and reclaims memory while the limit leaves no room.  Called
  * inside a request (base/request.h), as is everything up to rs_charge_end.  Returns true when the
- * driver may be asked; for RS_NO_DEVICE always, and then it charges nothing.  Returns false when
- * nothing more can be reclaimed, or out of host memory: then the hook answers
- * CUDA_ERROR_OUT_OF_MEMORY. */
+ * driver may be asked.  Returns false when nothing more can be reclaimed, or out of host memory:
+ * then the hook answers CUDA_ERROR_OUT_OF_MEMORY.  For RS_NO_DEVICE it charges nothing and returns
+ * true. */
 bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                      enum rs_path path, size_t size_bytes);
 
-/* Called after the driver's call.  True when the call must be made once more: the driver was out of
- * memory, and memory was given back since, possibly after a wait. */
+/* Called after the driver's call.  Reclaims memory if the driver was out of memory, possibly with a
+ * wait.  Returns true when some was given back since, so that the call must be made once more. */
 bool rs_charge_again(struct rs_charge *charge, CUresult result);
 
 /* Settles the charge by the call's result.  A later free names the allocation by `key`. */
 void rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
 
 /* Called around a driver call that frees memory or releases a handle.  Begin returns the
- * allocation's record; NULL when no counted allocation has this key.  For the last handle it takes
- * the record out of its table, since the driver may give the same key to another thread during the
- * call.  End counts the free, or enters the record again if the driver refused, and returns the
- * driver's result.  `serving`: stacks serve in this process (config/mode.h). */
+ * allocation's record, or NULL when no counted allocation has this key.  If this is the
+ * allocation's last handle, begin takes the record out of its table, since the driver may give the
+ * same key to another thread during the call.  End counts the free, or enters the record again if
+ * the driver refused, and returns the driver's result.  `serving`: stacks serve in this process
+ * (config/mode.h); if not, begin returns NULL. */
 struct rs_charged *rs_charge_free_begin(bool serving, enum rs_charge_keys keys,
                                         unsigned long long key);
 CUresult rs_charge_free_end(struct rs_charged *record, CUresult result);
 
-/* Forgets a context that has ended with its allocations.  The caller holds the contexts' lock. */
+/* Called when a context has ended, and its allocations with it: takes their charges back and drops
+ * their records.  The caller holds the contexts' lock. */
 void rs_charge_forget(const struct rs_context *context);
 
 /* ---- virtual memory: the memory of a handle lives until all its handles are released and all its
  * mappings are gone ---- */
 
 /* Counts one more reference to a handle, from cuMemRetainAllocationHandle or from the import of a
- * handle that this process has exported.  `address` is mapped to its memory; 0: not known. */
+ * handle that this process has exported.  `address`: an address at which the handle's memory is
+ * mapped; 0: not known. */
 void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address);
 
 /* Called around cuMemMap.  Begin stores a mapping in *mapping, or NULL when the memory of the
@@ -113,12 +117,13 @@ void rs_charge_unmap_end(struct rs_mapping *found, CUresult result);
 bool rs_charge_async_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
                            CUmemoryPool pool, CUstream stream, size_t size_bytes);
 
-/* Settles the charge.  Returns true when the pool has grown past the limit all the same; then the
- * caller must undo the allocation (rs_charge_async_undo). */
+/* Settles the charge.  Returns true when the pool has grown past the limit although the growth was
+ * charged in advance.  Then the caller must undo the allocation (rs_charge_async_undo). */
 bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr address);
 
-/* Frees the allocation in the order of its stream.  Returns true when the allocation should begin
- * again, since the library has learnt by how much the pool grows; false after a few attempts. */
+/* Frees an allocation after rs_charge_async_end returned true, in the order of its stream.  Returns
+ * true when the allocation should begin again, since the library has learnt by how much the pool
+ * grows.  Returns false after a few attempts. */
 bool rs_charge_async_undo(struct rs_charge *charge, CUdeviceptr address, CUstream stream);
 
 /* Enters a pool that the program made, or whose handle it asked the driver for.  A pool of host
@@ -144,17 +149,16 @@ extern _Atomic uint64_t rs_charge_unseen;
 /* Reads the pools of the devices in rs_charge_unseen. */
 void rs_charge_synchronised_slowly(void);
 
-/* Called when the program has waited for its work: frees in the order of streams may have been
- * executed.  May be called in any mode.
- */
+/* Called when the program has waited for its work, after which the driver may have executed frees
+ * in the order of streams: reads the pools in which these may be.  May be called in any mode. */
 static inline void rs_charge_synchronised(void)
 {
     if (RS_UNLIKELY(atomic_load_explicit(&rs_charge_unseen, memory_order_relaxed)))
         rs_charge_synchronised_slowly();
 }
 
-/* Called when a limit was set: from now on the pools that the program uses without naming them are
- * read too. */
+/* Called when a limit was set.  Adds the device's default and current pool, which the program uses
+ * without naming them, to those that are read, and charges for what all pools hold. */
 void rs_charge_begin_to_follow(int device);
 
 /* Returns the bytes that are charged for the device's pools and are in no allocation of the
@@ -162,13 +166,13 @@ void rs_charge_begin_to_follow(int device);
 size_t rs_charge_spare_bytes(int device);
 
 /* Returns the bytes that the program has freed in the order of streams and that the device's pools
- * still count as used. in_vain: the caller has waited for these bytes in vain; later results then
- * leave out as many. */
+ * still count as used. in_vain: the caller has waited for them in vain; this result and later ones
+ * leave that many bytes out. */
 size_t rs_charge_leaving_bytes(int device, bool in_vain);
 
-/* Has each of the device's pools give free memory back while it holds more than keep_bytes (the
- * memory of graphs gives back all).  Writes the bytes that all of them hold afterwards to
- * *held_bytes, unless held_bytes is NULL.  Returns the bytes given back. */
+/* Has each of the device's pools give free memory back until it holds no more than keep_bytes; the
+ * memory of graphs gives back all that is free.  Writes the bytes that all of them hold afterwards
+ * to *held_bytes, unless held_bytes is NULL.  Returns the bytes given back. */
 size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes);
 
 /* Called by charge.c, under rs_charge_lock, when an allocation of the pool was freed. */
@@ -183,25 +187,25 @@ size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels
 /* ---- unused memory goes back to the driver when the program asks for it, and before a request of
  * any path is refused ---- */
 
-/* Every stack of the device's contexts, pinned memory's too, gives its wholly free memory back to
- * the driver, except keep_bytes in all.  Returns the bytes given back.  Only where stacks serve. No
- * lock may be held.  Thread safe.
+/* Has every stack of the device's contexts, pinned memory's too, give its wholly free memory back
+ * to the driver, except keep_bytes in all.  Returns the bytes given back.  No lock may be held.
+ * Thread safe.
  *
- * Memory that only a waiting call of the driver gives back (context/visit.h) stays while its
- * context works; rs_trim waits up to 1 s for the context to be idle, and up to 50 ms inside a
- * request (base/request.h).  *is_left tells whether some such memory stayed, or
- * the end of a context took longer. */
+ * Some memory goes back only by a driver call that waits for the GPU (context/visit.h).  It stays
+ * while its context works; rs_trim waits up to 1 s, inside a request (base/request.h) up to 50 ms,
+ * for the context to be idle.  *is_left tells whether some such memory stayed, or the end of a
+ * context took longer. */
 size_t rs_trim(int device, size_t keep_bytes, bool *is_left);
 
-/* Called before a request for memory is refused.  Every stack of the device but those of pinned
- * memory, and then the program's stream-ordered pools and graphs, give their unused memory back;
- * what the program set aside as initial sizes goes last.  For host memory (refusal->memory) the
+/* Called before a request for memory is refused.  Has every stack of the device but those of pinned
+ * memory, and then the program's stream-ordered pools and graphs, give their unused memory back.
+ * What the program set aside as initial sizes goes last.  For host memory (refusal->memory) the
  * stacks over host memory on all devices come first.
  *
- * may_wait: when nothing came back, it waits for memory that the GPU still uses and for other
- * processes of the job, as long as the thread's request may wait (base/request.h), unless the
- * request is larger than all memory that may come back.  True when another try may succeed; false
- * also when it is called from within itself. */
+ * With may_wait, when nothing came back, it waits as long as the thread's request may wait
+ * (base/request.h): for memory that the GPU still uses, if that can be enough, and for other
+ * processes of the job.  Returns true when another try may succeed; false also when it is called
+ * from within itself. */
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait);
 
 /* ---- a process whose request the job's limit would refuse gets idle memory from the job's other
@@ -227,21 +231,21 @@ enum { RS_AGAIN_TRIES = 16 };
 /* In place of a device's number: the current context's device. */
 enum { RS_AGAIN_CURRENT = -1 };
 
-/* True when the driver's call that returned `result` should be made again: the driver was out of
- * memory, and some memory was given back since, possibly after a wait. host_bytes is what the call
- * takes of the host's memory, so that host memory is given back; 0: the call takes device memory.
- * *deadline_ns is the end of all waits for this call, which rs_again sets; it must be 0 before the
- * first attempt.  The thread's current context stays as it is.  Thread safe; no lock may be
- * held. */
+/* Gives memory back when the driver's call that returned `result` was out of memory, and returns
+ * true when the call should be made again. host_bytes: what the call takes of the host's memory, so
+ * that host memory is given back; 0: the call takes device memory.  *deadline_ns is the end of all
+ * waits for this call, which rs_again sets; it must be 0 before the first attempt.  The thread's
+ * current context stays as it is.  Thread safe; no lock may be held. */
 RS_COLD bool rs_again(CUresult result, int device, size_t host_bytes, uint64_t *deadline_ns);
 
 /* Counts an out-of-memory error of the driver that the program is about to get (context/limit.h).
  * Returns that error. */
 RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
 
-/* An expression that makes a driver call, and repeats it as long as rs_again returns true.  Its
- * value is the result that the program gets; a final out-of-memory error is counted
- * (rs_again_refused).  `device` is evaluated only after an out-of-memory error. */
+/* An expression that makes a driver call, and repeats it as long as rs_again returns true.
+ * RS_AGAIN_HOST is for a call that takes size_bytes of host memory.  Its value is the result that
+ * the program gets; a final out-of-memory error is counted (rs_again_refused).  `device` is
+ * evaluated only after an out-of-memory error. */
 #define RS_AGAIN(device, call)          RS_AGAIN_TOLD(device, 0, call)
 #define RS_AGAIN_HOST(size_bytes, call) RS_AGAIN_TOLD(RS_AGAIN_CURRENT, size_bytes, call)
 
@@ -252,7 +256,7 @@ RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
                                                        : told_;                                    \
     })
 
-/* Does the same, but does not count a final out-of-memory error; the caller counts it. */
+/* Does as RS_AGAIN, but does not count a final out-of-memory error; the caller counts it. */
 #define RS_AGAIN_FOR(device, host_bytes, call)                                                     \
     ({                                                                                             \
         int tries_left_ = RS_AGAIN_TRIES;                                                          \
@@ -271,7 +275,7 @@ RS_COLD CUresult rs_again_refused(int device, size_t host_bytes);
 extern struct rs_mutex rs_charge_lock;
 
 struct rs_charged {
-    enum rs_charge_keys keys; /* the table that has it */
+    enum rs_charge_keys keys; /* the kind of `key`, which is also the record's table */
     unsigned long long key;
     enum rs_path path;
     int device;
@@ -281,9 +285,9 @@ struct rs_charged {
                                     place of the allocation; else NULL */
     size_t size_bytes;
     struct rs_footprint_share share;
-    bool is_shared; /* charged by address, as it shares driver blocks with other allocations
+    bool is_shared; /* charged by address, since driver blocks may be shared with other allocations
                        (ledger/account.h) */
-    /* The numbers of handles and mappings of virtual memory; any other allocation has one
+    /* The numbers of handles and mappings of virtual memory.  Any other allocation counts as one
      * handle. */
     unsigned handles, mappings;
     unsigned calls; /* calls under way that use the record */

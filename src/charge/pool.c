@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream-ordered pools: each is charged for the bytes that the driver says the pool holds, cached
- * or not.  Allocations and frees read them only while rs_limit_follows() returns true, since each
- * reading is a driver call, which would make every allocation slower. */
+ * or not.  An allocation reads its pool only while rs_limit_follows() returns true, since each
+ * reading is a driver call, which would make every allocation slower.  A free reads nothing; its
+ * pool is read when the program next waits for its work (rs_charge_synchronised). */
 #include "base/check.h"
 #include "base/request.h"
 #include "charge/charge.h"
@@ -31,10 +32,11 @@ struct rs_pool_record {
     bool destroyed; /* the driver has destroyed the pool; the record lives until its last allocation
                        is freed */
     bool going;     /* cuMemPoolDestroy is being called */
-    size_t live_bytes;         /* of the live allocations, rounded up as the driver does */
+    size_t live_bytes;         /* the most that the driver may hold for the live allocations
+                                  (rs_footprint_most) */
     size_t asked_bytes, count; /* of the live allocations: the bytes that the program asked for, and
                                   how many they are */
-    size_t vain_bytes;         /* leaving bytes for which a request has waited in vain
+    size_t vain_bytes;         /* bytes of unexecuted frees for which a request has waited in vain
                                   (rs_charge_leaving_bytes) */
     size_t held_bytes;         /* the bytes for which the pool is charged */
     _Atomic uint64_t tickets;  /* the number of readings begun; changed without the lock */
@@ -46,7 +48,7 @@ struct rs_pool_record {
     unsigned calls;            /* the number of calls of the library under way that use the pool */
 };
 
-/* What the driver said that the pool holds. */
+/* What the driver said that the pool holds; not `told`: it gave no answer. */
 struct reading {
     uint64_t ticket;
     bool told;
@@ -80,8 +82,8 @@ static struct rs_pool_record *find_or_add_pool(CUmemoryPool handle, int device)
     return pool;
 }
 
-/* Sets the bytes that are charged for the pool. charged_bytes were charged for a growth that the
- * driver has answered by now; the new charge replaces them. */
+/* Sets the bytes that are charged for the pool. charged_bytes: what was charged in advance for a
+ * growth that the driver has now answered; the new charge replaces that too. */
 static void set_held(struct rs_pool_record *pool, size_t held_bytes, size_t charged_bytes)
 {
     size_t before = pool->held_bytes;
@@ -94,8 +96,9 @@ static void set_held(struct rs_pool_record *pool, size_t held_bytes, size_t char
     pool->held_bytes = held_bytes;
 }
 
-/* A destroyed pool is charged for its live allocations, since the driver cannot be asked about it.
- * Memory of frees that are not executed yet goes back by itself. */
+/* Charges a destroyed pool for its live allocations, since the driver cannot be asked about it, and
+ * drops its record when there are none.  Memory of frees that are not executed yet goes back by
+ * itself. */
 static void follow_destroyed(struct rs_pool_record *pool)
 {
     struct rs_pool_record **link = &pools;
@@ -139,9 +142,10 @@ static struct reading begin_follow(struct rs_pool_record *pool)
     return reading;
 }
 
-/* Several threads may read a pool at the same time and then take the lock in another order.  A
- * reading with a later ticket began later and saw every allocation that the owner of an earlier
- * ticket had made, so a reading with an earlier ticket is dropped. */
+/* Sets the pool's charge by a reading, unless it is older than the last one that counted.  Several
+ * threads may read a pool at the same time and then take the lock in another order; the reading
+ * with the later ticket began later, and saw every allocation that the owner of the earlier ticket
+ * had made. */
 static void end_follow(struct rs_pool_record *pool, struct reading reading, size_t charged_bytes)
 {
     size_t held = pool->held_bytes, charged = held + charged_bytes;
@@ -154,9 +158,9 @@ static void end_follow(struct rs_pool_record *pool, struct reading reading, size
         held = reading.held_bytes;
         pool->is_overcharged = pool->claimed_bytes && held < charged;
     }
-    /* While another call counts on free memory of the pool (claimed_bytes), the pool's charge does
-     * not fall: the driver may have served this request from that memory, and may yet grow the pool
-     * for the other call. */
+    /* While a call counts on free memory of the pool (claimed_bytes), the pool's charge does not
+     * fall: the driver may have served this request from that memory, and may yet grow the pool for
+     * that call. */
     set_held(pool, pool->claimed_bytes ? rs_max(held, charged) : held, charged_bytes);
 }
 
@@ -170,8 +174,8 @@ static void let_go(struct rs_pool_record *pool)
 }
 
 /* Returns the newest counted pool of the device, or the one that follows `before`; NULL after the
- * oldest one.  It counts a call in the pool that it returns, so that the pool's record stays, and
- * ends the call in `before`.  A walk by this function leaves out pools that are made meanwhile. */
+ * oldest one.  Counts a call in the pool that it returns, so that the pool's record stays, and ends
+ * the call in `before`.  Pools that are made meanwhile are left out. */
 static struct rs_pool_record *next_pool(int device, struct rs_pool_record *before)
 {
     struct rs_pool_record *pool;
@@ -248,9 +252,8 @@ size_t rs_charge_spare_bytes(int device)
 }
 
 /* The driver counts an allocation as used until its free is executed in the order of its stream.
- * Memory that was taken from the pool before the library began to count, or by another process,
- * looks like memory that is leaving, but never leaves.  So it is left out after one wait in
- * vain. */
+ * Memory that was taken from the pool by another process, or before the library began to count,
+ * looks as if it were leaving, but never leaves.  So it is left out after one wait in vain. */
 size_t rs_charge_leaving_bytes(int device, bool in_vain)
 {
     struct rs_pool_record *pool = NULL;
@@ -293,8 +296,8 @@ static void note_pool_freed(int device)
     atomic_fetch_or_explicit(&rs_charge_unseen, 1ull << device, memory_order_release);
 }
 
-/* A pool that still holds free memory may give it back at a later wait, when more frees have been
- * executed: its device stays in rs_charge_unseen. */
+/* The device of a pool that still holds free memory stays in rs_charge_unseen: the pool may give
+ * that memory back at a later wait, when more frees have been executed. */
 void rs_charge_synchronised_slowly(void)
 {
     uint64_t devices = atomic_exchange_explicit(&rs_charge_unseen, 0, memory_order_acquire);
@@ -373,7 +376,7 @@ static struct {
 
 enum {
     BLOCK_BYTES = 2 << 20, /* the least by which a pool grows */
-    /* A growth by more than this was for a large request, and does not tell the unit. */
+    /* A first growth by more than this was for a large request, and does not tell the unit. */
     UNIT_MOST = 64 << 20,
     TURNS_MOST = 4,
     CLAIMS_MAX = 8, /* the most readings for one claim */
@@ -389,11 +392,11 @@ static size_t most_growth(const struct rs_charge *charge)
                                                                    : whole / unit * unit;
 }
 
-/* Claims the request's bytes of the pool's free memory.  False when the pool has too little free
- * memory beyond what other calls under way have claimed.  If another allocation was settled while
- * the driver was asked, it may have used the memory that the driver called free, so the driver is
- * asked again.  In later turns of an allocation it claims nothing: the pool has grown in the first
- * turn, so its free memory was too fragmented. */
+/* Claims the request's bytes of the pool's free memory.  False when the pool has too little of it
+ * beyond what other calls under way have claimed.  If another allocation was settled while the
+ * driver was asked, it may have used the memory that the driver called free, so the driver is asked
+ * again.  In later turns of an allocation (after rs_charge_async_undo) it claims nothing: the pool
+ * grew in the first turn, so its free memory was too fragmented. */
 static bool claim_free(struct rs_charge *charge)
 {
     struct rs_pool_record *pool = charge->pool;
@@ -412,7 +415,7 @@ static bool claim_free(struct rs_charge *charge)
         if (!told || raced || held < used || held - used < pool->claimed_bytes ||
             held - used - pool->claimed_bytes < bytes)
             continue;
-        /* Until the call has ended, the pool's charge does not fall (end_follow). */
+        /* While this claim lasts, the pool's charge does not fall (end_follow). */
         pool->claimed_bytes += bytes;
         charge->claimed = bytes;
         rs_account_begin_return(rs_limit_account(charge->device), bytes);
@@ -433,9 +436,9 @@ static bool take_growth(struct rs_charge *charge)
     return true;
 }
 
-/* Charges in advance for the growth of the pool, or claims free memory of the pool.  While the
- * limit leaves no room for either, it first reads what the pools hold by now, since other threads
- * may have freed memory, and then has every stack and pool give its free memory back.  False when
+/* Charges in advance for the growth of the pool, or claims free memory of the pool.  If the limit
+ * leaves no room for either, first reads what the pools hold by now, since other threads may have
+ * freed memory, and then has every stack and pool give its free memory back.  Returns false when
  * nothing more comes back. */
 static bool make_room_in_pool(struct rs_charge *charge)
 {
@@ -471,8 +474,6 @@ static bool set_pool(struct rs_charge *charge, CUmemoryPool handle)
     return true;
 }
 
-/* Charges for the allocation.  Returns false when the limit leaves no room, or out of host
- * memory. */
 static bool begin_counted(struct rs_charge *charge, CUmemoryPool pool)
 {
     if (!pool && (!rs_driver.cuDeviceGetMemPool ||
@@ -527,9 +528,9 @@ static size_t common_divisor(size_t first, size_t second)
     return second ? common_divisor(second, first % second) : first;
 }
 
-/* A driver's pool grows by whole units of its own (32 MiB on an H200), so the next request is
- * charged for whole units.  One growth that is seen may be of several units: for one large request,
- * or for requests of several threads. */
+/* Learns the unit in which the driver's pools grow (32 MiB on an H200), since the next request is
+ * charged for whole units.  One growth that is seen may be of several units, for one large request
+ * or for requests of several threads, so the unit is a common divisor. */
 static void learn_unit(int device, size_t grown_bytes)
 {
     size_t seen = growth[device].unit;
@@ -540,7 +541,7 @@ static void learn_unit(int device, size_t grown_bytes)
 }
 
 /* True when the pool grew past the limit, and by more than the calls under way have charged in
- * advance.  It also learns the unit of the growth. */
+ * advance.  Also learns the unit of the growth. */
 static bool is_excess(const struct rs_charge *charge, size_t grown_bytes)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
@@ -605,9 +606,9 @@ bool rs_charge_async_end(struct rs_charge *charge, CUresult result, CUdeviceptr 
     return excess;
 }
 
-/* The free is made in relaxed capture mode, since another thread may have begun a global capture
- * after the allocation.  In the default mode the driver would refuse the free, the block would be
- * lost, and the capture would be invalidated (facts_h200.txt: free_async 900 end 901). */
+/* Frees in relaxed capture mode, since another thread may have begun a global capture after the
+ * allocation.  In the default mode the driver would refuse the free, the block would be lost, and
+ * the capture would be invalidated (facts_h200.txt: free_async 900 end 901). */
 bool rs_charge_async_undo(struct rs_charge *charge, CUdeviceptr address, CUstream stream)
 {
     RS_RELAXED_GUARD();
@@ -630,7 +631,7 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
         return true;
     rs_limit_resolve(device);
     rs_mutex_lock(&rs_charge_lock);
-    /* From now on the memory that the device's graphs hold is read too. */
+    /* This is the record of the device's graphs, whose memory is read from now on. */
     pool = find_or_add_pool(NULL, device);
     rs_mutex_unlock(&rs_charge_lock);
     if (!pool)

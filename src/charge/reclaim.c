@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is given back, and waited for, before a request for memory is refused; and the idle memory
- * that processes of a job give to each other. */
+/* Reclaims memory before a request is refused: has unused memory given back, and waits for memory
+ * that the GPU still uses.  Also gives idle memory to other processes of the job, and asks them for
+ * theirs. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -26,7 +27,7 @@ enum {
     TRIM_NS = 1000 * 1000 * 1000, /* longest wait of a trim that the program asks for */
     TRIM_SHORT_NS =
         50 * 1000 * 1000,          /* longest wait of a trim inside another call of the program */
-    SLICE_NS = 5 * 1000 * 1000,    /* the part of a wait that one stack gets */
+    SLICE_NS = 5 * 1000 * 1000,    /* the longest wait for one stack before the next one's turn */
     SAY_NS = 1000 * 1000 * 1000,   /* a longer wait for the GPU is logged, once per process */
     LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
@@ -38,7 +39,7 @@ enum {
 enum {
     ASK_NS = 1000 * 1000 * 1000, /* longest wait for other processes; shorter after waits in vain */
     IN_VAIN_MOST = 6,            /* how often ASK_NS is halved at most */
-    ASK_SLICE_NS = 10 * 1000 * 1000, /* the others are asked again after this time */
+    ASK_SLICE_NS = 10 * 1000 * 1000, /* the other processes are asked again after this time */
     /* A wait ends after this many consecutive slices in which no other process had idle bytes or
      * gave any back. */
     SLICES_IN_VAIN = 4,
@@ -66,9 +67,9 @@ static struct rs_job_share *job_share_of(int device)
     return account ? atomic_load_explicit(&account->job, memory_order_acquire) : NULL;
 }
 
-/* Gives idle memory to other processes: first only as much as they lack, if whole chunks add up to
- * that; if they still lack some, then all that is free; and then initial sizes, which the program
- * wanted set aside, only if they can be enough. */
+/* Gives idle memory to other processes.  First gives only as much as they lack, if whole chunks add
+ * up to that.  If they still lack some, gives all that is free.  Last come initial sizes, which the
+ * program wanted set aside, and only if they can be enough. */
 static void give_to_others(int device, const struct rs_job_share *share)
 {
     size_t lacking = rs_job_share_wanted(share), spare = rs_charge_spare_bytes(device), idle = 0;
@@ -84,9 +85,9 @@ static void give_to_others(int device, const struct rs_job_share *share)
         (void)rs_context_trim_all(device, DEVICE_MEMORIES);
 }
 
-/* True when other processes still lack memory but the remaining idle bytes cannot be given back,
- * since they lie beside live ones: then no process should wait for them.  False while the GPU still
- * uses freed memory, which may be given back later. */
+/* True when other processes still lack memory but none of the remaining idle bytes can be given
+ * back, since they lie beside live ones; then no process should wait for them.  False while the GPU
+ * still uses freed memory, which may be given back later. */
 static bool are_stuck(int device, const struct rs_job_share *share)
 {
     return rs_job_share_wanted(share) > 0 && rs_context_make_ready(device, 0) == RS_READY_NOTHING;
@@ -107,9 +108,9 @@ static void look_at_share(int device, struct rs_job_share *share)
         rs_job_share_answer(share);
 }
 
-/* It runs inside a request, in which no driver call waits without bound: this process must not wait
+/* Runs inside a request, in which no driver call waits without bound: this process must not wait
  * for its GPU because another process needs memory.  A profiler's callback from one of the driver
- * calls here may call it again; rs_job_giving ends that inner call. */
+ * calls here may call this function again; that inner call sees rs_job_giving and returns. */
 void rs_job_look(void)
 {
     /* Where stacks do not serve, as in a child of a raw clone(), rs_attention may be unmapped. */
@@ -149,9 +150,9 @@ static bool may_help(const struct rs_account *account, const struct rs_job_share
     return missing > 0 && idle > 0 && missing <= idle + UNSAID_BYTES;
 }
 
-/* Asks other processes, and waits until the request fits: then it returns true.  It returns false
- * at until_ns, or when no idle bytes come back any more.  Bytes that came back may go to a process
- * that asked earlier and soon be idle again, so it goes on asking as long as any come back. */
+/* Asks other processes, and waits.  Returns true when the request fits.  Returns false at until_ns,
+ * or when no idle bytes come back any more.  Bytes that came back may go to a process that asked
+ * earlier and soon be idle again, so it goes on asking as long as any come back. */
 static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_ns)
 {
     uint64_t now_ns = rs_clock_ns();
@@ -206,8 +207,8 @@ static bool ask_others(int device, const struct rs_refusal *refusal)
 /* ---- what this process can give back ---- */
 
 /* True when the request may succeed if it is just repeated, since memory of another thread may have
- * caused the refusal: that thread has given memory back since, is about to, or has been charged for
- * memory that the driver may refuse it. */
+ * caused the refusal.  That thread has given memory back since, is about to, or has been charged
+ * for memory that the driver may refuse it. */
 static bool is_stale(const struct rs_account *account, const struct rs_refusal *refusal,
                      uint64_t moves)
 {
@@ -218,9 +219,9 @@ static bool is_stale(const struct rs_account *account, const struct rs_refusal *
            atomic_load(&account->asked_bytes) > refusal->asked_bytes;
 }
 
-/* False when the request is larger than all memory that is not live.  Memory for which calls are
- * under way (this request may be one of them) does not count as live yet, and memory that threads
- * are giving back no longer does. */
+/* False when the request is larger than all memory that is not live.  Memory that threads are
+ * giving back does not count as live, nor does memory for which calls are under way (this request
+ * may be one of them). */
 static bool is_possible(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -238,11 +239,11 @@ static bool is_possible(int device, const struct rs_refusal *refusal)
     return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
 
-/* False when the request is larger than the device's free memory together with all memory of this
- * process that may come back (for managed memory: than all memory of the device and the host), so
- * that a wait would be useless.  Memory of other processes does not
- * count.  The places where memory may be are read in the order in which it passes through them on
- * its way back, the driver last, so that moving memory is counted at least once. */
+/* False when a wait would be useless, since the request is larger than the device's free memory and
+ * all memory of this process that may come back.  (For managed memory: larger than all memory of
+ * the device and the host.) Memory of other processes does not count.  The sum reads the places of
+ * memory in the order in which memory passes through them on its way back, the driver last, so that
+ * moving memory is counted at least once. */
 static bool room_may_come(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -281,14 +282,14 @@ static unsigned initial_for(int device, const struct rs_refusal *refusal)
                 : 1u << RS_MEMORY_MANAGED);
 }
 
-/* Has all unused memory of the device given back; initial sizes only of the kinds of memory in
+/* Has all unused memory of the device given back, and initial sizes of the kinds of memory in
  * initial_of.  Returns true when some was given back, or when a pool of the driver was seen to hold
  * less than it was charged for, as it had given memory back by itself.
  *
  * When the driver refuses an allocation from a pool, the memory that it had already gathered for
  * that allocation stays in the pool, up to the release threshold (on an H100 with 23.8 GiB free,
- * 23,776 MiB).  That memory comes back after each attempt.  It must not count as given back, or the
- * request would be repeated for ever. */
+ * 23,776 MiB).  That memory is there again after each attempt.  It must not count as given back, or
+ * the request would be repeated for ever (rs_request_note_pools). */
 static bool give_back_unused(int device, unsigned initial_of)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -330,10 +331,10 @@ static bool wait_for_quarantine(int device)
     return readiness == RS_READY_SOME;
 }
 
-/* Pinned and managed memory can be given back only by a driver call that waits, so it stays while
- * its context works.  This function waits until contexts are idle and returns true when some such
- * memory was given back; false when no context is known to be busy with work that may end, or when
- * the request may wait no longer.  `device` may be RS_VISIT_HOST. */
+/* Waits until contexts are idle, since pinned and managed memory is given back by a driver call
+ * that waits for the context's work.  Returns true when some such memory was given back.  Returns
+ * false when no context is known to be busy with work that may end, or when the request may wait no
+ * longer.  `device` may be RS_VISIT_HOST. */
 static bool wait_for_idle(int device, unsigned initial_of)
 {
     while (rs_request_forget_busy() && rs_request_patience_ns() > 0) {
@@ -344,8 +345,8 @@ static bool wait_for_idle(int device, unsigned initial_of)
     return false;
 }
 
-/* Waits at most 50 ms until the GPU has executed frees in the order of streams, of memory in pools
- * of the driver.  Returns true when it has executed some. */
+/* Waits at most 50 ms until the GPU has executed frees of memory in the driver's pools.  Returns
+ * true when it has executed some. */
 static bool wait_for_leaving(int device)
 {
     size_t before = rs_charge_leaving_bytes(device, false), leaving = before;
@@ -361,9 +362,8 @@ static bool wait_for_leaving(int device)
     return leaving < before;
 }
 
-/* The bytes of a dead process of the job stay counted for a while.  Returns true when the other
- * processes' counted bytes became fewer; waits for that if may_wait is set and a process has
- * died. */
+/* Returns true when the other processes' counted bytes became fewer.  The bytes of a dead process
+ * of the job stay counted for a while; with may_wait, waits for their end. */
 static bool wait_for_job(const struct rs_account *account, bool may_wait)
 {
     struct rs_job_share *job = atomic_load(&account->job);
@@ -428,9 +428,9 @@ static bool host_can_serve(const struct rs_refusal *refusal)
     return refusal->size_bytes <= rs_min(total, free_bytes + idle_bytes);
 }
 
-/* Does as reclaim_device for host memory, which belongs to no device and is not limited: the stacks
- * of all devices give it back.  Unused device memory is given back too, since the GPU's page tables
- * for pinned memory lie in device memory, but it does not wait for any. */
+/* Does what rs_reclaim says for host memory, which belongs to no device and is not limited: the
+ * stacks of all devices give it back.  Unused device memory is given back too, since the GPU's page
+ * tables for pinned memory lie in device memory, but no wait is made for it. */
 static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -473,9 +473,9 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
 /* ---- calls for which the driver takes memory of its own ---- */
 
-/* Returns the given device, or for RS_AGAIN_CURRENT that of the current context.  Without a current
- * context it returns 0 if host memory is wanted, which is the same for every device, else a
- * negative number. */
+/* Returns the given device, or for RS_AGAIN_CURRENT that of the current context.  Without a
+ * current context it returns a negative number; for host memory, which belongs to no device, it
+ * returns 0. */
 static int device_meant(int device, size_t host_bytes)
 {
     if (device < 0 &&

@@ -88,8 +88,8 @@ static CUdeviceptr slot_address(const struct bin *bin, const struct slot *slot)
     return slot->chunk->upstream.address + (size_t)(slot - slot->chunk->slots) * bin->bytes;
 }
 
-/* Takes a slot of the first open chunk, which thus serves until it is full, so that other chunks
- * can become wholly free.  Returns false when no slot is free. */
+/* Takes a slot of the first open chunk (one with a free slot), so that chunks behind it can become
+ * wholly free.  Returns false when no slot is free. */
 static bool take_slot(struct bin *bin, size_t size_bytes, struct rs_allocation *out)
 {
     struct chunk *chunk = bin->open;
@@ -124,8 +124,7 @@ static void give_slot(struct bin *bin, struct slot *slot)
     rs_counter_subtract(&bin->live_bytes, bin->bytes);
 }
 
-/* Adds a chunk with all of its slots free: a new one, or one that a trim offered to the upstream in
- * vain. */
+/* Adds a chunk with all of its slots free: a new one, or one that upstream refused to take back. */
 static void add_cut_chunk(struct bin *bin, struct chunk *chunk)
 {
     RS_ASSERT(chunk->live_count == 0 && chunk->slot_count == 0);
@@ -145,9 +144,9 @@ static void add_cut_chunk(struct bin *bin, struct chunk *chunk)
 }
 
 /* Takes chunks without a live block, except for keep_bytes of them, out of the bin, and returns
- * them as a list by next_open.  These chunks are then no longer idle here, and not yet the
- * driver's, so the account notes them as being returned; otherwise another thread that is refused
- * meanwhile would take them for live memory. */
+ * them as a list by next_open.  The account notes these chunks as being returned: they are no
+ * longer idle here and not yet the driver's, and another thread that is refused meanwhile would
+ * take them for live memory. */
 static struct chunk *detach_unused_chunks(struct bins *bins, struct bin *bin, size_t keep_bytes)
 {
     struct chunk *chunk, *detached = NULL;
@@ -209,9 +208,9 @@ static CUresult grow_bin(struct bins *bins, struct bin *bin, enum rs_effort effo
     return CUDA_SUCCESS;
 }
 
-/* A thread waits for another thread's growth: sixteen threads that find no block at the same time
- * must not take sixteen chunks.  The wait is bounded, since upstream may wait for the GPU, and the
- * GPU for this thread. */
+/* Takes a slot, and grows the bin if none is free.  First waits for another thread's growth:
+ * sixteen threads that find no block at the same time must not take sixteen chunks.  The wait is
+ * bounded, since upstream may wait for the GPU, and the GPU for this thread. */
 static CUresult allocate_of_bin(struct bins *bins, struct bin *bin, size_t size_bytes,
                                 enum rs_effort effort, struct rs_allocation *out)
 {
@@ -228,16 +227,16 @@ static CUresult allocate_of_bin(struct bins *bins, struct bin *bin, size_t size_
     if (take_slot(bin, size_bytes, out))
         return CUDA_SUCCESS;
     result = grow_bin(bins, bin, effort);
-    /* looks again even after a failure, since other threads may have freed or grown meanwhile */
+    /* takes a slot even after a failure, since other threads may have freed or grown meanwhile */
     return take_slot(bin, size_bytes, out) ? CUDA_SUCCESS : result;
 }
 
 /* ---- the operations ---- */
 
-/* No work uses the free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_LITTLE is
- * not passed on, since a growth is always one chunk, and each of its blocks can serve a request.  A
- * refused RS_EFFORT_HELD request does not count as a failure, since one with more effort follows
- * it. */
+/* The stream does not matter, since no work uses the free blocks any more (reuse.c).
+ * RS_EFFORT_LITTLE is not passed on, since a growth is always one chunk, and each of its blocks can
+ * serve a request.  A refused RS_EFFORT_HELD request does not count as a failure, since one with
+ * more effort follows it. */
 static CUresult bins_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {
@@ -420,8 +419,8 @@ static const struct rs_mr_ops bins_ops = {
 
 /* ---- creation ---- */
 
-/* Adds a bin for sizes up to size_bytes, rounded up as blocks are.  resource: serves the bin; NULL:
- * blocks do.  If two bins have the same size, the first one serves, as in RMM. */
+/* Adds a bin for sizes up to size_bytes, rounded up as blocks are.  `resource` serves the bin; if
+ * it is NULL, blocks do.  If two bins have the same size, the first one serves, as in RMM. */
 static void plan_bin(struct bins *bins, size_t size_bytes, struct rs_mr *resource)
 {
     unsigned i = bins->count, above;
@@ -464,9 +463,9 @@ struct fixed_size_config {
     uint64_t blocks_to_preallocate;
 };
 
-/* Takes the first chunk if this stack takes the initial sizes (first_on_device) and the device has
- * room.  Without room this is no error: the first request tries to grow again, and is refused if
- * there is still none. */
+/* Takes the first chunk if this stack takes the initial sizes (first_on_device).  A device without
+ * room for it is no error: the first request tries to grow again, and is refused if there is still
+ * no room. */
 static int fixed_size_init(struct rs_mr *mr, const void *config)
 {
     const struct fixed_size_config *settings = config;
@@ -584,8 +583,8 @@ struct binning_config {
     struct rs_sizes bins;
 };
 
-/* After CUDA_ERROR_OUT_OF_MEMORY all bins and upstreams are trimmed, since other bins may hold the
- * free memory that the request lacks.  There is no trim after CUDA_ERROR_NOT_READY, which an
+/* Trims all bins and upstreams after CUDA_ERROR_OUT_OF_MEMORY, since other bins may hold the free
+ * memory that the request lacks.  There is no trim after CUDA_ERROR_NOT_READY, which an
  * RS_EFFORT_BEST request gets when a first upstream is full: the trim would also give back memory
  * of the second upstream. */
 static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,

@@ -4,14 +4,14 @@
  *
  * How chunks are cut into blocks, and how blocks merge, is in ranges.h.
  *
- * Held bytes beyond the live ones are pieces that no request fits.  Four rules keep them few.  A
- * chunk taken on demand serves requests of one size group only, so that a small block that lives
+ * Held bytes beyond the live ones are free pieces that fit no request.  Four rules keep them few.
+ * A chunk taken on demand serves requests of one size group only, so that a small block that lives
  * long pins no chunk of large ones.  A large request cuts a free block only if the block is hardly
  * larger than the request, or if the rest has room for the largest request so far.  Before the pool
  * would exceed its allowance, it gives back wholly free chunks, none of which fits the request
  * well.  An initial size, which serves all requests, is cut from both ends: small blocks gather at
- * the upper end, so that the rest stays one piece; beside huge blocks they get chunks of their own
- * as long as there is room.  growth=rmm uses RMM's rules, which do none of this. */
+ * the upper end, so that the rest stays one piece.  (Beside huge blocks, small ones get chunks of
+ * their own as long as there is room.) With growth=rmm RMM's rules apply, which do none of this. */
 #include "resource/allocator/pool_inside.h"
 
 #include "base/log.h"
@@ -50,7 +50,9 @@ RS_HOT_INLINE bool request_init(struct rs_block_request *request, const struct r
 
 enum { ROUNDS_MAX = 16 };
 
-/* Takes any block when no free block is large enough to be worth keeping whole. */
+/* Called when no block was found for a small request that should leave large blocks whole
+ * (stays_away).  Takes any block if no free block has apart_bytes, so that none is worth keeping
+ * whole. */
 static bool take_all_the_same(struct rs_pool *pool, struct rs_block_request *request,
                               struct rs_allocation *out)
 {
@@ -76,8 +78,8 @@ static bool is_past_callers(const struct rs_pool *pool, enum rs_pool_how_much ho
 }
 
 /* Called after the growth for a small request with stays_away: takes any block, and returns true if
- * there was one.  Where there is an initial size it does so after a failed growth too, so that the
- * initial size is not given back for such a request. */
+ * there was one.  After a failed growth it does so only if the pool has an initial size, which
+ * would otherwise be given back for such a request. */
 static bool took_after_growth(struct rs_pool *pool, struct rs_block_request *request,
                               CUresult result, struct rs_allocation *out)
 {
@@ -177,9 +179,10 @@ __attribute__((noinline)) static CUresult allocate_growing(struct rs_pool *pool,
     return result;
 }
 
-/* Takes a block of any group when none of the request's own group serves it.  `reuse` asks for held
- * memory first, and, where it can neither grow nor wait, with RS_EFFORT_CUT_ANY: a block of another
- * group is better than a wait, but not better than a growth. */
+/* Takes a block of another group when none of the request's own group serves it.  For `reuse`
+ * (frees_are_ready) such a block is better than a wait, but not better than a growth.  So while the
+ * pool can grow, it takes none, except with RS_EFFORT_CUT_ANY, by which `reuse` says that it can
+ * neither grow nor wait.  Where there is no `reuse`, it takes one only past the allowance. */
 static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request,
                           enum rs_effort effort, struct rs_allocation *out)
 {
@@ -236,7 +239,7 @@ static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
                : allocate_growing(RS_MR_AS(rs_pool, mr), size_bytes, effort, out);
 }
 
-/* ---- the rest of the resource ---- */
+/* ---- other operations ---- */
 
 static CUresult pool_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                 CUstream stream)
@@ -354,8 +357,8 @@ static bool pool_is_sound(struct rs_mr *mr)
     for (const struct rs_pool_chunk *chunk = pool->chunks; chunk; chunk = chunk->next)
         if ((chunk->next && chunk->next->previous != chunk) || !chunk_check(pool, chunk, &sums))
             return false;
-    /* All blocks of the index are free, and it has as many as the chunks have free blocks, so it
-     * has all of them. */
+    /* The index has as many blocks as the chunks have free ones, and all of them are free, so it
+     * has every free block. */
     return rs_blocks_index_check(&pool->blocks, &indexed_blocks) &&
            indexed_blocks == sums.free_blocks && indexed_blocks == pool->blocks.free_block_count &&
            sums.held_bytes == pool->held_bytes && sums.live_bytes == pool->blocks.live_bytes &&
@@ -397,7 +400,7 @@ static int take_initial_chunk(struct rs_pool *pool)
 
     rs_mutex_lock(&pool->base.lock);
     result = rs_pool_add_chunk_from_upstream(pool, &ask);
-    /* next attempt: half, or all bytes that were free if that is more */
+    /* The next attempt asks for half, or for all bytes that were free if that is more. */
     ask.most_bytes = rs_max(ask.most_bytes / 2, free_bytes < ask.most_bytes ? free_bytes : 0);
     ask.most_bytes = rs_round_down(ask.most_bytes, RS_DRIVER_GRANULARITY);
     ask.least_bytes = RS_DRIVER_GRANULARITY;
@@ -444,9 +447,9 @@ static int pool_init(struct rs_mr *mr, const void *config)
     RS_ASSERT(rs_is_power_of_two(pool->alignment));
     RS_ASSERT(pool->initial_bytes <= pool->maximum_bytes);
     rs_pool_set_apart_bytes(pool);
-    /* With frees_are_ready or no initial size, chunks are parted by size group.  Otherwise
-     * (RMM_FREE=immediate) freed blocks do not wait for the GPU, and an initial size serves all
-     * groups together. */
+    /* A pool with an initial size but without frees_are_ready (RMM_FREE=immediate) does not part
+     * its chunks: freed blocks do not wait for the GPU there, and all groups share the initial
+     * size. */
     pool->parts_kinds = pool->growth != RS_POOL_GROWTH_RMM &&
                         (pool->initial_bytes == 0 || mr->environment->frees_are_ready);
     return pool->initial_bytes > 0 && mr->environment->first_on_device ? take_initial_chunk(pool)

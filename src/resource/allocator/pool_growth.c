@@ -134,12 +134,12 @@ size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool 
 
 /* ---- policy ---- */
 
-/* How many chunks a pool may give back early, without an initial size and with one; after that it
- * is one per ALLOCATIONS_PER_RETURN.  Giving a chunk back and taking another costs driver calls,
- * some 0.2 ms a pair, and helps only if the program's sizes settle.  A transformer that repeats one
- * training step, with an initial size of 512 MiB, gave back and took 9 chunks in each step until
- * 256 returns were used up; with a limit of 64 it held no more (1.16 to 1.26 times its live
- * bytes). */
+/* How many chunks a pool may give back early, just before a growth: RS_POOL_INITIAL_RETURNS if it
+ * has an initial size, else RS_POOL_RETURNS, and one more per ALLOCATIONS_PER_RETURN allocations.
+ * Giving a chunk back and taking another costs driver calls, some 0.2 ms a pair, and helps only if
+ * the program's sizes settle.  A transformer that repeats one training step, with an initial size
+ * of 512 MiB, gave back and took 9 chunks in each step until 256 returns were used up.  With a
+ * limit of 64 it held no more (1.16 to 1.26 times its live bytes). */
 enum { RS_POOL_RETURNS = 512, RS_POOL_INITIAL_RETURNS = 64 };
 
 static uint64_t first_returns(const struct rs_pool *pool)
@@ -148,9 +148,9 @@ static uint64_t first_returns(const struct rs_pool *pool)
 }
 
 /* Chunks for small requests that stay away from the initial size (is_away) are at most 1/16 of the
- * held bytes.  The first such chunk has 1/STEP of the held bytes: when it had only 2 MiB, in a pool
- * of 4 GiB that had served a request of 256 MiB, every second allocation of 1 MiB found no block,
- * and sealed the blocks that were freed. */
+ * held bytes.  The first such chunk has 1/STEP of the held bytes.  When it had only 2 MiB, in a
+ * pool of 4 GiB that had served a request of 256 MiB, every second allocation of 1 MiB found no
+ * block, and `reuse` sealed its freed blocks each time. */
 enum { RS_POOL_AWAY_DIVISOR = 16 };
 
 /* Rounds up to a multiple of `unit`; returns `otherwise` where the result overflows. */
@@ -166,12 +166,11 @@ static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
 enum { SLACK = 32 };
 
 /* A request is small below 1/INITIAL_DIVISOR of the initial size or 1/LARGEST_DIVISOR of the
- * largest request so far, whichever is larger; the first counts only from 256 KiB on, the second
- * from 32 MiB on.  A small request stays away from the chunks of an initial size if the largest
- * request so far was huge, and at least 1/HUGE_DIVISOR of the initial size. */
+ * largest request so far, whichever is larger.  The first of the two counts only from 256 KiB on,
+ * the second from 32 MiB on.  A small request stays away from blocks that large requests could use
+ * if the largest request so far was huge, and at least 1/HUGE_DIVISOR of the initial size. */
 enum { INITIAL_DIVISOR = 192, LARGEST_DIVISOR = 8, HUGE_DIVISOR = 32 };
 
-/* Beyond the first returns, one more chunk may be given back early per this many allocations. */
 enum { ALLOCATIONS_PER_RETURN = 2048 };
 
 /* Memory counts as short for this many allocations after a growth was refused. */
@@ -194,7 +193,6 @@ bool rs_pool_is_past_allowance(const struct rs_pool *pool, const struct rs_block
            pool->charged_bytes + request->rounded_bytes > allowance(pool, request);
 }
 
-/* Returns the number of chunks that may still be given back early. */
 static uint64_t returns_left(const struct rs_pool *pool)
 {
     uint64_t allowed = first_returns(pool) + pool->allocations / ALLOCATIONS_PER_RETURN;
@@ -259,11 +257,11 @@ static bool chooses_cuts(const struct rs_pool *pool, const struct rs_block_reque
            (request->rounded_bytes >= RS_POOL_HUGE_BYTES && pool->growth != RS_POOL_GROWTH_RMM);
 }
 
-/* Large free blocks are kept whole for the largest requests, so the largest request so far may cut
- * any block.  A smaller one may cut a block of up to 1.5 times its size, or one that leaves a rest
- * of at least 1.5 times the largest request; a rest of just that size was too small for programs
- * with growing sequence lengths.  Any block may be cut if upstream would refuse a growth, or once
- * fewer than half of the first early returns are left. */
+/* Large free blocks are kept whole for the largest requests, so only a request of the largest size
+ * so far may cut any block.  A smaller one may cut a block of up to 1.5 times its size, or one that
+ * leaves a rest of at least 1.5 times the largest request; a rest of just that size was too small
+ * for programs with growing sequence lengths.  Any block may be cut if upstream would refuse a
+ * growth, or once fewer than half of the first early returns are left. */
 void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request)
 {
     size_t bytes = request->rounded_bytes, largest_bytes = pool->largest_bytes;
@@ -279,9 +277,9 @@ void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *req
 /* ---- growth ---- */
 
 /* A growth takes 1/STEP of the held bytes.  That is little, since the part beyond the request
- * counts towards the bytes that may be held beyond the live ones.  A program that sets an initial
- * size wants room ahead, so there a growth takes 1/LONG_STEP, and growths are fewer; the same holds
- * once no early return is left. */
+ * counts towards the bytes that may be held beyond the live ones.  A growth takes 1/LONG_STEP in
+ * two cases: with an initial size, since such a program wants room ahead and few growths, and once
+ * no early return is left. */
 enum { STEP = 128, LONG_STEP = 16 };
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
@@ -360,9 +358,9 @@ static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t 
     return rs_max(half_bytes, least_bytes);
 }
 
-/* Sets step_limit_bytes after a growth: after a refusal the next growth begins with the size that
- * succeeded now, and does not ask the driver for the refused sizes again; each success at the limit
- * doubles it. */
+/* Sets step_limit_bytes after a growth.  After a refusal it is the size that succeeded in the end,
+ * or else the last one refused, so that the next growth does not ask the driver for refused sizes
+ * again.  Each success at the limit doubles it. */
 static void learn_step(struct rs_pool *pool, size_t first_ask_bytes, size_t ask_bytes,
                        CUresult result)
 {
@@ -397,7 +395,8 @@ static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask
 }
 
 /* All host memory is taken before upstream is called, so that no upstream call has to be undone.
- * The record that the caller needs to cut the block is reserved again. */
+ * `spare` holds the record that the caller needs to cut the block, while other threads take
+ * records. */
 CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask)
 {
     struct rs_pool_chunk *chunk = calloc(1, sizeof(*chunk));
@@ -438,17 +437,17 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
 }
 
 /* Returns the group of a new chunk.  Where chunks are not parted by size group, a chunk for
- * requests with stays_away gets the group RS_BLOCKS_END: in the common group large requests would
- * cut it too. */
+ * requests with stays_away gets the group RS_BLOCKS_END, since large requests would cut it in the
+ * common group. */
 static enum rs_block_group group_to_grow(const struct rs_block_request *request)
 {
     return request->stays_away && request->group == RS_BLOCKS_COMMON ? RS_BLOCKS_END
                                                                      : request->group;
 }
 
-/* Returns the bytes that a growth asks for first, or 0 for the request alone; remaining_bytes are
- * left to the maximum.  Only one growth at a time asks for a step: sixteen threads that find no
- * block at the same time must not take sixteen steps. */
+/* Returns the bytes that a growth asks for first, or 0 for the request alone. remaining_bytes: the
+ * bytes left to the maximum.  Only one growth at a time asks for a step: sixteen threads that find
+ * no block at the same time must not take sixteen steps. */
 static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_request *request,
                            enum rs_pool_how_much how_much, size_t remaining_bytes)
 {
@@ -482,8 +481,8 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     }
     ask.most_bytes = rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes));
     RS_ASSERT(ask.most_bytes <= remaining_bytes);
-    /* While another growth asks for more than its request, this one does not count as growing
-     * ahead, even if it rounds its request up. */
+    /* Only the first of several growths that ask for more than their requests counts as growing
+     * ahead. */
     leads = ask.most_bytes > least_bytes && !pool->is_growing_ahead;
     if (leads && !request->stays_away && ask.most_bytes <= pool->missing_bytes) {
         ask.is_initial = true;

@@ -71,7 +71,7 @@ struct rs_pool {
 /* ---- chunks; all under the lock ---- */
 
 /* Returns the bytes at a chunk's beginning that no block may use, since upstream aligns less
- * strictly than the pool.  If no bytes would be left, it returns 0; no request fits such a chunk
+ * strictly than the pool.  Returns 0 if no bytes would be left; no request fits such a chunk
  * anyway. */
 size_t rs_pool_skipped_bytes(const struct rs_pool *pool, const struct rs_pool_chunk *chunk);
 
@@ -110,7 +110,7 @@ void rs_pool_set_apart_bytes(struct rs_pool *pool);
 
 /* True when a small request should get a chunk of its own kind (is_away), and not a block in a
  * chunk that a large request could use.  With an initial size, such chunks together may be at most
- * a share of the held bytes (RS_POOL_AWAY_DIVISOR); without one, they must stay within the
+ * a share of the held bytes (RS_POOL_AWAY_DIVISOR).  Without one, the pool must stay within its
  * allowance. */
 bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request);
 
@@ -132,8 +132,7 @@ struct rs_pool_ask {
     size_t most_bytes, least_bytes;
     enum rs_block_group group;
     bool is_initial, is_away; /* as in the chunk */
-    bool is_ahead; /* the pool can do without the whole chunk; it can always do without the bytes
-                      past least_bytes */
+    bool is_ahead; /* the pool does not need the chunk; the bytes past least_bytes it never needs */
 };
 
 /* Charges a chunk against the maximum and asks upstream for it.  On success the chunk is in the
@@ -142,23 +141,24 @@ struct rs_pool_ask {
 CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask);
 
 /* Grows by at least the request.  On success the new chunk is in the index as one free block, and
- * the lock was not released since.  The block may be too misaligned for the request. */
+ * the lock was held without a break since it was entered there.  The block may be too misaligned
+ * for the request. */
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
                       enum rs_pool_how_much how_much, enum rs_effort effort);
 
-/* Gives free chunks back just before a growth.  Returns true when upstream took some.  It gives
- * them back only where upstream can free without waiting for the GPU, which may itself wait for
- * this thread.  An attempt for which upstream took nothing counts as one return, so that attempts
- * in a busy context come to an end. */
+/* Gives free chunks back just before a growth.  Returns true when upstream took some.  Does so only
+ * where upstream can free without waiting for the GPU, which may itself wait for this thread.  An
+ * attempt for which upstream took nothing counts as one return, so that attempts in a busy context
+ * come to an end. */
 bool rs_pool_returned_early(struct rs_pool *pool);
 
 /* Waits for another thread's growth, 20 ms at most, if that growth will leave room for this
  * request.  True when it waited. */
 bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_request *request);
 
-/* Called after CUDA_ERROR_OUT_OF_MEMORY: gives free chunks back, or, if there are none, waits for
- * another thread's upstream call, 0.5 s at most.  Returns true when anything changed, or may have
- * changed, since chunk_returns was returns_before, so that another attempt may succeed.  The
- * initial size is given back only if the request may fit then. */
+/* Called after CUDA_ERROR_OUT_OF_MEMORY: gives free chunks back, or, if none could be, waits for
+ * another thread's upstream call, 0.5 s at most.  Returns true when another attempt may succeed:
+ * after either, or when chunks were given back since chunk_returns was returns_before.  The initial
+ * size is given back only if the request may fit then. */
 bool rs_pool_made_room(struct rs_pool *pool, const struct rs_block_request *request,
                        uint64_t returns_before);

@@ -13,13 +13,13 @@ enum {
     WAIT_NS = 20 * 1000 * 1000,
     SLACK = 32,         /* the held bytes may exceed the peak by 1/32 of it, as in pool */
     SMALL_DIVISOR = 64, /* a request up to 1/64 of the initial size ... */
-    SMALL_SLACK = 16,   /* ... may grow past it by 1/16: pool keeps small blocks apart, in chunks of
-                           their own */
-    SLICE_NS = 10 * 1000 * 1000, /* the longest wait between two looks at other threads' progress */
+    SMALL_SLACK = 16,   /* ... may make the stack grow past it by 1/16: pool has chunks of their own
+                           for small blocks */
+    SLICE_NS = 10 * 1000 * 1000, /* the longest single wait in wait_for_own */
 };
 
 /* Returns the peak of live bytes including this request.  The new peak is noted only when
- * is_served: a program that asks for more than there is has never used it. */
+ * is_served: bytes of a refused request were never live. */
 static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_served)
 {
     size_t peak_bytes;
@@ -33,10 +33,10 @@ static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_serve
     return peak_bytes;
 }
 
-/* True when the stack may grow for the request without a wait: up to the initial size, or up to a
+/* True when the stack may grow for the request without a wait.  It may hold the initial size, or a
  * little more than the peak including this request, since the driver alone would have needed that
- * much too.  The larger of the two counts, and not their sum: with the sum, a pool of 20 GiB held
- * 35 GiB while 16 GiB were live. */
+ * much too.  The larger of the two is the bound, and not their sum: with the sum, a pool of 20 GiB
+ * held 35 GiB while 16 GiB were live. */
 static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
     size_t peak_bytes = peak_with(reuse, size_bytes, false), initial_bytes = reuse->initial_bytes;
@@ -47,23 +47,24 @@ static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
            rs_max(initial_bytes, peak_bytes + peak_bytes / SLACK);
 }
 
-/* Notes that upstream is short: frees seal early for a while (deallocation.c). */
+/* Notes that upstream is short, which means that it had no fitting block lately: frees then seal
+ * early for a while (deallocation.c). */
 static void note_upstream_short(struct rs_reuse *reuse)
 {
     size_t divisor =
         reuse->initial_bytes > 0 ? RS_REUSE_SHORT_INITIAL_DIVISOR : RS_REUSE_SHORT_DIVISOR;
 
     if (!rs_reuse_may_have_fence(reuse) || reuse->is_eager)
-        return; /* without fences a seal would be a wait, and host memory is sealed at each free
-                   anyway */
+        return; /* without fences a seal would be a wait; frees of host memory seal anyway */
     atomic_store_explicit(&reuse->short_seals, RS_REUSE_SHORT_SEALS, memory_order_relaxed);
     atomic_store_explicit(&reuse->eager_bytes,
                           rs_max(RS_REUSE_SHORT_BYTES, rs_reuse_held_bytes(reuse) / divisor),
                           memory_order_relaxed);
 }
 
-/* Returns the number of blocks that have ever entered the quarantine.  Once that many have left it,
- * every block that is in it now has become ready. */
+/* Returns the number of blocks that have ever entered the quarantine.  Once as many have left it
+ * (have_left), nearly all blocks that are in it now have left, since blocks leave about in the
+ * order in which they entered. */
 static size_t blocks_entered(const struct rs_reuse *reuse)
 {
     size_t left = atomic_load_explicit(&reuse->left_count, memory_order_relaxed);
@@ -76,11 +77,11 @@ static bool have_left(const struct rs_reuse *reuse, size_t count)
     return (ptrdiff_t)(atomic_load_explicit(&reuse->left_count, memory_order_acquire) - count) >= 0;
 }
 
-/* ---- out of memory, perhaps ---- */
+/* ---- before a refusal ---- */
 
-/* True when all blocks in quarantine are open and cannot get a fence now.  False when some are on
- * their way upstream, or another thread's free waits for their work.  False also when the last
- * fence was granted: blocks that are open then were freed by other threads since that seal. */
+/* True when all blocks in quarantine are open (no fence covers them) and cannot get a fence now.
+ * Blocks that a thread carries upstream, or for which another thread's free waits, are not open.
+ * False also when the last seal got its fence, since the open blocks were freed after it. */
 static bool are_open_for_good(struct rs_reuse *reuse)
 {
     size_t blocks = rs_reuse_quarantined(reuse).blocks, open = rs_reuse_open_count(reuse);
@@ -89,7 +90,8 @@ static bool are_open_for_good(struct rs_reuse *reuse)
            open > 0 && blocks <= open;
 }
 
-/* Does as rs_mr_make_ready, for this `reuse` alone. */
+/* Does as rs_mr_make_ready for this `reuse`.  Asks upstream only when no block here can become
+ * ready. */
 static enum rs_readiness make_own_ready(struct rs_reuse *reuse, uint64_t wait_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
@@ -99,7 +101,7 @@ static enum rs_readiness make_own_ready(struct rs_reuse *reuse, uint64_t wait_ns
     some = rs_reuse_retire(reuse) || some;
     if (!some && wait_ns > 0 && rs_reuse_has_sealed(reuse, false)) {
         some = rs_reuse_wait_for_first(reuse, wait_ns);
-        /* A wait that ended early without success means that the context is broken. */
+        /* The wait ended before wait_ns without success, so the context is broken. */
         in_vain = !some && rs_clock_ns() - begin_ns < wait_ns;
     }
     rs_reuse_end_slow_path(reuse);
@@ -148,8 +150,8 @@ static bool may_be_served(struct rs_reuse *reuse, size_t size_bytes)
            size_bytes - growable_bytes <= rs_mr_idle_bytes_best(&reuse->base);
 }
 
-/* Waits for blocks of this stack alone, since the stack's own maximum refuses the request, and
- * other stacks cannot help.  Returns true when blocks became ready. */
+/* Waits for freed blocks of this stack.  It is used when the stack's own maximum refuses the
+ * request, since other stacks cannot help then.  Returns true when blocks became ready. */
 static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
 {
     enum rs_readiness readiness;
@@ -162,8 +164,8 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
     return readiness == RS_READY_SOME;
 }
 
-/* Reclaims host memory too if the stack spills to it: the request may be served from there when the
- * device has no more. */
+/* Reclaims memory of the refused kind.  If that gives nothing and the stack spills to host memory,
+ * reclaims host memory, from which the request may be served too. */
 static bool reclaim_for(const struct rs_reuse *reuse, const struct rs_refusal *refusal)
 {
     const struct rs_environment *environment = reuse->base.environment;
@@ -175,8 +177,9 @@ static bool reclaim_for(const struct rs_reuse *reuse, const struct rs_refusal *r
             environment->reclaim(environment, &host, true));
 }
 
-/* True when another attempt may succeed.  Blocks may have moved between quarantine and upstream
- * during the request, so that it found them in neither place; such a refusal does not count. */
+/* Reclaims memory or waits for it, and returns true when another attempt may succeed.  That is so
+ * too when blocks moved between quarantine and upstream during the last attempt (`progress`), which
+ * may have found them in neither place. */
 static bool may_try_again(struct rs_reuse *reuse, const struct rs_refusal *refusal,
                           uint64_t progress)
 {
@@ -186,8 +189,8 @@ static bool may_try_again(struct rs_reuse *reuse, const struct rs_refusal *refus
            (progress != rs_reuse_progress(reuse) && rs_request_may_repeat());
 }
 
-/* The last attempts: serve the request from freed blocks, each after a bounded wait.  With the
- * driver alone the program would have waited for the same work in cudaFree. */
+/* The last attempts, each after a bounded wait for freed memory.  With the driver alone the program
+ * would have waited for the same work in cudaFree. */
 static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refusal,
                                  uint64_t progress, struct rs_allocation *out)
 {
@@ -222,9 +225,9 @@ static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
-/* Gives some of the backlog upstream.  Returns false when there is no backlog; then it retires no
- * epoch either, since other threads may free blocks all the time, and a loop over this would never
- * end. */
+/* Gives some of the backlog (ready blocks that go upstream a few at a time) upstream.  Returns
+ * false when there is no backlog.  Then it retires no epoch either: other threads may free blocks
+ * all the time, and a loop over this function would never end. */
 static bool has_more(struct rs_reuse *reuse)
 {
     return rs_reuse_has_backlog(reuse) && rs_reuse_retire_some(reuse);
@@ -239,13 +242,13 @@ static enum rs_memory memory_asked(const struct rs_reuse *reuse)
 
 /* Serves a request for which no ready block was found. effort: RS_EFFORT_FULL or RS_EFFORT_AHEAD.
  *
- * For a large request the small kept blocks first stay where they are, since they seldom help it;
- * they go upstream before a wait, and before upstream is asked for more than it holds.
+ * For a large request the small kept blocks first stay where they are, since they seldom help it.
+ * They go upstream before a wait, and before upstream is asked for more than it holds.
  *
  * Freed blocks that wait for the GPU come back late.  If the request meanwhile cuts a larger block
- * instead, the larger block is pinned, and the next large request finds none.  So upstream only
- * cuts blocks that fit well until all blocks that were freed before the request are ready; from
- * then on its usual rules apply.  If the request cannot wait for them, any block is cut. */
+ * instead, the larger block is pinned, and the next large request finds none.  So upstream first
+ * cuts only blocks that fit well.  Its usual rules apply once the stack may grow, or the blocks
+ * that were freed before the request are ready.  If neither comes in time, it cuts any block. */
 static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
                                       enum rs_effort effort, struct rs_allocation *out)
 {
@@ -258,8 +261,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
 
     RS_ASSERT(!rs_effort_is_held(effort) && atomic_load(&reuse->on_slow_path) > 0);
     note_upstream_short(reuse);
-    /* retires in bounded steps: after a long operation millions of blocks may become ready at the
-     * same time */
+    /* in bounded steps, since after a long operation millions of blocks may become ready at once */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
         result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD, out);
@@ -278,7 +280,8 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
-    /* Read before the allocation, so that a block that moves during it changes the number. */
+    /* The number is read before the allocation, so that a block that moves during it changes the
+     * number. */
     progress = rs_reuse_progress(reuse);
     refusal.releases = rs_account_releases(reuse->base.environment->account);
     result = allowed
@@ -338,7 +341,7 @@ enum {
 };
 
 /* Takes a kept block of this size and counts it as live, or returns NULL.  *more: the shard has
- * unsorted blocks, and one of them may have this size. */
+ * unsorted ready blocks, one of which may have this size. */
 RS_HOT_INLINE struct rs_block_record *take_kept(struct rs_reuse *reuse, size_t size_bytes,
                                                 bool *more)
 {
@@ -386,7 +389,7 @@ static void count_live(struct rs_reuse *reuse, struct rs_block_record *block)
 
 /* Allocates a block that was freed in the order of the same stream, since such a block needs no
  * fence.  Returns false when there is none.  Rounds *size_bytes up in either case, so that more
- * blocks have equal sizes.  *key: set to the key of the stream, if it has one. */
+ * blocks have equal sizes.  Sets *key to the key of the stream, if it has one. */
 static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstream stream,
                               unsigned long long *key, struct rs_allocation *out)
 {
@@ -406,9 +409,9 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
     return true;
 }
 
-/* Makes all blocks ready that can be, before a huge block is cut: the memory left free around it
- * should be one piece, and blocks freed late would leave it in several.  If all freed blocks have
- * exactly this size, one of them serves the request instead. */
+/* Makes all blocks ready that can be before a huge block is cut, so that they merge first and the
+ * cut leaves one free piece and not several.  Does nothing for less than 1/32 of the held bytes, or
+ * if all freed blocks have exactly this size, since one of them will serve the request. */
 static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
 {
     struct rs_reuse_quantity freed = rs_reuse_quarantined(reuse);
@@ -462,8 +465,8 @@ allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
     return CUDA_SUCCESS;
 }
 
-/* Sorts ready blocks until one of this size is found, and takes it; NULL when none was found among
- * the blocks of SORT_TURNS batches. */
+/* Sorts ready blocks until one of this size is found, and takes it.  Returns NULL when there is
+ * none among the blocks of SORT_TURNS batches. */
 __attribute__((noinline)) static struct rs_block_record *sort_and_take(struct rs_reuse *reuse,
                                                                        size_t size_bytes)
 {
@@ -478,7 +481,6 @@ __attribute__((noinline)) static struct rs_block_record *sort_and_take(struct rs
     return kept;
 }
 
-/* Takes a kept block or one from upstream, for an allocation on the stream with this key. */
 RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
                                     size_t upstream_bytes, unsigned long long key,
                                     enum rs_effort effort, struct rs_allocation *out)
@@ -507,9 +509,9 @@ static bool is_something_kept(struct rs_reuse *reuse, size_t size_bytes)
     return kept;
 }
 
-/* True when an allocation queries the fences before it takes a block, so that it gets the block
- * used last, from the processor's caches (host memory).  For a size that no cache holds, any block
- * will do, and the fences are queried only if no block is free. */
+/* True when an allocation queries the fences before it takes a block.  For host memory it then gets
+ * the block used last, from the processor's caches; while upstream is short, freed blocks come back
+ * sooner.  For a size that no cache holds, it queries the fences only if no block is free. */
 static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
 {
     return size_bytes >= rs_reuse_eager_bytes(reuse) &&
@@ -519,7 +521,8 @@ static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
 }
 
 /* Serves an allocation in the order of a stream, one of a size that queries fences first, or one
- * with another effort than RS_EFFORT_FULL.  A block from held memory is usable on all streams. */
+ * with another effort than RS_EFFORT_FULL.  A request for held memory ignores the stream, since its
+ * block is usable on all streams. */
 __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reuse,
                                                            size_t size_bytes, CUstream stream,
                                                            enum rs_effort effort,

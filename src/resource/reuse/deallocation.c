@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The path of a free through `reuse`: the block enters an open list, and some frees seal that list.
- */
+/* The path of a free through `reuse`: the block enters an open list of its thread's shard, and some
+ * frees seal the open lists of all shards. */
 #include "resource/reuse/reuse.h"
 
 #include "base/lock.h"
@@ -12,12 +12,12 @@
 
 enum {
     SEAL_COUNT = 128, /* a free seals when a shard has this many open blocks */
-    LOOK_EVERY = 16,  /* how often a free looks whether it is time to seal: the first free after a
-                         seal, then each sixteenth and the one after it ... */
-    /* ... and a free after this many new open bytes in a shard. */
+    LOOK_EVERY = 16,  /* which frees look whether it is time to seal: the first one after a seal,
+                         then each sixteenth and the one after it, ... */
+    /* ... and any free that finds this many new open bytes in its shard. */
     LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8,
-    UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture; more if the
-                                  program had more spare bytes before it (is_much_unfenced) */
+    UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture;
+                                  is_much_unfenced may allow more */
 };
 
 /* True while upstream counts as short: it had no fitting block lately (allocation.c). */
@@ -33,9 +33,9 @@ static bool is_starved(const struct rs_reuse *reuse)
     return rs_reuse_eager_bytes(reuse) == RS_REUSE_STARVED;
 }
 
-/* True when the next allocation will probably need the block being freed now.  Then the fence is
- * recorded now and not by that allocation: a later fence would also cover work that is launched in
- * between, and that work may be waiting for this very thread. */
+/* True when the next allocation will probably need the block being freed now.  Then this free
+ * records the fence, not that allocation: a fence recorded later would also cover work that is
+ * launched in between, and that work may be waiting for this very thread. */
 static bool is_scarce(struct rs_reuse *reuse)
 {
     return rs_mr_idle_bytes_best(reuse->base.upstream[0]) <
@@ -43,8 +43,8 @@ static bool is_scarce(struct rs_reuse *reuse)
 }
 
 /* Returns an estimate of the bytes that the device has left.  With `asks` it asks the driver, which
- * takes 4 us.  Without, the estimate does not know of memory that other processes have, or that the
- * program took from the driver itself.  Never waits. */
+ * takes 4 us.  Without, it does not know of memory that other processes have, or that the program
+ * took from the driver itself.  Never waits. */
 static size_t device_left_bytes(const struct rs_reuse *reuse, bool asks)
 {
     const struct rs_environment *environment = reuse->base.environment;
@@ -75,9 +75,9 @@ static bool has_less_left(struct rs_reuse *reuse, size_t bytes, bool asks)
     return growable_bytes < bytes && rs_mr_idle_bytes_best(upstream) < bytes - growable_bytes;
 }
 
-/* True when upstream can give little more than the bytes that may be open.  While no fence can be
- * had, no allocation can wait for open blocks, and one could be refused that the driver alone would
- * have served.  So when this is true, each free that looks waits. */
+/* True when upstream can give little more than the bytes that may be open.  It is used where no
+ * fence can be had, so that no allocation can wait for open blocks, and one could be refused that
+ * the driver alone would have served.  Each free that looks then waits. */
 static bool has_little_left(struct rs_reuse *reuse)
 {
     return has_less_left(reuse, 2 * rs_reuse_seal_bytes(reuse), false);
@@ -100,8 +100,8 @@ static size_t peak_bytes(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed);
 }
 
-/* Returns the bytes that the program needs beyond its live ones to reach its peak again, or
- * `at_least` if that is more. */
+/* Returns by how much the live bytes are below their peak, or below `at_least` if that is more than
+ * the peak. */
 static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
 {
     size_t most_bytes = rs_max(peak_bytes(reuse), at_least);
@@ -109,8 +109,9 @@ static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
     return most_bytes - rs_min(live_bytes(reuse), most_bytes);
 }
 
-/* Used while a stream captures, as has_little_left is while fences are refused: true when upstream
- * may not have enough for the program to reach its peak again, and a little more. */
+/* True when upstream may have too little for the program to reach its peak again, and a little
+ * more.  It is used while a stream captures; has_little_left is used when fences are refused for
+ * good. */
 static bool may_lack(struct rs_reuse *reuse)
 {
     return has_less_left(
@@ -175,17 +176,17 @@ RS_HOT_INLINE void count_entered(struct rs_reuse_shard *shard, size_t size_bytes
     atomic_store_explicit(&shard->entered_count, shard->entered_count + 1, memory_order_relaxed);
 }
 
-/* True for a free that seals even if is_time_to_seal says no, since its block is large.  False
- * while upstream is short and many epochs wait. */
+/* True for a free that seals even if is_time_to_seal says no, since its block is large.  While
+ * upstream is short and many epochs wait, no free does so. */
 RS_HOT_INLINE bool seals_at_once(const struct rs_reuse *reuse, size_t size_bytes)
 {
     return RS_UNLIKELY(size_bytes >= rs_reuse_eager_bytes(reuse)) &&
            !(is_short(reuse) && rs_reuse_is_crowded(reuse));
 }
 
-/* Enters a freed block into an open list of the thread's shard.  True when it is time to seal.
- * ordered: NULL, or, for a block that was freed in the order of a stream, the open blocks of that
- * kind; such a block has been counted already. */
+/* Enters a freed block into an open list of the thread's shard.  Returns true when it is time to
+ * seal.  ordered: NULL, or, for a block that was freed in the order of a stream, the bytes and
+ * number of open ordered blocks; such a block has been counted already. */
 RS_HOT_INLINE bool enter_open(struct rs_reuse *reuse, struct rs_block_record *record,
                               const struct rs_reuse_quantity *ordered)
 {
@@ -212,7 +213,8 @@ RS_HOT_INLINE bool enter_open(struct rs_reuse *reuse, struct rs_block_record *re
 }
 
 /* Enters a block that was freed in the order of a stream into a slot.  A block that it replaces
- * there joins the open list; its fence may then be later than it would have been. */
+ * there joins the open list, and its fence may then be later than it would have been.  Returns true
+ * when it is time to seal. */
 static bool ordered_push(struct rs_reuse *reuse, struct rs_block_record *record,
                          unsigned long long stream)
 {
@@ -228,8 +230,8 @@ static bool ordered_push(struct rs_reuse *reuse, struct rs_block_record *record,
            is_time_to_seal(reuse, open.bytes, open.blocks);
 }
 
-/* Ends RS_REUSE_STARVED: only the first free after the refused allocation waits, and only if it can
- * get no fence. */
+/* Ends RS_REUSE_STARVED, so that only the first free after the refused allocation waits, and only
+ * if it gets no fence. */
 static void end_starvation(struct rs_reuse *reuse)
 {
     if (is_starved(reuse))
@@ -248,7 +250,7 @@ static CUresult wait_fully(struct rs_reuse *reuse)
     return rs_sentinel_wait(reuse->base.environment->sentinel, reuse->base.environment->context);
 }
 
-/* Counts as freed a block that does not go through the quarantine. */
+/* Counts a block as freed that does not go through the quarantine. */
 static void uncount_live(struct rs_reuse *reuse, const struct rs_block_record *block)
 {
     struct rs_reuse_shard *home = &reuse->shards[block->home];
@@ -260,9 +262,9 @@ static void uncount_live(struct rs_reuse *reuse, const struct rs_block_record *b
 }
 
 /* Frees as cudaFree does: on return no work uses the block, which is upstream.  Two kinds of frees
- * do not wait, and leave their blocks open: a free inside a request, as that of an exported block
- * that the other process has now closed; and a free while the device has no memory for a sentinel.
- * (A free in the order of a stream never comes here, as cuMemFreeAsync does not wait.) */
+ * do not wait, and leave their blocks open: a free inside a request, such as that of an exported
+ * block that the other process has now closed; and a free while the device has no memory for a
+ * sentinel.  A free in the order of a stream never comes here, as cuMemFreeAsync does not wait. */
 __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
                                                              const struct rs_allocation *allocation)
 {
@@ -287,8 +289,9 @@ __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *re
     return result;
 }
 
-/* False when another thread has sealed the blocks of this thread's shard meanwhile, as happens when
- * many threads find at once that it is time to seal. */
+/* True when this thread's shard has open blocks, or ordered blocks are open.  It has none if
+ * another thread has sealed them meanwhile, as happens when many threads find at once that it is
+ * time to seal. */
 static bool has_own_open(struct rs_reuse *reuse)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
@@ -300,9 +303,9 @@ static bool has_own_open(struct rs_reuse *reuse)
     return found || rs_ordered_open_count(&reuse->ordered);
 }
 
-/* Counts a seal, and ends the shortage after the last one.  Threads that count at the same time may
- * end it a little early or late.  If fences are refused for good, the shortage ends at once, since
- * each further seal would be a wait. */
+/* Counts a seal, and ends upstream's shortage after RS_REUSE_SHORT_SEALS of them (a little early or
+ * late when several threads count at the same time).  If fences are refused for good, the shortage
+ * ends at once, since each further seal would be a wait. */
 static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (is_short(reuse) &&
@@ -320,9 +323,9 @@ static bool is_capped(const struct rs_reuse *reuse)
 }
 
 /* True when too many freed bytes wait for the end of a capture, which may take long.  The bound is
- * what the program would hold anyway: its peak or the initial size, less the live bytes.  If
- * upstream cannot grow, the bound is no more than upstream's idle bytes, since allocations get only
- * those, and do not wait. */
+ * UNFENCED_BYTES, or, if that is more, what the program would hold anyway: its peak or the initial
+ * size, less the live bytes.  If upstream can hardly grow, the bound is at most upstream's idle
+ * bytes, since allocations get only those, and do not wait. */
 static bool is_much_unfenced(struct rs_reuse *reuse)
 {
     size_t bytes = rs_reuse_quarantined(reuse).bytes;
@@ -332,8 +335,8 @@ static bool is_much_unfenced(struct rs_reuse *reuse)
                : bytes >= rs_max(UNFENCED_BYTES, bytes_to_peak(reuse, reuse->initial_bytes));
 }
 
-/* True when a free waits because its seal was refused.  Host memory seals at each free, and must
- * not wait each time. */
+/* True when a free waits because its seal was refused.  Host memory seals at each free that is not
+ * small, and must not wait each time. */
 static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (refusal == RS_FENCE_REFUSED)
@@ -354,10 +357,10 @@ static CUresult fail_free(struct rs_reuse *reuse, struct rs_block_record *record
     return rs_is_fault(result) && rs_reuse_take_back(reuse, record) ? result : CUDA_SUCCESS;
 }
 
-/* What a free does after its seal.  If no fence could be had, the free may wait as cudaFree does,
- * which an allocation may not.  An error of the wait is an error of the context, and the program's
- * next call returns it.  A free in the order of a stream waits only if fences are refused for good,
- * since freed blocks would then pile up. */
+/* Ends a free whose seal got no fence, or that comes after a refused allocation.  The free may wait
+ * as cudaFree does, which an allocation may not.  The wait's error is one of the context, and the
+ * program's next call returns it.  A free in the order of a stream waits only if fences are refused
+ * for good, since freed blocks would then pile up. */
 RS_COLD static CUresult after_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal,
                                    struct rs_block_record *record, CUstream stream)
 {
@@ -371,7 +374,6 @@ RS_COLD static CUresult after_seal(struct rs_reuse *reuse, enum rs_fence_refusal
     return CUDA_SUCCESS;
 }
 
-/* Seals the open blocks after a free, and waits if it must. */
 __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse,
                                                           struct rs_block_record *record,
                                                           size_t size_bytes, CUstream stream)

@@ -5,9 +5,9 @@
  * A GPU that is stuck behind one long operation retires no epoch, and a program may free millions
  * of blocks meanwhile.  So there are at most RS_REUSE_EPOCHS epochs: each further seal merges two
  * neighbours, whose blocks then wait for the younger of the two fences.  Each merge takes the next
- * pair in turn, so that the older an epoch is, the larger it is, and a block waits only a small
- * share longer than it would without merges.  The oldest epoch is never merged, as threads wait for
- * it.  No step of a seal or of a merge depends on the number of blocks. */
+ * pair in turn, so that older epochs are larger, and a block waits only a small share longer than
+ * it would without merges.  The oldest epoch is never merged, as threads wait for it.  No step of a
+ * seal or of a merge depends on the number of blocks. */
 #include "base/lock.h"
 #include "driver/fence.h"
 #include "resource/reuse/reuse.h"
@@ -22,13 +22,13 @@ enum {
     LOOK_NS = 20, /* by how much each poll advances rs_clock_ns if the program's clock stands still;
                      a poll takes longer */
 
-    /* When a free queries fences: at this many sealed epochs, or at 1/ASK_DIVISOR of the held bytes
-     * in them.  Large blocks, each an epoch of its own, have their own number of epochs. */
+    /* A free queries fences at this many sealed epochs, or at 1/ASK_DIVISOR of the held bytes in
+     * them.  A free of a large block, each of which seals an epoch, does so at ASK_LARGE_EPOCHS. */
     ASK_EPOCHS = 2,
     ASK_DIVISOR = 64,
     ASK_LARGE_EPOCHS = 4,
 
-    LOCK_TURNS = 1100, /* turns of rs_pause, the last of which sleep */
+    LOCK_TURNS = 1100, /* how often lock_in_passing tries; the last tries sleep */
 
     CROWD = 16, /* with this many epochs behind a stuck GPU, frees seal larger portions */
 
@@ -37,9 +37,9 @@ enum {
     EXACT_DIVISOR = 8,
 
     /* The most blocks that one call gives upstream, at 0.2 to 0.9 us each; blocks that go back to a
-     * shard do not count.  AT_ONCE: by a free that retires epochs.  IN_PASSING: from the backlog,
-     * by a free that looks; so many keep up with the frees.  IN_NEED: by one step of the slow path.
-     */
+     * shard do not count.  AT_ONCE: in a free that retires epochs.  IN_PASSING: in a free that only
+     * looks at the backlog, which is enough to keep up with the frees.  IN_NEED: in one step of the
+     * slow path. */
     AT_ONCE = 128,
     IN_PASSING = 8,
     IN_NEED = 512,
@@ -140,9 +140,9 @@ static void note_fault(const struct rs_reuse *reuse)
         reuse->base.environment->note_fault(reuse->base.environment);
 }
 
-/* Gathers the open blocks, then records the fence: in the other order a block freed in between
- * would join an epoch whose fence does not cover its work.  False when no block was open, or no
- * fence can be had now (a capture, no host memory) or at all. */
+/* Seals the open blocks.  Gathers them first and then records the fence: in the other order a block
+ * freed in between would join an epoch whose fence does not cover its work.  Returns false when no
+ * block was open or no fence could be had. */
 static bool seal_locked(struct rs_reuse *reuse)
 {
     struct rs_reuse_epoch *epoch = rs_fence_supported() ? take_epoch(reuse) : NULL;
@@ -190,8 +190,9 @@ bool rs_reuse_seal(struct rs_reuse *reuse)
     return seal_locked(reuse);
 }
 
-/* Moves ready ordered blocks to the list until it has `count`.  Allocations in the order of their
- * streams may still take the blocks that are left. */
+/* Moves ready ordered blocks (freed in the order of a stream) to the list until it has `count`.
+ * The blocks that are left stay in their slots, where allocations on their streams may still take
+ * them. */
 static void take_ready_ordered(struct rs_reuse *reuse, size_t count, struct rs_block_list *list)
 {
     if (reuse->ready_seal > 0 && list->count < count &&
@@ -231,9 +232,9 @@ static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_block_l
     note_backlog(reuse);
 }
 
-/* Moves ready blocks that would take too long to give upstream (more than `most`) to the backlog.
- * Blocks that come back to their shard in one piece take no time.  While a thread is on the slow
- * path, none come back. */
+/* Moves the blocks of ready->rest to the backlog if they are more than `most`, as it would take too
+ * long to give them upstream now.  Blocks that go back to their shard in one piece take no time.
+ * While a thread is on the slow path none go back, so all count. */
 static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *ready, size_t most)
 {
     if (atomic_load(&reuse->on_slow_path) > 0)
@@ -266,9 +267,9 @@ void rs_reuse_give_backlog(struct rs_reuse *reuse)
         rs_reuse_give_upstream(reuse, &list);
 }
 
-/* Takes the blocks of the `count` oldest epochs.  The youngest fence among them is done; it was
- * recorded after the others, and so covers their work.  (Or nothing uses the blocks any more:
- * rs_reuse_destroy_epochs.) */
+/* Takes the blocks of the `count` oldest epochs.  The youngest fence among them is done, and covers
+ * the work of the others, as it was recorded after them.  (rs_reuse_destroy_epochs calls this when
+ * nothing uses the blocks any more.) */
 RS_HOT_INLINE void take_through(struct rs_reuse *reuse, unsigned count,
                                 struct rs_reuse_batch *ready)
 {
@@ -319,7 +320,7 @@ static enum rs_fence_state ask_if_stuck(struct rs_reuse *reuse, struct rs_reuse_
 static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
 {
     enum rs_fence_state state = ask_if_stuck(reuse, ready);
-    unsigned unknown = reuse->sealed_count, count; /* this many of the oldest may be done */
+    unsigned unknown = reuse->sealed_count, count; /* the `unknown` oldest epochs may be done */
 
     while (unknown > 0 && state == RS_FENCE_DONE) {
         for (count = unknown; count > 0; count -= 1 + count / EXACT_DIVISOR) {
@@ -338,9 +339,9 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
     return state;
 }
 
-/* Retires the epochs whose fences are done, and gives ready blocks to shards or upstream; true when
- * there were any. most: the most blocks that go upstream now, the others being left in the backlog.
- * *oldest: what retire_locked returns. */
+/* Retires the epochs whose fences are done, and gives ready blocks to shards or upstream.  Returns
+ * true when there were any.  At most `most` blocks go upstream now; the others are left in the
+ * backlog.  *oldest: set to what retire_locked returns. */
 static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_state *oldest)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
@@ -368,8 +369,9 @@ static bool asks_in_passing(const struct rs_reuse *reuse, bool is_large)
                           reuse->epochs_bytes >= rs_reuse_held_bytes(reuse) / ASK_DIVISOR;
 }
 
-/* The queries that a free makes: half as many epochs each time, until one is done or the oldest is
- * pending.  An allocation that needs more makes its own queries. */
+/* Retires epochs for a free, with few queries: of the youngest epoch first, then each time of the
+ * one half way to the oldest, until one is done or the oldest is pending.  An allocation that needs
+ * more makes its own queries. */
 static void retire_in_passing(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
 {
     unsigned count;
@@ -381,10 +383,10 @@ static void retire_in_passing(struct rs_reuse *reuse, struct rs_reuse_batch *rea
         count /= 2;
 }
 
-/* Only tries to take the lock, as its holder may be this very thread, when a tool's callback from
- * one of our driver calls frees memory.  Returns true when it took the lock.  While streams
- * capture, a free that misses the lock would not wait where it should, and nothing else makes its
- * block ready: so then it tries for some milliseconds. */
+/* Tries to take the lock, and returns true when it did.  Does not wait for the lock, since its
+ * holder may be this very thread: a tool's callback from one of our driver calls may free memory.
+ * While streams capture it tries for some milliseconds, since a free that misses the lock would not
+ * wait where it should, and nothing else would make its block ready. */
 static bool lock_in_passing(struct rs_reuse *reuse)
 {
     bool locked = rs_mutex_try_lock(&reuse->lock);
@@ -402,7 +404,7 @@ static bool lock_in_passing(struct rs_reuse *reuse)
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large)
 {
     enum rs_fence_refusal refusal = RS_FENCE_GRANTED;
-    struct rs_reuse_batch ready; /* of many lists, so it is set only where some may be ready */
+    struct rs_reuse_batch ready; /* has many lists, so it is set only where blocks may be ready */
     bool asks, any;
 
     if (!lock_in_passing(reuse))
@@ -519,7 +521,7 @@ CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
     return result;
 }
 
-/* ---- the rest ---- */
+/* ---- sums and the end ---- */
 
 struct rs_reuse_quantity rs_reuse_in_epochs(const struct rs_reuse *reuse)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quarantine: freed blocks gather in open lists, one per shard, which an epoch or a full wait takes
- * as one batch; blocks freed in the order of a stream are in slots instead.  The counts of the
- * quarantine also cover blocks on their way upstream, which are in no list and no slot. */
+/* The quarantine: freed blocks that work may still use.  They gather in open lists, one pair per
+ * shard, which an epoch or a full wait takes as one batch.  Blocks freed in the order of a stream
+ * are in slots instead.  The counts of the quarantine also cover blocks on their way upstream,
+ * which are in no list and no slot. */
 #include "resource/resource.h"
 #include "resource/reuse/reuse.h"
 
-/* ---- how much there is ---- */
+/* ---- counts ---- */
 
 static size_t load(const _Atomic size_t *size)
 {
@@ -113,7 +114,7 @@ static void publish_less(struct rs_reuse *reuse, struct rs_reuse_shard *shard)
     atomic_fetch_sub_explicit(&reuse->open_bytes, less_bytes, memory_order_relaxed);
 }
 
-/* The lock is only tried, as in each free (rs_reuse_advance). */
+/* This only tries to take the lock, as each free does (rs_reuse_advance). */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record)
 {
     size_t size_bytes = 0;
@@ -154,8 +155,8 @@ size_t rs_reuse_open_count(struct rs_reuse *reuse)
 
 enum { WASTE = 8 /* a block that serves a request is at most 1/8 larger than it */ };
 
-/* Takes the block out of the slot, so that allocations in the order of its stream no longer find
- * it.  Returns the block, or NULL if the slot is empty. */
+/* Empties the slot, so that allocations in the order of its stream no longer find its block.
+ * Returns that block, or NULL if there was none. */
 static struct rs_block_record *empty(struct rs_ordered_blocks *ordered,
                                      struct rs_ordered_slot *slot)
 {
@@ -192,8 +193,8 @@ static unsigned set_of_order(unsigned long long stream, unsigned class)
     return (unsigned)(((stream << 10) + class) * 0x9e3779b97f4a7c15u >> (64 - RS_ORDERED_SET_BITS));
 }
 
-/* Returns the slot of the smallest block that serves an allocation on the stream: `best` (NULL:
- * none), or one of this size class. */
+/* Looks in one size class for a block that serves an allocation on the stream.  Returns the slot of
+ * the smallest one, or `best` (which may be NULL) if that has a smaller block or none is found. */
 static struct rs_ordered_slot *find_ordered(struct rs_ordered_blocks *ordered,
                                             unsigned long long stream, unsigned class,
                                             size_t size_bytes, struct rs_ordered_slot *best)
@@ -307,8 +308,8 @@ size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal)
     return before_bytes - ordered->open.bytes;
 }
 
-/* Moves up to `most` of a set's blocks with numbers from `first` to below `end` to a list, and
- * returns how many. */
+/* Moves up to `most` of a set's blocks whose seal numbers are from `first` to below `end` to a
+ * list.  Returns how many it moved. */
 static size_t drain_set(struct rs_ordered_blocks *ordered, unsigned set, uint64_t first,
                         uint64_t end, size_t most, struct rs_block_list *to)
 {
@@ -336,7 +337,7 @@ bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_
     if (!is_used(ordered))
         return false;
     RS_MUTEX_GUARD(&ordered->lock);
-    /* The blocks are ready ones, or the open ones. */
+    /* The caller asks for ready blocks, or for the open ones. */
     RS_ASSERT(end <= ordered->sealed || first == ordered->sealed);
     for (uint64_t sets = ordered->filled; sets && moved < most; sets &= sets - 1)
         moved += drain_set(ordered, (unsigned)__builtin_ctzll(sets), first, end, most - moved, to);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ready blocks, which no work uses any more.
  *
- * Small ones stay with the shard whose threads allocated them, by size, up to a share of the held
- * bytes: the next request of exactly this size needs no search upstream and no new record.  They go
- * upstream before upstream has to grow.  The thread that finds an epoch done gives each shard its
- * blocks in one piece.  The shard's allocations sort them: one block each, and a batch when no
- * block of the size is found. */
+ * Small ones stay with the shard (a group of threads) that allocated them, by size, up to a share
+ * of the held bytes: the next request of exactly this size needs no search upstream and no new
+ * record.  They go upstream before upstream has to grow.  The thread that finds an epoch done gives
+ * each shard its blocks in one piece.  Later allocations of the shard sort them: one block each, or
+ * a batch when no block of the size is found. */
 #include "base/request.h"
 #include "resource/reuse/reuse.h"
 
@@ -88,8 +88,8 @@ enum {
     /* If a shard's ready blocks exceed what it may keep, the thread that brings them back sorts
      * them itself, up to this many; if there are more, the new ones join the backlog. */
     SORT_AT_ONCE = 512,
-    LARGER_COUNT = 4, /* the most blocks larger than room->largest_bytes that a shard keeps, of host
-                         memory alone; about as many come back at once */
+    LARGER_COUNT = 4, /* the most blocks larger than room->largest_bytes that a shard keeps, for
+                         host memory only; about as many become ready at once */
 };
 
 /* ---- the way upstream ---- */
@@ -163,7 +163,6 @@ static bool return_refused(struct rs_reuse *reuse)
 
 /* ---- what a shard keeps ---- */
 
-/* Returns the limits of what a shard may keep now. */
 static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
 {
     size_t held = rs_reuse_held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
@@ -175,8 +174,8 @@ static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
     return room;
 }
 
-/* Moves the shard's kept blocks from this class on to a list.  The caller holds the shard's lock.
- */
+/* Moves the shard's kept blocks of the class `from` and of the larger class to a list.  The caller
+ * holds the shard's lock. */
 static void empty_kept(struct rs_reuse_shard *shard, enum rs_kept_class from,
                        struct rs_block_list *list)
 {
@@ -193,9 +192,9 @@ static struct rs_reuse_quantity kept_by(const struct rs_reuse_shard *shard)
                                       kept->count[RS_KEPT_SMALL] + kept->count[RS_KEPT_LARGE]};
 }
 
-/* True when the shard may keep one more block that is larger than room->largest_bytes: it keeps
- * only a few such blocks, all of one size and with no other block beside them, as each kept block
- * splits upstream's free memory. */
+/* True when the shard may keep one more block that is larger than room->largest_bytes.  Each kept
+ * block splits upstream's free memory, so a shard keeps only a few such blocks, all of one size,
+ * and no other blocks beside them. */
 static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_bytes)
 {
     struct rs_reuse_quantity kept = kept_by(shard);
@@ -203,9 +202,10 @@ static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_
     return kept.blocks < LARGER_COUNT && kept.bytes == kept.blocks * size_bytes;
 }
 
-/* Makes room in the shard for a block that is to be kept; what goes upstream is added to `rest`.
- * Blocks of sizes that are no longer asked for would stay for ever, so all blocks of the class go;
- * for a block larger than room->largest_bytes, those of both classes. */
+/* Makes room in the shard for a block that is to be kept.  If there is none, moves all kept
+ * blocks of its class to `rest`, which goes upstream; for a block larger than
+ * room->largest_bytes, those of both classes.  All go, since blocks of sizes that are no longer
+ * asked for would stay for ever. */
 static void make_room_to_keep(struct rs_reuse_shard *shard, size_t size_bytes,
                               const struct rs_reuse_room *room, struct rs_block_list *rest)
 {
@@ -235,8 +235,8 @@ static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
     rs_kept_put(&shard->kept, freed);
 }
 
-/* Sorts up to `count` ready blocks of a shard; blocks that go upstream are added to `rest`.  The
- * caller holds the shard's lock. */
+/* Keeps up to `count` ready blocks of a shard in its bins; those that are not kept are added to
+ * `rest`, which goes upstream.  The caller holds the shard's lock. */
 RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                                const struct rs_reuse_room *room, size_t count,
                                struct rs_block_list *rest)
@@ -252,10 +252,10 @@ RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *sh
     }
 }
 
-/* Brings a shard's own ready blocks back to it, for its threads to sort.  All are sorted here while
- * a thread is on the slow path, and when they are more than the shard may keep, since the shard's
- * threads may never allocate again.  When there are too many to be sorted here, as after a long
- * operation, the new ones stay in `list`. */
+/* Brings a shard's own ready blocks back to it, for its threads to sort.  Sorts all of them here
+ * while a thread is on the slow path.  Does so too when they are more than the shard may keep,
+ * since the shard's threads may never allocate again.  When there are too many to be sorted here,
+ * as after a long operation, the new ones stay in `list`. */
 static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                        struct rs_block_list *list, const struct rs_reuse_room *room,
                        struct rs_block_list *rest)
@@ -276,7 +276,7 @@ static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
     rs_spinlock_unlock(&shard->lock);
 }
 
-/* Sorts a list of ready blocks, and adds those that go upstream to `rest`. */
+/* Keeps ready blocks of a list in their shards, and adds those that go upstream to `rest`. */
 static void keep_some(struct rs_reuse *reuse, const struct rs_block_list *list,
                       const struct rs_reuse_room *room, struct rs_block_list *rest)
 {
@@ -348,10 +348,10 @@ void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     }
     keep_some(reuse, &batch->rest, &room, &rest);
     (void)give_list_upstream(reuse, &rest);
-    /* The blocks count as left only now that they are kept or upstream.  Another thread that found
-     * them in neither place would take the memory for exhausted. */
+    /* The blocks count as having left the quarantine only now that they are kept or upstream.
+     * Another thread that found them in neither place would take the memory for exhausted. */
     rs_reuse_count_left(reuse, size.bytes, size.blocks);
-    batch->rest = (struct rs_block_list){NULL, NULL, 0, 0}; /* the others were emptied above */
+    batch->rest = (struct rs_block_list){NULL, NULL, 0, 0}; /* the other lists were emptied above */
     RS_ASSERT_SLOW(rs_reuse_batch_is_empty(reuse, batch));
 }
 
@@ -382,7 +382,7 @@ RS_HOT void rs_reuse_sort_ready(struct rs_reuse *reuse)
     rs_request_end();
 }
 
-/* ---- need ---- */
+/* ---- the slow path ---- */
 
 bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from)
 {
@@ -401,8 +401,8 @@ bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from)
     return give_in_hand(reuse, &all);
 }
 
-/* A thread that keeps a block reads on_slow_path under the shard's lock, and rs_reuse_give_kept
- * takes that lock after the increment: so no kept block is missed. */
+/* No kept block is missed: a thread that keeps a block reads on_slow_path under the shard's lock,
+ * and rs_reuse_give_kept takes that lock after the increment. */
 bool rs_reuse_begin_slow_path(struct rs_reuse *reuse, enum rs_kept_class from)
 {
     bool returned;

@@ -2,26 +2,26 @@
 /* reuse: hands a freed block out again only when all work that its context was given before the
  * free is done. cudaFree guarantees the same by waiting for the whole device.
  *
- * Freed blocks gather in open lists, one per group of threads.  When it is time (bytes, count, an
- * allocation that finds no ready block) the lists are sealed into an epoch behind one fence
- * (epochs.c).  When the fence is done, the epoch's blocks are ready: they stay with their threads
- * for the next request of their size (ready.c), or go upstream.  Unless the option says free=wait,
- * no free waits where fences can be had, and an allocation waits only when it would otherwise grow
- * past the most that the program ever used at once (allocation.c).
+ * Freed blocks gather in open lists, one per group of threads (a shard).  When it is time (bytes,
+ * count, an allocation that finds no ready block) the lists are sealed into an epoch behind one
+ * fence (epochs.c).  When the fence is done, the epoch's blocks are ready: they stay with their
+ * shard for the next request of their size (ready.c), or go upstream.  Unless the option says
+ * free=wait, no free waits where fences can be had, and an allocation waits only when the stack
+ * would otherwise grow past the most that the program ever used at once (allocation.c).
  *
  * A driver before 12.5 has no fences.  There a free waits for the context, as cudaFree does, and
  * its block goes upstream at once.  Only host memory and blocks freed in the order of a stream
  * gather with such a driver too, and a free now and then waits for all of them (deallocation.c).
  *
- * Host memory is sealed at each free that is not small.  The next such allocation queries the
- * fence, so that a loop over one buffer stays in the processor's caches.  An allocation too large
- * for any cache queries the fence only when no other block is free.  The last large blocks of one
- * size are kept too, which saves an allocation and its free the way upstream and back (some 800
+ * A free of host memory seals at once from 64 KiB on.  An allocation of such a size queries the
+ * fence, so that a loop over one buffer stays in the processor's caches.  If the size fits into no
+ * cache, the allocation queries only when no other block is free.  A shard also keeps the last few
+ * large blocks of host memory, all of one size, which saves the way upstream and back (some 800
  * instructions).
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
- * order of the same stream.  Until then it waits for a fence as the others do, but in a slot and in
- * no list, and leaves the quarantine in whichever way comes first. */
+ * order of the same stream.  Until then it waits for a fence as other blocks do, but in a slot and
+ * not in a list.  It leaves the quarantine in whichever of the two ways comes first. */
 #include "resource/reuse/reuse.h"
 
 #include "base/lock.h"
@@ -36,16 +36,15 @@ struct reuse_config {
 };
 
 enum {
-    EAGER_BYTES = 64 << 10, /* the size from which a free of host memory seals at once; of other
-                               memory no size does until upstream is short */
+    EAGER_BYTES = 64 << 10, /* the size from which a free of host memory seals at once */
     TRIM_LOOKS = 24, /* queries without progress after which a trim stops waiting for fences, ... */
     TRIM_NS = 20 * 1000 * 1000, /* ... and the longest time that it waits */
 };
 
-/* Retires the epochs whose fences are done.  A fence of an idle context is done some microseconds
- * after its record, and there may be several.  So with may_wait (a trim that a program or a tool
- * asked for) this looks again for some milliseconds.  It counts its looks, and not only the time,
- * as other threads may keep the processors busy. */
+/* Retires the epochs whose fences are done.  With may_wait it then queries the other fences
+ * repeatedly, since a fence of an idle context is done only some microseconds after its record.  It
+ * usually ends after TRIM_LOOKS queries without progress; TRIM_NS is longer than these take, as
+ * other threads may keep the processors busy. */
 static void retire_at_once(struct rs_reuse *reuse, bool may_wait)
 {
     uint64_t begin_ns = rs_clock_ns();
@@ -76,8 +75,8 @@ static bool reuse_check(struct rs_mr *mr)
     }
     RS_MUTEX_GUARD(&reuse->ordered.lock);
     /* Blocks on their way upstream are in no list but still count as quarantined, so the sum over
-     * the lists may be smaller.  The lock of the ordered blocks keeps any of them from being taken
-     * between the two sums. */
+     * the lists may be smaller.  The lock of the ordered blocks is held so that no allocation takes
+     * one of them between the two sums. */
     return rs_ordered_check(&reuse->ordered, &sum) && good &&
            sum.bytes <= rs_reuse_quarantined(reuse).bytes &&
            sum.blocks <= rs_reuse_quarantined(reuse).blocks;
@@ -99,16 +98,17 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
     return rs_mr_trim_with(mr->upstream[0], trim);
 }
 
-/* True when at least one of the driver's units of idle memory would go back to the driver from
- * here. */
+/* True when upstream holds at least RS_DRIVER_GRANULARITY bytes, the driver's unit, beyond its
+ * release threshold, and as many freed bytes are here: giving these upstream returns them to the
+ * driver. */
 static bool holds_excess(struct rs_reuse *reuse)
 {
     return rs_mr_excess_bytes(reuse->base.upstream[0]) >= RS_DRIVER_GRANULARITY &&
            rs_reuse_quarantined(reuse).bytes + rs_reuse_kept(reuse).bytes >= RS_DRIVER_GRANULARITY;
 }
 
-/* Gives ready blocks upstream.  all: the program waited for all work of the context, so each sealed
- * fence is done now or in some microseconds. */
+/* Gives ready blocks upstream.  all: the program has waited for all work of the context, so the
+ * fence of each sealed epoch is done now or in some microseconds. */
 static void give_excess(struct rs_reuse *reuse, bool all)
 {
     (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
@@ -127,8 +127,10 @@ static void expect_captures(struct rs_reuse *reuse)
     (void)atomic_compare_exchange_strong(&reuse->refusal, &granted, RS_FENCE_CAPTURES);
 }
 
-/* Seals before the program waits: after the wait the epoch is done, unless other streams are busy.
- * Seals also before a capture: until its end no allocation could wait for open blocks. */
+/* Before the program waits, seals, so that the epoch is done after the wait unless other streams
+ * are busy.  After the wait, gives ready blocks upstream.  Both are done only if memory would go
+ * back to the driver then.  Seals also before a capture, since no fence can be recorded until its
+ * end. */
 static void reuse_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
     struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
@@ -163,7 +165,7 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
     const struct rs_reuse_shard *first = &reuse->shards[0];
-    /* The same sums as in rs_reuse_quarantined. */
+    /* These sums are those of rs_reuse_quarantined. */
     struct rs_term bytes[] = {
         {RS_REPORT_PLACE(first->entered_bytes), RS_REUSE_SHARDS, sizeof(*first), 1},
         RS_TERM(reuse->ordered_bytes, 1),
@@ -225,9 +227,9 @@ static const struct rs_mr_ops reuse_ops = {
     .check = reuse_check,
 };
 
-/* True when each freed block must go upstream, and none may be kept: where a second upstream may
- * stand in for a first one, since a block of the second must not be handed out again while the
- * first has room; and above `poison`, which checks each use of a block. */
+/* True when no block may be kept here, but each ready block must go upstream.  One case is a second
+ * upstream (slower memory) that stands in for a first: its block must not be handed out again while
+ * the first has room.  The other is `poison` beneath, which checks each use of a block. */
 static bool needs_each_block(const struct rs_mr *mr)
 {
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
@@ -245,7 +247,7 @@ static int reuse_init(struct rs_mr *mr, const void *config)
     reuse->frees_wait = reuse->is_unordered || !(has_fences || is_host);
     reuse->keeps_blocks = !reuse->frees_wait && !needs_each_block(mr->upstream[0]);
     reuse->is_eager = is_host;
-    /* The value until the first epoch is ready. */
+    /* note_own_bytes replaces this value when the first epoch is ready. */
     reuse->own_bytes = reuse->keeps_blocks ? RS_KEPT_SMALL_BYTES : 0;
     atomic_init(&reuse->refusal, has_fences ? RS_FENCE_GRANTED : RS_FENCE_REFUSED);
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);

@@ -48,7 +48,7 @@ RS_HOT_INLINE enum rs_kept_class rs_kept_class(size_t size_bytes)
 /* Each class has bins of its own, and each bin has its latest block first.  All zero is empty. */
 struct rs_kept_blocks {
     size_t bytes[RS_KEPT_CLASSES], count[RS_KEPT_CLASSES];
-    /* one bit for each bin that got a block since the class was last emptied */
+    /* One bit for each bin that got a block since the class was last emptied. */
     uint64_t filled[RS_KEPT_CLASSES];
     struct rs_block_record *bins[RS_KEPT_CLASSES * RS_KEPT_BINS];
 };
@@ -59,8 +59,8 @@ RS_HOT_INLINE unsigned rs_kept_bin(size_t size_bytes, enum rs_kept_class class)
            class * RS_KEPT_BINS;
 }
 
-/* Takes and returns a block of exactly size_bytes.  Returns NULL when none is among the latest
- * RS_KEPT_LOOK blocks of the bin, the only ones at which it looks. */
+/* Takes and returns a block of exactly size_bytes.  Looks only at the latest RS_KEPT_LOOK blocks of
+ * the bin, and returns NULL when none of these has the size. */
 RS_HOT_INLINE struct rs_block_record *rs_kept_take_of(struct rs_kept_blocks *kept,
                                                       size_t size_bytes, enum rs_kept_class class)
 {
@@ -95,7 +95,6 @@ RS_HOT_INLINE void rs_kept_prefetch(const struct rs_block_record *taken)
     }
 }
 
-/* Adds a block; it will be the first of its bin. */
 RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_block_record *freed)
 {
     size_t size_bytes = freed->upstream_bytes;
@@ -126,8 +125,8 @@ enum {
     RS_ORDERED_WAYS = 16, /* the number of slots in a set */
 };
 
-/* A place where an allocation finds an ordered block, whether the block is open, sealed or ready.
- */
+/* A place in which an allocation finds an ordered block (freed in the order of a stream), whether
+ * the block is open, sealed or ready. */
 struct rs_ordered_slot {
     unsigned long long stream;     /* the stream's key (rs_stream_key) */
     struct rs_block_record *block; /* NULL: the slot is empty */
@@ -142,9 +141,9 @@ struct rs_ordered_blocks {
     uint64_t begun;  /* seals so far, also those that failed */
     uint64_t sealed; /* the last seal that did not fail: a block with this number or more is open */
     struct rs_reuse_quantity open;
-    _Atomic ptrdiff_t live_bytes; /* bytes taken back minus bytes freed, as in a shard; may be
-                                     negative; read without the lock */
-    _Atomic uint64_t reuses;      /* blocks taken back; read without the lock */
+    _Atomic ptrdiff_t live_bytes; /* bytes that allocations took back minus bytes freed, as in a
+                                     shard; may be negative; read without the lock */
+    _Atomic uint64_t reuses;      /* how many blocks allocations took back; read without the lock */
     _Atomic bool is_used;         /* any block was ever freed in order; read without the lock */
     uint64_t filled;              /* one bit per set that may have a block */
     /* For each full set, the slot that the next block replaces. */
@@ -152,14 +151,14 @@ struct rs_ordered_blocks {
     struct rs_ordered_slot slots[RS_ORDERED_SETS][RS_ORDERED_WAYS];
 };
 
-/* Takes a block that was freed in the order of `stream` (as from rs_stream_key) and is at most an
- * eighth larger than size_bytes, and counts it as live again.  NULL when there is none. */
+/* Takes a block that was freed in the order of `stream` (a key of rs_stream_key) and is at most an
+ * eighth larger than size_bytes, and counts it as live again.  Returns NULL when there is none. */
 struct rs_block_record *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
                                         unsigned long long stream);
 
-/* Enters a block that was freed in the order of `stream`.  If it replaces another block, it returns
- * that one, which is then in no slot and waits for a fence like any other; else NULL.  *open: set
- * to the bytes and the number of the open ordered blocks. */
+/* Enters a block that was freed in the order of `stream` into a slot.  Returns the block that it
+ * replaces there, which the caller enters into an open list, or NULL.  Sets *open to the bytes and
+ * the number of the open ordered blocks. */
 struct rs_block_record *rs_ordered_push(struct rs_ordered_blocks *ordered,
                                         struct rs_block_record *freed, unsigned long long stream,
                                         struct rs_reuse_quantity *open);
@@ -179,7 +178,6 @@ size_t rs_ordered_end_seal(struct rs_ordered_blocks *ordered, uint64_t seal);
 bool rs_ordered_drain(struct rs_ordered_blocks *ordered, uint64_t first, uint64_t end, size_t most,
                       struct rs_block_list *to);
 
-/* Returns the number of open ordered blocks. */
 size_t rs_ordered_open_count(struct rs_ordered_blocks *ordered);
 
 /* Adds the bytes and the number of the blocks in all slots to *sum.  Returns false when an
@@ -217,8 +215,8 @@ struct rs_reuse_shard {
     /* Bytes and blocks that ever entered the quarantine through this shard; read without the lock.
      */
     _Atomic size_t entered_bytes, entered_count;
-    struct rs_block_list ready; /* ready blocks that came back to the shard and are not yet sorted
-                                   into kept ones and ones for upstream */
+    struct rs_block_list ready; /* ready blocks that came back to the shard; each is still to be
+                                   kept, or given upstream */
     struct rs_reuse_room room;  /* the limits when the ready blocks came back */
     struct rs_kept_blocks kept;
 };
@@ -233,9 +231,9 @@ struct rs_reuse_batch {
 
 struct rs_reuse {
     struct rs_mr base;
-    bool is_unordered;   /* free=wait: no block is handed out in the order of a stream */
-    bool frees_wait;     /* a free that names no stream waits: with free=wait, and where a driver
-                            without fences serves other memory than the host's */
+    bool is_unordered; /* free=wait: no block is handed out in the order of a stream */
+    bool frees_wait; /* a free that names no stream waits: with free=wait, or for memory other than
+                        the host's on a driver without fences */
     bool keeps_blocks;   /* ready blocks stay with their shards */
     bool memory_is_gone; /* the memory ended with its context: nothing goes upstream any more */
     bool is_eager; /* for host memory: blocks are sealed early, since the block used last is still
@@ -243,7 +241,7 @@ struct rs_reuse {
     _Atomic size_t eager_bytes; /* a free of this many bytes or more seals at once, and an
                                    allocation of this many or more queries the fences first (from
                                    RS_REUSE_SEAL_BYTES on, only if no block is free) */
-    /* The number of shards, counted from the first, that any thread ever used. */
+    /* No thread has used a shard with this index or a higher one. */
     _Atomic unsigned shards_used;
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
     size_t initial_bytes;     /* the bytes that upstream held when this resource was made */
@@ -263,9 +261,9 @@ struct rs_reuse {
                             fences; read without the lock */
     /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
     struct rs_block_list backlog;
-    uint64_t ready_seal; /* the seal whose ordered blocks are ready and go upstream in the same way;
-                            0: none are left */
-    _Atomic bool has_backlog; /* there is such a block; read without the lock */
+    uint64_t ready_seal; /* ordered blocks with lower seal numbers are ready, and go upstream in the
+                            same way; 0: none are left */
+    _Atomic bool has_backlog; /* `backlog` or ready_seal is not empty; read without the lock */
     _Atomic bool is_crowded;  /* the GPU is stuck and many epochs wait; read without the lock */
     _Atomic size_t peak_live_bytes; /* the most live bytes noted so far; read without the lock */
 
@@ -274,19 +272,19 @@ struct rs_reuse {
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
     _Atomic int short_seals; /* the number of seals by frees after which upstream no longer counts
                                 as short */
-    _Atomic unsigned
-        on_slow_path; /* threads on the slow path; while there is one, no block is kept */
+    _Atomic unsigned on_slow_path; /* the number of threads on the slow path; while there is one, no
+                                      block is kept */
     /* The bytes of ready blocks that a thread is giving upstream; these are in no list. */
     _Atomic size_t giving_bytes;
-    _Atomic size_t given; /* the number of these blocks that upstream took */
+    _Atomic size_t given; /* the number of such blocks that upstream has taken so far */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];
     struct rs_ordered_blocks ordered;
     struct rs_spinlock refused_lock; /* protects `refused` */
     struct rs_block_list refused;    /* ready blocks that upstream refused to take */
-    /* The open bytes of all shards: each shard adds its new ones now and then, and rs_reuse_gather
-     * subtracts them. */
+    /* The open bytes of all shards.  Each shard adds its new ones now and then (published_bytes),
+     * and rs_reuse_gather subtracts them. */
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
 
@@ -304,7 +302,7 @@ static inline void rs_reuse_count(_Atomic uint64_t *counter, uint64_t by)
 
 /* ---- shards ---- */
 
-/* The number of shards that threads have used; all later ones are empty. */
+/* Returns a number of shards, counted from the first, after which all are unused. */
 static inline unsigned rs_reuse_shards_used(const struct rs_reuse *reuse)
 {
     return atomic_load_explicit(&reuse->shards_used, memory_order_acquire);
@@ -330,16 +328,16 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
 
 /* ---- quarantine ---- */
 
-/* True when blocks are in quarantine.  It may be wrong only by returning true: the count of blocks
- * that left is read first, and a block counts as left only once it is upstream, back in a shard, or
- * an allocation's. */
+/* True when blocks are in quarantine.  May still return true just after the last block left, but
+ * never false while one is there: the count of blocks that left is read first, and a block is
+ * counted in it only once it is upstream, back in a shard, or an allocation's. */
 bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
 
 /* Returns what rs_mr_progress returns, for this `reuse` alone. */
 uint64_t rs_reuse_progress(const struct rs_reuse *reuse);
 
-/* Returns the bytes and blocks in quarantine.  The numbers may be too small, never too large, so
- * that no report shows more idle memory than there is. */
+/* Returns the bytes and blocks in quarantine.  Blocks that leave during the call may make the
+ * numbers too small, but never too large. */
 struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse);
 
 /* Counts blocks that left the quarantine. */
@@ -351,7 +349,6 @@ static inline void rs_reuse_count_left(struct rs_reuse *reuse, size_t size_bytes
 
 extern const struct rs_reuse_batch rs_reuse_no_batch;
 
-/* Returns the bytes and blocks of a batch. */
 static inline struct rs_reuse_quantity rs_reuse_batch_size(const struct rs_reuse *reuse,
                                                            const struct rs_reuse_batch *batch)
 {
@@ -399,12 +396,11 @@ bool rs_reuse_retire(struct rs_reuse *reuse);
 bool rs_reuse_retire_some(struct rs_reuse *reuse);
 
 /* Adds ready blocks for which their shard has no room to the backlog, which goes upstream a few
- * blocks at a time.
- */
+ * blocks at a time. */
 void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_block_list *list);
 
-/* Gives a few blocks of the backlog upstream, unless another thread holds the lock.  Frees call it.
- */
+/* Called by frees: gives a few blocks of the backlog upstream, unless another thread holds the
+ * lock. */
 void rs_reuse_give_backlog(struct rs_reuse *reuse);
 
 static inline bool rs_reuse_has_backlog(const struct rs_reuse *reuse)
@@ -412,47 +408,47 @@ static inline bool rs_reuse_has_backlog(const struct rs_reuse *reuse)
     return RS_UNLIKELY(atomic_load_explicit(&reuse->has_backlog, memory_order_relaxed));
 }
 
-/* True while the GPU was stuck at the last query and many epochs wait.  A further epoch for each
- * free would be done no sooner than its neighbours, and costs 2.5 us on an H200. */
+/* True while the GPU was stuck at the last query and many epochs wait.  Frees then seal less often:
+ * one more epoch would be done no sooner than its neighbours, and costs 2.5 us on an H200. */
 static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
 {
     return atomic_load_explicit(&reuse->is_crowded, memory_order_relaxed);
 }
 
-/* Takes an open block that is in an open list, not in a slot, back from the quarantine, so that it
- * is live again.  False when there is no such block any more, or another thread holds the lock. */
+/* Takes a block out of its open list, so that it is live again.  Returns false when it is in no
+ * open list (it may be sealed, or in a slot), or another thread holds the lock. */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_block_record *record);
 
 /* Called by a free when it is time to seal.  Retires done epochs and seals, unless another thread
- * holds the lock.  Returns why the last seal was refused, after which the blocks stay open;
- * RS_FENCE_GRANTED if it was not refused, or if another thread holds the lock (RS_FENCE_REFUSED on
- * a driver without fences). is_large: the block is so large that each such free may seal an epoch
- * of its own; fences are then queried only when there are more epochs. */
+ * holds the lock.  Returns RS_FENCE_GRANTED, or why the seal got no fence; its blocks then stay
+ * open.  While another thread holds the lock, returns RS_FENCE_GRANTED, and on a driver without
+ * fences RS_FENCE_REFUSED.  is_large: each free of such a size may seal an epoch of its own, so
+ * fences are queried only when more epochs wait. */
 enum rs_fence_refusal rs_reuse_advance(struct rs_reuse *reuse, bool is_large);
 
-/* True when there is a sealed epoch; with not_timed_out, when there is one and no wait for the
- * oldest has timed out. */
+/* True when there is a sealed epoch.  With not_timed_out, false also when a wait for the oldest one
+ * has timed out. */
 bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out);
 
 /* Sleeps for a moment between two looks at a change by another thread or by the GPU. */
 void rs_reuse_nap(void);
 
 /* Waits up to limit_ns until an epoch is retired, by this thread or another.  The caller holds no
- * lock.  Returns true when one was retired or none is sealed; false after the limit, or at once
- * when the query of a fence fails. */
+ * lock.  Returns true when one was retired or none is sealed.  Returns false after the limit, or at
+ * once when the query of a fence fails. */
 bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns);
 
-/* Seals, and waits up to limit_ns for the oldest epoch.  An epoch for which a wait timed out is not
- * waited for again.  Returns true when it waited, also if the wait timed out; false when there is
- * no epoch to wait for. */
+/* Seals, and waits up to limit_ns for the oldest epoch.  Returns true when it waited, also if the
+ * wait timed out.  Returns false when there is no epoch to wait for; one for which a wait timed out
+ * is not waited for again. */
 bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns);
 
-/* Moves all open blocks to `open`, also those freed in the order of a stream.  The caller gives
- * them upstream, or puts them back. */
+/* Moves all open blocks, the ordered ones too, to `open`.  The caller gives them upstream, or puts
+ * them back. */
 void rs_reuse_take_open(struct rs_reuse *reuse, struct rs_reuse_batch *open);
 
 /* Waits for all work of the context, as cudaFree does, and makes every block ready that was freed
- * before, open or sealed.  Returns the wait's error. */
+ * before, open or sealed.  Returns CUDA_SUCCESS, or the wait's error. */
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
 
 /* Returns the bytes and the number of the blocks in epochs and backlog, without the ordered ones.
@@ -477,11 +473,11 @@ RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t 
            shard->kept.count[class] < RS_REUSE_KEPT_COUNT;
 }
 
-/* Takes the first of the shard's ready blocks, of which there is at least one, and keeps it, if
- * there is room for it; then prefetches the record of the next one.  Each allocation does this for
- * one block: sorting all blocks at once would wait for each record in turn, where the program's own
- * data have pushed them out of the caches.  The caller holds the shard's lock.  While a thread is
- * on the slow path, the list of ready blocks is empty. */
+/* Keeps the first of the shard's ready blocks, of which there is at least one, if there is room for
+ * it, and prefetches the record of the next one.  Each allocation does this for one block: sorting
+ * all blocks at once would wait for each record in turn, since the program's own data have pushed
+ * them out of the caches.  The caller holds the shard's lock.  While a thread is on the slow path,
+ * the list of ready blocks is empty, so this is not called. */
 RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
 {
     struct rs_block_record *freed = shard->ready.first;
@@ -514,7 +510,7 @@ static inline struct rs_allocation rs_freed_upstream(const struct rs_block_recor
  * or upstream.  Blocks of a shard that has too many unsorted ones join the backlog instead. */
 void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
-/* Does as rs_reuse_give_ready for blocks that no shard will keep. */
+/* Gives ready blocks upstream, as rs_reuse_give_ready does, but lets no shard keep any. */
 void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_block_list *list);
 
 /* Sorts some of the ready blocks of the calling thread's shard. */
@@ -533,11 +529,11 @@ bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from);
 /* Returns the bytes and the number of all kept, unsorted and refused blocks. */
 struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse);
 
-/* ---- need ---- */
+/* ---- when frees seal ---- */
 
 /* Upstream counts as short from an allocation on the slow path until frees have sealed
  * RS_REUSE_SHORT_SEALS times.  Meanwhile eager_bytes is 1/128 of the held bytes (1/64 where the
- * program asked for an initial size, that is for room ahead), at least 256 KiB: a free seals when
+ * program asked for an initial size, that is for room ahead), at least 256 KiB.  A free seals when
  * this much is open, and each allocation of this size or more queries fences.  So freed memory
  * comes back before an allocation has to cut another block instead, and an allocation that waits
  * finds an epoch that will be done soon, even while the GPU works on later commands.
@@ -547,8 +543,8 @@ struct rs_reuse_quantity rs_reuse_kept(struct rs_reuse *reuse);
  * fixed 256 KiB: without an initial size it records 1459 fences instead of 2335, makes 4372 queries
  * instead of 10157, and holds 1.147 bytes per live byte instead of 1.141; with an initial size of
  * 512 MiB it records 1157 fences instead of 1932, makes 3800 queries instead of 9840, and holds
- * 1.515 bytes instead of 1.518.  With 1/64 it records fewer fences still, but `pool` then holds
- * more than RMM's arena; with an initial size of 512 MiB, 1/64 records 0.73 times the fences of
+ * 1.515 bytes instead of 1.518.  With 1/64 fewer fences still are recorded, but `pool` then holds
+ * more than RMM's arena.  With an initial size of 512 MiB, 1/64 records 0.73 times the fences of
  * 1/128. */
 enum {
     RS_REUSE_SHORT_SEALS = 1024,
@@ -557,9 +553,9 @@ enum {
     RS_REUSE_SHORT_INITIAL_DIVISOR = 64
 };
 
-/* A value of eager_bytes which says that an allocation was refused while freed blocks had no fence.
- * Programs then free something and allocate again, so the next free seals, and if it gets no fence
- * it does the full wait. */
+/* A value of eager_bytes: an allocation was refused while freed blocks had no fence.  Programs then
+ * free something and allocate again, so the next free seals, and does the full wait if it gets no
+ * fence. */
 enum { RS_REUSE_STARVED = 0 };
 
 RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
@@ -569,20 +565,19 @@ RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
 
 enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_DIVISOR = 16 };
 
-/* Frees seal at once while upstream's idle bytes are less than 1/32 of the held bytes. */
+/* The first free after a seal, and each sixteenth one after it, seals if upstream's idle bytes are
+ * less than 1/32 of the held bytes. */
 enum { RS_REUSE_SCARCE_DIVISOR = 32 };
 
-/* Returns the open bytes of all shards from which on a free seals: 32 MiB, or 1/16 of the held
- * bytes if that is more. */
+/* Returns how many open bytes of all shards make a free seal: 32 MiB, or 1/16 of the held bytes if
+ * that is more. */
 static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
 {
     return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_DIVISOR);
 }
 
-/* ---- as in struct rs_mr_ops ---- */
-
-/* The ops of `reuse`.  It treats RS_EFFORT_LITTLE and RS_EFFORT_BEST as RS_EFFORT_FULL, since it
- * chooses by itself how much to ask of upstream, and when a second upstream stands in. */
+/* The ops of `reuse`.  They treat RS_EFFORT_LITTLE and RS_EFFORT_BEST as RS_EFFORT_FULL, since
+ * `reuse` chooses by itself how much to ask of upstream, and when a second upstream stands in. */
 CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                            enum rs_effort effort, struct rs_allocation *out);
 CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
