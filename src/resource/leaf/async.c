@@ -25,7 +25,7 @@ enum { STEP_BYTES = 32 << 20 };
  */
 static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
 
-/* The longest wait for the library's own stream elsewhere, except in an allocation (try_to_take).
+/* The longest other wait for the library's own stream; an allocation may wait longer (try_to_take).
  * Every wait is bounded: if that stream shares a channel with streams of the program, it may be
  * behind work that waits for this thread.  A free of 4 GiB takes 1 to 2 ms on the stream. */
 static const uint64_t idle_wait_ns = 20ull * 1000 * 1000;
