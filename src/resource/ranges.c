@@ -260,8 +260,7 @@ static bool bit_is_set(const uint64_t *words, size_t bit)
     return words[bit / 64] >> bit % 64 & 1;
 }
 
-/* True when no class of this word of the bitmap has a block.  A quick check, which suffices for
- * most words of most indexes. */
+/* True when no class of this word of the bitmap has a block, as with most words. */
 static bool is_empty_word(const struct rs_block_index *index, size_t word)
 {
     uintptr_t any = index->words[word];
@@ -431,8 +430,7 @@ static size_t bytes_before_end(const struct rs_block *block, const struct rs_blo
     return last > block->address ? (size_t)(last - block->address) : 0;
 }
 
-/* Hands out a part of the block as rs_blocks_hand_out does.  If that part begins after lead_bytes,
- * its group becomes `group`. */
+/* Does as rs_blocks_hand_out.  A part that begins after lead_bytes gets the group `group`. */
 RS_HOT_INLINE void hand_out_at(struct rs_blocks *blocks, struct rs_block *block, size_t lead_bytes,
                                enum rs_block_group group, const struct rs_block_request *request,
                                struct rs_allocation *out)
@@ -474,8 +472,7 @@ void rs_blocks_hand_out(struct rs_blocks *blocks, struct rs_block *block, size_t
     hand_out_at(blocks, block, lead_bytes, (enum rs_block_group)block->group, request, out);
 }
 
-/* Returns a free block for a small request that large requests could not use; NULL if there is
- * none. */
+/* Returns a free block for a small request that large requests could not use, or NULL. */
 static struct rs_block *find_apart(const struct rs_blocks *blocks,
                                    const struct rs_block_request *request)
 {
@@ -497,10 +494,9 @@ static bool is_at_end(const struct rs_blocks *blocks, const struct rs_block *blo
     return !block->after || block->after->size_bytes < blocks->apart_bytes;
 }
 
-/* Returns the common block from whose upper end a small request is to be cut.  Of those that are
- * large enough that is the smallest one for which is_at_end is true, else the one at the highest
- * address.  NULL when none is large enough.  Few blocks have apart_bytes, so the search is short.
- */
+/* Returns the common block from whose upper end a small request is to be cut; NULL if there is
+ * none.  Of the large enough blocks that is the smallest with is_at_end, else the one at the
+ * highest address.  Few blocks are large enough, so the search is short. */
 static struct rs_block *find_end(const struct rs_blocks *blocks,
                                  const struct rs_block_request *request)
 {
