@@ -73,9 +73,9 @@ enum {
 
 /* An index of blocks by size; all zero is empty. */
 struct rs_block_index {
-    uint64_t groups[RS_BLOCK_CLASS_GROUPS]; /* a bit for each word that is not 0 */
-    uint64_t words[RS_BLOCK_CLASS_WORDS];   /* a bit for each class that has a block */
-    struct rs_block *roots[RS_BLOCK_CLASSES];
+    uint64_t groups[RS_BLOCK_CLASS_GROUPS];   /* a bit for each of `words` that is not 0 */
+    uint64_t words[RS_BLOCK_CLASS_WORDS];     /* a bit for each class that has a block */
+    struct rs_block *roots[RS_BLOCK_CLASSES]; /* the tree of each class */
 };
 
 /* Insert and remove a block, in O(log n) steps for n blocks of its class.  The block's size and
@@ -203,7 +203,7 @@ RS_HOT_INLINE void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lo
 }
 
 /* Hands out the best fit among the free blocks that the request may cut.  Two records must be in
- * reserve.  Returns false, with *out unchanged, when no such block fits. */
+ * reserve (rs_record_slab_reserve).  Returns false, with *out unchanged, when no block fits. */
 bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
                     struct rs_allocation *out);
 

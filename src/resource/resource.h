@@ -305,7 +305,8 @@ struct rs_mr_descriptor {
     const char *name;
     const char *aliases[3];  /* other names, RMM's among them */
     const char *summary;     /* one clause, for help and manual */
-    unsigned upstream_count; /* 0: a leaf. 2: the second upstream stands in for the first */
+    unsigned upstream_count; /* 0: a leaf; 2: `fallback`, whose second upstream serves requests for
+                                which the first is out of memory */
     const struct rs_mr_descriptor *branch; /* the kind of the further upstreams, called branches,
                                               each of which serves certain sizes (`bin` of
                                               `binning`); NULL: no branches */

@@ -32,8 +32,7 @@ struct sink {
     struct sink *next;
     struct rs_mutex lock; /* protects the fields below, except the paths */
     bool on;              /* rows are written; false after an error, and after the log's end */
-    pid_t owner; /* the process that may write; 0 in a forked child (before Linux 4.14: the parent)
-                  */
+    pid_t owner;   /* who may write; a forked child finds 0 (before Linux 4.14: its parent) */
     uint64_t rows; /* rows written, without the header */
     int marks_fd;  /* descriptor of the marks' file; -1: not opened */
     time_t second; /* the time for which clock_text was made */

@@ -285,16 +285,15 @@ bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *f
     return record;
 }
 
-/* Counts a block that could not be filled or checked, if `result` is an error.  The error is not
- * reported: one of the context is returned by the program's next call. */
+/* If `result` is an error, counts a block that could not be filled or checked.  Nothing is logged:
+ * if the context is broken, the program's next call returns the error. */
 static void count_unchecked(struct poison *poison, CUresult result)
 {
     if (result != CUDA_SUCCESS)
         atomic_fetch_add_explicit(&poison->unchecked_count, 1, memory_order_relaxed);
 }
 
-/* Called when a block is freed: checks its guards, and fills it with the pattern for freed memory.
- */
+/* Called at a block's free: checks its guards, and fills it with the pattern for freed memory. */
 static void end_use(struct poison *poison, struct record *record)
 {
     size_t guard_bytes = record->is_guarded ? poison->set.guard : 0;

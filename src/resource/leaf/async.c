@@ -21,8 +21,7 @@
 /* The largest step by which a driver pool was seen to grow for a smaller request. */
 enum { STEP_BYTES = 32 << 20 };
 
-/* The longest wait for the library's own stream in a free that waits for the GPU, as cudaFree does.
- */
+/* The longest wait for the library's own stream in a free that waits, as cudaFree does. */
 static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
 
 /* The longest other wait for the library's own stream; an allocation may wait longer (try_to_take).
@@ -495,7 +494,7 @@ static int async_init(struct rs_mr *mr, const void *config)
 
 /* ---- settings ---- */
 
-/* Checks the settings against each other and against the device's size. */
+/* Checks the sizes against each other and against the device's memory. */
 static bool validate(const struct async_config *config, const struct rs_validation *of)
 {
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];

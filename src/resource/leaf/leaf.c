@@ -11,7 +11,7 @@
 #include "resource/report.h"
 #include "resource/segment.h"
 
-/* ---- the way back ---- */
+/* ---- giving memory back to the driver ---- */
 
 enum {
     /* The longest wait for the library's own stream before the leaf takes more memory. */

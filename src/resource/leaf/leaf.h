@@ -9,8 +9,8 @@
  * bytes are unsettled, and stay charged, until the leaf has done so.
  *
  * Other memory goes back with a driver call that waits, as cudaFree does; inside a request it goes
- * back only when its context is idle (base/request.h).  If the program frees in the order of a
- * stream, and there is no limit, it goes back in the order of that stream, without a wait. */
+ * back only when its context is idle (base/request.h).  But if the program frees in the order of a
+ * stream, and there is no limit, the memory goes back in that order, without a wait. */
 #pragma once
 
 #include "resource/resource.h"

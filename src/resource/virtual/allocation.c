@@ -113,7 +113,8 @@ static bool take_from(struct rs_virtual *vm, const struct rs_block_request *requ
     return true;
 }
 
-/* Hands out a part of a free block.  Two records must be in reserve.  False when no block fits. */
+/* Hands out a part of a free block.  Two records must be in reserve (rs_record_slab_reserve).
+ * Returns false when no block fits. */
 static bool take_free_part(struct rs_virtual *vm, const struct rs_block_request *request,
                            struct rs_allocation *out)
 {
@@ -197,8 +198,7 @@ static struct hole find_hole(const struct rs_virtual *vm, const struct rs_block_
     return best;
 }
 
-/* Makes the blocks of the hole busy and the destination of the move.  Records must be in reserve.
- */
+/* Makes the hole's blocks busy, as the destination of the move.  A record must be in reserve. */
 static void fill_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_virtual_move *move)
 {
     RS_ASSERT(hole->gap_bytes > 0 && hole->gap_bytes <= hole->block->size_bytes);
@@ -365,7 +365,7 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };
 
-/* The state of one request. */
+/* A request and the state of its attempts. */
 struct asking {
     struct rs_block_request request;
     bool is_alone;  /* this request has set vm->is_reserved */

@@ -184,8 +184,7 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     while (vm->calls > 0)
         rs_condition_wait(&vm->settled, &vm->base.lock);
     if (!vm->ended) {
-        mode = rs_virtual_begin_calls(vm); /* until these calls end, rs_virtual_leave releases
-                                              nothing */
+        mode = rs_virtual_begin_calls(vm); /* so that no memory is released meanwhile */
         result = set_peer(vm, peer, allowed);
         rs_virtual_end_calls(vm, mode);
     }

@@ -46,7 +46,7 @@ struct rs_virtual {
     _Atomic size_t held_granules; /* written under the lock, also read without it (base/lock.h) */
     size_t peak_held_granules;
     struct rs_block *stuck; /* stuck blocks, linked by .left: busy blocks that a failed move left
-                               mapped in part, and that the driver refused to unmap */
+                               mapped at least in part, and that the driver refused to unmap */
     size_t stuck_bytes;     /* the bytes of those blocks */
 
     unsigned calls;     /* the number of threads inside driver calls that take or move memory */
