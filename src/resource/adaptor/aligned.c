@@ -21,8 +21,7 @@ struct aligned {
     struct rs_mr base;
     struct aligned_config set; /* the alignment is at least RS_BLOCK_ALIGNMENT */
     _Atomic uint64_t aligned_count;
-    _Atomic size_t
-        extra_bytes; /* bytes asked from upstream for live blocks beyond their own size */
+    _Atomic size_t extra_bytes; /* bytes asked from upstream beyond the sizes of live blocks */
     /* The records of aligned blocks; each is the struct rs_allocation that upstream returned.
      * Protected by the lock. */
     struct rs_record_slab records;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* headroom: leaves some of the device's memory free, the headroom.  How depends on the first leaf
- * beneath.
+/* headroom: leaves some of the device's memory free, the headroom.  The first leaf beneath decides
+ * how.
  *
  * Managed and system memory migrate.  As with RMM's sam_headroom_memory_resource, the driver is
  * advised to keep a part of each block on the device, as large as the free memory less the
@@ -75,9 +75,9 @@ static void place_block(struct headroom *headroom, const struct rs_allocation *a
 /* ---- device memory ---- */
 
 /* Announces bytes that this thread will ask the driver for.  Returns false, with nothing announced,
- * when these bytes and those that others have announced would not leave the headroom free.  Others'
- * bytes count twice for a moment, when they are taken and still announced.  So if they alone are
- * the reason, the function tries again many times. */
+ * when these bytes and those that other threads have announced would not leave the headroom free.
+ * Bytes that another thread has just taken, and still announces, count twice for a moment.  So if
+ * only the announced bytes stand in the way, the function tries again many times. */
 static bool announce(struct headroom *headroom, size_t bytes)
 {
     enum { ROUNDS_MAX = 64, NAP_NS = 20 * 1000 };

@@ -27,8 +27,8 @@ struct recording_config {
 
 struct recording {
     struct rs_mr base;
-    size_t sites_each; /* of each so many bytes that a thread allocates, one call site is recorded;
-                          SIZE_MAX: none */
+    size_t sites_each; /* a thread records one call site each time that it has allocated so many
+                          bytes; SIZE_MAX: none */
     uint64_t place;    /* the place of the stack's events, without the stream (rs_recorder_place) */
     const struct rs_account *account;       /* of the device; NULL: there is none */
     _Atomic size_t held_bytes, limit_bytes; /* the values that were recorded last */

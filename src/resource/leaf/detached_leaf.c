@@ -235,9 +235,9 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
     return result;
 }
 
-/* Ends the leaf, and makes a last attempt to give its memory back.  What the driver refuses is
- * leaked until the process ends.  The segments of leaked memory are removed, since they point to
- * the environment, which is freed after the leaf. */
+/* Ends the leaf, unless its context's end has done so.  Memory that the driver has refused to take
+ * back is leaked until the process ends.  The segments of this memory are removed, since they point
+ * to the environment, which is freed after the leaf. */
 static void detached_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
