@@ -9,9 +9,10 @@ RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
 
 enum { SLABS = 16, PAGE_BYTES = 64 << 10 };
 
-/* Each thread takes records from the slab of its index, so that threads seldom contend.  A record
- * goes back to the slab that made it: otherwise the records would gather at a thread that only
- * frees, while one that only allocates would make new ones for ever. */
+/* The slabs of records.  A thread's index chooses the slab from which the thread takes records, so
+ * that threads seldom contend for a lock.  A record goes back to the slab that made it.  Otherwise
+ * a thread that only allocates would make new records for ever, while the slab of a thread that
+ * only frees would fill with spare ones. */
 static struct slab {
     _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the slab */
     /* From `fresh` to `fresh_end`: the records of the newest page that were never taken. */
@@ -20,7 +21,8 @@ static struct slab {
     [0 ... SLABS - 1] = {.lock = RS_SPINLOCK_INIT(RS_RANK_TABLE)},
 };
 
-/* Pages are mapped directly, so that no call enters the program's malloc under our lock. */
+/* Makes a new record; the caller holds the slab's lock.  Pages come from mmap, so that no call
+ * enters the program's malloc under that lock. */
 static struct rs_block_record *make_record(struct slab *slab)
 {
     void *page;
@@ -57,8 +59,8 @@ void rs_block_hide(struct rs_block_record *block)
     if (atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_HIDDEN)
         return;
     RS_ASSERT_SLOW(block->state == RS_BLOCK_TAKEN);
-    /* The entry may have been removed with its context, or replaced by a block of another context.
-     */
+    /* This removes nothing if the block's context has ended: then the block is no longer in the
+     * map, or a block of another context has its place. */
     (void)rs_address_map_remove(atomic_load(&rs_blocks),
                                 atomic_load_explicit(&block->address, memory_order_relaxed), block);
     atomic_store_explicit(&block->state, RS_BLOCK_HIDDEN, memory_order_relaxed);

@@ -2,13 +2,13 @@
 /* An allocation, as resources, contexts and hooks pass it on, and the record of its block.
  *
  * A block has the same record from its allocation until its memory is upstream again: while the
- * program has the block (context/block.h), while it waits in quarantine, and while it is kept for
- * the next request (resource/reuse).
+ * program has the block (context/block.h), while it waits in quarantine for GPU work to end, and
+ * while it is kept for the next request (resource/reuse).
  *
- * A record has one owner at a time: the program while the block is live, then the thread that has
- * taken the block, then the list that it is in.  Only the owner gives the record back.  Records are
- * recycled for the life of the process and never unmapped, as a late reader may still look at a
- * record that was recycled: it compares the address to find out. */
+ * A record has one owner at a time: the program while the block is live, then the thread that frees
+ * the block, then the list in which the block is.  Only the owner gives the record back.  Records
+ * are recycled and never unmapped, since a look-up in another thread may still read a record that
+ * has been recycled.  The look-up then compares the block's address to find that out. */
 #pragma once
 
 #include "base/address_map.h"
@@ -30,13 +30,13 @@ enum {
 struct rs_block_record;
 struct rs_stack;
 
-/* One allocation on its way down a stack and back.  Whoever holds it keeps address, size and
- * token, and deallocates with the same values.  `token` is private to the resource that made the
- * allocation (its record of the block, so that deallocation needs no search); adaptors pass it
- * through. */
+/* What a resource returns for a request.  The caller keeps address, size and token, and deallocates
+ * with the same values. */
 struct rs_allocation {
     CUdeviceptr address;
     size_t size_bytes; /* as requested, not as rounded */
+    /* Private to the resource that made the allocation: its own record of the block, so that
+     * deallocation needs no search.  Adaptors without such a record pass it through. */
     void *token;
     /* The block's record if a resource made one, else NULL.  An adaptor that changes neither
      * address nor size passes it through in both directions. */
@@ -46,13 +46,14 @@ struct rs_allocation {
 /* ---- the record ---- */
 
 enum rs_block_state {
-    RS_BLOCK_HIDDEN, /* not in the map of blocks */
+    RS_BLOCK_HIDDEN, /* not in the map of blocks (rs_blocks) */
     RS_BLOCK_LIVE,
-    RS_BLOCK_TAKEN, /* freed, and still in the map, for the next allocation of this block */
+    RS_BLOCK_TAKEN, /* freed; stays in the map, since the block may soon be allocated again */
 };
 
-/* Two cache lines.  The atomic fields may be read by any look-up.  Only the owner writes them, but
- * for the history and the accesses, which calls about a live block also change. */
+/* Has two cache lines.  Any thread may read the atomic fields.  Only the owner writes a field, with
+ * two exceptions: calls of the program about a live block also change `history` and
+ * `device_accesses`. */
 struct rs_block_record {
     /* The next block in the list that the block is in. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_block_record *next;
@@ -66,7 +67,7 @@ struct rs_block_record {
             _Atomic unsigned char advised; /* RS_ADVISED_... */
             _Atomic uint16_t exported;     /* RS_EXPORTED_... */
         };
-        /* The three fields above, which one store sets to 0 for a new block. */
+        /* The three fields above as one, so that one store sets them to 0 for a new block. */
         _Atomic uint32_t history;
     };
     _Atomic CUdeviceptr address;
@@ -74,18 +75,18 @@ struct rs_block_record {
     void *token;       /* the token of the allocation for the topmost resource of the stack */
     _Atomic(struct rs_stack *) stack;
 
-    /* The upstream allocation of the resource that made the record; 0 bytes if no resource made it.
-     */
+    /* The size and token of the upstream allocation, for the resource that made the record; 0 bytes
+     * if no resource made it. */
     size_t upstream_bytes;
     void *upstream_token;
 
-    _Atomic uint64_t device_accesses;
-    _Atomic uint64_t id; /* 0: rs_block_id has not been called */
-    bool is_ordered;     /* used by `reuse`: the freed block is in a slot for its stream (struct
-                            rs_ordered_blocks), in no list */
-    unsigned char slab;  /* the number of the slab to which the record belongs */
-    /* Of a live block: the stream on which it was allocated, as rs_stream_key returns it; 0:
-     * unknown. */
+    _Atomic uint64_t device_accesses; /* bit i: device i was advised as an accessor */
+    _Atomic uint64_t id;              /* 0: rs_block_id has not been called */
+    bool is_ordered;    /* used by `reuse`: the freed block is in a slot for its stream (struct
+                           rs_ordered_blocks), in no list */
+    unsigned char slab; /* the number of the slab to which the record belongs */
+    /* Of a live block: the number (rs_stream_key) of the stream on which it was allocated; 0: not
+     * known. */
     unsigned long long stream;
 };
 
@@ -95,16 +96,16 @@ _Static_assert(sizeof(struct rs_block_record) == (size_t)2 * RS_CACHE_LINE,
 /* Maps addresses to block records; NULL before the first block. */
 extern RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
 
-/* Takes a record whose block is hidden.  NULL when out of host memory. */
+/* Takes a record, in the state RS_BLOCK_HIDDEN.  Returns NULL when out of host memory. */
 struct rs_block_record *rs_block_record_take(void);
 
-/* Takes the block out of the map, if it is there.  Its memory may then be used for other blocks. */
+/* Takes the block out of the map, if it is there: look-ups no longer find it. */
 void rs_block_hide(struct rs_block_record *block);
 
 /* Hides the block, and gives its record back. */
 void rs_block_record_give(struct rs_block_record *block);
 
-/* Prefetches the record's second cache line, which the next allocation of this block writes too. */
+/* Prefetches the record's second cache line for the next allocation of this block. */
 RS_HOT_INLINE void rs_block_record_prefetch(const struct rs_block_record *block)
 {
     __builtin_prefetch(&block->device_accesses, 1);

@@ -73,7 +73,7 @@ static const char *name_end(const char *begin)
     return begin;
 }
 
-/* Skips RMM's Python modules and its C++ namespace, which have no meaning here. */
+/* Skips the name of RMM's Python module or C++ namespace, which has no meaning here. */
 static void skip_namespace(struct parser *parser)
 {
     static const char *const namespaces[] = {"rmm.mr.", "mr.", "rmm::mr::"};
@@ -125,7 +125,7 @@ static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor
 
     for (; descriptor->options[count].name; count++) {
         names[count] = descriptor->options[count].name;
-        /* The word may be the beginning of an option's name, such as initial= for initial_size=. */
+        /* The text may be the beginning of an option's name, such as initial= for initial_size=. */
         if (!beginning_so && strncmp(names[count], begin, (size_t)(end - begin)) == 0)
             beginning_so = names[count];
     }
@@ -145,9 +145,8 @@ static bool diagnose_option(struct parser *parser, const struct rs_mr_descriptor
                     descriptor->name, descriptor->name);
 }
 
-/* Returns the end of the value at `begin`: the next ',' or ')', or the place after the closing
- * quote of a value in quotes of either kind, which may contain both; NULL if the closing quote is
- * missing.  *quoted: the value is in quotes. */
+/* Returns the end of the value at `begin`.  That is the next ',' or ')', or, for a value in quotes
+ * (*quoted), the place after the closing quote.  Returns NULL if the closing quote is missing. */
 static const char *value_end(const char *begin, bool *quoted)
 {
     *quoted = *begin == '"' || *begin == '\'';
@@ -214,8 +213,8 @@ static bool skip_upstream_name(struct parser *parser)
     return false;
 }
 
-/* Reports a value without a name, which RMM allows by position, and suggests the option `row`, for
- * which it may be meant.  Returns false, without a report, when no such value is at the cursor. */
+/* If a value without a name is at the cursor, as RMM's positional arguments are, reports it and
+ * returns true.  The report suggests the option `row`. */
 static bool diagnose_bare_value(struct parser *parser, const struct rs_option *row)
 {
     const char *begin = parser->cursor, *name = row->name;
@@ -235,7 +234,7 @@ static bool diagnose_bare_value(struct parser *parser, const struct rs_option *r
     return true;
 }
 
-/* Reports an upstream for which the resource has no place, and returns false. */
+/* Reports a further upstream, which the resource cannot have, and returns false. */
 static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descriptor *descriptor)
 {
     const struct rs_option *row = descriptor->options;
@@ -265,7 +264,7 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
 
 static bool parse_resource(struct parser *parser, struct rs_expression **out);
 
-/* True when the node at the cursor is a branch, which may follow the upstreams. */
+/* True when the name at the cursor is that of the descriptor's branches (`bin` of `binning`). */
 static bool is_branch(const struct parser *parser, const struct rs_mr_descriptor *descriptor)
 {
     return descriptor->branch &&
@@ -330,8 +329,8 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
     return true;
 }
 
-/* Parses a node and its upstreams into *out, which the caller frees in any case.  Returns false
- * after reporting a mistake; *out then has what was parsed before the mistake. */
+/* Parses a node and its upstreams into *out.  Returns false after reporting a mistake; *out then
+ * has what was parsed before the mistake.  The caller frees *out in either case. */
 static bool parse_resource(struct parser *parser, struct rs_expression **out)
 {
     const struct rs_mr_descriptor *descriptor;

@@ -16,12 +16,12 @@ struct rs_expression {
     struct rs_expression *upstream[RS_MR_UPSTREAMS_MAX];
 };
 
-/* Parses the whole of source->text.  NULL after reporting the error. */
+/* Parses the whole of source->text.  Returns NULL after reporting an error. */
 struct rs_expression *rs_expression_parse(const struct rs_source *source,
                                           struct rs_diagnostics *diagnostics);
 
-/* Makes a node over `upstream` with all options at their defaults.  The node owns the upstream
- * (NULL for a leaf).  NULL when out of host memory; the upstream is freed then. */
+/* Makes a node with all options at their defaults.  The node owns `upstream`, which is NULL for a
+ * leaf.  Returns NULL when out of host memory, after freeing the upstream. */
 struct rs_expression *rs_expression_node(const struct rs_mr_descriptor *descriptor,
                                          struct rs_expression *upstream,
                                          const struct rs_source *source);
@@ -38,24 +38,25 @@ void rs_expression_free(struct rs_expression *expression);
 struct rs_expression *rs_expression_find(struct rs_expression *expression,
                                          const struct rs_mr_descriptor *descriptor);
 
-/* Puts `reuse` above the uppermost node whose free does not wait, or above a node with two
- * upstreams of which one leads to such a node.  Does nothing if a `reuse` is above it already.
- * Then the nodes below it get back only blocks that no work uses any more.  Returns the new top, or
- * NULL when out of host memory (the expression is freed then). */
+/* Puts `reuse` above the uppermost node that reuses freed memory at once (RS_FREE_AT_ONCE), so that
+ * the node gets back only blocks that no GPU work uses any more.  If a node with two upstreams is
+ * above, `reuse` goes above that one.  Does nothing if there is no such node, or `reuse` is there
+ * already.  Returns the new top.  Returns NULL when out of host memory, after freeing the
+ * expression. */
 struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression);
 
 /* True when every leaf has `reuse` somewhere above it, so that no work uses a block that a leaf
- * gets back.
- */
+ * gets back. */
 bool rs_expression_frees_are_ready(const struct rs_expression *expression);
 
-/* True when a free may wait for work of the program, also a free in the order of a stream. */
+/* True when a free may wait for work of the program, even a free in the order of a stream. */
 bool rs_expression_frees_wait(const struct rs_expression *expression);
 
 /* Makes every node that cuts blocks out of larger ones use multiples of unit_bytes, a power of two,
- * so that no two blocks share one unit: a unit option that was not given is set to unit_bytes if
- * its default is no multiple of that.  Returns false, after a diagnostic, when an option was given
- * a value that is no multiple of unit_bytes, or when such a node has no unit option. */
+ * so that no two blocks share a unit.  For this it sets the node's unit option to unit_bytes, if
+ * that was not given and its default is no multiple of unit_bytes.  Returns false, after a
+ * diagnostic, for a given value that is no multiple of unit_bytes, and for a node that cuts blocks
+ * and has no unit option. */
 bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
                             struct rs_diagnostics *diagnostics);
 
@@ -63,22 +64,22 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
  * top. */
 struct rs_expression *rs_expression_without_allocators(struct rs_expression *expression);
 
-/* Returns bits 1 << rs_memory: the kinds of memory of the leaves beneath a node; for a leaf, its
- * own. */
+/* Returns the kinds of memory of the leaves beneath a node, as bits 1 << rs_memory.  For a leaf
+ * that is the kind of its own memory. */
 unsigned rs_expression_memories(const struct rs_expression *expression);
 
-/* True when a leaf beneath, or the node itself, overcommits: it may hand out more memory than
- * device and host have. */
+/* True when a leaf beneath the node, or the node itself, overcommits: it may hand out more memory
+ * than device and host have. */
 bool rs_expression_overcommits(const struct rs_expression *expression);
 
-/* Returns the value in bytes of a node's SIZE option on a device.  A percentage is a share of the
- * memory of the (first) leaf beneath: the host's for host memory, unless row->of_device, else the
- * device's. */
+/* Returns the value in bytes of a node's SIZE option.  A percentage is a share of the device's
+ * memory.  If the first leaf beneath has host memory, it is a share of the host's memory instead,
+ * unless row->of_device. */
 size_t rs_expression_resolve(const struct rs_expression *expression, const struct rs_option *row,
                              struct rs_size size, const struct rs_environment *environment);
 
-/* Checks option values against each other (descriptor->validate).  With a NULL environment it
- * checks only values that need no device.  False after reporting the error. */
+/* Checks option values against each other (descriptor->validate).  A NULL environment: checks only
+ * values that need no device.  Returns false after reporting an error. */
 bool rs_expression_validate(const struct rs_expression *expression,
                             const struct rs_environment *environment,
                             struct rs_diagnostics *diagnostics);
@@ -88,9 +89,9 @@ int rs_expression_build(const struct rs_expression *expression,
                         const struct rs_environment *environment,
                         struct rs_diagnostics *diagnostics, struct rs_mr **out);
 
-/* Writes the canonical text to `text`, and returns it: the options that were given, with sizes in
- * the largest exact unit.  Percentages are resolved where an environment is given.  Parsing the
- * text gives the same expression again (except for resolved percentages). */
+/* Writes the canonical text of the expression to `text`, and returns it.  The text has the options
+ * that were given, and sizes in the largest exact unit.  With an environment, percentages become
+ * sizes.  Otherwise parsing the text gives the same expression again. */
 const char *rs_expression_format(const struct rs_expression *expression,
                                  const struct rs_environment *environment,
                                  char text[RS_EXPRESSION_TEXT_BYTES]);

@@ -33,9 +33,9 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
 {
     if (!frees_at_once(expression))
         return expression;
-    /* Adaptors that count, log or limit stay above `reuse`, so that they see each free at once.  A
-     * node with two upstreams finds the upstream of a free by its own record, so it stays below
-     * `reuse`. */
+    /* Adaptors that count, log or limit stay above `reuse`, so that they see each free at once.
+     * `fallback`, which has two upstreams, stays below, since its record of a block tells to which
+     * upstream a free goes. */
     if (expression->descriptor->frees == RS_FREE_AS_UPSTREAM &&
         expression->descriptor->upstream_count == 1) {
         expression->upstream[0] = rs_expression_insert_reuse(expression->upstream[0]);
@@ -64,7 +64,7 @@ bool rs_expression_frees_wait(const struct rs_expression *expression)
 
     if (descriptor == &rs_mr_descriptor_reuse)
         return false;
-    /* With no `reuse` above it, a leaf's free waits. */
+    /* A leaf with no `reuse` above it waits in each free. */
     if (descriptor->frees != RS_FREE_AS_UPSTREAM)
         return descriptor->frees == RS_FREE_WAITS || descriptor->upstream_count == 0;
     return rs_expression_frees_wait(expression->upstream[0]) ||
@@ -77,8 +77,8 @@ static bool is_multiple(const struct rs_option_value *value, size_t unit_bytes)
                            value->size.number % unit_bytes == 0);
 }
 
-/* Checks that all sizes in a list are multiples of unit_bytes.  False after reporting one that is
- * not. */
+/* Checks that all sizes in the node's lists of sizes are multiples of unit_bytes.  Returns false
+ * after reporting one that is not. */
 static bool check_lists(const struct rs_expression *expression, size_t unit_bytes,
                         struct rs_diagnostics *diagnostics)
 {
@@ -136,7 +136,7 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
                        descriptor->unit_option, descriptor->name, text);
 }
 
-/* True for an allocator, and for `reuse`, which also keeps blocks for the next request. */
+/* True for an allocator that cuts blocks, and for `reuse`. */
 static bool is_allocator(const struct rs_mr_descriptor *descriptor)
 {
     return descriptor == &rs_mr_descriptor_reuse ||
@@ -165,9 +165,8 @@ struct whole {
     size_t total_bytes, free_bytes;
 };
 
-/* Returns the total and free bytes of the memory of which a percentage is a share; 0 and 0 without
- * an environment.  Managed memory counts as the device's, since it migrates there when the device
- * uses it. */
+/* Returns the size of the memory of which a percentage is a share; 0 bytes without an environment.
+ * For managed memory that is the device's memory, to which it migrates when the device uses it. */
 static struct whole whole_of(const struct rs_expression *expression, const struct rs_option *row,
                              const struct rs_environment *environment)
 {
@@ -227,8 +226,7 @@ bool rs_expression_overcommits(const struct rs_expression *expression)
     return overcommits;
 }
 
-/* Checks that no percentage exceeds 100 % for device memory and page-locked memory, of which no
- * more than the whole exists. */
+/* Checks that no percentage exceeds 100 %.  Nodes over memory that overcommits are exempt. */
 static bool check_shares(const struct rs_expression *expression, struct rs_diagnostics *diagnostics)
 {
     const struct rs_option *rows = expression->descriptor->options;
@@ -245,8 +243,8 @@ static bool check_shares(const struct rs_expression *expression, struct rs_diagn
     return true;
 }
 
-/* Fills in `config`, and has descriptor->validate check it, which is given a total_bytes of 0
- * unless all memory beneath is device memory.  Returns false after a diagnostic. */
+/* Fills in `config`, and has descriptor->validate check it.  For this check total_bytes is 0 unless
+ * all memory beneath is device memory.  Returns false after a diagnostic. */
 static bool configure(const struct rs_expression *expression,
                       const struct rs_environment *environment, void *config,
                       struct rs_diagnostics *diagnostics)
@@ -326,8 +324,8 @@ static struct rs_size resolved(const struct writer *writer, const struct rs_expr
                                 rs_expression_resolve(expression, row, size, writer->environment)};
 }
 
-/* Returns the quote between which the parser reads the text again, or "" if it needs none. A text
- * with quotes of both kinds was read without any, and is so again. */
+/* Returns the quote to put around the text so that the parser reads it again, or "" for none.  A
+ * text that contains quotes of both kinds needs none: the parser has read it without quotes. */
 static const char *quote_for(const char *text)
 {
     if (!strpbrk(text, ",) \t\"'"))

@@ -9,9 +9,9 @@ _Static_assert(sizeof(struct rs_block) <= RS_RECORD_BYTES, "a block's record is 
 
 /* ---- the index: classes ---- */
 
-/* Returns the size in units, rounded up, so that a request and the blocks that fit it exactly are
- * in one class.  Only the last block of a range whose size is no multiple of 512 is smaller than
- * its class says. */
+/* Returns the size in units of 512 bytes.  It is rounded up, so that a request and a block that
+ * fits it exactly are in one class.  Only the last block of a range can be smaller than its class
+ * says. */
 static size_t units_of(size_t size_bytes)
 {
     return ((size_bytes - 1) >> RS_BLOCK_UNIT_BITS) + 1;
@@ -80,8 +80,8 @@ RS_HOT_INLINE size_t next_class(const struct rs_block_index *index, size_t from)
  * heap priorities ----
  */
 
-/* MurmurHash3's mixer.  Addresses come at regular distances; a multiplication alone would give
- * some distances monotone ranks and turn the tree into a list. */
+/* Hashes the address with MurmurHash3's mixer.  Addresses come at regular distances: for some
+ * distances a multiplication alone would give monotone ranks, and the tree would be a list. */
 static uint32_t rank_of(CUdeviceptr address)
 {
     uint64_t bits = (uint64_t)address;
@@ -118,7 +118,7 @@ static void split_tree(struct rs_block *tree, const struct rs_block *block,
     *after = NULL;
 }
 
-/* Joins two trees at *root; all blocks of `before` come before those of `after`. */
+/* Joins two trees at *root.  All blocks of `before` must come before those of `after`. */
 static void join_trees(struct rs_block *before, struct rs_block *after, struct rs_block **root)
 {
     while (before && after) {
@@ -236,7 +236,7 @@ struct rs_block *rs_block_index_largest(const struct rs_block_index *index)
     return NULL;
 }
 
-/* ---- the check of the index: recursive, as treaps are shallow ---- */
+/* ---- the check of the index, which is recursive, since treaps are shallow ---- */
 
 static bool tree_check(const struct rs_block *tree, size_t class, const struct rs_block *above,
                        const struct rs_block *below, size_t *count)
@@ -260,7 +260,7 @@ static bool bit_is_set(const uint64_t *words, size_t bit)
     return words[bit / 64] >> bit % 64 & 1;
 }
 
-/* True when no class of the word has a block: a quick check for most words of most indexes. */
+/* True when no class of this word of the bitmap has a block, as with most words. */
 static bool is_empty_word(const struct rs_block_index *index, size_t word)
 {
     uintptr_t any = index->words[word];
@@ -361,10 +361,10 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
     return rest;
 }
 
-/* Returns the smallest block that holds the request's bytes, if they fit there at the request's
- * alignment; else the smallest block that has room for the alignment too.  If there is none, and
- * any_alignment is set, returns the smallest block that holds the bytes, if its address is a
- * multiple of `unit`; else NULL. */
+/* Returns the smallest block of at least the request's size, if the request fits there with its
+ * alignment.  Otherwise returns the smallest block that is certain to have room for the alignment
+ * too.  If there is none, any_alignment allows the first of these blocks without the alignment, if
+ * its address is a multiple of `unit`.  Returns NULL if nothing fits. */
 static struct rs_block *find_fit(const struct rs_block_index *index,
                                  const struct rs_block_request *request)
 {
@@ -395,7 +395,7 @@ static struct rs_block *find_block(const struct rs_blocks *blocks,
     const struct rs_block_index *common = &blocks->free_blocks[RS_BLOCKS_COMMON];
 
     if (own == common ||
-        rs_block_index_is_empty(own)) /* true in a pool that has only its initial chunk */
+        rs_block_index_is_empty(own)) /* as in a pool that has only its initial chunk */
         return find_fit(common, request);
     if (rs_block_index_is_empty(common))
         return find_fit(own, request);
@@ -412,8 +412,8 @@ static struct rs_block *find_ample(const struct rs_blocks *blocks,
     return find_block(blocks, &ample);
 }
 
-/* True when the request is cut from the upper end of this block: a small request, and a block of
- * the common group of at least apart_bytes. */
+/* True when the request is to be cut from the upper end of this block: a small request takes the
+ * upper end of a common block of at least apart_bytes. */
 static bool takes_end(const struct rs_blocks *blocks, const struct rs_block *block,
                       const struct rs_block_request *request)
 {
@@ -421,7 +421,7 @@ static bool takes_end(const struct rs_blocks *blocks, const struct rs_block *blo
            block->size_bytes >= blocks->apart_bytes;
 }
 
-/* Returns the bytes of the block that stay free below a request that takes its upper end. */
+/* Returns how many bytes of the block stay free below the request, if it takes the upper end. */
 static size_t bytes_before_end(const struct rs_block *block, const struct rs_block_request *request)
 {
     CUdeviceptr last = block->address + block->size_bytes - request->bytes;
@@ -451,8 +451,8 @@ RS_HOT_INLINE void hand_out_at(struct rs_blocks *blocks, struct rs_block *block,
     *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
 }
 
-/* Hands out the head of the block, or the upper end for a small request.  Cutting the head
- * gathers free memory at high addresses, below the blocks at the upper end. */
+/* Hands out the beginning of the block, or for a small request its upper end.  So free memory
+ * gathers between the large blocks at low addresses and the small ones at the upper end. */
 RS_HOT_INLINE void hand_out_part(struct rs_blocks *blocks, struct rs_block *block,
                                  const struct rs_block_request *request, struct rs_allocation *out)
 {
@@ -472,7 +472,7 @@ void rs_blocks_hand_out(struct rs_blocks *blocks, struct rs_block *block, size_t
     hand_out_at(blocks, block, lead_bytes, (enum rs_block_group)block->group, request, out);
 }
 
-/* Returns a free block that serves small requests but could not serve large ones, or NULL. */
+/* Returns a free block for a small request that large requests could not use, or NULL. */
 static struct rs_block *find_apart(const struct rs_blocks *blocks,
                                    const struct rs_block_request *request)
 {
@@ -488,15 +488,15 @@ static struct rs_block *find_apart(const struct rs_blocks *blocks,
     return better_fit(block, end);
 }
 
-/* True when the next block above this one in its range is small, or there is none. */
+/* True when the next block in the range, at higher addresses, is small, or there is none. */
 static bool is_at_end(const struct rs_blocks *blocks, const struct rs_block *block)
 {
     return !block->after || block->after->size_bytes < blocks->apart_bytes;
 }
 
-/* Returns the common block from whose upper end a small request is cut: the smallest one for which
- * is_at_end is true, else the one at the highest address; NULL when none is large enough.  Few
- * blocks have apart_bytes, so the search is short. */
+/* Returns the common block from whose upper end a small request is to be cut; NULL if there is
+ * none.  Of the large enough blocks that is the smallest with is_at_end, else the one at the
+ * highest address.  Few blocks are large enough, so the search is short. */
 static struct rs_block *find_end(const struct rs_blocks *blocks,
                                  const struct rs_block_request *request)
 {

@@ -32,11 +32,11 @@ static bool map_page(struct rs_record_slab *slab)
         return false;
     set_next(page, slab->pages);
     slab->pages = page;
-    /* Only one record is left, which is given back below; further ones would be lost. */
+    /* The old page has at most one record left, which is recycled; further ones would be lost. */
     RS_ASSERT(slab->fresh_end - slab->fresh <= RS_RECORD_BYTES);
     if (slab->fresh < slab->fresh_end)
-        rs_record_slab_give(slab, slab->fresh); /* the last record of the old page */
-    slab->fresh = page + RS_RECORD_BYTES;       /* the first record holds the list of pages */
+        rs_record_slab_give(slab, slab->fresh);
+    slab->fresh = page + RS_RECORD_BYTES; /* the first record links the pages */
     slab->fresh_end = page + PAGE_BYTES;
     return true;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of RS_RECORD_BYTES each, in pages of host memory.  They are recycled; the pages are
- * unmapped only at the end.
+/* A slab: an allocator of records of RS_RECORD_BYTES each, in pages of host memory.  Records are
+ * recycled; the pages are unmapped only when the slab is destroyed.
  *
  * The owner's lock protects the slab.  Giving a record back never needs memory, so an operation
- * that only releases records (a free that merges blocks) cannot fail. */
+ * that only gives records back, such as a free that merges blocks, cannot fail. */
 #pragma once
 
 #include "base/lock.h"
@@ -24,7 +24,8 @@ struct rs_record_slab {
         NULL, NULL, NULL, NULL                                                                     \
     }
 
-/* Makes sure that the next two takes succeed.  Returns false when out of host memory. */
+/* Makes sure that the next two calls of rs_record_slab_take succeed.  Returns false when out of
+ * host memory. */
 bool rs_record_slab_reserve(struct rs_record_slab *slab);
 
 /* Takes a record, whose contents are undefined.  Returns NULL when out of host memory. */
@@ -33,7 +34,7 @@ void *rs_record_slab_take(struct rs_record_slab *slab);
 /* Gives a record back to the slab that it was taken from. */
 void rs_record_slab_give(struct rs_record_slab *slab, void *record);
 
-/* Take and give a record for a caller that does not hold the owner's lock. */
+/* Take or give one record for a caller that does not hold `lock`, the owner's lock. */
 static inline void *rs_record_slab_take_alone(struct rs_record_slab *slab, struct rs_mutex *lock)
 {
     void *record;

@@ -89,7 +89,7 @@ static void fold_terms(struct rs_counter *into, const struct rs_counter *other)
     }
 }
 
-/* Folds in a counter of a resource that is live together with this report's. */
+/* Folds in a counter of a resource that is live together with the resources of the report. */
 static void fold_counter(struct rs_report *report, const struct rs_counter *other)
 {
     struct rs_counter *counter = find_or_add_counter(report, other);
@@ -113,8 +113,8 @@ void rs_report_add(struct rs_report *report, const char *resource, const char *n
 
 uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count)
 {
-    /* The sum is unsigned, since a damaged page may have any numbers, and signed sums must not
-     * overflow. */
+    /* Unsigned, since a signed sum must not overflow: the fields may lie in a damaged file of
+     * another process and have any values. */
     uint64_t sum = 0;
 
     for (unsigned i = 0; i < term_count; i++) {

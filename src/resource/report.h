@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters of resources.  Each resource adds its own; report/counters.h writes them as text, JSON
- * and Prometheus text.  The counters of a dropped stack are folded into those of its device and
- * kind. */
+/* Counters of resources.  Each resource adds its own, and report/counters.h writes them as text,
+ * JSON and Prometheus text.  When a stack is dropped, its counters are folded into a report of its
+ * device and kind of memory. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* How the values of two resources of the same name are added up, and how the value is written.  Two
- * resources that were live at the same time may have been at their peaks together: the sum of their
- * peaks is the most they can have had, and never less than the live sum.  If one was gone before
- * the other was made, the higher of the two peaks counts. */
+/* How the values of a counter are folded into one if several resources have the same name.  Peaks
+ * of resources that are live together add up, since they may have been reached at the same time.
+ * If one resource was gone before the other was made, the higher of their peaks counts. */
 enum rs_counter_kind {
     RS_COUNTER_TOTAL,   /* only grows; values add up */
-    RS_COUNTER_LIVE,    /* goes up and down; values add up, those of gone stacks are dropped */
-    RS_COUNTER_PEAK,    /* the highest value of a LIVE counter; peaks of live stacks add up, and the
-                           larger of that sum and the peak of gone stacks counts */
-    RS_COUNTER_LARGEST, /* goes up and down; the largest value counts, those of gone stacks are
-                           dropped */
+    RS_COUNTER_LIVE,    /* goes up and down; values add up, except those of dropped stacks */
+    RS_COUNTER_PEAK,    /* the highest value of a LIVE counter; the result is the sum of the peaks
+                           of live stacks, or the peak of dropped stacks if that is higher */
+    RS_COUNTER_LARGEST, /* goes up and down; the largest value counts, except those of dropped
+                           stacks */
 };
 
 enum rs_counter_unit { RS_UNIT_BYTES, RS_UNIT_COUNT, RS_UNIT_NANOSECONDS };
 
-/* The sum of `count` fields of 8 bytes, stride_bytes apart, times scale. */
+/* A part of a counter's value: the sum of `count` fields of 8 bytes, stride_bytes apart, times
+ * scale. */
 struct rs_term {
     const volatile void *first;
     uint32_t count, stride_bytes;
@@ -40,13 +40,13 @@ struct rs_counter {
     enum rs_counter_unit unit;
     uint64_t value;
 
-    /* Where the value comes from, for a process that reads it later (report/publish.h): the value
-     * is the sum of the terms at that time, plus `past`, which belongs to dropped stacks; of a peak
-     * it is the larger of the two. */
-    uint64_t past;
+    /* For a process that computes the value later (report/publish.h).  The value is then the sum of
+     * the terms plus `past`; of a peak it is the larger of the two. */
+    uint64_t past; /* the part of dropped stacks */
     struct rs_term terms[RS_TERMS_MAX];
     unsigned term_count;
-    bool is_computed; /* a part of the value is computed: another process cannot read it later */
+    bool is_computed; /* some part of the value is no field in memory, so that another process
+                         cannot read it */
 };
 
 /* A growing table of counters; all zero is empty.  Its memory is not malloc's: a report may be made
@@ -61,17 +61,18 @@ struct rs_report {
 void rs_report_clear(struct rs_report *report);
 void rs_report_release(struct rs_report *report);
 
-/* Adds a counter, or folds it into the existing counter of the same resource and name, as for two
- * resources that are live together. rs_report_add takes a computed value. rs_report_add_sum takes a
- * sum of fields; if another process is to read the counter, the fields must lie in published memory
- * as long as the resource lives (shared/published.h). rs_report_add_field takes a single field. */
+/* Add a counter.  If the report has one of the same resource and name, the value is folded into it
+ * as for two resources that are live together.  rs_report_add takes a computed value,
+ * rs_report_add_sum a sum of fields, and rs_report_add_field (below) one field.  If another process
+ * is to read the counter, the fields must lie in published memory (shared/published.h) as long as
+ * the resource lives. */
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
                    enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);
 void rs_report_add_sum(struct rs_report *report, const char *resource, const char *name,
                        enum rs_counter_kind kind, enum rs_counter_unit unit,
                        const struct rs_term *terms, unsigned term_count);
 
-/* The address of a field, which must have 8 bytes; it may be atomic. */
+/* The address of a field, which must have 8 bytes and may be atomic. */
 #define RS_REPORT_PLACE(field)                                                                     \
     ((const volatile void *)((uintptr_t) & (field) + 0 * sizeof(char[sizeof(field) == 8 ? 1 : -1])))
 #define RS_TERM(field, times)                                                                      \
@@ -108,14 +109,14 @@ void rs_report_add_rows(struct rs_report *report, const char *resource, const vo
  * another thread is in the middle of an update. */
 uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count);
 
-/* Folds in all counters of another report, whose resources are live together with this one's. */
+/* Folds in all counters of another report, as for resources that are live together. */
 void rs_report_fold(struct rs_report *report, const struct rs_report *other);
 
-/* Folds in the counters of dropped stacks, which were gone before the stacks of `report` reached
- * their peaks: totals add up, the higher peak counts, and other kinds of counters add 0. */
+/* Folds in the counters of dropped stacks: totals add up, the higher peak counts, and counters of
+ * other kinds add 0. */
 void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone);
 
-/* Folds in the peaks alone, as rs_report_fold_gone does.  `together` is a sum over stacks that were
+/* Folds in the peaks alone: the higher peak counts.  `together`: the sums over stacks that were
  * live together until one of them was dropped. */
 void rs_report_raise_peaks(struct rs_report *report, const struct rs_report *together);
 

@@ -19,8 +19,8 @@ const struct rs_mr_descriptor *const rs_mr_descriptors[] = {
         NULL,
 };
 
-/* True when the word [begin, end) is `name`, ignoring case and each '_' of `name`: FixedSize, as in
- * RMM's Python classes, is fixed_size. */
+/* True when the word [begin, end) is `name`.  Case is ignored, and so is each '_' of `name` that
+ * the word lacks: FixedSize, as in RMM's Python classes, is fixed_size. */
 static bool is_called(const char *name, const char *begin, const char *end)
 {
     if (!name)
@@ -92,7 +92,7 @@ void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
         rs_mr_synchronise(mr->upstream[i], when);
 }
 
-/* Defaults of two ops on the path of frees, where calling them costs less than testing for NULL. */
+/* Defaults of two ops that frees call: a call costs less there than a test for NULL. */
 static size_t default_idle_bytes(struct rs_mr *mr)
 {
     (void)mr;
@@ -189,8 +189,8 @@ bool rs_mr_fits_device(const struct rs_validation *of, const char *what, size_t 
                      rs_size_format(bytes, first), rs_size_format_short(total_bytes, second));
 }
 
-/* The only function that names all classes, so that a program that never makes a resource links
- * none of them. */
+/* Returns the class that belongs to the descriptor.  The table of all classes is here, so that a
+ * program that never makes a resource links none of them. */
 static const struct rs_mr_class *class_of(const struct rs_mr_descriptor *descriptor)
 {
     static const struct rs_mr_class *const classes[] = {
@@ -264,8 +264,8 @@ size_t rs_mr_idle_bytes(struct rs_mr *mr)
     return rs_mr_idle_bytes_of(mr, UINT_MAX);
 }
 
-/* Returns the i-th branch, counted from 1, or NULL.  A second upstream that stands in for the first
- * is no branch. */
+/* Returns the i-th branch, counted from 1, or NULL.  The second upstream of `fallback` is no
+ * branch. */
 static struct rs_mr *branch_of(const struct rs_mr *mr, size_t i)
 {
     return mr->descriptor->branch && i < RS_MR_UPSTREAMS_MAX ? mr->upstream[i] : NULL;
@@ -321,14 +321,15 @@ size_t rs_mr_free_blocks(struct rs_mr *mr)
     return blocks + sum_of_upstreams(mr, rs_mr_free_blocks);
 }
 
-/* `own` has room for the counters of one resource at a time. */
+/* Adds the counters of mr and of all resources below it.  `own` is scratch memory for the counters
+ * of one resource. */
 static void report_with(struct rs_mr *mr, struct rs_report *report, struct rs_report *own)
 {
     unsigned missed = rs_locks_missed()->times;
 
     rs_report_clear(own);
     mr->ops.report(mr, own);
-    /* If a lock was skipped, the counters are incomplete and are dropped. */
+    /* If the op could not get a lock in time, its counters are incomplete and are dropped. */
     if (rs_locks_missed()->times == missed)
         rs_report_fold(report, own);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
@@ -369,7 +370,7 @@ bool rs_mr_frees_at_once(void)
     return frees_at_once;
 }
 
-/* ---- leaves whose memory the driver did not take back when their context ended ---- */
+/* ---- unfinished leaves: the driver refused to take their memory back ---- */
 
 static struct rs_mutex unfinished_lock = RS_MUTEX_INIT(RS_RANK_UNFINISHED); /* protects the list */
 RS_RESET_IN_CHILD(resource_unfinished, unfinished_lock);

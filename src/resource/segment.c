@@ -8,8 +8,8 @@
 
 static _Atomic(struct rs_address_map *) segments;
 
-/* The owner in the map is the address of the environment, with this bit set when the memory
- * outlives its context. */
+/* A range's owner in the map is the address of its environment.  The lowest bit of that address is
+ * set when the memory outlives its context. */
 enum { LASTING = 1 };
 
 static void *owner_of(const struct rs_environment *environment, bool is_lasting)
@@ -40,8 +40,9 @@ void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr sta
         (void)rs_address_map_remove(map, start, owner_of(environment, true));
 }
 
-/* Returns false for a segment whose memory has ended with its context (or, unless is_inside, may
- * have ended): it is about to be removed from the map. */
+/* True when the segment still has its memory: the memory outlives its context, or the context has
+ * not ended.  is_inside: the segment contains the address that is looked up; if not, the result is
+ * false already when the context may have lost any memory (rs_address_map_find_inside_if). */
 static bool is_counted(const struct rs_range *range, bool is_inside)
 {
     const struct rs_environment *environment = environment_of(range->owner);

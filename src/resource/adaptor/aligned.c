@@ -3,12 +3,12 @@
  * aligned_resource_adaptor.
  *
  * RMM asks its upstream for align_up(size, alignment) + alignment - 256, as its blocks are aligned
- * to 256 bytes already.  Here every block is aligned to 512 bytes, so the same rule subtracts 512,
- * and an alignment of up to 512 asks for no more than the size, as an alignment of 256 does in RMM.
- * The threshold is compared with the requested bytes; smaller requests pass through unchanged.
+ * to 256 bytes already.  Here every block is aligned to 512 bytes, so the same rule subtracts 512.
+ * Requests pass through unchanged if the alignment is at most 512, or if they are smaller than the
+ * threshold.
  *
- * A free gives the upstream its own address, size and token back.  The block's record has them; it
- * is the token of the aligned block. */
+ * The token of an aligned block is a record with the upstream's address, size and token, with which
+ * the upstream block is freed. */
 #include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -21,8 +21,8 @@ struct aligned {
     struct rs_mr base;
     struct aligned_config set; /* the alignment is at least RS_BLOCK_ALIGNMENT */
     _Atomic uint64_t aligned_count;
-    _Atomic size_t extra_bytes; /* bytes asked from upstream beyond the live ones */
-    /* The records of aligned blocks: each is a struct rs_allocation, upstream's allocation.
+    _Atomic size_t extra_bytes; /* bytes asked from upstream beyond the sizes of live blocks */
+    /* The records of aligned blocks; each is the struct rs_allocation that upstream returned.
      * Protected by the lock. */
     struct rs_record_slab records;
 };

@@ -3,20 +3,19 @@
  * failure_callback_resource_adaptor, without a callback.
  *
  * A block goes back to the upstream from which it came.  Each allocation prefers the first
- * upstream, so the program returns to its memory as soon as there is room.  While the first is
- * known to be full, the driver is not asked in vain each time: a refusal costs as much as an
- * allocation, and a pool asks for several sizes.
+ * upstream, so the program uses the first one's memory again as soon as there is room.  While the
+ * first upstream is known to be full, it is asked for held memory only: a refusal by the driver
+ * costs as much as an allocation.
  *
- * An upstream that is out of memory has already given its free chunks back (pool, binning).  For
- * blocks in quarantine, `reuse` above asks for the first upstream alone (RS_EFFORT_BEST) and waits
- * for freed blocks, up to 20 ms, before it lets the second one serve.  So a request waits up to 20
- * ms, and then uses the second upstream rather than fail.  With an allocator in between, as in
+ * Freed blocks that wait for the GPU may soon make room in the first upstream.  So `reuse` above
+ * first asks with RS_EFFORT_BEST, which excludes the second upstream, and waits up to 20 ms for
+ * freed blocks.  Then the second upstream serves the request.  With an allocator in between, as in
  * pool(fallback(cuda, managed)), there is no such wait, and chunks of both kinds of memory lie in
  * one pool: fallback(pool(cuda), pool(managed)) is better.
  *
- * A caller that can do with less (RS_EFFORT_AHEAD: a step of a pool) is refused if the first
- * upstream has not enough, and asks for less before the second one serves.  Otherwise the whole
- * step would come from the second upstream, although the first has room for the request itself. */
+ * A pool that grows asks for more than its request needs (RS_EFFORT_AHEAD).  If the first upstream
+ * has less, the pool is refused, and asks for less.  Otherwise all of the growth would come from
+ * the second upstream, although the first one has room for the request itself. */
 #include "base/lock.h"
 #include "base/request.h"
 #include "resource/record_slab.h"
@@ -25,11 +24,11 @@
 
 enum { FIRST, SECOND, SIDES };
 
-/* A full first upstream is asked again after this time at the latest, as memory freed by another
- * process or context is not seen here. */
+/* After this time at the latest a full first upstream is asked again, since another process or
+ * context may have freed memory. */
 enum { ASK_AGAIN_NS = 10 * 1000 * 1000 };
 
-/* The record of a live block.  It is the token, so neither a free nor a look-up searches. */
+/* The record of a live block, which is its token. */
 struct spillable {
     struct rs_allocation upstream;
     unsigned side;
@@ -49,10 +48,10 @@ struct fallback {
 
     /* The fields below are protected by the lock. */
     struct rs_record_slab records;
-    size_t refused_bytes; /* the first upstream refused this size ... */
-    uint64_t refused_ns;  /* ... at this time ... */
-    size_t refused_freed; /* ... when freed_bytes was this ... */
-    bool refused_ahead;   /* ... and whether the refused caller could do without the memory */
+    size_t refused_bytes; /* the size that the first upstream refused last; SIZE_MAX: none */
+    uint64_t refused_ns;  /* when it refused this size (rs_clock_ns) */
+    size_t refused_freed; /* the value of freed_bytes at that time */
+    bool refused_ahead;   /* the refused request had RS_EFFORT_AHEAD */
 };
 
 static void count_one(_Atomic uint64_t *counter)
@@ -88,9 +87,9 @@ static void leave_side(struct fallback *fallback, const struct spillable *record
 
 /* ---- the first upstream ---- */
 
-/* True when the first upstream would refuse this request too: it lately refused one that was no
- * larger, and fewer bytes than this request needs have been freed since.  A refusal to a caller
- * that can do without the memory counts only for such callers. */
+/* True when the first upstream would refuse this request: it lately refused one that was no larger,
+ * and fewer bytes than this request needs have been freed since.  If the refused request had
+ * RS_EFFORT_AHEAD, this is assumed only of requests that have it too. */
 static bool is_known_full(struct fallback *fallback, size_t size_bytes, enum rs_effort effort)
 {
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
@@ -101,15 +100,16 @@ static bool is_known_full(struct fallback *fallback, size_t size_bytes, enum rs_
            rs_clock_ns() - fallback->refused_ns < ASK_AGAIN_NS;
 }
 
-/* True when the caller can do with less than it asks for.  Requests up to the driver's unit do not
- * count: if these were refused, a pool would get a chunk of its own for each small request. */
+/* True when the request is a growth of a pool, which can do with less.  A request of at most 2 MiB
+ * does not count: if it were refused, the pool would take a separate chunk for each small request.
+ */
 static bool is_step(size_t size_bytes, enum rs_effort effort)
 {
     return rs_effort_is_ahead(effort) && size_bytes > RS_DRIVER_GRANULARITY;
 }
 
-/* Notes the first upstream's answer.  freed: freed_bytes before it was asked, so that bytes freed
- * meanwhile count as freed since. */
+/* Notes the answer of the first upstream.  freed: the value of freed_bytes before it was asked, so
+ * that bytes freed meanwhile count as freed after the refusal. */
 static void note_answer(struct fallback *fallback, size_t size_bytes, enum rs_effort effort,
                         size_t freed, CUresult result)
 {
@@ -139,8 +139,8 @@ static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream
     return result;
 }
 
-/* Takes from the first upstream; if it is known to be full, then only from its held memory.
- * *asked: the first upstream was asked with `effort`, and not for held memory alone. */
+/* Takes from the first upstream.  If that is known to be full, asks it for held memory only, and
+ * sets *asked to false. */
 static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CUstream stream,
                                 enum rs_effort effort, struct rs_allocation *out, bool *asked)
 {
@@ -157,7 +157,7 @@ static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CU
 
 /* ---- the resource ---- */
 
-/* Takes from either upstream; *side: which one. */
+/* Takes from either upstream.  Sets *side to SECOND if the second one serves the request. */
 static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out, unsigned *side)
 {
@@ -170,7 +170,7 @@ static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, C
         return CUDA_ERROR_NOT_READY;
     if (asked && is_step(size_bytes, effort))
         return result;
-    /* The first upstream may have set this flag; the second one may still have memory. */
+    /* The first upstream may have set this flag, which does not hold for the second one. */
     rs_request.is_hopeless = false;
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS) {
@@ -179,7 +179,8 @@ static CUresult take_from_either(struct fallback *fallback, size_t size_bytes, C
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || asked)
         return result;
-    /* a request may only be refused after the first upstream was asked with full effort */
+    /* A request may be refused only after the first upstream was asked for more than held memory.
+     */
     return ask_first(fallback, size_bytes, stream, effort, out);
 }
 
@@ -194,8 +195,8 @@ static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     if (!record)
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     if (rs_effort_is_held(effort))
-        /* A held-memory request is not passed to the second upstream: a program would then go on
-         * with the second one's memory although the first has room again. */
+        /* The second upstream is not asked for held memory: otherwise the program would go on using
+         * memory of the second one although the first one has room again. */
         result =
             rs_mr_allocate_with(mr->upstream[FIRST], size_bytes, stream, effort, &record->upstream);
     else

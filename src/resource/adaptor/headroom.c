@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* headroom: leaves some of the device's memory free.  RMM's sam_headroom_memory_resource for memory
- * that migrates, and a bound for memory that does not.  The (first) leaf beneath decides:
+/* headroom: leaves some of the device's memory free, the headroom.  The first leaf beneath decides
+ * how.
  *
- * Managed and system memory migrate.  As in RMM, as many bytes of a block as are free now, less the
- * headroom, are advised to lie on the device, and the rest on the host.  The advice is taken back
- * when the block is freed, so that no block of a pool keeps it.
+ * Managed and system memory migrate.  As with RMM's sam_headroom_memory_resource, the driver is
+ * advised to keep a part of each block on the device, as large as the free memory less the
+ * headroom, and the rest on the host.  The advice is taken back when the block is freed, so that no
+ * block of a pool keeps it.
  *
  * Device memory does not migrate.  A request that the upstream serves from held memory passes.  Any
- * other request that would leave less than the headroom free gets CUDA_ERROR_OUT_OF_MEMORY, and the
- * driver is not asked for memory, so that fallback(headroom(cuda, headroom=1GiB), managed) leaves
- * room for other processes.  Put headroom beneath an allocator, where it bounds the growth; above
- * one, an initial size is not checked, and a chunk of fixed_size or binning may be larger than the
- * request that was checked.
+ * other request that would leave less than the headroom free gets CUDA_ERROR_OUT_OF_MEMORY, so that
+ * fallback(headroom(cuda, headroom=1GiB), managed) leaves room for other processes.  Put headroom
+ * beneath an allocator, where it bounds the growth.  Above an allocator, an initial size is not
+ * checked, and a chunk of fixed_size or binning may be larger than the request that was checked.
  *
- * Pinned memory takes no device memory: the driver refuses the advice, and headroom has no effect.
- */
+ * For pinned memory the driver refuses the advice, and headroom has no effect. */
 #include "driver/driver.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -28,13 +27,14 @@ struct headroom_config {
 struct headroom {
     struct rs_mr base;
     struct headroom_config set;
-    bool is_placing; /* the memory migrates, so the resource gives advice */
-    /* Bytes being asked for, which the driver still reports as free. */
+    bool is_placing; /* the memory migrates, so the resource advises the driver where to keep it */
+    /* Announced bytes: threads are asking the driver for them, and it still reports them as free.
+     */
     _Atomic size_t pending_bytes;
     _Atomic uint64_t on_device_bytes, on_host_bytes, refusals;
 };
 
-/* Returns the device bytes that may still be taken. */
+/* Returns the bytes of device memory that are free above the headroom. */
 static size_t bytes_above_headroom(const struct headroom *headroom)
 {
     size_t free_bytes = 0, total_bytes = 0;
@@ -74,10 +74,10 @@ static void place_block(struct headroom *headroom, const struct rs_allocation *a
 
 /* ---- device memory ---- */
 
-/* Announces bytes that will be taken.  Returns false, with nothing announced, when they would not
- * leave the headroom free.  Bytes that other threads announced may count twice for a moment (taken,
- * and still announced), so a request for which the free bytes alone would suffice is refused only
- * after many tries. */
+/* Announces bytes that this thread will ask the driver for.  Returns false, with nothing announced,
+ * when these bytes and those that other threads have announced would not leave the headroom free.
+ * Bytes that another thread has just taken, and still announces, count twice for a moment.  So if
+ * only the announced bytes stand in the way, the function tries again many times. */
 static bool announce(struct headroom *headroom, size_t bytes)
 {
     enum { ROUNDS_MAX = 64, NAP_NS = 20 * 1000 };
@@ -121,9 +121,9 @@ static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, C
 
 /* ---- the resource ---- */
 
-/* Returns the effort to ask upstream with.  If all memory beneath is of one kind, RS_EFFORT_BEST is
- * dropped, since no upstream is better than another.  For device memory RS_EFFORT_LITTLE is added,
- * since no more may be taken from the device than was announced. */
+/* Returns the effort with which to ask the upstream.  If all memory beneath is of one kind,
+ * RS_EFFORT_BEST is removed, since no upstream is slower than another.  For device memory
+ * RS_EFFORT_LITTLE is added, so that upstream takes no more than was announced. */
 static enum rs_effort effort_upstream(const struct headroom *headroom, enum rs_effort effort)
 {
     unsigned memories = headroom->base.memories;
@@ -156,8 +156,7 @@ static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation
     struct headroom *headroom = RS_MR_AS(headroom, mr);
     CUresult result;
 
-    /* the advice is taken back before the free, after which the memory may belong to another thread
-     */
+    /* The advice is taken back before the free: afterwards another thread may have the memory. */
     if (headroom->is_placing)
         advise_part(headroom, allocation->address, allocation->size_bytes,
                     CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,

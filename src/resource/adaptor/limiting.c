@@ -18,8 +18,8 @@ struct limiting {
     _Atomic uint64_t refusals;
 };
 
-/* Checks the limit and adds in one atomic step.  RMM adds first, so that a request that is too
- * large can make another thread's fitting one fail. */
+/* Adds to the live bytes unless that exceeds the limit, in one atomic step.  RMM adds first and
+ * then checks, so a request that is too large can make one of another thread fail. */
 static bool add_to_live(struct limiting *limiting, size_t bytes)
 {
     size_t live_bytes = atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
@@ -50,7 +50,8 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 
     if (!rs_round_up(size_bytes, ACCOUNTING_UNIT, &counted_bytes) ||
         !add_to_live(limiting, counted_bytes)) {
-        /* A request for held memory alone is not refused for good: one with more effort follows. */
+        /* A held-memory request does not count as refused: the caller asks again with more effort.
+         */
         if (!rs_effort_is_held(effort))
             atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
@@ -60,14 +61,14 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
         subtract_from_live(limiting, counted_bytes);
         return result;
     }
-    /* the peak is raised after the allocation, since memory that upstream refused was never live */
+    /* The peak is raised only now, since memory that upstream refuses was never live. */
     rs_counter_raise(&limiting->peak_bytes,
                      atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
     return CUDA_SUCCESS;
 }
 
-/* Subtracts the bytes after upstream has the memory back, so that upstream never holds more than
- * the limit. */
+/* Subtracts the bytes only when upstream has the memory back, so that the blocks that upstream has
+ * handed out never exceed the limit. */
 static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {

@@ -23,26 +23,24 @@ enum { ROW_BYTES_MAX = 160, MARK_BYTES_MAX = 200 };
 static const char marks_header[] = "Thread,Time,Row,Phase\n";
 static const char header[] = "Thread,Time,Action,Pointer,Size,Stream\n";
 
-/* A log file of this process, shared by all stacks that name it.  It stays open to the end: a stack
- * made again after its context's end continues the log.
+/* A sink: one log file of this process, shared by all stacks whose option names its path.  It stays
+ * open to the end, so that a stack that is made again for a new context continues the log.
  *
  * A forked child finds this memory all zero, so that the sink has no owner there.  The child then
- * touches neither the log nor the mapped tail nor the lock. */
+ * touches neither the log nor its tail nor the lock. */
 struct sink {
     struct sink *next;
     struct rs_mutex lock; /* protects the fields below, except the paths */
-    bool on;              /* false: the file could not be opened or written */
-    pid_t owner; /* the writing process; before Linux 4.14 a child has a copy of this, and must not
-                    write */
+    bool on;              /* rows are written; false after an error, and after the log's end */
+    pid_t owner;   /* who may write; a forked child finds 0 (before Linux 4.14: its parent) */
     uint64_t rows; /* rows written, without the header */
     int marks_fd;  /* descriptor of the marks' file; -1: not opened */
-    time_t second; /* the second for which clock_text was made */
+    time_t second; /* the time for which clock_text was made */
     char clock_text[16];
-    /* Rows not yet in the file; without a tail each row is written at once. */
+    /* The rows that are not in the file yet; without a tail each row is written at once. */
     struct rs_file_tail tail;
-    char path[PATH_MAX]; /* the path as the option gives it */
-    /* The file that is written: another name than `path` when another process writes to that one.
-     */
+    char path[PATH_MAX]; /* the path of the option, with its placeholders expanded */
+    /* The file that is written; it has another name than `path` if that is another process's. */
     struct rs_output output;
 };
 
@@ -62,7 +60,7 @@ static struct rs_mutex sinks_lock = RS_MUTEX_INIT(RS_RANK_RESOURCE);
 RS_RESET_IN_CHILD(logging, sinks_lock);
 static struct sink *sinks;
 
-/* False in a child after fork (from Linux 4.14 on). */
+/* False in a forked child (from Linux 4.14 on). */
 static bool has_owner(const struct sink *sink)
 {
     return sink->owner != 0;
@@ -70,16 +68,16 @@ static bool has_owner(const struct sink *sink)
 
 /* ---- writing to a sink; the caller holds its lock ---- */
 
-/* Prints one line, and turns this log off; no error reaches the program. */
+/* Logs the error, and writes nothing more to this sink.  The program gets no error. */
 static void sink_turn_off(struct sink *sink, const char *what, int error)
 {
     rs_log("logging: %s: %s: %s; nothing more is written to this log", sink->output.path, what,
            strerror(error));
     sink->on = false;
-    rs_file_tail_leave(&sink->tail); /* keeps the file of the tail, whose rows are nowhere else */
+    rs_file_tail_leave(&sink->tail); /* keeps the tail's file, since its rows are nowhere else */
 }
 
-/* Turns the log off after a failed write (`failed` is its -errno), and returns false then. */
+/* failed: -errno of a write, or 0.  Turns the log off and returns false if the write failed. */
 static bool is_written(struct sink *sink, int failed)
 {
     if (failed) {
@@ -95,9 +93,8 @@ static bool is_writable(struct sink *sink)
         return false;
     if (rs_descriptor_is_kept(&sink->output.file))
         return true;
-    /* The program has closed this descriptor, and its number may now stand for a file of the
-     * program. */
-    sink->marks_fd = -1; /* the descriptor is not ours to close */
+    /* The program has closed our descriptors, whose numbers may now stand for files of its own. */
+    sink->marks_fd = -1;
     sink_turn_off(sink,
                   "the program closed rmmshim's file descriptor (perhaps in a loop over all "
                   "descriptors)",
@@ -133,8 +130,8 @@ static void append(struct sink *sink, const char *text, size_t length)
         (void)rs_file_tail_append(&sink->tail, text, length);
 }
 
-/* Returns the local time of day as RMM prints it.  Converting a time takes as long as all the rest
- * of a row, so it is done once per second. */
+/* Returns the local time of day as RMM prints it.  The conversion takes as long as all the rest of
+ * a row, so it is done once per second. */
 static const char *clock_text(struct sink *sink, const struct timespec *now)
 {
     struct tm parts;
@@ -147,7 +144,7 @@ static const char *clock_text(struct sink *sink, const struct timespec *now)
     return sink->clock_text;
 }
 
-/* A row that is being composed by hand, since snprintf took 3200 instructions a row. */
+/* A row that is being composed.  snprintf would take 3200 instructions a row. */
 struct row {
     char *end;
     char text[ROW_BYTES_MAX];
@@ -164,7 +161,7 @@ static inline void put_byte(struct row *row, char byte)
     *row->end++ = byte;
 }
 
-/* Appends a number with at least digits_min digits, padded with zeros. */
+/* Appends a decimal number, padded with zeros to at least digits_min digits. */
 static inline void put_decimal(struct row *row, uint64_t number, unsigned digits_min)
 {
     char digits[24], *const end = digits + sizeof(digits), *begin = end;
@@ -244,10 +241,10 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
 
 /* ---- opening and ending logs ---- */
 
-/* Tries to open the log by name number `name`.  An existing tail belongs to a process that did not
- * end in order, or to one that still writes where file locks do not work; the log beside it is left
- * alone.  Returns 0; -EBUSY when another process has the log, -EEXIST when there is a tail; or
- * another -errno. */
+/* Tries to open the log by name number `name` (rs_output_try).  If its tail, PATH.part, exists, the
+ * log is left alone: the process that made the tail was killed, or it still writes and file locks
+ * do not work.  Returns 0, -EBUSY when another process has the log, -EEXIST when there is a tail,
+ * or another -errno. */
 static int try_name(struct sink *sink, unsigned name)
 {
     int result = rs_output_try(&sink->output, sink->path, name);
@@ -287,8 +284,8 @@ static int sink_claim(struct sink *sink)
     return 0;
 }
 
-/* Opens a sink.  If the path cannot be written, the sink is off, so that the error is reported
- * once.  The sink is mapped and not from calloc: a forked child must find it all zero. */
+/* Makes a sink for the path.  If the path cannot be written, the sink is off, so that the error is
+ * reported only once.  Its memory comes from mmap, so that a forked child finds it all zero. */
 static struct sink *sink_open(const char *path)
 {
     struct sink *sink =
@@ -309,7 +306,7 @@ static struct sink *sink_open(const char *path)
     }
     sink->on = true;
     append(sink, header, sizeof(header) - 1);
-    (void)sink_flush(sink); /* the file has the header from now on, for readers */
+    (void)sink_flush(sink); /* so that whoever reads the file finds the header */
     return sink;
 }
 
@@ -350,8 +347,7 @@ static int open_marks(struct sink *sink)
     if (!path)
         return -ENOMEM;
     if (!sink->output.is_regular || strncmp(sink->path, "/dev/", 5) == 0)
-        return -ENOTSUP; /* the log is a device file, and there is no place beside it for a file of
-                            marks */
+        return -ENOTSUP; /* no file can be made beside a device file */
     length = snprintf(path, PATH_MAX, "%s.marks", sink->output.path);
     if (length >= PATH_MAX)
         return -ENAMETOOLONG;
@@ -372,8 +368,8 @@ static int write_mark(struct sink *sink, const char *text)
 
     if (result != 0)
         return result;
-    /* If the program has closed our descriptors, that of the marks may now stand for another file.
-     */
+    /* If the program has closed the log's descriptor, it has closed that of the marks too, which
+     * may now stand for another file. */
     if (!rs_descriptor_is_kept(&sink->output.file))
         return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -416,7 +412,8 @@ static void log_row(struct rs_mr *mr, const char *action, CUdeviceptr address, s
     sink_write_row(logging->sink, action, address, size_bytes, stream, logging->auto_flush);
 }
 
-/* CUDA_ERROR_NOT_READY is not logged as a failure: a request with more effort follows it. */
+/* Allocates from upstream, and logs the result.  CUDA_ERROR_NOT_READY is not logged: the caller
+ * asks again with more effort. */
 static CUresult logging_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {
@@ -429,7 +426,7 @@ static CUresult logging_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     return result;
 }
 
-/* Logs before upstream frees, so that the next allocation of the address comes later in the log. */
+/* Logs before upstream frees: the next allocation of the address must come later in the log. */
 static CUresult logging_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                    CUstream stream)
 {
@@ -463,10 +460,10 @@ static int logging_init(struct rs_mr *mr, const void *config)
 
     if (!path)
         return -ENOMEM;
-    /* each device gets a log of its own, since RMM's rows have no column for the device */
+    /* Each device gets a log of its own, since RMM's rows do not tell the device. */
     if (!rs_path_expand_for_device(settings->path, mr->environment->device, path, PATH_MAX, &at,
                                    &reason)) {
-        /* The path was valid when it was parsed; a variable in it has been unset since. */
+        /* The path was valid when it was parsed, so a variable in it has been unset since. */
         rs_log("logging: %s: %s", settings->path, reason);
         return -EINVAL;
     }
@@ -483,7 +480,7 @@ static bool logging_validate(const void *config, const struct rs_validation *of)
 
     if (!settings->path || !*settings->path)
         return RS_REFUSE(of, "'logging' needs a path, as in path=log.%%p.csv");
-    /* Without memory for the path, making the resource fails. */
+    /* Without memory for `path` nothing is checked here; logging_init then fails. */
     return !path ||
            rs_path_expand_for_device(settings->path, of->environment ? of->environment->device : 0,
                                      path, PATH_MAX, &at, &reason) ||

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poison: fills blocks and puts guards around them, to find a program's memory errors.
  *
- * A block lies between two guards of known bytes, which are checked when it is freed.  A new block
- * is filled with a pattern, by default one that is NaN as half, bfloat16, float and double.  A
- * freed block is filled with another pattern and kept for a while; it is checked when it is handed
- * out again or goes upstream.  As no other code has the memory in between, a changed byte is a
- * write after the free.
+ * A block lies between two guards of known bytes, which are checked when the block is freed.  A new
+ * block is filled with a pattern, by default one that is NaN as half, bfloat16, float and double.
+ * A freed block is filled with another pattern and kept for a while.  It is checked when it is
+ * handed out again or goes upstream: a byte that has changed was written after the free.
  *
- * poison stands below `reuse`, so it sees only blocks that no work uses any more.  Its fills and
- * copies go through the context's own stream, so it does not wait for the program's work, except
- * for a bounded time where the streams share a channel (wait_for_visit). */
+ * poison stands below `reuse`, so a block comes back to it when no GPU work uses the block any
+ * more.  Its fills and copies go through the library's own stream of the context, so it does not
+ * wait for the program's work, except for a bounded time if streams share a channel. */
 #include "resource/adaptor/poison.h"
 
 #include "base/lock.h"
@@ -28,13 +27,12 @@
 
 enum {
     GUARD_BYTE = 0xfb,
-    /* Bytes that are compared at a time, in a pinned buffer: a copy to pageable memory would wait.
-     */
+    /* The bytes that are compared at a time, in a pinned buffer.  A copy to pageable memory would
+     * wait. */
     CHECK_BYTES = 1 << 20,
     KEPT_MAX = 1024, /* the most freed blocks that are kept */
     NAP_NS = 20 * 1000,
-    /* How often an allocation is tried again after this thread or another has given kept blocks
-     * back. */
+    /* How often an allocation is tried again after kept blocks went upstream. */
     RETRIES_MAX = 100,
 };
 
@@ -50,7 +48,7 @@ enum { ON_ERROR_REPORT, ON_ERROR_ABORT };
 
 static const char *const on_error_words[] = {"report", "abort", NULL};
 
-/* The record of a live or kept block; it is the token of a live one. */
+/* The record of a live or kept block, which is the token of a live one. */
 struct record {
     struct record *before, *after; /* neighbours in the ring of live blocks, or of kept ones */
     struct rs_allocation upstream; /* upstream's block, with the guards */
@@ -95,16 +93,16 @@ static void ring_remove(struct record *record)
     record->after->before = record->before;
 }
 
-/* ---- fills of device memory, through the context's own stream ---- */
+/* ---- fills and copies of device memory, through the library's own stream ---- */
 
-/* Between begin_visit and end_visit the context is current, and no capture of the program is
- * invalidated. */
+/* A visit: the driver calls between begin_visit and end_visit.  The context is current there, and
+ * no capture of the program is invalidated. */
 struct visit {
     CUstreamCaptureMode mode;
     bool entered;
     CUstream stream;
     bool is_pending; /* work was begun for which the visit has not waited yet */
-    CUresult result;
+    CUresult result; /* the first error, after which the visit begins no work */
 };
 
 struct difference {
@@ -128,9 +126,9 @@ static struct visit begin_visit(const struct rs_environment *environment)
     return visit;
 }
 
-/* Waits for the own stream for a bounded time, as it may share a channel with work that waits for
- * this thread.  The first error of the visit stays in visit->result; a wait that takes too long
- * counts as CUDA_ERROR_OUT_OF_MEMORY. */
+/* Waits for the work that the visit has begun.  The wait is bounded, since the stream may share a
+ * channel with work that waits for this thread.  If it takes too long, visit->result becomes
+ * CUDA_ERROR_OUT_OF_MEMORY, unless it has an earlier error. */
 static void wait_for_visit(struct visit *visit)
 {
     CUresult waited = CUDA_SUCCESS;
@@ -142,8 +140,8 @@ static void wait_for_visit(struct visit *visit)
         visit->result = waited == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : waited;
 }
 
-/* Waits for the work that was begun, also after an error, and undoes begin_visit.  Returns the
- * first error of the visit, if any. */
+/* Waits for the work that was begun, even after an error, and undoes begin_visit.  Returns the
+ * first error of the visit, or CUDA_SUCCESS. */
 static CUresult end_visit(struct visit *visit)
 {
     wait_for_visit(visit);
@@ -160,13 +158,14 @@ static void fill_bytes(struct visit *visit, CUdeviceptr address, unsigned char v
     visit->result = rs_driver.cuMemsetD8Async(address, value, bytes, visit->stream);
 }
 
-/* Returns a byte of a pattern in little-endian order, that of CUDA's hosts and devices. */
+/* Returns the byte at the offset `at` of memory that is filled with a pattern, in little-endian
+ * order. */
 static unsigned char pattern_byte(unsigned pattern, size_t at)
 {
     return (unsigned char)(pattern >> 8 * (at % sizeof(pattern)));
 }
 
-/* Fills memory with a pattern of 32 bits that begins at the address. */
+/* Fills memory with a 32-bit pattern.  The bytes need not be a multiple of 4. */
 static void fill_words(struct visit *visit, CUdeviceptr address, unsigned pattern, size_t bytes)
 {
     size_t whole_bytes = rs_round_down(bytes, sizeof(pattern));
@@ -180,7 +179,7 @@ static void fill_words(struct visit *visit, CUdeviceptr address, unsigned patter
         fill_bytes(visit, address + i, pattern_byte(pattern, i), 1);
 }
 
-/* Finds the first byte that differs from the pattern, in a copy of the memory. */
+/* Finds the first byte that differs from the pattern, in host memory. */
 static struct difference compare(const unsigned char *bytes, unsigned pattern, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -189,8 +188,8 @@ static struct difference compare(const unsigned char *bytes, unsigned pattern, s
     return (struct difference){false, 0, 0};
 }
 
-/* Finds the first of `bytes` bytes of device memory at `address` that differs from the pattern, by
- * copies into the buffer.  Finds none after an error (visit->result). */
+/* Finds the first byte that differs from the pattern, in device memory, which it copies into the
+ * buffer piece by piece.  Finds none if visit->result is an error. */
 static struct difference find_difference(struct poison *poison, struct visit *visit,
                                          CUdeviceptr address, unsigned pattern, size_t bytes)
 {
@@ -225,7 +224,7 @@ static CUdeviceptr address_of(const struct poison *poison, const struct record *
 
 _Atomic unsigned rs_poison_count;
 
-enum { SITE_BYTES = 640 }; /* the room for the text about a call site */
+enum { SITE_BYTES = 640 }; /* room for the text about a call site */
 
 static void say(struct poison *poison, const struct record *record, const char *what,
                 long long offset, unsigned char value, _Atomic uint64_t *counter)
@@ -253,8 +252,8 @@ void rs_poison_say_freed(const struct rs_poisoned *block, const char *how)
         abort();
 }
 
-/* Returns the record of the ring's block that begins at the address, or NULL.  The caller holds the
- * lock. */
+/* Returns the record of the block that begins at the address; NULL if the ring has none.  The
+ * caller holds the lock. */
 static const struct record *find_in_ring(const struct poison *poison, const struct record *ring,
                                          CUdeviceptr address)
 {
@@ -286,15 +285,15 @@ bool rs_poison_find(struct rs_mr *mr, CUdeviceptr address, struct rs_poisoned *f
     return record;
 }
 
-/* If `result` is an error, counts a block that could not be filled or checked.  An error of the
- * context needs no report here, since the program's next call returns it. */
+/* If `result` is an error, counts a block that could not be filled or checked.  Nothing is logged:
+ * if the context is broken, the program's next call returns the error. */
 static void count_unchecked(struct poison *poison, CUresult result)
 {
     if (result != CUDA_SUCCESS)
         atomic_fetch_add_explicit(&poison->unchecked_count, 1, memory_order_relaxed);
 }
 
-/* Ends a block's use: checks its guards, and fills it as freed. */
+/* Called at a block's free: checks its guards, and fills it with the pattern for freed memory. */
 static void end_use(struct poison *poison, struct record *record)
 {
     size_t guard_bytes = record->is_guarded ? poison->set.guard : 0;
@@ -318,7 +317,7 @@ static void end_use(struct poison *poison, struct record *record)
             after.value, &poison->after_count);
 }
 
-/* Checks a kept block that is about to be handed out or to go upstream. */
+/* Checks that nobody wrote into a kept block, before it is handed out or goes upstream. */
 static void check_freed(struct poison *poison, const struct record *record)
 {
     struct difference difference;
@@ -335,8 +334,8 @@ static void check_freed(struct poison *poison, const struct record *record)
             &poison->freed_count);
 }
 
-/* Fills a new block and its guards.  A kept block's guards are filled again, since they may have
- * changed after their check. */
+/* Fills a new block and its guards.  In a kept block the guards may have changed after they were
+ * checked, so they are filled again. */
 static void fill_allocated(struct poison *poison, struct record *record)
 {
     CUdeviceptr block = address_of(poison, record);
@@ -369,8 +368,8 @@ static void keep_locked(struct poison *poison, struct record *record)
     rs_counter_add(&poison->kept_count, 1);
 }
 
-/* Takes the oldest kept block if more than keep_bytes or keep_count are kept, so that it can go
- * upstream; else returns NULL. */
+/* If more than keep_bytes or more than keep_count blocks are kept, takes the oldest block, which
+ * then goes upstream.  Otherwise returns NULL. */
 static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size_t keep_count)
 {
     RS_MUTEX_GUARD(&poison->base.lock);
@@ -384,8 +383,8 @@ static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size
     return record;
 }
 
-/* Gives a kept block upstream.  Returns its bytes, or 0 when upstream refuses the block, which then
- * stays kept. */
+/* Gives a block of take_oldest upstream.  Returns its bytes.  Returns 0 when upstream refuses the
+ * block, which is then kept again. */
 static size_t give_upstream(struct poison *poison, struct record *record)
 {
     size_t bytes = record->upstream.size_bytes;
@@ -403,8 +402,8 @@ static size_t give_upstream(struct poison *poison, struct record *record)
     return result == CUDA_SUCCESS ? bytes : 0;
 }
 
-/* Gives the oldest kept blocks upstream until no more than these bytes and blocks are kept, or
- * upstream refuses one.  Returns the bytes given back. */
+/* Gives the oldest kept blocks upstream until at most keep_bytes and keep_count blocks are kept, or
+ * upstream refuses a block.  Returns the bytes given back. */
 static size_t keep_only(struct poison *poison, size_t keep_bytes, size_t keep_count)
 {
     struct record *record;
@@ -419,7 +418,8 @@ static size_t keep_only(struct poison *poison, size_t keep_bytes, size_t keep_co
     return total;
 }
 
-/* Makes room after upstream was out of memory.  True when another try may succeed. */
+/* Gives all kept blocks upstream, after upstream was out of memory.  If there are none, waits a
+ * moment for those that other threads are giving upstream.  True when another try may succeed. */
 static bool give_kept_back(struct poison *poison)
 {
     size_t leaving;
@@ -434,7 +434,7 @@ static bool give_kept_back(struct poison *poison)
     return leaving > 0;
 }
 
-/* Takes the oldest kept block of exactly this size, or NULL. */
+/* Takes the oldest kept block of exactly this size.  Returns NULL if there is none. */
 static struct record *take_kept_block(struct poison *poison, size_t total_bytes)
 {
     RS_MUTEX_GUARD(&poison->base.lock);
@@ -446,8 +446,8 @@ static struct record *take_kept_block(struct poison *poison, size_t total_bytes)
     return NULL;
 }
 
-/* Takes a record.  When host memory is out, a kept block goes upstream, and its record is taken.
- * NULL when no block is kept either. */
+/* Takes a record.  When out of host memory, gives kept blocks upstream to get one of their records.
+ * Returns NULL when no block is kept either. */
 static struct record *take_record(struct poison *poison)
 {
     struct record *record = rs_record_slab_take_alone(&poison->records, &poison->base.lock),
@@ -519,7 +519,7 @@ static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *
     ring_remove(record);
     keep_locked(poison, record);
     rs_mutex_unlock(&poison->base.lock);
-    /* A block that upstream refuses stays kept. */
+    /* The result does not matter: a block that upstream refuses stays kept. */
     (void)keep_only(poison, poison->set.keep, KEPT_MAX);
     return CUDA_SUCCESS;
 }
@@ -575,7 +575,7 @@ static bool poison_is_sound(struct rs_mr *mr)
            bytes == poison->kept_bytes && count == poison->kept_count;
 }
 
-/* Checks live blocks a last time, and gives all blocks back upstream. */
+/* Checks the live blocks a last time, and gives all blocks upstream. */
 static void give_all_back(struct poison *poison)
 {
     struct record *record;
@@ -632,7 +632,7 @@ static int poison_init(struct rs_mr *mr, const void *config)
     return has_functions() ? 0 : -ENOTSUP;
 }
 
-/* The patterns are quiet NaNs as half, bfloat16, float and double. */
+/* The default patterns are quiet NaNs as half, bfloat16, float and double. */
 static const struct rs_option poison_options[] = {
     RS_OPTION_SIZE_ROW(struct poison_config, guard, "4KiB",
                        "how many guard bytes are kept before and after each block; a write into "

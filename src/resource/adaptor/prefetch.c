@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prefetch: moves each new block of managed memory to the device before the program touches it, and
- * may advise where it should lie.  RMM's prefetch_resource_adaptor.
+ * may advise the driver where to keep the block.  RMM's prefetch_resource_adaptor.
  *
  * A prefetch runs on the library's own stream of the context, in no order with the program's work:
  * if the program touches a page first, the page moves at that moment.  No prefetch outlives its
- * block: the driver's free waits for that stream too, and so does the fence of `reuse`.  Memory
- * that cannot be prefetched (device and pinned memory, a device without concurrent managed access)
- * is left alone; except for device memory, the driver's first refusal shows that.  An error is
- * dropped, as the block is good without a prefetch.
+ * block, since the driver's free waits for that stream too, and so does the fence of `reuse`.
+ * Errors of a prefetch are ignored, as the block is usable without it.  Some memory cannot be
+ * prefetched: device and pinned memory, and managed memory of a device without concurrent managed
+ * access.  Device memory is never tried; for other memory the first refusal ends the attempts.
  *
- * Advice applies to whole pages, so blocks that share a page with a small block get it too.  It is
- * taken back when the block is freed, so that no block of a pool keeps it. */
+ * Advice applies to whole pages, so blocks that share a page with a small block get it too.  The
+ * advice is taken back when the block is freed, so that no block of a pool keeps it. */
 #include "driver/driver.h"
 
 #include "driver/stream.h"
@@ -29,8 +29,7 @@ struct prefetch_config {
 struct prefetch {
     struct rs_mr base;
     struct prefetch_config set;
-    _Atomic bool is_idle; /* nothing is prefetched or advised, since all memory beneath is device
-                             memory, or the driver has refused a prefetch for good */
+    _Atomic bool is_idle; /* nothing is prefetched or advised: the memory cannot be prefetched */
     _Atomic uint64_t prefetches, prefetched_bytes, refusals;
 };
 
@@ -41,7 +40,7 @@ static void advise_block(const struct prefetch *prefetch, const struct rs_alloca
                               allocation->size_bytes, advice, where);
 }
 
-/* Gives the advice that the settings ask for, or takes it back. */
+/* Gives the advice that the options ask for, or takes it back (`gives` false). */
 static void advise(const struct prefetch *prefetch, const struct rs_allocation *allocation,
                    bool gives)
 {
@@ -78,7 +77,7 @@ static void start(struct prefetch *prefetch, const struct rs_allocation *allocat
     atomic_fetch_add_explicit(&prefetch->refusals, 1, memory_order_relaxed);
     if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED) {
         atomic_store_explicit(&prefetch->is_idle, true, memory_order_relaxed);
-        advise(prefetch, allocation, false); /* the block's free will not */
+        advise(prefetch, allocation, false); /* prefetch_deallocate will not, with is_idle set */
     }
 }
 
@@ -95,7 +94,7 @@ static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return CUDA_SUCCESS;
 }
 
-/* Takes the advice back before the free, after which the memory may belong to another thread. */
+/* Takes the advice back before the free: afterwards another thread may have the memory. */
 static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
@@ -127,8 +126,8 @@ static const struct rs_mr_ops prefetch_ops = {
 static int prefetch_init(struct rs_mr *mr, const void *config)
 {
     (void)config;
-    /* For host memory the first prefetch shows whether the driver accepts it: pageable memory
-     * (system) may migrate, page-locked memory (pinned) does not. */
+    /* Host memory is tried: pageable memory (system) may migrate, page-locked memory (pinned) does
+     * not, as the first prefetch shows. */
     atomic_store(&RS_MR_AS(prefetch, mr)->is_idle, mr->memories == 1u << RS_MEMORY_DEVICE);
     return 0;
 }

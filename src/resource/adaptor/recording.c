@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recording: writes each allocation, refusal and free of the stack to the process's recording
- * (recording/format.h), also slow requests, trims, and changes of the device's held bytes and
+/* recording: writes events of its stack to the process's recording (recording/format.h).  Events
+ * are allocations, refusals, frees, slow requests, trims, and changes of the device's held bytes or
  * limit. */
 #include "recording/recorder.h"
 
@@ -27,14 +27,14 @@ struct recording_config {
 
 struct recording {
     struct rs_mr base;
-    size_t sites_each; /* one call site is recorded per so many bytes that a thread allocates;
-                          SIZE_MAX: none */
-    uint64_t place;    /* of the stack's events */
+    size_t sites_each; /* a thread records one call site each time that it has allocated so many
+                          bytes; SIZE_MAX: none */
+    uint64_t place;    /* the place of the stack's events, without the stream (rs_recorder_place) */
     const struct rs_account *account;       /* of the device; NULL: there is none */
-    _Atomic size_t held_bytes, limit_bytes; /* as recorded last */
+    _Atomic size_t held_bytes, limit_bytes; /* the values that were recorded last */
 };
 
-/* The bytes that the calling thread has allocated past the last multiple of sites_each. */
+/* The bytes that the thread has allocated since they last reached a multiple of sites_each. */
 static __thread size_t unsampled_bytes;
 
 /* True if the call site of this block is recorded: the block makes the thread's bytes reach the
@@ -52,7 +52,7 @@ static bool is_sampled(const struct recording *recording, size_t size_bytes)
 }
 
 /* Records the device's held bytes and limit if they have changed since they were last recorded.
- * Many calls change them, so each allocation, free and trim of the stack looks. */
+ * Called at each allocation, free and trim, since calls outside the stack change them too. */
 static void record_held(struct recording *recording)
 {
     size_t held, limit;
@@ -69,7 +69,8 @@ static void record_held(struct recording *recording)
     rs_record(RS_RECORDING_HELD, limit, held, recording->place, 0);
 }
 
-/* CUDA_ERROR_NOT_READY is no refusal: a request with more effort follows it. */
+/* Allocates from upstream, and records the result.  CUDA_ERROR_NOT_READY is no refusal: the caller
+ * asks again with more effort. */
 static CUresult recording_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                    enum rs_effort effort, struct rs_allocation *out)
 {
@@ -94,7 +95,7 @@ static CUresult recording_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
     return result;
 }
 
-/* Records before upstream frees, so that the next allocation of the address comes later. */
+/* Records before upstream frees: the next allocation of the address must be recorded later. */
 static CUresult recording_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                      CUstream stream)
 {
@@ -128,7 +129,7 @@ static const struct rs_mr_ops recording_ops = {
     .context_ended = recording_context_ended,
 };
 
-/* Writes the names of the resources from this one down: "reuse(pool(cuda))". */
+/* Writes the names of `mr` and of the resources on its first upstream path: "reuse(pool(cuda))". */
 static void name_resources(const struct rs_mr *mr, char text[RESOURCES_BYTES])
 {
     size_t depth = 0;
@@ -140,7 +141,7 @@ static void name_resources(const struct rs_mr *mr, char text[RESOURCES_BYTES])
         rs_text_add(text, RESOURCES_BYTES, ")");
 }
 
-static const char sample; /* its address is a key */
+static const char sample; /* its address is the key of a definition (rs_recorder_define) */
 
 static void record_stack(struct rs_mr *mr)
 {
@@ -165,7 +166,7 @@ static int recording_init(struct rs_mr *mr, const void *config)
     if (!path)
         return -ENOMEM;
     if (!rs_path_expand(settings->path, path, PATH_MAX, &at, &reason)) {
-        /* The path was valid when it was parsed; a variable in it has been unset since. */
+        /* The path was valid when it was parsed, so a variable in it has been unset since. */
         rs_log("recording: %s: %s", settings->path, reason);
         return -EINVAL;
     }
@@ -189,7 +190,7 @@ static bool recording_validate(const void *config, const struct rs_validation *o
 
     if (!settings->path || !*settings->path)
         return RS_REFUSE(of, "'recording' needs a path, as in path=%%e.%%p.rec");
-    /* Without memory for the path, making the resource fails. */
+    /* Without memory for `path` nothing is checked here; recording_init then fails. */
     return !path || rs_path_expand(settings->path, path, PATH_MAX, &at, &reason) ||
            RS_REFUSE(of, "path '%s': %s", settings->path, reason);
 }

@@ -5,8 +5,7 @@
 #include "resource/report.h"
 #include "resource/resource.h"
 
-/* Live and peak are signed, since a block may be freed here that was allocated from a resource
- * beneath.  `total` only grows. */
+/* The counts are signed, as in RMM.  `total` only grows. */
 struct count {
     int64_t live, peak, total;
 };
@@ -26,7 +25,8 @@ static void count_up(struct count *counter, int64_t amount)
         counter->peak = counter->live;
 }
 
-/* CUDA_ERROR_NOT_READY does not count as a failure: a request with more effort follows it. */
+/* Allocates from upstream, and counts the result.  CUDA_ERROR_NOT_READY is no failure: the caller
+ * asks again with more effort. */
 static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                     enum rs_effort effort, struct rs_allocation *out)
 {
@@ -53,7 +53,7 @@ static void adjust_live(struct statistics *statistics, int64_t bytes, int64_t al
     statistics->allocations.live += allocations;
 }
 
-/* Counts before upstream frees: after that another thread may get the same memory, which would then
+/* Counts before upstream frees.  Afterwards another thread may have the same memory, which would
  * count as live twice. */
 static CUresult statistics_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                       CUstream stream)

@@ -2,7 +2,7 @@
 /* tracking: keeps a record of each live block and, where asked for, of the call site that allocated
  * it.  RMM's tracking_resource_adaptor.
  *
- * A block's record is its token.  So a free needs neither a search nor memory, and cannot find the
+ * A block's token is its record.  So a free needs neither a search nor memory, and cannot take the
  * record of a later block at the same address. */
 #include "resource/adaptor/tracking.h"
 
@@ -25,7 +25,8 @@ struct record {
 
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
 
-/* Threads are spread over shards; a block stays in the one where it was allocated. */
+/* A part of the records with a lock of its own.  A thread's index chooses the shard for the blocks
+ * that the thread allocates; a record stays in its shard until the block is freed. */
 struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
     struct rs_record_slab records;
@@ -40,7 +41,7 @@ struct tracking {
     struct shard shards[SHARDS];
 };
 
-/* Enters a record whose upstream allocation is filled in. */
+/* Adds the record of a live block, with its upstream allocation filled in, to the ring. */
 static void enter_record(struct shard *shard, struct record *record)
 {
     RS_MUTEX_GUARD(&shard->lock);
@@ -63,8 +64,8 @@ static void leave_record(struct shard *shard, struct record *record)
     rs_counter_subtract(&shard->live_count, 1);
 }
 
-/* Finds the call site after the allocation, so only for requests that are served, and while no lock
- * is held. */
+/* Allocates from upstream, and records the block.  The call site is found only after the request
+ * was served, and while no lock is held. */
 static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
@@ -89,7 +90,7 @@ static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 }
 
 /* Removes the record before upstream frees, as afterwards another thread may have the same memory.
- * The record's size counts, whatever size the caller gives. */
+ * The size comes from the record, not from the caller. */
 static CUresult tracking_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* async: a driver memory pool of our own per stack.  RMM's cuda_async_memory_resource.
+/* async: a memory pool of the driver for each stack.  RMM's cuda_async_memory_resource.
  *
- * All of our calls are ordered on the context's own stream, which nothing else uses, so a wait for
- * it never waits for the program's work.  An allocation is handed out when it has completed there:
- * from then on it is usable on every stream.  A free is ordered there too; `reuse` above has made
- * sure that no work uses the block any more.
+ * All allocations and frees are ordered on the library's own stream of the context
+ * (driver/stream.h), to which the program gives no work.  An allocation is handed out when that
+ * stream has completed it: from then on it is usable on every stream.  A free comes when no work
+ * uses the block any more: `reuse` above, or detached_deallocate, has made sure of that.
  *
  * The driver does not tell the sizes of the free pieces in its pool.  So a request that must not
  * make the pool grow is tried, and undone if the pool has grown.
@@ -21,13 +21,12 @@
 /* The largest step by which a driver pool was seen to grow for a smaller request. */
 enum { STEP_BYTES = 32 << 20 };
 
-/* How long a free that waits anyway waits for the library's own stream.  (An allocation waits as
- * long as its request has patience.) */
+/* The longest wait for the library's own stream in a free that waits, as cudaFree does. */
 static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
 
-/* The longest wait for the library's own stream where the caller can do something else.  Where
- * streams share a channel, the own stream may be behind the program's work, and that work may wait
- * for this thread, so no wait is unbounded.  A free of 4 GiB takes 1 to 2 ms on the stream. */
+/* The longest other wait for the library's own stream; an allocation may wait longer (try_to_take).
+ * Every wait is bounded: if that stream shares a channel with streams of the program, it may be
+ * behind work that waits for this thread.  A free of 4 GiB takes 1 to 2 ms on the stream. */
 static const uint64_t idle_wait_ns = 20ull * 1000 * 1000;
 
 struct async_config {
@@ -39,17 +38,16 @@ struct async {
     struct rs_detached_leaf leaf; /* its lock also protects the sizes below; the only driver calls
                                      under it read the pool's attributes, and wait for no work */
     CUmemoryPool pool;
-    struct async_config set; /* release_threshold SIZE_MAX: all bytes stay in the pool when the
-                                program synchronises */
-    size_t initial_bytes; /* the initial size, if it could be reserved; it stays in the pool unless
-                             a trim takes initial sizes */
-    /* The most by which calls under way may make the pool grow.  They are charged to the account in
-     * addition to the leaf's held bytes, which are the bytes that the pool has reserved. */
+    struct async_config set; /* release_threshold SIZE_MAX: the pool keeps all unused memory */
+    size_t initial_bytes;    /* the initial size, or 0 if it could not be reserved; only a trim with
+                                initial_of takes it from the pool */
+    /* The most by which calls under way may make the pool grow.  These bytes are charged to the
+     * account, in addition to the bytes that the pool has reserved (the leaf's held bytes). */
     size_t pending_bytes;
 
-    /* A request of vain_bytes could not be served from idle memory (SIZE_MAX: none is known), and
-     * since then given_bytes were given back to the pool, or the pool grew by them.  Not protected
-     * by the lock, since an attempt in vain does no harm. */
+    /* vain_bytes: the size of the last request that idle memory could not serve; SIZE_MAX: none.
+     * given_bytes: by how much idle memory may have grown since, by frees and growth.  Not
+     * protected by the lock: stale values cause at most an attempt in vain. */
     _Atomic size_t vain_bytes, given_bytes;
 };
 
@@ -65,15 +63,15 @@ static enum rs_memory memory_of_async(const struct async *async)
 
 /* ---- the pool's bytes in the account ---- */
 
-/* The account counts the bytes that the driver's pool has reserved, live or not, and these change
+/* The account counts the bytes that the driver's pool has reserved, live or not.  They change
  * inside the driver: the pool grows in an allocation, and shrinks in any synchronisation when the
  * release threshold is low, or when the device is full.  So the most that a call may add is charged
- * before it, and after it the charge is replaced by the bytes that the pool reports.  The limit is
- * exceeded for a moment in one case only: a request at the limit should have fitted into the pool,
- * but no single piece was large enough; then the request is undone. */
+ * before the call; after it the charge is replaced by the bytes that the pool reports.  The limit
+ * is exceeded only for a moment, when a request should have fitted into the pool's idle memory and
+ * the pool grew all the same.  The request is undone then. */
 
-/* Returns an attribute of the driver's pool in bytes.  If the driver refuses to tell, returns the
- * live bytes, which are a lower bound. */
+/* Returns an attribute of the driver's pool in bytes.  If the driver refuses, returns the live
+ * bytes, which are a lower bound. */
 static size_t pool_bytes(const struct async *async, CUmemPool_attribute attribute)
 {
     RS_RELAXED_GUARD();
@@ -84,10 +82,10 @@ static size_t pool_bytes(const struct async *async, CUmemPool_attribute attribut
     return bytes;
 }
 
-/* True when size_bytes are idle in the pool, and not known to lie in smaller pieces.  Pieces become
- * larger when memory beside them is freed.  So a caller that can get memory in no other way tries
- * again after any free.  For other callers an attempt in vain costs a growth that is undone, so
- * they try only after enough was freed. */
+/* True when idle memory of the pool may serve a request of size_bytes: there is enough of it, and
+ * it is not known to lie in smaller pieces.  Frees make pieces larger.  With RS_EFFORT_CUT_ANY any
+ * free since the last attempt in vain is reason enough to try again; otherwise size_bytes must have
+ * been freed, since an attempt in vain costs a growth that is undone. */
 static bool has_idle(const struct async *async, size_t size_bytes, enum rs_effort effort)
 {
     size_t enough_bytes = effort & RS_EFFORT_CUT_ANY ? 1 : size_bytes;
@@ -105,7 +103,7 @@ static void note_in_vain(struct async *async, size_t size_bytes)
     atomic_store(&async->vain_bytes, size_bytes);
 }
 
-/* Charges the most bytes by which a call may make the pool grow.  False at the limit. */
+/* Charges growth_bytes, the most by which a call may make the pool grow.  False at the limit. */
 static bool charge_growth(struct async *async, size_t growth_bytes)
 {
     if (!rs_account_take(async->leaf.base.environment->account, growth_bytes, growth_bytes,
@@ -116,9 +114,10 @@ static bool charge_growth(struct async *async, size_t growth_bytes)
     return true;
 }
 
-/* Called after a call that was charged growth_bytes, or after another change of the pool: charges
- * the bytes that the pool has reserved now.  False, with the old charge kept, when the pool has
- * grown past the limit, or, without may_grow, by more than was charged. */
+/* Charges the bytes that the pool has reserved now, in place of growth_bytes, which were charged
+ * before a call; 0 after another change of the pool.  Returns false, with the old charge kept, when
+ * the pool has grown past the limit; without may_grow also when it has grown by more than was
+ * charged. */
 static bool settle_pool(struct async *async, size_t growth_bytes, bool may_grow)
 {
     struct rs_account *account = async->leaf.base.environment->account;
@@ -130,8 +129,8 @@ static bool settle_pool(struct async *async, size_t growth_bytes, bool may_grow)
     reserved = pool_bytes(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     charged = async->leaf.held_bytes + async->pending_bytes;
     async->pending_bytes -= growth_bytes;
-    /* The bytes that other calls may still add stay charged; the pool may have reserved a part of
-     * them by now. */
+    /* The bytes that other calls may still add stay charged.  The pool may have reserved some of
+     * them already. */
     wanted = rs_max(reserved, rs_min(charged, reserved + async->pending_bytes));
     if (wanted > charged) {
         good = may_grow &&
@@ -153,9 +152,8 @@ static CUstream stream_of_async(const struct async *async)
                          async->leaf.base.environment->context);
 }
 
-/* Allocates a block (size_bytes > 0), or frees one, in the order of the library's own stream.  Does
- * not wait.
- */
+/* Allocates a block if size_bytes > 0, else frees the block at *address, in the order of the
+ * library's own stream.  Does not wait. */
 static CUresult allocate_or_free(const struct async *async, size_t size_bytes, CUdeviceptr *address)
 {
     CUstream stream = stream_of_async(async);
@@ -170,8 +168,8 @@ static CUresult allocate_or_free(const struct async *async, size_t size_bytes, C
                : rs_driver.cuMemFreeAsync(*address, stream);
 }
 
-/* Allocates a block that is usable on every stream on return, after a wait of at most bound_ns.
- * Returns CUDA_ERROR_NOT_READY when this takes longer; the block then goes back. */
+/* Allocates a block, and waits at most bound_ns until it is usable on every stream.  If that takes
+ * longer, gives the block back and returns CUDA_ERROR_NOT_READY. */
 static CUresult allocate_and_wait(const struct async *async, size_t size_bytes, uint64_t bound_ns,
                                   CUdeviceptr *address)
 {
@@ -179,16 +177,16 @@ static CUresult allocate_and_wait(const struct async *async, size_t size_bytes, 
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* No driver is known that returns such an address (see leaf.c). */
+    /* No driver is known that returns a misaligned address. */
     result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED
                                            : rs_own_stream_poll(stream_of_async(async), bound_ns);
     if (result != CUDA_SUCCESS)
-        /* The own stream executes this free after the allocation. */
+        /* No wait is needed: the stream executes this free after the allocation. */
         (void)allocate_or_free(async, 0, address);
     return result;
 }
 
-/* Has the driver release the pool's idle memory, down to keep_bytes reserved. */
+/* Has the driver take back idle memory until the pool has no more than keep_bytes reserved. */
 static void trim_pool(const struct async *async, size_t keep_bytes)
 {
     RS_RELAXED_GUARD();
@@ -196,8 +194,8 @@ static void trim_pool(const struct async *async, size_t keep_bytes)
     (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
 }
 
-/* Gives idle memory above keep_bytes back to the driver, down to at_least_bytes reserved.  Returns
- * the bytes by which the held bytes fell. */
+/* Gives idle memory back to the driver, except for keep_bytes of it; the pool keeps at_least_bytes
+ * reserved, live or idle.  Returns the bytes by which the held bytes fell. */
 static size_t shrink_pool(struct async *async, size_t keep_bytes, size_t at_least_bytes)
 {
     size_t kept_bytes, before_bytes, after_bytes;
@@ -216,8 +214,9 @@ static size_t shrink_pool(struct async *async, size_t keep_bytes, size_t at_leas
 
 /* ---- the leaf ---- */
 
-/* Tries a request by which the pool may grow by growth_bytes, which are charged before.  It is
- * undone if the pool has grown past the limit, or, without may_grow, by more than was charged. */
+/* Tries a request, for which growth_bytes of growth are charged first.  The request is undone if
+ * the pool has then grown past the limit; without may_grow also if it has grown by more than was
+ * charged. */
 static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
@@ -228,8 +227,8 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
         return CUDA_ERROR_OUT_OF_MEMORY;
     wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
     result = allocate_and_wait(async, size_bytes, wait_ns, address);
-    /* A refused call leaves in the pool the memory that the driver could gather for it.  That
-     * memory must not count as held: each trim would give it back, and the request would be
+    /* After a refused call the pool has the memory that the driver could gather for the call.  It
+     * goes back at once.  Otherwise each reclaim would give it back, and so the request would be
      * repeated for ever. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
@@ -247,9 +246,9 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     return result;
 }
 
-/* Takes from idle memory.  Returns CUDA_ERROR_NOT_READY if there is too little or the own stream
- * takes too long, and CUDA_ERROR_OUT_OF_MEMORY if its pieces are too small: then the driver's pool
- * grew, and the request was undone. */
+/* Takes a block from the pool's idle memory.  Returns CUDA_ERROR_NOT_READY if there is too little,
+ * or the library's own stream takes too long.  Returns CUDA_ERROR_OUT_OF_MEMORY if the pieces were
+ * too small, so that the driver's pool grew and the request was undone. */
 static CUresult take_idle(struct async *async, size_t size_bytes, enum rs_effort effort,
                           CUdeviceptr *address)
 {
@@ -278,9 +277,8 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
     growth_bytes = has_idle(async, size_bytes, effort) ? 0 : step_bytes;
-    /* Idle memory of the device's other stacks counts against the limit, and so do pieces of this
-     * pool that are too small.  So after a refusal idle memory is reclaimed, and the request tried
-     * again. */
+    /* Idle memory of all stacks of the device, this pool's too, counts against the limit.  So after
+     * a refusal it is reclaimed, and the request is tried again. */
     do {
         refusal.releases = rs_account_releases(environment->account);
         result = try_to_take(async, size_bytes, growth_bytes, true, address);
@@ -300,16 +298,16 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* After a free that waits, the program may ask the driver about the address, so the driver must
-     * have executed the free by then. */
+    /* After a free that waits for the GPU, the program may ask the driver about the address.  The
+     * driver should have executed the free by then. */
     if (rs_mr_frees_at_once() || !leaf->base.environment->frees_are_ready)
         (void)rs_own_stream_settle(stream_of_async(async), free_wait_ns);
     atomic_fetch_add(&async->given_bytes, size_bytes);
     return CUDA_SUCCESS;
 }
 
-/* The own stream has ended with its context.  cuMemFree frees memory of a pool too, needs no stream
- * and does not wait (MEASURED.md). */
+/* Frees with cuMemFree, since the library's own stream may have ended with the context.  cuMemFree
+ * also frees memory of a pool, and does not wait then (MEASURED.md). */
 static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                 size_t size_bytes)
 {
@@ -320,9 +318,9 @@ static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr addre
     return rs_driver.cuMemFree_v2(address);
 }
 
-/* Destroys the pool, which the driver keeps until the last of its blocks is freed.  The call is
- * made in relaxed capture mode, like all calls about the pool: beside a capture the driver
- * otherwise refuses even its attributes and trims, and invalidates the capture (facts_h200.txt:
+/* Destroys the pool, which the driver keeps until the last of its blocks is freed.  Like all calls
+ * about the pool this one needs relaxed capture mode: otherwise, while a stream captures, the
+ * driver refuses even reads of attributes and trims, and invalidates the capture (facts_h200.txt:
  * pool_attribute, pool_trim). */
 static bool async_end(struct rs_detached_leaf *leaf)
 {
@@ -330,7 +328,7 @@ static bool async_end(struct rs_detached_leaf *leaf)
     RS_RELAXED_GUARD();
     CUresult result = async->pool ? rs_driver.cuMemPoolDestroy(async->pool) : CUDA_SUCCESS;
 
-    /* the held bytes become 0 even if that failed, since the account ends with its context */
+    /* Even after a failure no bytes are held any more, since the account ends with its context. */
     RS_MUTEX_GUARD(&leaf->base.lock);
     rs_account_give(leaf->base.environment->account, leaf->held_bytes, leaf->held_bytes,
                     memory_of_async(async));
@@ -360,8 +358,9 @@ static size_t async_excess_bytes(struct rs_mr *mr)
                                                      : 0;
 }
 
-/* The driver releases a pool's memory when the stream on which it was freed is synchronised.  The
- * program does not synchronise the library's own stream, so this function does. */
+/* Gives memory above the release threshold back after the program has synchronised.  The driver
+ * does that only when the stream is synchronised on which the memory was freed.  That is the
+ * library's own stream, with which the program never synchronises. */
 static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
     struct async *async = async_of(RS_MR_AS(rs_detached_leaf, mr));
@@ -380,7 +379,7 @@ static size_t async_idle_bytes(struct rs_mr *mr)
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
-    /* the driver may have released memory, so the held bytes are read again */
+    /* The driver may have released memory meanwhile, so the held bytes are read again. */
     (void)settle_pool(async, 0, true);
     held_bytes = rs_counter_get(&async->leaf.held_bytes);
     used_bytes = pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
@@ -388,8 +387,8 @@ static size_t async_idle_bytes(struct rs_mr *mr)
     return held_bytes > used_bytes ? held_bytes - used_bytes : 0;
 }
 
-/* Gives a peer access to the pool, or takes it.  cuCtxEnablePeerAccess does not cover a pool's
- * memory, which has access settings of its own.  All devices reach managed memory anyhow. */
+/* Gives a peer access to the pool's memory, or takes the access away.  cuCtxEnablePeerAccess does
+ * not cover a pool, which has access settings of its own.  Managed memory needs none. */
 static CUresult set_pool_access(const struct async *async, CUdevice peer, bool allowed)
 {
     const CUmemAccessDesc access = {
@@ -423,7 +422,7 @@ static const struct rs_detached_calls async_calls = {
     .holds_more = true,
 };
 
-/* ---- creation; the caller of `init` has set relaxed capture mode (context/stack.c) ---- */
+/* ---- creation, for which context/stack.c has set relaxed capture mode ---- */
 
 static bool make_pool(struct async *async)
 {
@@ -495,7 +494,7 @@ static int async_init(struct rs_mr *mr, const void *config)
 
 /* ---- settings ---- */
 
-/* Checks the settings against each other and against the device's size. */
+/* Checks the sizes against each other and against the device's memory. */
 static bool validate(const struct async_config *config, const struct rs_validation *of)
 {
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
@@ -515,7 +514,8 @@ static bool has_pools(const struct rs_environment *environment)
            rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
 }
 
-/* The handle types are known since CUDA 11.3. */
+/* True when pools can be shared through file descriptors.  Drivers before CUDA 11.3 do not know
+ * this attribute, and return an error. */
 static bool can_share_pools(CUdevice device)
 {
     int types = 0;
@@ -541,7 +541,7 @@ static bool async_validate(const void *config, const struct rs_validation *of)
     return validate(config, of);
 }
 
-/* The options that async and async_managed share. */
+/* The options of both async and async_managed. */
 #define SIZE_OPTIONS                                                                               \
     RS_OPTION_SIZE_ROW(                                                                            \
         struct async_config, initial_size, "0",                                                    \
@@ -578,9 +578,8 @@ const struct rs_mr_descriptor rs_mr_descriptor_async = {
 
 RS_MR_CLASS_WITH_SET(async, struct async, rs_detached_ops, async_init);
 
-/* ---- async_managed: a driver pool of managed memory whose preferred location is its device.  It
- * is RMM's cuda_async_managed_memory_resource, with a pool of our own in place of the device's
- * default one. ---- */
+/* ---- async_managed: a driver pool of managed memory, whose preferred location is the device.
+ * RMM's cuda_async_managed_memory_resource uses the device's default pool instead. ---- */
 
 enum { FIRST_DRIVER = 13000 }; /* the first driver with pools of managed memory */
 

@@ -21,7 +21,7 @@ struct rs_detached_record {
 
 _Static_assert(sizeof(struct rs_detached_record) <= RS_RECORD_BYTES, "a record is a slab's record");
 
-/* ---- the list; under the lock ---- */
+/* ---- the list of live blocks; the caller holds the lock ---- */
 
 void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes)
 {
@@ -59,17 +59,16 @@ static void unlink_record(struct rs_detached_leaf *leaf, struct rs_detached_reco
     change_live(leaf, (size_t)0 - record->size_bytes);
 }
 
-/* ---- the end: calls under way finish first ---- */
+/* ---- the end of the leaf, after all calls under way ---- */
 
-/* Gives back a block that has been taken from the list.  After a failure it is put into the list
- * again. */
+/* Gives back a block that has been taken from the list.  If that fails, the block is put into the
+ * list again. */
 static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detached_record *record,
                                  rs_detached_give *give)
 {
     CUresult result;
 
-    /* The segment is removed before the free, and entered again after a failure; leaf.c says why.
-     */
+    /* give_block_back in leaf.c says why the segment is removed before the free. */
     rs_segment_remove(leaf->base.environment, record->address);
     result = give(leaf, record->address, record->size_bytes);
     if (result != CUDA_SUCCESS)
@@ -84,8 +83,8 @@ static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detach
     return result;
 }
 
-/* Called when no call is under way any more: gives back all blocks that the driver takes, then ends
- * the leaf's own objects.  Returns true when nothing is left. */
+/* Ends the leaf: gives all live blocks back, and then destroys the leaf's own objects.  Called when
+ * no call is under way any more.  Returns true when nothing is left. */
 static bool detached_finish(struct rs_mr *mr)
 {
     struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
@@ -113,7 +112,7 @@ bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf)
     return !leaf->has_ended;
 }
 
-/* Counts the end of a call.  The last call to end after the context's end ends the leaf. */
+/* Counts the end of a call.  If the context has ended, the last call under way ends the leaf. */
 bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
 {
     bool has_ended, is_last;
@@ -142,8 +141,8 @@ static void detached_context_ended(struct rs_mr *mr)
 
 /* ---- allocation ---- */
 
-/* Enters a block into the list, and its segment.  Returns the block's record; NULL when out of host
- * memory. */
+/* Enters a block into the list and its memory as a segment.  Returns the block's record; NULL when
+ * out of host memory. */
 static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                               size_t size_bytes)
 {
@@ -180,8 +179,8 @@ static CUresult take_block(struct rs_detached_leaf *leaf, size_t size_bytes, enu
     return CUDA_SUCCESS;
 }
 
-/* The memory is usable on all streams.  A refused RS_EFFORT_HELD request does not count as a
- * failure, since blocks in the quarantine of a `reuse` above may still serve it. */
+/* Allocates memory that is usable on every stream at once.  A refused request with RS_EFFORT_HELD
+ * does not count as a failure: the caller asks again with more effort. */
 static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
@@ -204,7 +203,7 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 }
 
 /* Waits for all work of the context.  Inside a request it only asks whether the context is idle,
- * and returns CUDA_ERROR_NOT_READY when it does not seem to be. */
+ * and returns CUDA_ERROR_NOT_READY if not. */
 static CUresult wait_for_work(const struct rs_detached_leaf *leaf)
 {
     const struct rs_environment *environment = leaf->base.environment;
@@ -223,8 +222,7 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
     (void)stream;
     if (!rs_detached_leaf_enter(leaf))
         return CUDA_SUCCESS; /* the block was given back when the context ended */
-    /* these frees do not wait for earlier work, and without a `reuse` above nobody else has waited
-     */
+    /* Without a `reuse` above, earlier work may still use the block, and `give` does not wait. */
     if (!leaf->base.environment->frees_are_ready)
         result = wait_for_work(leaf);
     if (result == CUDA_SUCCESS) {
@@ -237,8 +235,9 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
     return result;
 }
 
-/* Memory that the driver does not take back now is leaked until the process ends.  Its segments are
- * removed, since they point to the environment, which is freed after the leaf. */
+/* Ends the leaf, unless its context's end has done so.  Memory that the driver has refused to take
+ * back is leaked until the process ends.  The segments of this memory are removed, since they point
+ * to the environment, which is freed after the leaf. */
 static void detached_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_detached_leaf *leaf = RS_MR_AS(rs_detached_leaf, mr);
@@ -306,13 +305,13 @@ void rs_detached_leaf_init(struct rs_mr *mr, const struct rs_detached_calls *cal
 /* ---- system: the process's own memory, which the device uses directly where it can (HMM, ATS).
  * RMM's system_memory_resource.
  *
- * free() waits for nothing, unlike cudaFree.  So system_give is called only when no work uses the
- * block any more; otherwise a kernel could write into memory that malloc has given to the program
- * since. ---- */
+ * Unlike cudaFree, free() waits for no kernel.  So system_give may be called only when no work uses
+ * the block any more: otherwise a kernel could write into memory that malloc has given to the
+ * program since. ---- */
 
 enum {
     LARGE_BYTES = 2 << 20
-}; /* blocks of this size or more get a mapping of their own, which begins at a large page */
+}; /* a block of this size or more gets a mapping of its own, which begins at a large page */
 
 static void *map_large(size_t size_bytes)
 {
@@ -334,8 +333,7 @@ static void *map_large(size_t size_bytes)
     return memory + before_bytes;
 }
 
-/* Computes the bytes that a block takes: whole large pages for a large block, so that it ends on a
- * page. */
+/* Computes the bytes that a block takes.  A large block takes whole large pages. */
 static bool round_size(size_t size_bytes, size_t *rounded_bytes)
 {
     return rs_round_up(size_bytes, size_bytes >= LARGE_BYTES ? LARGE_BYTES : RS_BLOCK_ALIGNMENT,
@@ -363,8 +361,8 @@ static CUresult system_take_once(struct rs_detached_leaf *leaf, size_t size_byte
     return CUDA_SUCCESS;
 }
 
-/* Before a request is refused for want of memory, all stacks that hold host memory give idle memory
- * back. */
+/* Takes host memory.  If there is none, tries again after all stacks that hold host memory have
+ * given idle memory back. */
 static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                             CUdeviceptr *address)
 {

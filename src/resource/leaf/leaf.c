@@ -11,7 +11,7 @@
 #include "resource/report.h"
 #include "resource/segment.h"
 
-/* ---- the way back ---- */
+/* ---- giving memory back to the driver ---- */
 
 enum {
     /* The longest wait for the library's own stream before the leaf takes more memory. */
@@ -34,7 +34,7 @@ static bool has_order(const struct rs_leaf *leaf)
 
 static CUstream stream_of_leaf(const struct rs_leaf *leaf)
 {
-    RS_ASSERT(has_order(leaf)); /* else nothing is given back in order, and nothing is unsettled */
+    RS_ASSERT(has_order(leaf)); /* else the leaf frees nothing on this stream */
     return rs_own_stream(leaf->base.environment->own_stream, leaf->base.environment->context);
 }
 
@@ -48,17 +48,18 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
 }
 
 /* Gives an allocation back. stream: the stream of the program in whose order the block is freed;
- * NULL: none.  *settled: set to false if, after a success, the bytes must stay charged until the
- * leaf settles.  Returns CUDA_ERROR_NOT_READY if the free would have to wait inside a request. */
+ * NULL: none.  *settled: true if the bytes come off the account at once; false if they must stay
+ * charged until settle_leaf.  Returns CUDA_ERROR_NOT_READY for a free that would have to wait
+ * inside a request. */
 static CUresult give_to_driver(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream,
                                bool *settled)
 {
     bool in_request = rs_request_is_under_way(), ready = leaf->base.environment->frees_are_ready;
     bool in_order = has_order(leaf) && (ready || in_request);
 
-    /* With a limit the bytes must be available to the next request at once: no thread could wait
-     * for the program's stream later. */
     *settled = !in_order;
+    /* Only without a limit is the memory freed on the program's stream.  With one, the next request
+     * may need these bytes, and the leaf could not wait for that stream. */
     if (stream && !in_order && has_order(leaf) &&
         rs_account_most(leaf->base.environment->account) == SIZE_MAX)
         return give_in_order(leaf, address, stream);
@@ -93,9 +94,9 @@ static size_t unsettled_bytes(struct rs_leaf *leaf)
     return bytes;
 }
 
-/* Settles the blocks given back in order once the own stream has executed their frees, waiting up
- * to bound_ns: the stream may share a channel with work that waits for this thread.  Returns the
- * bytes settled. */
+/* Settles the unsettled blocks: waits until the library's own stream has executed their frees, and
+ * takes their bytes off the account.  Waits up to bound_ns, since the stream may share a channel
+ * with work that waits for this thread.  Returns the bytes settled; 0 if the wait was too short. */
 static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 {
     struct rs_account *account = leaf->base.environment->account;
@@ -121,9 +122,8 @@ static size_t settle_leaf(struct rs_leaf *leaf, uint64_t bound_ns)
 
 /* ---- allocation ---- */
 
-/* Gives back a block that the program will never get.  The driver counts what was freed in order
- * until a thread has synchronised with that stream.  The leaf does not record this block as
- * unsettled, so the wait is done here. */
+/* Gives back a block that the program will never get.  After a free on the library's own stream it
+ * synchronises with the stream at once, as the leaf does not record this block as unsettled. */
 static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 {
     CUstream stream = has_order(leaf) ? stream_of_leaf(leaf) : NULL;
@@ -152,8 +152,7 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     rs_capture_restore(mode);
     if (result == CUDA_SUCCESS && *address % RS_BLOCK_ALIGNMENT != 0) {
         (void)give_unseen(leaf, *address);
-        /* The driver's addresses are aligned to RS_BLOCK_ALIGNMENT; no driver is known that returns
-         * another. */
+        /* No driver is known that returns an address without this alignment. */
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
     if (result == CUDA_SUCCESS &&
@@ -172,10 +171,10 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     return result;
 }
 
-/* Takes memory.  Before a request is refused for want of memory, the device's other stacks and
- * contexts give idle memory back; for host memory, those of all devices.  The leaf does not wait
- * for blocks in quarantine if a `reuse` is above: `reuse` waits for them itself, and blocks of its
- * own stack can serve the request without going back to the driver. */
+/* Takes memory, trying again as long as others can give idle memory back.  First this leaf settles
+ * its own frees, then all stacks of the device (for host memory: of all devices) are asked.  If a
+ * `reuse` is above, this does not wait for freed blocks: `reuse` waits for them itself, and can
+ * serve the request with them. */
 static CUresult take_repeatedly(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                                 CUdeviceptr *address)
 {
@@ -204,7 +203,8 @@ static void count_taken(struct rs_leaf *leaf, size_t size_bytes)
     atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
 }
 
-/* Each allocation is a driver allocation: a leaf holds no memory for an RS_EFFORT_HELD request. */
+/* Makes one driver allocation for each request.  The leaf holds no idle memory, so it cannot serve
+ * a request with RS_EFFORT_HELD. */
 static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {
@@ -212,8 +212,7 @@ static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     CUdeviceptr address = 0;
     CUresult result;
 
-    (void)stream; /* these driver calls are synchronous, so the memory is usable on every stream at
-                     once */
+    (void)stream; /* the driver calls are synchronous: the memory is usable on every stream */
     if (rs_effort_is_held(effort))
         return CUDA_ERROR_NOT_READY;
     rs_request_begin();
@@ -235,13 +234,13 @@ static CUresult give_block_back(struct rs_leaf *leaf, const struct rs_allocation
     CUresult result;
     bool settled;
 
-    /* The segment is removed before the free.  After the free the driver may give the address to
-     * another thread, whose entry must not be removed. */
+    /* The segment is removed before the free: after it the driver may give the address to another
+     * thread, whose segment must not be removed. */
     rs_segment_remove(leaf->base.environment, allocation->address);
     result = give_to_driver(leaf, allocation->address, stream, &settled);
     if (result != CUDA_SUCCESS) {
-        /* The driver did not free the memory (after a sticky error, say), so its segment is entered
-         * again.  That cannot fail, since the entry was there before. */
+        /* The driver did not free the memory, so its segment is entered again.  That cannot fail,
+         * since the entry was there before. */
         (void)rs_segment_add(leaf->base.environment, allocation->address, size_bytes, false);
         return result;
     }
@@ -258,7 +257,7 @@ static CUresult give_block_back(struct rs_leaf *leaf, const struct rs_allocation
 static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                 CUstream stream)
 {
-    /* A thread that was cancelled inside the driver would lose the block. */
+    /* If the thread were cancelled inside the driver, the block would be lost. */
     RS_UNCANCELLED_GUARD();
 
     return give_block_back(RS_MR_AS(rs_leaf, mr), allocation, stream);
@@ -268,7 +267,7 @@ static void leaf_end(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_leaf *leaf = RS_MR_AS(rs_leaf, mr);
 
-    /* With memory_is_gone the account has dropped these bytes too (rs_account_lose). */
+    /* With memory_is_gone nothing is to settle: rs_account_lose has dropped these bytes too. */
     if (!memory_is_gone && unsettled_bytes(leaf) > 0) {
         (void)rs_own_stream_wait(stream_of_leaf(leaf));
         (void)settle_leaf(leaf, UINT64_MAX);
@@ -280,8 +279,8 @@ static bool leaf_deallocates_in_order(struct rs_mr *mr)
     return has_order(RS_MR_AS(rs_leaf, mr));
 }
 
-/* Settles the frees that were given in order.  Returns 0, since the resource that gave a block back
- * to the leaf has counted its bytes already. */
+/* Settles the unsettled blocks.  Returns 0, since the resource above that gave these blocks back
+ * has counted their bytes already. */
 static size_t leaf_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     (void)trim;
@@ -325,7 +324,7 @@ int rs_leaf_init(struct rs_mr *mr, const struct rs_leaf_calls *calls, enum rs_me
     return 0;
 }
 
-/* ---- cuda: the driver's own allocations, one call each.  RMM's cuda_memory_resource. ---- */
+/* ---- cuda: one driver allocation for each request.  RMM's cuda_memory_resource. ---- */
 
 static CUresult cuda_take(const struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
@@ -338,7 +337,7 @@ static CUresult cuda_give(CUdeviceptr address)
     return rs_driver.cuMemFree_v2(address);
 }
 
-/* cuMemFreeAsync also frees memory of cuMemAlloc. */
+/* cuMemFreeAsync also frees memory that came from cuMemAlloc. */
 static const struct rs_leaf_calls cuda_calls = {cuda_take, cuda_give, .has_order = true};
 
 static int cuda_init(struct rs_mr *mr, const void *config)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pinned: page-locked host memory, with the flags of its stack.  RMM's pinned_host_memory_resource.
+/* pinned: page-locked host memory.  RMM's pinned_host_memory_resource.
  *
  * An allocation costs 0.5 ms for 4 KiB and 160 ms for 512 MiB (MEASURED.md), so pinned memory gains
  * the most from a pool.
  *
  * The kernel chooses the NUMA node of the memory by the memory policy of the calling thread.  So
- * the policy is set before the driver's call and restored after it.  The policy is a preference: a
- * full node does not fail the allocation. */
+ * the policy is changed before the driver's call and restored after it.  The new policy is only a
+ * preference: if the node is full, another serves the allocation. */
 #include "base/file.h"
 #include "base/log.h"
 #include "driver/driver.h"
@@ -33,7 +33,7 @@ struct pinned_config {
     const char *numa;
 };
 
-/* ---- the thread's memory policy, by system calls, to need no libnuma ---- */
+/* ---- the thread's memory policy, by system calls, so that libnuma is not needed ---- */
 
 struct policy {
     int mode;
@@ -51,8 +51,8 @@ static bool set_policy(const struct policy *policy)
     return syscall(SYS_set_mempolicy, policy->mode, policy->nodes, (long)NODES_MAX + 1) == 0;
 }
 
-/* Sets a preference for the node.  *before: the thread's policy so far.  False where the kernel or
- * a sandbox refuses: that policy then chooses the node. */
+/* Makes the thread's memory policy prefer the node, and stores the old policy in *before.  Returns
+ * false when the kernel or a sandbox refuses; the old policy then stays. */
 static bool prefer_node(int node, struct policy *before)
 {
     static bool said;
@@ -121,7 +121,7 @@ static CUresult pinned_give(CUdeviceptr address)
 
 static const struct rs_leaf_calls pinned_calls = {pinned_take, pinned_give, .has_order = false};
 
-/* Parses a word or a node's number.  False when the text is neither. */
+/* Parses the option `numa`: "none", "device" or a node's number.  Returns false for other texts. */
 static bool parse_numa(const char *text, CUdevice device, int *node)
 {
     char *end;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulated: addresses without memory behind them, so that a trace can be replayed through a stack
- * on a machine without a GPU.  It makes no driver call, and never serves a program
- * (config/stacks.c).
+/* simulated: hands out addresses without memory behind them, so that a log of allocations can be
+ * replayed through a stack on a machine without a GPU.  It makes no driver call.  config/stacks.c
+ * sees to it that it never serves a program.
  *
  * The address space is one range of blocks (ranges.h). */
 #include "resource/ranges.h"
@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-/* An address in the range in which drivers place device memory. */
+/* An address where drivers place device memory. */
 static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1 << 46;
 static const size_t SPACE_BYTES = (size_t)1 << 45;
 
@@ -24,7 +24,7 @@ struct simulated {
 
     /* Protected by the lock. */
     struct rs_blocks blocks;
-    struct rs_block first; /* the first block of the address space, which is one range */
+    struct rs_block first; /* the first block of the range */
     uint64_t allocations, deallocations, failures;
 };
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The path of an allocation through `virtual`: attempts to find a free block, or to make one, while
- * other threads do the same.
+/* The path of an allocation through `virtual`: finds a free block, or makes one, while other
+ * threads do the same.
  *
- * The range is cut into blocks without gaps: blocks with memory, live or free (ranges.h), and void
- * blocks, which are addresses without memory.  A request that no free block serves gets a hole,
- * which is void addresses with the free memory on either side.  The memory for the hole is taken
- * from wherever whole granules are free, and only the missing rest from the driver. */
+ * A request that no free block serves gets a hole: void addresses, together with the free memory on
+ * either side.  Memory for the void addresses comes from wherever whole granules are free, and only
+ * the missing rest from the driver. */
 #include "base/lock.h"
 #include "base/request.h"
 #include "driver/driver.h"
@@ -71,15 +70,15 @@ struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUde
 
 /* ---- where a request begins ----
  *
- * Any block that touches a granule pins it.  A block that begins just where it fits may touch one
- * granule more than its size needs, and where nearly all memory is live that granule is missing. So
- * with granules of the driver's own size, a block begins where it touches no extra granule: then
- * live blocks pin at most the bytes that each would take from the driver by itself.  The bytes
- * skipped before it are free, and serve smaller blocks.  With larger granules this would cost more
- * than it saves. */
+ * A live block pins every granule that it touches.  If it began at the first aligned address, it
+ * could touch one granule more than its size needs, and that granule may be missing when nearly all
+ * memory is live.  So with granules of the driver's own size, a block begins where it touches no
+ * extra granule.  Live blocks then pin no more bytes than separate driver allocations would take.
+ * The bytes that are skipped stay free, and serve smaller blocks.  With larger granules this would
+ * cost more than it saves. */
 
-/* Returns the number of bytes between `address` and the place after it at which the request may
- * begin, in the region of the address. */
+/* Returns how many bytes after `address` the request may begin: at the first place that has its
+ * alignment and touches no extra granule. */
 static size_t lead_bytes_at(const struct rs_virtual *vm, CUdeviceptr address,
                             const struct rs_block_request *request)
 {
@@ -93,9 +92,9 @@ static size_t lead_bytes_at(const struct rs_virtual *vm, CUdeviceptr address,
     return offset + tail_bytes > granule ? lead_bytes + granule - offset : lead_bytes;
 }
 
-/* Takes the smallest free block of least_bytes or more, if the request fits there at the place
- * where it may begin (lead_bytes_at).  Returns false otherwise.  *next_bytes: the least size with
- * which to look for a larger block; 0 when there is no block of least_bytes. */
+/* Tries the smallest free block of least_bytes or more.  Returns false if the request does not fit
+ * there, beginning where lead_bytes_at says.  *next_bytes: the least_bytes with which to try the
+ * next larger block; 0 when there is no block of least_bytes. */
 static bool take_from(struct rs_virtual *vm, const struct rs_block_request *request,
                       size_t least_bytes, size_t *next_bytes, struct rs_allocation *out)
 {
@@ -114,11 +113,12 @@ static bool take_from(struct rs_virtual *vm, const struct rs_block_request *requ
     return true;
 }
 
-/* Hands out a part of a free block.  Two records must be in reserve.  False when no block fits. */
+/* Hands out a part of a free block.  Two records must be in reserve (rs_record_slab_reserve).
+ * Returns false when no block fits. */
 static bool take_free_part(struct rs_virtual *vm, const struct rs_block_request *request,
                            struct rs_allocation *out)
 {
-    /* After so many blocks, one is taken that is large enough wherever the request begins. */
+    /* How many blocks are tried before one that is large enough wherever the request begins. */
     enum { PROBES_MAX = 8 };
     size_t least_bytes = request->bytes, ample_bytes;
 
@@ -133,7 +133,7 @@ static bool take_free_part(struct rs_virtual *vm, const struct rs_block_request 
            take_from(vm, request, ample_bytes, &least_bytes, out);
 }
 
-/* Reads the live bytes first, as rs_counter_idle does. */
+/* Reads the live bytes first; rs_counter_idle says why. */
 size_t rs_virtual_idle_bytes(const struct rs_virtual *vm)
 {
     size_t live_bytes = rs_counter_get(&vm->blocks.live_bytes);
@@ -142,19 +142,17 @@ size_t rs_virtual_idle_bytes(const struct rs_virtual *vm)
     return held_bytes > live_bytes ? held_bytes - live_bytes : 0;
 }
 
-/* ---- holes; all under the lock ---- */
+/* ---- holes; the caller holds the lock ---- */
 
 struct hole {
     struct rs_block *block; /* the void block */
     size_t gap_bytes;       /* bytes of `block` that need memory */
-    size_t high_bytes; /* bytes of the free block above, in whole granules, that the request needs
-                          too */
-    bool uses_low;
+    size_t high_bytes; /* bytes, in whole granules, of the free block above that are used too */
+    bool uses_low;     /* the free block below is used too */
 };
 
-/* Computes the hole that the request needs if it begins in the free block below `block`, or in
- * `block`, and ends in `block` or in the free block above; keeps it in *best if it needs less
- * memory. */
+/* Computes the hole that the request needs at the void block `block`, together with the free blocks
+ * below and above it.  Stores the hole in *best if it needs less memory than *best. */
 static void try_hole(const struct rs_virtual *vm, const struct rs_block_request *request,
                      struct rs_block *block, struct hole *best)
 {
@@ -183,8 +181,8 @@ static void try_hole(const struct rs_virtual *vm, const struct rs_block_request 
         *best = hole;
 }
 
-/* Finds the best of the holes that need no search: beside the largest free block, the smallest void
- * block that fits the request by itself, and the largest one. */
+/* Returns the best hole of a few void blocks that need no search: those beside the largest free
+ * block, the smallest one that fits the request by itself, and the largest one. */
 static struct hole find_hole(const struct rs_virtual *vm, const struct rs_block_request *request)
 {
     const struct rs_block *largest =
@@ -200,7 +198,7 @@ static struct hole find_hole(const struct rs_virtual *vm, const struct rs_block_
     return best;
 }
 
-/* Makes the hole's blocks busy, as the move's destination.  A record must be in reserve. */
+/* Makes the hole's blocks busy, as the destination of the move.  A record must be in reserve. */
 static void fill_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_virtual_move *move)
 {
     RS_ASSERT(hole->gap_bytes > 0 && hole->gap_bytes <= hole->block->size_bytes);
@@ -219,15 +217,15 @@ static void fill_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_
         move->high = move->gap->after;
         RS_ASSERT(move->high->is_free);
         rs_virtual_take_free(vm, move->high);
-        if (move->high->size_bytes > hole->high_bytes) /* the rest of the block may be a source */
+        if (move->high->size_bytes > hole->high_bytes) /* the rest of the block stays free */
             rs_virtual_put_free(vm, rs_blocks_cut(&vm->blocks, move->high, hole->high_bytes));
     }
 }
 
-/* ---- memory for a hole; all under the lock ---- */
+/* ---- memory for a hole; the caller holds the lock ---- */
 
-/* Makes room among the spares for every charged granule and `more`.  False when out of host memory.
- */
+/* Makes the array of spares long enough for all charged granules and `more`.  Returns false when
+ * out of host memory. */
 static bool reserve_spares(struct rs_virtual *vm, size_t more)
 {
     size_t room = vm->charged_granules + more;
@@ -244,7 +242,7 @@ static bool reserve_spares(struct rs_virtual *vm, size_t more)
     return true;
 }
 
-/* Finds the memory for a gap of `granules`: spares first, then free granules, then new ones. */
+/* Finds the memory for a gap of `granules`: first spares, then free granules, then new ones. */
 static CUresult gather_granules(struct rs_virtual *vm, struct rs_virtual_move *move,
                                 size_t granules, enum rs_virtual_means means)
 {
@@ -268,8 +266,8 @@ static CUresult gather_granules(struct rs_virtual *vm, struct rs_virtual_move *m
 
 /* ---- growth ---- */
 
-/* Called once when the resource is made, and again only when live blocks are so scattered that no
- * hole is left for a request. */
+/* This is called when the resource is made.  After that it is called only if live blocks are so
+ * scattered that there is no hole for a request. */
 CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
 {
     size_t size_bytes = rs_max(least_bytes, vm->reserve_bytes);
@@ -367,15 +365,15 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };
 
-/* The state of one request. */
+/* A request and the state of its attempts. */
 struct asking {
     struct rs_block_request request;
-    bool is_alone;  /* this request set vm->is_reserved */
-    bool disturbed; /* its last attempt to grow was disturbed (rs_virtual_grow) */
+    bool is_alone;  /* this request has set vm->is_reserved */
+    bool disturbed; /* other threads disturbed its last growth (rs_virtual_grow) */
 };
 
-/* Waits for the end of another thread's driver calls, for a bounded time: they may wait for the
- * GPU, and the GPU for this thread. */
+/* Waits for the end of another thread's driver calls.  The wait is bounded: those calls may wait
+ * for the GPU, and the GPU may wait for this thread. */
 static void wait_for_other_calls(struct rs_virtual *vm, long milliseconds)
 {
     uint64_t until_ns = rs_clock_ns() + (uint64_t)milliseconds * 1000000;
@@ -383,8 +381,8 @@ static void wait_for_other_calls(struct rs_virtual *vm, long milliseconds)
     (void)rs_condition_wait_until_ns(&vm->settled, &vm->base.lock, until_ns);
 }
 
-/* If another thread's growth will leave room for this request, waits for it, 20 ms at most, and
- * returns true. */
+/* If another thread's growth will leave room for this request, waits for that growth, 20 ms at
+ * most, and returns true. */
 static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_request *request)
 {
     if (vm->ahead_bytes < request->rounded_bytes)
@@ -394,8 +392,8 @@ static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_reque
     return true;
 }
 
-/* Waits for other threads' driver calls, or for work of the GPU.  False when the request's patience
- * is over. */
+/* Waits up to this time for driver calls of other threads, or for GPU work.  Returns false, without
+ * a wait, when the request's patience is over. */
 static bool wait_patiently(struct rs_virtual *vm, long milliseconds)
 {
     if (rs_request_patience_ns() == 0)
@@ -404,8 +402,8 @@ static bool wait_patiently(struct rs_virtual *vm, long milliseconds)
     return true;
 }
 
-/* Takes any block that fits, since a block in a bad place or misaligned is better than a refusal.
- * False when there is none. */
+/* Takes any block that fits, even one in a bad place or misaligned, which is better than a refusal.
+ * Returns false when there is none. */
 static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request,
                          struct rs_allocation *out)
 {
@@ -417,8 +415,8 @@ static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request
     return rs_blocks_take(&vm->blocks, request, out);
 }
 
-/* Waits until no access is being changed and no other thread has reserved all memory.  False when
- * this takes too long. */
+/* Waits until no thread changes peer access and no other thread needs all free memory.  Returns
+ * false when this takes too long. */
 static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking)
 {
     while (vm->is_still || (vm->is_reserved && !asking->is_alone))
@@ -427,10 +425,10 @@ static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking
     return true;
 }
 
-/* Grows.  Without `reuse` above, work may still use free memory: then new memory serves the
- * request, and where there is none, free memory once that work is done.  This wait ends also when
- * the end of the work cannot be known: an old driver has no fences, and a capture may be this very
- * thread's. */
+/* Grows.  Without `reuse` above, GPU work may still use the free memory, which then cannot be moved
+ * yet.  In that case new memory serves the request.  If there is none, this waits for the work and
+ * tries the free memory again.  It does not wait if the end of the work cannot be known: an old
+ * driver has no fences, and a stream that captures may be this very thread's. */
 static CUresult grow_or_wait(struct rs_virtual *vm, struct asking *asking)
 {
     CUresult result, moved;
@@ -447,7 +445,7 @@ static CUresult grow_or_wait(struct rs_virtual *vm, struct asking *asking)
     return result;
 }
 
-/* Makes one attempt to serve the request.  Called and left with the lock held. */
+/* Makes one attempt to serve the request.  The caller holds the lock. */
 static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -469,13 +467,13 @@ static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
-    /* after a failure too, as other threads may have freed */
+    /* This is done after a failure too, since other threads may have freed memory. */
     return take_at_last(vm, &asking->request, out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Waits until all other threads have ended their calls, and lets none begin a growth: of two
- * threads that move memory, each may hold granules that the other lacks, and then both would fail.
- * False when this takes too long. */
+/* Lets no other thread begin a growth, and waits for the driver calls under way.  Otherwise two
+ * threads that move memory could both fail, because each has granules that the other lacks.
+ * Returns false when the wait takes too long. */
 static bool be_alone(struct rs_virtual *vm, struct asking *asking)
 {
     if (!wait_until_free_to_grow(vm, asking))
@@ -488,9 +486,9 @@ static bool be_alone(struct rs_virtual *vm, struct asking *asking)
     return true;
 }
 
-/* Finds a block, growing as needed.  A refusal counts only if no other thread was taking or moving
- * memory meanwhile.  The rounds are bounded, since trims also move memory and may begin at any
- * time.  Called and left with the lock held. */
+/* Finds a block, growing as needed.  After a refusal it tries again alone (be_alone), if other
+ * threads were taking or moving memory meanwhile.  The rounds are bounded, since trims also move
+ * memory and may begin at any time.  The caller holds the lock. */
 static CUresult attempt_undisturbed(struct rs_virtual *vm, struct asking *asking,
                                     struct rs_allocation *out)
 {
@@ -513,8 +511,8 @@ static CUresult attempt_undisturbed(struct rs_virtual *vm, struct asking *asking
     return result;
 }
 
-/* Does attempt_undisturbed, and repeats it after the device's other stacks have given back idle
- * memory.  Called and left with the lock held. */
+/* Calls attempt_undisturbed, and repeats it after the device's stacks have given back idle memory.
+ * The caller holds the lock. */
 static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking,
                                     enum rs_effort effort, struct rs_allocation *out)
 {
@@ -530,8 +528,8 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
         result = attempt_undisturbed(vm, asking, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !environment->reclaim ||
             rs_effort_is_ahead(effort) || granules > vm->maximum_granules - vm->charged_granules)
-            return result; /* a request past this resource's own maximum is not tried again, since
-                              no other stack can help */
+            return result; /* for a request past the maximum of this resource, memory of other
+                              stacks would not help */
         rs_request.is_short = true;
         rs_mutex_unlock(&vm->base.lock);
         again = environment->reclaim(environment, &refusal, !environment->frees_are_ready);
@@ -561,7 +559,7 @@ static CUresult allocate_growing_or_moving(struct rs_virtual *vm, size_t size_by
     return result;
 }
 
-/* Serves the request from held memory.  Called and left with the lock held. */
+/* Serves the request from held memory.  The caller holds the lock. */
 static bool take_or_move(struct rs_virtual *vm, const struct rs_block_request *request,
                          struct rs_allocation *out)
 {
@@ -592,7 +590,7 @@ static CUresult allocate_without_new(struct rs_virtual *vm, size_t size_bytes,
     return taken ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* No work uses free blocks any more, so they serve every stream (reuse.c). */
+/* Ignores the stream: `reuse` above has made sure that no work uses a free block any more. */
 CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                              enum rs_effort effort, struct rs_allocation *out)
 {

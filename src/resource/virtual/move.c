@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moves: physical memory leaves free blocks for other addresses, or goes back to the driver.
  *
- * A move unmaps addresses, so it takes free blocks only, which no work uses.  Where no `reuse`
- * stands above to guarantee this, a move is possible only when all work of the context is done.
- * Such work is waited for only very shortly (ask_whether_idle), as an allocation moves memory too,
- * and the work may wait for the allocating thread. */
+ * A move unmaps addresses, so no work may use them any more.  `reuse` above guarantees that for
+ * free blocks.  Without it, a move is possible only when all work of the context is done.  The wait
+ * for that is very short (ask_whether_idle), since the work may wait for this very thread. */
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "resource/segment.h"
@@ -22,7 +21,7 @@ handles_of(const struct rs_virtual *vm, struct rs_virtual_region *region, CUdevi
 
 /* ---- driver calls; without the lock ---- */
 
-enum { PEERS_MAX = 64 /* as many as environment->peers has bits */ };
+enum { PEERS_MAX = 64 /* the number of bits of environment->peers */ };
 
 /* Lets the device itself, and the peers allowed so far, use new memory. */
 static CUresult give_access(const struct rs_virtual *vm, CUdeviceptr address, size_t size_bytes)
@@ -39,8 +38,8 @@ static CUresult give_access(const struct rs_virtual *vm, CUdeviceptr address, si
     return rs_driver.cuMemSetAccess(address, size_bytes, access, count);
 }
 
-/* Creates one granule.  The account counts its bytes as asked for (rs_account_take), and not yet as
- * taken, until the move has all of its granules, since the granules may have to go back. */
+/* Creates one granule, and charges it to the account (rs_account_take).  It does not count as taken
+ * until create_granules has all granules of the move, since until then it may have to go back. */
 static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocationHandle *handle)
 {
     struct rs_account *account = vm->base.environment->account;
@@ -54,8 +53,8 @@ static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocati
     return result;
 }
 
-/* Gives unmapped granules back to the driver.  Those that the driver does not take stay at the
- * beginning of `handles`; returns their number.  account: the account to credit, or NULL after it
+/* Gives unmapped granules back to the driver.  The granules that the driver refuses are moved to
+ * the beginning of `handles`; returns their number.  account: the account to credit; NULL after it
  * has ended with its context. */
 static size_t release_granules(const struct rs_virtual *vm, struct rs_account *account,
                                CUmemGenericAllocationHandle *handles, size_t count)
@@ -71,7 +70,7 @@ static size_t release_granules(const struct rs_virtual *vm, struct rs_account *a
     return kept;
 }
 
-/* ---- sources; under the lock ---- */
+/* ---- sources; the caller holds the lock ---- */
 
 void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move, size_t count)
 {
@@ -96,8 +95,7 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
 
         rs_virtual_take_free(vm, block);
         if (block->size_bytes - lead_bytes < granule_bytes) {
-            /* This block covers no whole granule.  A smaller block still may, depending on where it
-             * begins. */
+            /* This block covers no whole granule.  A smaller block may, as it begins elsewhere. */
             block->left = without;
             without = block;
             continue;
@@ -124,7 +122,7 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
     }
 }
 
-/* Puts the sources back: free, or void where they were unmapped.  The caller holds the lock. */
+/* Ends the use of the sources: those that were unmapped become void, the others free again. */
 static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     while (move->sources) {
@@ -140,10 +138,11 @@ static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
     RS_ASSERT(move->unmapped_sources == 0);
 }
 
-/* ---- the way of the memory; without the lock ---- */
+/* ---- the steps of a move; without the lock ---- */
 
-/* Returns CUDA_SUCCESS when all work given to the context so far is done, or will be within 0.5 ms;
- * CUDA_ERROR_NOT_READY when it is not, and CUDA_ERROR_NOT_SUPPORTED when that cannot be known. */
+/* Waits at most 0.5 ms for all work that the context was given so far.  Returns CUDA_SUCCESS when
+ * it is done, CUDA_ERROR_NOT_READY when not, and CUDA_ERROR_NOT_SUPPORTED when that cannot be known
+ * or the work has failed. */
 static CUresult ask_whether_idle(CUcontext context)
 {
     enum { IDLE_NS = 500 * 1000 };
@@ -155,9 +154,8 @@ static CUresult ask_whether_idle(CUcontext context)
 }
 
 /* Unmaps the sources, whose granules then belong to the move.  Returns CUDA_ERROR_NOT_READY when
- * work may still use the sources, and CUDA_ERROR_NOT_SUPPORTED when that cannot be known; both
- * leave them mapped.  The sources are busy by now, so no thread gives them to new work behind the
- * fence. */
+ * work may still use the sources, and CUDA_ERROR_NOT_SUPPORTED when that cannot be known; then they
+ * stay mapped.  No new work can use them meanwhile, since they are busy. */
 static CUresult unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     const struct rs_environment *environment = vm->base.environment;
@@ -211,8 +209,8 @@ static CUresult map_gap(struct rs_virtual *vm, struct rs_virtual_move *move)
     return result;
 }
 
-/* Creates the granules that the move lacks, and gives them back when not all can be had.  Called
- * without the lock. */
+/* Creates the granules that the move lacks.  If the driver refuses one, gives the others back.
+ * Called without the lock. */
 static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     CUmemGenericAllocationHandle *handles = move->handles + move->handle_count;
@@ -233,9 +231,9 @@ static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *m
     return result;
 }
 
-/* Gives the created granules back, which follow the first `before` ones, after the driver has
- * refused to map them for lack of memory.  As spares they would be given back by each reclaim, so
- * that there would seem to be a reason to repeat the request again and again. */
+/* Gives the created granules back after the driver has refused to map them for lack of memory.  In
+ * move->handles they follow the first `before` ones.  If they became spares, each reclaim would
+ * give them back, and so the request would be repeated for ever. */
 static void release_created(struct rs_virtual *vm, struct rs_virtual_move *move, size_t before)
 {
     CUmemGenericAllocationHandle *created = move->handles + before;
@@ -247,7 +245,7 @@ static void release_created(struct rs_virtual *vm, struct rs_virtual_move *move,
     move->created = kept;
 }
 
-/* The steps that fail most often come first, before any memory is moved. */
+/* Does first what fails most often, so that a failure leaves the memory where it was. */
 CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     size_t before = move->handle_count;
@@ -265,7 +263,7 @@ CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *m
 
 /* ---- stuck blocks ---- */
 
-/* Returns the bytes at the beginning of a stuck block that are mapped. */
+/* Returns how many bytes at the beginning of a stuck block are mapped. */
 static size_t stuck_mapped_bytes(const struct rs_virtual *vm, const struct rs_block *block,
                                  const CUmemGenericAllocationHandle *handles)
 {
@@ -285,8 +283,8 @@ static void put_stuck(struct rs_virtual *vm, struct rs_block *block)
     vm->stuck_bytes += block->size_bytes;
 }
 
-/* Makes a stuck block that is now unmapped void, and its granules spares.  The caller holds the
- * lock. */
+/* Called when a stuck block has been unmapped: makes it void, and its granules spares.  The caller
+ * holds the lock. */
 static void put_loosened(struct rs_virtual *vm, struct rs_block *block,
                          CUmemGenericAllocationHandle *handles, size_t count)
 {
@@ -329,7 +327,7 @@ void rs_virtual_loosen(struct rs_virtual *vm)
     }
 }
 
-/* ---- the end of a move; under the lock ---- */
+/* ---- the end of a move ---- */
 
 CUstreamCaptureMode rs_virtual_begin_calls(struct rs_virtual *vm)
 {
@@ -368,14 +366,13 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
     free(move->handles);
 }
 
-/* ---- the way back to the driver: free memory at a trim, and all of it when the context has ended.
- * None of these calls needs a current context.  The reservations and granules of `virtual` outlive
- * the context (MEASURED.md), so they are given back when it has ended. ---- */
+/* ---- memory goes back to the driver: free memory at a trim, and all memory after the context's
+ * end, which addresses and granules outlive (MEASURED.md).  These driver calls need no current
+ * context. ---- */
 
 /* Picks the granules that a trim gives back: all free ones, except for keep_bytes and the initial
- * size.  Their number is known only when all free granules have been collected.  So all are
- * collected first and put back, and then as many as go back are collected again.  Returns false
- * when there are none, or no host memory. */
+ * size.  First collects all free granules to count them, and puts them back.  Then collects as many
+ * as go back.  Returns false when there are none, or no host memory. */
 static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, size_t keep_bytes)
 {
     size_t keep = keep_bytes / vm->granule_bytes + (keep_bytes % vm->granule_bytes != 0);
@@ -425,9 +422,9 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
     return released * vm->granule_bytes;
 }
 
-/* Unmaps a run of mapped granules and gives them back.  Granules that are unmapped, but that the
- * driver does not take, become spares, so that none is unmapped twice.  False when the run is still
- * mapped. */
+/* Unmaps a run of mapped granules and gives them back.  Unmapped granules that the driver refuses
+ * become spares, so that no granule is unmapped twice.  Returns false when the driver refuses to
+ * unmap the run. */
 static bool release_run(struct rs_virtual *vm, struct rs_account *account, CUdeviceptr address,
                         CUmemGenericAllocationHandle *handles, size_t count)
 {
@@ -442,8 +439,8 @@ static bool release_run(struct rs_virtual *vm, struct rs_account *account, CUdev
     return true;
 }
 
-/* Unmaps and releases all memory of a region, and gives its addresses back.  False when the driver
- * did not take all. */
+/* Gives all memory of a region back, and then its addresses.  Returns false when the driver has
+ * refused any of it. */
 static bool release_region(struct rs_virtual *vm, struct rs_account *account,
                            struct rs_virtual_region *region)
 {
@@ -467,7 +464,7 @@ static bool release_region(struct rs_virtual *vm, struct rs_account *account,
     return region->is_returned;
 }
 
-/* Releases all regions and spares.  True when none is left. */
+/* Gives all regions and spares back.  Returns true when none is left. */
 static bool release_all(struct rs_virtual *vm, struct rs_account *account)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -481,7 +478,7 @@ static bool release_all(struct rs_virtual *vm, struct rs_account *account)
     return all && vm->spare_count == 0;
 }
 
-/* The account lost these bytes with the context (rs_account_lose), so none is credited. */
+/* Credits no account: the bytes left the account when the context ended (rs_account_lose). */
 bool rs_virtual_finish(struct rs_mr *mr)
 {
     return release_all(RS_MR_AS(rs_virtual, mr), NULL);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* virtual: one reserved range of addresses with physical memory mapped behind parts of it.
+/* virtual: a reserved range of addresses, with physical memory mapped behind parts of it.
  *
- * The range is cut into blocks without gaps, as pool's chunks are (ranges.h): live, free, or void,
- * which is addresses without memory.  Physical memory comes in granules of one size, each mapped at
- * a multiple of this size.  A request that no free block serves gets a hole, which is void
- * addresses with the free memory on either side.  The memory for the hole is taken from wherever
- * whole granules are free, and only the missing rest from the driver.  So free memory is never too
- * scattered for a request, and the held bytes are at most the peak of the live bytes, or the
- * initial size, plus the unused ends of granules. */
+ * The range is cut into blocks without gaps (ranges.h).  A block is live, free, or void, which is
+ * addresses without memory.  Physical memory comes in granules of one size, each mapped at a
+ * multiple of this size.
+ *
+ * A request that no free block serves gets a hole: void addresses, together with the free memory on
+ * either side.  Memory for the void addresses comes from wherever whole granules are free, and only
+ * the missing rest from the driver.  So free memory is never too scattered for a request.  The held
+ * bytes are at most the peak of the live bytes, or the initial size, plus the unused ends of
+ * granules. */
 #include "resource/virtual/virtual.h"
 
 #include "base/log.h"
@@ -53,8 +55,8 @@ struct sums {
     size_t live_bytes, busy_bytes, free_blocks, void_blocks, granules;
 };
 
-/* True when all granules of the block are mapped, or, for a void block, which must begin at a
- * granule, none of them.  Adds the mapped granules that begin in the block to `sums`. */
+/* Checks that all granules of the block are mapped.  A void block must begin at a granule and have
+ * none mapped.  Adds the mapped granules that begin in the block to `sums`. */
 static bool block_memory_check(const struct rs_virtual *vm, struct rs_virtual_region *region,
                                const struct rs_block *block, struct sums *sums)
 {
@@ -142,9 +144,8 @@ static size_t virtual_trim(struct rs_mr *mr, const struct rs_trim *trim)
     return released_bytes;
 }
 
-/* Gives a peer device access to all mappings, or takes it away.  Access is a property of each
- * mapping, which cuCtxEnablePeerAccess does not change.  The caller makes sure that no thread maps
- * or unmaps meanwhile. */
+/* Gives a peer device access to all mappings, or takes the access away.  cuCtxEnablePeerAccess does
+ * not do that, since each mapping has access settings of its own.  Called while is_still. */
 static CUresult set_peer(struct rs_virtual *vm, CUdevice peer, bool allowed)
 {
     const CUmemAccessDesc access = {
@@ -168,8 +169,8 @@ static CUresult set_peer(struct rs_virtual *vm, CUdevice peer, bool allowed)
     return result;
 }
 
-/* Waits for the calls under way and lets none begin, so that no mapping is missed: one made later
- * follows environment->peers. */
+/* Changes a peer's access to all mappings.  Waits first for the driver calls under way, and lets
+ * none begin, so that no mapping is missed.  Later mappings follow environment->peers. */
 static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
     struct rs_virtual *vm = RS_MR_AS(rs_virtual, mr);
@@ -183,7 +184,7 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     while (vm->calls > 0)
         rs_condition_wait(&vm->settled, &vm->base.lock);
     if (!vm->ended) {
-        mode = rs_virtual_begin_calls(vm); /* the context's end waits for these calls */
+        mode = rs_virtual_begin_calls(vm); /* so that no memory is released meanwhile */
         result = set_peer(vm, peer, allowed);
         rs_virtual_end_calls(vm, mode);
     }
@@ -285,8 +286,8 @@ static void virtual_end(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- creation ---- */
 
-/* Takes the initial size, or as much of it as there is.  Less than the initial size is no error,
- * and only a log line tells of it: the device may be shared, and memory is added on demand. */
+/* Takes the initial size, or as much of it as there is.  To get less is no error, since the device
+ * may be shared, and memory is added on demand; it is only logged. */
 static CUresult take_initial_granules(struct rs_virtual *vm, size_t initial_bytes)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
@@ -299,7 +300,7 @@ static CUresult take_initial_granules(struct rs_virtual *vm, size_t initial_byte
         struct rs_block_request request;
         (void)rs_block_request_init(&request, ask_bytes, RS_BLOCK_ALIGNMENT, false);
         result = rs_virtual_grow(vm, &request, RS_VIRTUAL_HELD_AND_NEW, &disturbed);
-        /* next attempt: half, or the bytes that were free if those are more */
+        /* The next attempt asks for half, or for the bytes that were free if that is more. */
         ask_bytes = rs_max(rs_round_down(ask_bytes / 2, vm->granule_bytes),
                            free_bytes < ask_bytes ? free_bytes : 0);
     }
@@ -357,10 +358,10 @@ static const struct rs_mr_ops virtual_ops = {
     .is_sound = virtual_is_sound,
 };
 
-/* Live blocks pin the granules in which they begin and end, so a device must have many granules.
- * With random blocks of 16 to 128 MiB, a device of 1024 granules refused 5 % of the requests that
- * 95 % of its memory would have held, and one of 2048 granules none.  Past 32 MiB a larger granule
- * is hardly faster to map. */
+/* The default size of a granule is chosen so that a device has many: live blocks pin the granules
+ * in which they begin and end.  In a test with random blocks of 16 to 128 MiB, a device of 1024
+ * granules refused 5 % of the requests for which 95 % of its memory would have sufficed, and one of
+ * 2048 granules none.  A granule of more than 32 MiB is hardly faster to map. */
 enum { GRANULES = 2048, GRANULE_MAX = 32 << 20 };
 
 static size_t granule_for(const struct virtual_config *settings,
@@ -471,10 +472,9 @@ static bool virtual_validate(const void *config, const struct rs_validation *of)
     return !of->environment || validate_at(settings, of);
 }
 
-/* The driver's calls cost about the same for 2 MiB as for 64 MiB: some 60 us to create, map and
- * give access, 30 us for the way back (tests/conformance/MEASURED.md).  So small granules make
- * growths and moves slow, while large granules only leave more memory unused behind the last block.
- */
+/* Of the option granularity: the driver's calls cost about the same for 2 MiB as for 64 MiB, some
+ * 60 us to create, map and give access, and 30 us to undo that (tests/conformance/MEASURED.md).  So
+ * small granules make growths and moves slow.  Large ones leave more memory unused. */
 static const struct rs_option virtual_options[] = {
     RS_OPTION_SIZE_ROW(
         struct virtual_config, granularity, "none",
