@@ -175,8 +175,8 @@ const struct rs_metric *rs_document_metric(struct rs_document *document, const c
 
 /* ---- as text ---- */
 
-/* Returns the field of that name of the object, or of the nearest object around it that has one;
- * without a name, the node itself; NULL if there is no such field. */
+/* Returns the field `name` of the object `node`, or of the nearest object around it that has such a
+ * field; NULL if there is none. With length 0 it returns `node`. */
 static const struct rs_node *find_field(const struct rs_node *node, const char *name, size_t length)
 {
     for (const struct rs_node *in = node; in && length; in = in->in)
