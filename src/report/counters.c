@@ -503,8 +503,8 @@ static const char *event_line(const struct rs_counter *counter)
     return NULL;
 }
 
-/* False for zeroes, except limits, and for refusals after which the program may have got its memory
- * in another way: a reader would take these for errors. */
+/* True when the text has the counter. It leaves out zeroes, but not limits, and refusals after
+ * which the program may have got its memory otherwise, which a reader would take for errors. */
 static bool has_text(const struct rs_counter *counter)
 {
     const char *name = counter->name;
